@@ -1,0 +1,229 @@
+//! What can go wrong with a lock, said so that the reader knows which lock and what to do.
+//!
+//! No text made here contains a key's values or a password: a key often carries an e-mail address
+//! or an account number, and errors end up in logs. [`LockError::key`] hands the key to code that
+//! asks for it.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a lock was not taken, not kept, or not given back.
+///
+/// At most 32 bytes, `Send + Sync + 'static`. `Display` and `Debug` show the lock's name and its
+/// key template, never the key itself.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Others hold the lock, and `wait` (if any) is over. The body did not run.
+    #[error("{lock} is held elsewhere{}", Retry(*retry_after))]
+    #[non_exhaustive]
+    Busy {
+        /// Which lock.
+        lock: Box<LockName>,
+        /// How long the present holder's lease still runs, if the store could tell.
+        retry_after: Option<Duration>,
+    },
+
+    /// The lease ended before the holder was done: it could not be renewed in time, an operator
+    /// took it away, or `max_hold` was reached. The body was not polled past the deadline.
+    #[error("{lock} was lost: {reason}; the body was stopped, and what it had begun must be checked")]
+    #[non_exhaustive]
+    Lost {
+        /// Which lock.
+        lock: Box<LockName>,
+        /// How it was lost.
+        reason: &'static str,
+    },
+
+    /// The store could not be asked, or refused. It is not known to be a "no": a lock that the
+    /// store may have granted meanwhile is given back in the background.
+    #[error("{}{kind}", Of(lock.as_deref()))]
+    #[non_exhaustive]
+    Backend {
+        /// Which lock; `None` where the manager itself could not be connected.
+        lock: Option<Box<LockName>>,
+        /// What kind of failure.
+        kind: BackendKind,
+        /// The store's own words, without keys and passwords.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+
+    /// The key cannot be stored.
+    #[error("{lock} has a key that cannot be used: {reason}")]
+    #[non_exhaustive]
+    InvalidKey {
+        /// Which lock.
+        lock: Box<LockName>,
+        /// What is wrong with it and how to mend it.
+        reason: &'static str,
+    },
+
+    /// An option of the lock, the manager or its URL has a value that cannot work.
+    #[error("{details}")]
+    #[non_exhaustive]
+    InvalidOption {
+        /// Which option, what is wrong with it and how to mend it.
+        details: Box<str>,
+    },
+
+    /// A call would wait for a lock that its own caller holds.
+    #[error("{lock} is already held by the caller of this call; it would wait for itself for ever (add `reentrant = true` to join the lock)")]
+    #[non_exhaustive]
+    WouldDeadlock {
+        /// Which lock.
+        lock: Box<LockName>,
+    },
+
+    /// No process-wide manager: neither `distlock::init` was called nor `DISTLOCK_URL` set.
+    #[error("no lock manager: call distlock::init(LockManager::connect(url).await?) at start-up, set DISTLOCK_URL, or name one with `manager = …`")]
+    NotConfigured,
+
+    /// The manager was closed.
+    #[error("the lock manager was closed; no new lock is given")]
+    Closed,
+}
+
+impl LockError {
+    /// Others hold the lock.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// The lease was lost.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// How long the present holder's lease still runs; only of `Busy`, and only if the store could
+    /// tell. A holder that renews keeps it longer.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The key of the lock, with its values. Not part of any text this type prints.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Busy { lock, .. }
+            | Self::Lost { lock, .. }
+            | Self::InvalidKey { lock, .. }
+            | Self::WouldDeadlock { lock } => Some(lock.key()),
+            Self::Backend { lock, .. } => lock.as_deref().map(LockName::key),
+            Self::InvalidOption { .. } | Self::NotConfigured | Self::Closed => None,
+        }
+    }
+
+    pub(crate) fn invalid_option(details: impl Into<Box<str>>) -> Self {
+        Self::InvalidOption { details: details.into() }
+    }
+}
+
+/// What kind of failure a store answered with.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendKind {
+    /// No connection: refused, reset, or the name did not resolve.
+    Unreachable,
+    /// No answer within the manager's `command_timeout` or `connect_timeout`.
+    TimedOut,
+    /// Authentication failed, or an ACL forbids a command, a key or a channel.
+    Refused,
+    /// The store is out of memory and takes no new keys.
+    OutOfMemory,
+    /// The node takes no writes: it is a replica now.
+    ReadOnly,
+    /// Anything else; the source says what.
+    Other,
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "the lock store cannot be reached",
+            Self::TimedOut => "the lock store did not answer in time",
+            Self::Refused => "the lock store refused access (check user, password and ACL)",
+            Self::OutOfMemory => "the lock store is out of memory and takes no new keys",
+            Self::ReadOnly => "the lock store is read-only (a replica?)",
+            Self::Other => "the lock store answered with an error",
+        })
+    }
+}
+
+/// Which lock an error or a guard speaks of: its name and template for people, its key for code.
+pub struct LockName {
+    name: Cow<'static, str>,
+    template: Option<&'static str>,
+    key: Box<str>,
+}
+
+impl LockName {
+    pub(crate) fn new(
+        name: Cow<'static, str>,
+        template: Option<&'static str>,
+        key: impl Into<Box<str>>,
+    ) -> Self {
+        Self { name, template, key: key.into() }
+    }
+
+    /// The label in spans and metrics: `module::function`, or what `name` says.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The key as it was written, placeholders and all, if it came from a template.
+    pub fn template(&self) -> Option<&'static str> {
+        self.template
+    }
+
+    /// The key with its values: not for logs.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.template {
+            Some(template) => write!(f, "lock \"{template}\" of {}", self.name),
+            None => write!(f, "lock {}", self.name),
+        }
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockName")
+            .field("name", &self.name)
+            .field("template", &self.template)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Retry(Option<Duration>);
+
+impl fmt::Display for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            // Tenths of a second: a lease's rest is an estimate, more digits would pretend otherwise.
+            Some(rest) => write!(f, " (its lease runs for another {:.1} s)", rest.as_secs_f64()),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Of<'a>(Option<&'a LockName>);
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(lock) => write!(f, "{lock}: "),
+            None => Ok(()),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<LockError>() <= 32);

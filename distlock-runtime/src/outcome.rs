@@ -1,0 +1,1 @@
+//! How a failed lock becomes the return value of the function it guards.

@@ -1,0 +1,1 @@
+//! Real redis-server processes and a faulty network for the tests of distlock.
