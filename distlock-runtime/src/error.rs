@@ -28,7 +28,9 @@ pub enum LockError {
 
     /// The lease ended before the holder was done: it could not be renewed in time, an operator
     /// took it away, or `max_hold` was reached. The body was not polled past the deadline.
-    #[error("{lock} was lost: {reason}; the body was stopped, and what it had begun must be checked")]
+    #[error(
+        "{lock} was lost: {reason}; the body was stopped, and what it had begun must be checked"
+    )]
     #[non_exhaustive]
     Lost {
         /// Which lock.
@@ -69,7 +71,9 @@ pub enum LockError {
     },
 
     /// A call would wait for a lock that its own caller holds.
-    #[error("{lock} is already held by the caller of this call; it would wait for itself for ever (add `reentrant = true` to join the lock)")]
+    #[error(
+        "{lock} is already held by the caller of this call; it would wait for itself for ever (add `reentrant = true` to join the lock)"
+    )]
     #[non_exhaustive]
     WouldDeadlock {
         /// Which lock.
@@ -77,7 +81,9 @@ pub enum LockError {
     },
 
     /// No process-wide manager: neither `distlock::init` was called nor `DISTLOCK_URL` set.
-    #[error("no lock manager: call distlock::init(LockManager::connect(url).await?) at start-up, set DISTLOCK_URL, or name one with `manager = …`")]
+    #[error(
+        "no lock manager: call distlock::init(LockManager::connect(url).await?) at start-up, set DISTLOCK_URL, or name one with `manager = …`"
+    )]
     NotConfigured,
 
     /// The manager was closed.
@@ -154,6 +160,7 @@ impl fmt::Display for BackendKind {
 }
 
 /// Which lock an error or a guard speaks of: its name and template for people, its key for code.
+#[derive(Clone)]
 pub struct LockName {
     name: Cow<'static, str>,
     template: Option<&'static str>,

@@ -1,10 +1,36 @@
 //! The lock engine of `distlock`. Use the `distlock` crate; this one has no stability of its own.
+//!
+//! The life of a lock: a [`LockRequest`] names a key (`key`, `namespace`) and how to hold it
+//! (`options`); `lock::acquire` asks the `store`, in line with others of this process
+//! (`lock::waiting`); what is granted is a lease (`lock::lease`) in the user's hand
+//! ([`LockGuard`]), renewed and watched by the `engine`; `lock::hold` polls the body while the
+//! lease lasts; `lock::release` gives it back, and the engine's janitor sees it through.
 
+mod builder;
+mod clock;
+mod engine;
 mod error;
+mod global;
+mod jitter;
 mod key;
+mod lock;
+mod manager;
+mod namespace;
+mod observe;
+mod options;
 mod outcome;
 #[doc(hidden)]
 pub mod private;
+mod race;
+mod request;
+mod store;
+mod token;
+mod url;
 
+pub use builder::LockManagerBuilder;
 pub use error::{BackendKind, LockError, LockName};
+pub use global::{init, manager, with_manager};
 pub use key::LockKey;
+pub use lock::guard::LockGuard;
+pub use manager::{CloseReport, LockManager};
+pub use request::LockRequest;

@@ -1,0 +1,200 @@
+//! How a manager is made: the builder, the URL, the environment.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::error::LockError;
+use crate::manager::LockManager;
+use crate::namespace::Namespace;
+use crate::options::{check_timeout, check_ttl};
+use crate::store::memory::MemoryStore;
+use crate::store::redis::{RedisConfig, RedisStore};
+use crate::url::StoreUrl;
+
+/// What a manager's locks have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) namespace: Namespace,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+}
+
+/// Makes a [`LockManager`]. Every setter takes any value; [`build`](Self::build) and
+/// [`connect`](Self::connect) say what is wrong with it.
+#[derive(Clone)]
+#[must_use = "a builder does nothing before `build` or `connect`"]
+pub struct LockManagerBuilder {
+    url: Option<String>,
+    prefix: String,
+    ttl: Duration,
+    wait: Duration,
+    command_timeout: Duration,
+    connect_timeout: Duration,
+    connections: usize,
+}
+
+impl Default for LockManagerBuilder {
+    fn default() -> Self {
+        Self {
+            url: None,
+            prefix: "distlock".to_owned(),
+            // Long enough for a holder to survive a failover, short enough not to wait an hour for
+            // one that died.
+            ttl: Duration::from_secs(30),
+            wait: Duration::ZERO,
+            command_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(5),
+            // More were slower: less is sent together.
+            connections: 1,
+        }
+    }
+}
+
+impl LockManagerBuilder {
+    /// Where the locks are kept: `memory://`, `redis://[user:password@]host[:port][/db]` or
+    /// `redis+unix:///path`. Required.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// Namespace in the store; empty for none. Default: `distlock`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long a lock may outlive a holder that died, where the lock does not say. At least 10 ms.
+    /// Default: 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long to wait while others hold a lock, where the lock does not say. Default: not at all.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How long one question to the store may take. Default: 1 s.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = timeout;
+        self
+    }
+
+    /// How long a connection may take to be made, greeting included. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Connections for commands; one more is used for renewals. All commands of one lock go over
+    /// the same one. Default: 1.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Makes the manager without any I/O; the first use connects.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`](LockError::InvalidOption) names the setting and the mend.
+    pub fn build(self) -> Result<LockManager, LockError> {
+        let Self { url, prefix, ttl, wait, command_timeout, connect_timeout, connections } = self;
+        let url = url.ok_or_else(|| {
+            LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
+        })?;
+        check_ttl(ttl)?;
+        check_timeout("command_timeout", command_timeout)?;
+        check_timeout("connect_timeout", connect_timeout)?;
+        if !(1..=64).contains(&connections) {
+            return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
+        }
+        let namespace = Namespace::new(&prefix)?;
+        let fence = namespace.fence();
+        let settings = Settings { namespace, ttl, wait, command_timeout, connect_timeout };
+        let engine = match StoreUrl::parse(&url)? {
+            StoreUrl::Memory => Engine::start(|_, _| Arc::new(MemoryStore::new()))?,
+            StoreUrl::Redis(info) => {
+                let config =
+                    RedisConfig { info, command_timeout, connect_timeout, connections, fence };
+                Engine::start(|handle, schedule| {
+                    Arc::new(RedisStore::start(config, handle, schedule))
+                })?
+            }
+        };
+        Ok(LockManager::new(settings, engine))
+    }
+
+    /// Makes the manager and returns once the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build), and [`Backend`](LockError::Backend) if the store cannot be
+    /// reached, does not answer within `connect_timeout`, or refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is left behind.
+    pub async fn connect(self) -> Result<LockManager, LockError> {
+        let manager = self.build()?;
+        manager.ready().await?;
+        Ok(manager)
+    }
+
+    /// The settings that the environment names, see [`LockManager::from_env`].
+    pub(crate) fn from_env() -> Result<Self, LockError> {
+        let mut builder =
+            Self::default().url(variable("DISTLOCK_URL")?.ok_or(LockError::NotConfigured)?);
+        if let Some(prefix) = variable("DISTLOCK_PREFIX")? {
+            builder = builder.prefix(prefix);
+        }
+        if let Some(ttl) = variable("DISTLOCK_TTL")? {
+            builder = builder.ttl(duration("DISTLOCK_TTL", &ttl)?);
+        }
+        if let Some(wait) = variable("DISTLOCK_WAIT")? {
+            let none = wait.trim() == "none";
+            builder =
+                builder.wait(if none { Duration::ZERO } else { duration("DISTLOCK_WAIT", &wait)? });
+        }
+        Ok(builder)
+    }
+}
+
+fn variable(name: &str) -> Result<Option<String>, LockError> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(LockError::invalid_option(format!("{name}: is not valid UTF-8")))
+        }
+    }
+}
+
+fn duration(name: &str, text: &str) -> Result<Duration, LockError> {
+    humantime::parse_duration(text).map_err(|error| {
+        LockError::invalid_option(format!(
+            "{name}: {error}; write a duration such as `5s` or `1m 30s`"
+        ))
+    })
+}
+
+impl fmt::Debug for LockManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URL: it may contain a password.
+        f.debug_struct("LockManagerBuilder")
+            .field("prefix", &self.prefix)
+            .field("ttl", &self.ttl)
+            .field("wait", &self.wait)
+            .field("command_timeout", &self.command_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! One thread per manager, with a runtime of its own: it owns the connections, the time, and
+//! whatever callers leave unfinished.
+//!
+//! Users' runtimes come and go, get blocked, and shut down while locks are held; nothing that must
+//! happen may depend on them. What is hot stays in the caller's task: it sends its own commands
+//! and is woken by their answers. The engine renews, watches deadlines, and finishes releases.
+
+pub(crate) mod janitor;
+pub(crate) mod keeper;
+pub(crate) mod schedule;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::error::{BackendKind, LockError};
+use crate::race::until;
+use crate::store::{Fault, Store};
+use schedule::{Due, Schedule};
+
+/// Longest uninterrupted sleep of the engine. Tokio's timers do not count suspend: after a resume
+/// the schedule is looked at again within this time.
+const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+
+/// The engine of one manager. Dropping it lets the thread finish what is unfinished and end.
+pub(crate) struct Engine {
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) store: Arc<dyn Store>,
+    shared: Arc<Shared>,
+    handle: Handle,
+}
+
+/// What the thread and its tasks know of each other.
+#[derive(Default)]
+pub(crate) struct Shared {
+    stopping: AtomicBool,
+    /// Releases that are not confirmed yet.
+    unfinished: AtomicUsize,
+    finished: Notify,
+}
+
+impl Engine {
+    /// Starts the thread. `store` is made from the handle of its runtime, where its tasks live.
+    pub(crate) fn start(
+        store: impl FnOnce(&Handle, &Arc<Schedule>) -> Arc<dyn Store>,
+    ) -> Result<Self, LockError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| no_thread(&error))?;
+        let handle = runtime.handle().clone();
+        let schedule = Arc::new(Schedule::default());
+        let shared = Arc::new(Shared::default());
+        let store = store(&handle, &schedule);
+        let work = run(schedule.clone(), store.clone(), shared.clone());
+        std::thread::Builder::new()
+            .name("distlock".into())
+            .spawn(move || runtime.block_on(work))
+            .map_err(|error| no_thread(&error))?;
+        Ok(Self { schedule, store, shared, handle })
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.store.clock()
+    }
+
+    /// Runs a release to its end, whatever becomes of the caller.
+    pub(crate) fn finish(&self, release: impl Future<Output = ()> + Send + 'static) {
+        let unfinished = Unfinished::new(self.shared.clone());
+        self.handle.spawn(async move {
+            release.await;
+            drop(unfinished);
+        });
+    }
+
+    /// How many releases are not confirmed yet.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.shared.unfinished.load(Ordering::Acquire)
+    }
+
+    /// Resolves when no release is unconfirmed.
+    pub(crate) async fn all_finished(&self) {
+        loop {
+            let mut finished = pin!(self.shared.finished.notified());
+            finished.as_mut().enable();
+            if self.unfinished() == 0 {
+                return;
+            }
+            finished.await;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.schedule.nudge();
+    }
+}
+
+struct Unfinished(Arc<Shared>);
+
+impl Unfinished {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.unfinished.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.0.unfinished.fetch_sub(1, Ordering::AcqRel);
+        self.0.finished.notify_waiters();
+    }
+}
+
+/// The engine's thread: wakes whoever is due, tends leases, and sleeps until the next entry.
+async fn run(schedule: Arc<Schedule>, store: Arc<dyn Store>, shared: Arc<Shared>) {
+    let clock = store.clock();
+    loop {
+        let (due, next) = schedule.take_due(clock.now());
+        let mut leases = Vec::new();
+        for entry in due {
+            match entry {
+                Due::Wake(waker) => waker.wake(),
+                Due::Tend(lease) => leases.push(lease),
+            }
+        }
+        keeper::tend(leases, &store, clock);
+        if shared.stopping.load(Ordering::Acquire) {
+            if shared.unfinished.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            let done = until(shared.finished.notified(), tokio::time::sleep(LONGEST_SLEEP));
+            until(done, schedule.changed()).await;
+        } else if next == crate::clock::Moment::NEVER {
+            schedule.changed().await;
+        } else {
+            let rest = next.since(clock.now()).min(LONGEST_SLEEP);
+            until(schedule.changed(), tokio::time::sleep(rest)).await;
+        }
+    }
+}
+
+fn no_thread(error: &std::io::Error) -> LockError {
+    let text = format!("the engine's thread could not be started: {error}");
+    Fault::lasting(BackendKind::Other, text).into_error(None)
+}

@@ -1,0 +1,174 @@
+//! What is due when: timers of calls, and leases to tend.
+//!
+//! Callers' runtimes may be blocked, paused, or without a timer, so time is kept by the engine. A
+//! caller that waits for an answer puts an [`Alarm`] here and takes it out again; in the common
+//! case the engine never looks at it. It is only told when something is due earlier than it
+//! already planned to wake.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Moment};
+use crate::lock::lease::Lease;
+
+const SHARDS: usize = 8;
+
+/// What to do when the time has come.
+pub(crate) enum Due {
+    /// Somebody waits for this moment.
+    Wake(Waker),
+    /// A lease is to be renewed, or has reached its deadline.
+    Tend(Arc<Lease>),
+}
+
+/// Where an entry stands in the schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot {
+    at: Moment,
+    id: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Schedule {
+    shards: [Mutex<BTreeMap<Slot, Due>>; SHARDS],
+    ids: AtomicU64,
+    /// When the engine will look next, in nanoseconds. Entries that are due earlier wake it.
+    planned: AtomicU64,
+    changed: Notify,
+}
+
+impl Schedule {
+    pub(crate) fn insert(&self, at: Moment, due: Due) -> Slot {
+        let slot = Slot { at, id: self.ids.fetch_add(1, Ordering::Relaxed) };
+        self.shard(slot).insert(slot, due);
+        // After the insert: either the engine's scan sees the entry, or it sees this and scans again.
+        if at.as_nanos() < self.planned.fetch_min(at.as_nanos(), Ordering::AcqRel) {
+            self.changed.notify_one();
+        }
+        slot
+    }
+
+    pub(crate) fn remove(&self, slot: Slot) {
+        // Taken out of the map before it is dropped: dropping a lease may come back here.
+        let entry = self.shard(slot).remove(&slot);
+        drop(entry);
+    }
+
+    /// Has the engine look again although nothing became due earlier.
+    pub(crate) fn nudge(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Resolves after an insert that is due earlier than what the engine waits for.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Takes out everything that is due at `now`, and says when the next entry is.
+    pub(crate) fn take_due(&self, now: Moment) -> (Vec<Due>, Moment) {
+        self.planned.store(u64::MAX, Ordering::Release);
+        let mut due = Vec::new();
+        let mut next = Moment::NEVER;
+        for shard in &self.shards {
+            let mut entries = lock(shard);
+            while let Some(entry) = entries.first_entry() {
+                if entry.key().at > now {
+                    next = next.min(entry.key().at);
+                    break;
+                }
+                due.push(entry.remove());
+            }
+        }
+        self.planned.fetch_min(next.as_nanos(), Ordering::AcqRel);
+        (due, next)
+    }
+
+    /// Every lease in the schedule.
+    pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
+        let mut leases = Vec::new();
+        for shard in &self.shards {
+            leases.extend(lock(shard).values().filter_map(|due| match due {
+                Due::Tend(lease) => Some(lease.clone()),
+                Due::Wake(_) => None,
+            }));
+        }
+        leases
+    }
+
+    fn shard(&self, slot: Slot) -> std::sync::MutexGuard<'_, BTreeMap<Slot, Due>> {
+        lock(&self.shards[slot.id as usize % SHARDS])
+    }
+
+    fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
+        match self.shard(slot).get_mut(&slot) {
+            Some(Due::Wake(old)) => {
+                old.clone_from(waker);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Resolves at a moment, whatever runtime it is polled on.
+///
+/// A store whose leases age on tokio's clock is waited for on tokio's timers, where there are any;
+/// everything else is woken by the engine.
+pub(crate) enum Alarm {
+    Engine { schedule: Arc<Schedule>, clock: Clock, at: Moment, slot: Option<Slot> },
+    Tokio(Pin<Box<tokio::time::Sleep>>),
+    Never,
+}
+
+impl Alarm {
+    pub(crate) fn at(schedule: &Arc<Schedule>, clock: Clock, at: Moment) -> Self {
+        if at == Moment::NEVER {
+            return Self::Never;
+        }
+        match clock.instant(at) {
+            Some(instant) if tokio::runtime::Handle::try_current().is_ok() => {
+                Self::Tokio(Box::pin(tokio::time::sleep_until(instant)))
+            }
+            _ => Self::Engine { schedule: schedule.clone(), clock, at, slot: None },
+        }
+    }
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.get_mut() {
+            Self::Never => Poll::Pending,
+            Self::Tokio(sleep) => sleep.as_mut().poll(cx),
+            Self::Engine { schedule, clock, at, slot } => {
+                if clock.now() >= *at {
+                    return Poll::Ready(());
+                }
+                let armed = slot.is_some_and(|slot| schedule.rearm(slot, cx.waker()));
+                if !armed {
+                    *slot = Some(schedule.insert(*at, Due::Wake(cx.waker().clone())));
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Self::Engine { schedule, slot: Some(slot), .. } = self {
+            schedule.remove(*slot);
+        }
+    }
+}

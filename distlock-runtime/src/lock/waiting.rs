@@ -1,0 +1,126 @@
+//! Waiting in this process: first come, first served, and only the first one asks the store.
+//!
+//! Tasks that wait for the same lock stand in one line. The head looks at the store, woken by a
+//! release of this process or by its own timer; the others cost nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+const SHARDS: usize = 16;
+
+type Lines = HashMap<Arc<str>, VecDeque<Arc<Waiter>>>;
+
+/// The lines of one manager.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    shards: [Mutex<Lines>; SHARDS],
+    ids: AtomicU64,
+}
+
+struct Waiter {
+    id: u64,
+    head: AtomicBool,
+    /// The lock may be free: look at once.
+    hint: AtomicBool,
+    /// It is the head now, or there is a hint.
+    news: Notify,
+}
+
+impl Waiter {
+    fn give_hint(&self) {
+        self.hint.store(true, Ordering::Release);
+        self.news.notify_one();
+    }
+}
+
+impl Waiting {
+    /// Somebody already waits for the lock here.
+    pub(crate) fn has_line(&self, lock: &str) -> bool {
+        self.lines(lock).contains_key(lock)
+    }
+
+    /// Takes the last place in the lock's line.
+    pub(crate) fn join(self: &Arc<Self>, lock: &Arc<str>) -> Place {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let mut lines = self.lines(lock);
+        let line = lines.entry(lock.clone()).or_default();
+        let head = AtomicBool::new(line.is_empty());
+        let hint = AtomicBool::new(false);
+        let waiter = Arc::new(Waiter { id, head, hint, news: Notify::new() });
+        line.push_back(waiter.clone());
+        drop(lines);
+        Place { waiting: self.clone(), lock: lock.clone(), waiter, served: false }
+    }
+
+    /// The lock was released by this process: the head looks at once.
+    pub(crate) fn freed(&self, lock: &str) {
+        if let Some(head) = self.lines(lock).get(lock).and_then(VecDeque::front) {
+            head.give_hint();
+        }
+    }
+
+    fn leave(&self, lock: &str, waiter: &Waiter, served: bool) {
+        let mut lines = self.lines(lock);
+        let Some(line) = lines.get_mut(lock) else { return };
+        if let Some(at) = line.iter().position(|other| other.id == waiter.id) {
+            line.remove(at);
+        }
+        match line.front() {
+            None => {
+                lines.remove(lock);
+            }
+            Some(next) => {
+                if next.head.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+                // One who leaves with the lock leaves nothing to look at yet; the next one only
+                // sets its timer. One who gives up may have had a hint that nobody else heard.
+                if served { next.news.notify_one() } else { next.give_hint() }
+            }
+        }
+    }
+
+    fn lines(&self, lock: &str) -> MutexGuard<'_, Lines> {
+        // Any spread will do; the standard hasher's seed is not reachable without a map.
+        let sum = lock.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
+        self.shards[sum % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in a line; dropping it leaves the line.
+pub(crate) struct Place {
+    waiting: Arc<Waiting>,
+    lock: Arc<str>,
+    waiter: Arc<Waiter>,
+    served: bool,
+}
+
+impl Place {
+    pub(crate) fn is_head(&self) -> bool {
+        self.waiter.head.load(Ordering::Acquire)
+    }
+
+    /// Resolves when this place has become the head, or has a hint.
+    pub(crate) async fn news(&self) {
+        self.waiter.news.notified().await;
+    }
+
+    /// Whether the lock may have become free since this was last asked.
+    pub(crate) fn take_hint(&self) -> bool {
+        self.waiter.hint.swap(false, Ordering::AcqRel)
+    }
+
+    /// Leaves with the lock in hand.
+    pub(crate) fn served(mut self) {
+        self.served = true;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.waiting.leave(&self.lock, &self.waiter, self.served);
+    }
+}

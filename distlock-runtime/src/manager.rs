@@ -1,0 +1,203 @@
+//! What users hold: the manager of all locks of a process, or of one store.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::builder::{LockManagerBuilder, Settings};
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::schedule::Alarm;
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::lock::lease::Loss;
+use crate::lock::release::Releaser;
+use crate::lock::waiting::Waiting;
+use crate::race::until;
+use crate::request::LockRequest;
+use crate::token::Owner;
+
+/// Takes locks in one store, over connections that it owns for the whole process.
+///
+/// Cheap to clone; all clones are one manager. It may be used from any number of runtimes.
+#[derive(Clone)]
+pub struct LockManager {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) releaser: Releaser,
+    pub(crate) owner: Owner,
+    closed: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl LockManager {
+    pub(crate) fn new(settings: Settings, engine: Engine) -> Self {
+        let engine = Arc::new(engine);
+        let waiting = Arc::new(Waiting::default());
+        let patience = settings.command_timeout;
+        let releaser = Releaser { engine: engine.clone(), waiting: waiting.clone(), patience };
+        let (owner, closed) = (Owner::new(), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { settings, engine, waiting, releaser, owner, closed }) }
+    }
+
+    /// Resolves once the store has answered.
+    pub(crate) async fn ready(&self) -> Result<(), LockError> {
+        let engine = &self.inner.engine;
+        let limit = engine.clock().now().after(self.inner.settings.connect_timeout);
+        engine.store.clone().ready(limit).await.map_err(|fault| fault.into_error(None))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    pub(crate) fn into_inner(self) -> Arc<Inner> {
+        self.inner
+    }
+
+    /// Connects with the defaults, and returns once the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store cannot be reached or refuses,
+    /// [`InvalidOption`](LockError::InvalidOption) for a URL that cannot be used.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// A manager with the defaults and no I/O yet: the first use connects.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`](LockError::InvalidOption) for a URL that cannot be used.
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        Self::builder().url(url).build()
+    }
+
+    /// All settings.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
+    }
+
+    /// A lazy manager from the environment: `DISTLOCK_URL` (required), `DISTLOCK_PREFIX`,
+    /// `DISTLOCK_TTL` and `DISTLOCK_WAIT` (durations such as `5s` or `1m 30s`; `none` for no wait).
+    ///
+    /// # Errors
+    ///
+    /// [`NotConfigured`](LockError::NotConfigured) if `DISTLOCK_URL` is not set,
+    /// [`InvalidOption`](LockError::InvalidOption) names the variable that cannot be used.
+    pub fn from_env() -> Result<Self, LockError> {
+        LockManagerBuilder::from_env()?.build()
+    }
+
+    /// Locks in this process's memory, for examples and tests: the same promises without a server.
+    /// Every call makes a store of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the system cannot start a thread.
+    pub fn in_memory() -> Self {
+        match Self::connect_lazy("memory://") {
+            Ok(manager) => manager,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A request for the lock of `key`, with the manager's defaults.
+    #[track_caller]
+    pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
+        LockRequest::new(self.clone(), key.into(), Location::caller())
+    }
+
+    /// Gives no new locks, ends every lease, frees what was held, and waits for it at most
+    /// `timeout`.
+    ///
+    /// Holders find their lease lost: a body under it is not polled again and its caller gets
+    /// [`Lost`](LockError::Lost). A lock whose body is in the middle of a poll is freed when that
+    /// poll ends; if that is not before `timeout`, it is freed later, or by its ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was begun goes on in the background.
+    pub async fn close(&self, timeout: Duration) -> CloseReport {
+        let inner = &self.inner;
+        inner.closed.store(true, Ordering::Release);
+        let leases = inner.engine.schedule.leases();
+        let (mut ending, mut in_use) = (Vec::new(), Vec::new());
+        for lease in leases {
+            lease.lose(Loss::Closed);
+            // Nobody may have the lock while a body is still there to touch what it protects.
+            if lease.has_body() {
+                in_use.push(lease);
+            } else {
+                ending.push(inner.releaser.release(lease.claim.clone()));
+            }
+        }
+        let limit = inner.engine.clock().now().after(timeout);
+        let mut report = CloseReport { freed: 0, unconfirmed: 0 };
+        for release in ending {
+            match until(release, self.alarm(limit)).await {
+                Some(Ok(_)) => report.freed += 1,
+                _ => report.unconfirmed += 1,
+            }
+        }
+        for lease in in_use {
+            match until(lease.let_go(), self.alarm(limit)).await {
+                Some(()) => report.freed += 1,
+                None => report.unconfirmed += 1,
+            }
+        }
+        // What was let go before, and what holders let go just now, is confirmed in the background.
+        if until(inner.engine.all_finished(), self.alarm(limit)).await.is_none() {
+            let open = inner.engine.unfinished();
+            report.freed = report.freed.saturating_sub(open);
+            report.unconfirmed = report.unconfirmed.max(open);
+        }
+        report
+    }
+
+    fn alarm(&self, at: Moment) -> Alarm {
+        let engine = &self.inner.engine;
+        Alarm::at(&engine.schedule, engine.clock(), at)
+    }
+}
+
+/// What [`LockManager::close`] came to.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloseReport {
+    /// Locks that were held and are free now.
+    pub freed: usize,
+    /// Locks that may still be stored: the store did not confirm, or a body did not come to an
+    /// await in time. They are free after their ttl at the latest.
+    pub unconfirmed: usize,
+}
+
+impl CloseReport {
+    /// Nothing is left behind.
+    pub fn is_complete(&self) -> bool {
+        self.unconfirmed == 0
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("store", &self.inner.engine.store)
+            .field("settings", &self.inner.settings)
+            .field("closed", &self.inner.is_closed())
+            .finish()
+    }
+}

@@ -1,0 +1,28 @@
+//! What is reported while nobody is there to be told. Names and fields are a contract: dashboards
+//! and alerts hang on them. Keys never appear.
+
+use crate::error::{LockError, LockName};
+use crate::store::Fault;
+
+/// A lease was lost while it was held.
+pub(crate) fn lost(lock: &LockName, fencing_token: u64, reason: &str) {
+    let (name, template) = (lock.name(), lock.template());
+    tracing::warn!(target: "distlock", name, template, fencing_token, reason, "lost");
+}
+
+/// A renewal failed; it is tried again while the lease lasts.
+pub(crate) fn renew_failed(lock: &LockName, fault: &Fault) {
+    let (name, template) = (lock.name(), lock.template());
+    tracing::debug!(target: "distlock", name, template, error = %fault, "renew_failed");
+}
+
+/// The body has returned, but its lock could not be freed as it should.
+pub(crate) fn released_late(lock: &LockName, error: &LockError) {
+    let (name, template) = (lock.name(), lock.template());
+    tracing::warn!(target: "distlock", name, template, error = %error, "released_late");
+}
+
+/// A release was tried in the background until the lock had expired by itself.
+pub(crate) fn given_up(fault: &Fault) {
+    tracing::warn!(target: "distlock", error = %fault, "released_late");
+}

@@ -1,0 +1,57 @@
+//! Ranges of the durations a lock is given.
+
+use std::time::Duration;
+
+use crate::error::LockError;
+
+/// Shorter leases would be over before an answer is back.
+const SHORTEST_TTL: Duration = Duration::from_millis(10);
+/// Longer ones are a mistake of units, and overflow what Redis counts in.
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+    if ttl < SHORTEST_TTL {
+        return Err(LockError::invalid_option(format!(
+            "ttl: {} is too short; give at least 10 ms (a lease is renewed while the body runs, so it can be much shorter than the body)",
+            humantime::format_duration(ttl)
+        )));
+    }
+    if ttl > LONGEST_TTL {
+        return Err(LockError::invalid_option(
+            "ttl: more than 365 days; it says how long the lock may outlive a holder that died",
+        ));
+    }
+    Ok(())
+}
+
+/// A timeout of zero would fail before it has begun.
+pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockError> {
+    if timeout < Duration::from_millis(1) {
+        return Err(LockError::invalid_option(format!("{option}: give at least 1 ms")));
+    }
+    Ok(())
+}
+
+/// As Redis counts; rounded up, so that a lease is never shorter there than it is here.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ttl_range() {
+        assert!(check_ttl(Duration::ZERO).is_err());
+        assert!(check_ttl(Duration::from_millis(9)).is_err());
+        assert!(check_ttl(Duration::from_millis(10)).is_ok());
+        assert!(check_ttl(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn fractions_of_a_millisecond_are_rounded_up() {
+        assert_eq!(millis(Duration::from_micros(10_001)), 11);
+        assert_eq!(millis(Duration::from_millis(10)), 10);
+    }
+}

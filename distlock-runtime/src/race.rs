@@ -1,0 +1,18 @@
+//! Two futures, the first one wins.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Runs `work` until `limit` resolves; `None` if `limit` came first. `work` is asked first.
+pub(crate) async fn until<T>(work: impl Future<Output = T>, limit: impl Future) -> Option<T> {
+    let mut work = pin!(work);
+    let mut limit = pin!(limit);
+    poll_fn(|cx| {
+        if let Poll::Ready(out) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(out));
+        }
+        limit.as_mut().poll(cx).map(|_| None)
+    })
+    .await
+}

@@ -1,0 +1,118 @@
+//! Locks in this process's memory: the same promises without a server, for examples and for users'
+//! own tests. Leases age on the caller's tokio clock, so `tokio::time::pause` works.
+//!
+//! A lease that is renewed has no end here: engine, holder and store share one process, so there is
+//! nothing a renewal could be late for.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Answer, Claim, Freed, Op, Renewal, Renewed, Store};
+use crate::clock::{Clock, Moment};
+
+/// Every lock of one manager.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: HashMap<Arc<str>, Held>,
+    fence: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    token: Box<str>,
+    ttl: Duration,
+    until: Moment,
+}
+
+impl Held {
+    /// What a waiter is told: a lease that is renewed always has at most its ttl to go.
+    fn rest(&self, now: Moment) -> Duration {
+        if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
+    }
+}
+
+impl MemoryStore {
+    pub(crate) fn new() -> Self {
+        Self { clock: Clock::tokio(), state: Mutex::default() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, claim: &Claim) -> Answer {
+        let now = self.clock.now();
+        let mut state = self.state();
+        if let Some(held) = state.held.get(&claim.lock)
+            && held.until > now
+        {
+            return Answer::Taken { rest: Some(held.rest(now)) };
+        }
+        claim.sending(now, 1);
+        claim.answered();
+        state.fence += 1;
+        let fence = state.fence;
+        let until = if claim.renewed { Moment::NEVER } else { now.after(claim.ttl) };
+        let held = Held { token: claim.token.clone(), ttl: claim.ttl, until };
+        state.held.insert(claim.lock.clone(), held);
+        Answer::Granted { fence, sent: now }
+    }
+
+    fn free(&self, claim: &Claim) -> bool {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let ours = state.held.get(&claim.lock).is_some_and(|held| held.token == claim.token);
+        if !ours {
+            return false;
+        }
+        state.held.remove(&claim.lock).is_some_and(|held| held.until > now)
+    }
+
+    fn extend(&self, renewal: &Renewal, now: Moment) -> bool {
+        match self.state().held.get_mut(&renewal.claim.lock) {
+            Some(held) if held.token == renewal.claim.token && held.until > now => {
+                held.until = held.until.max(now.after(renewal.ttl));
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    fn ready(self: Arc<Self>, _limit: Moment) -> Op<()> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, _limit: Moment) -> Op<Answer> {
+        Box::pin(async move { Ok(self.take(&claim)) })
+    }
+
+    fn release(self: Arc<Self>, claim: Arc<Claim>, _limit: Moment) -> Op<Freed> {
+        Box::pin(async move { Ok(Freed { was_ours: self.free(&claim), settled: true }) })
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move {
+            let sent = self.clock.now();
+            let answers = renewals.iter().map(|one| Ok(self.extend(one, sent))).collect();
+            Ok(Renewed { sent, answers })
+        })
+    }
+}

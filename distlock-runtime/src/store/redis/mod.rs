@@ -1,0 +1,274 @@
+//! Locks on one Redis (or Valkey) primary.
+//!
+//! The fast path needs no Lua: `SET lock token NX PX ttl` and `INCR fence` in one write. Release
+//! and renewal are scripts, because they must compare before they act. The way `SET NX` with a
+//! random value and compare-and-delete make a lock is the one the Redis documentation describes;
+//! the fence counter, raised to the server's time at every connect, is what it leaves out.
+
+mod fault;
+mod link;
+mod pool;
+mod script;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{ConnectionInfo, RedisError, Value, cmd};
+use tokio::runtime::Handle;
+
+use super::{Answer, Claim, Fault, Freed, Op, Renewal, Renewed, Store};
+use crate::clock::{Clock, Moment};
+use crate::engine::schedule::Schedule;
+use crate::error::BackendKind;
+use crate::options::millis;
+use fault::{fault, is_missing_script, unexpected};
+use link::{LinkConfig, Live, RedisOr, integer};
+use pool::ConnectionPool;
+use script::Script;
+
+/// Public fencing tokens leave room under each counter value for holders of one process that hand
+/// a lease on without asking the server.
+const TOKENS_PER_FENCE: u64 = 1024;
+/// A counter that went backwards was lost with the server's data; raising it once is enough.
+const FENCE_TRIES: usize = 3;
+
+/// How to reach a Redis.
+pub(crate) struct RedisConfig {
+    pub(crate) info: ConnectionInfo,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) connections: usize,
+    /// Where the counter of fencing tokens is stored.
+    pub(crate) fence: String,
+}
+
+/// Locks on one Redis.
+pub(crate) struct RedisStore {
+    pool: ConnectionPool,
+    command_timeout: Duration,
+    fence: String,
+    /// The highest counter value that this process was given.
+    fence_seen: AtomicU64,
+    release: Script,
+    renew: Script,
+    raise: Script,
+}
+
+impl RedisStore {
+    pub(crate) fn start(config: RedisConfig, handle: &Handle, schedule: &Arc<Schedule>) -> Self {
+        let RedisConfig { info, command_timeout, connect_timeout, connections, fence } = config;
+        let link = LinkConfig { info, command_timeout, connect_timeout };
+        Self {
+            pool: ConnectionPool::start(&link, connections, handle, schedule),
+            command_timeout,
+            fence,
+            fence_seen: AtomicU64::new(0),
+            release: Script::release(),
+            renew: Script::renew(),
+            raise: Script::raise(),
+        }
+    }
+
+    /// Runs a script that answers with a number.
+    async fn run(
+        &self,
+        live: &Live,
+        script: &Script,
+        key: &str,
+        args: &[&[u8]],
+        limit: Moment,
+    ) -> Result<i64, Fault> {
+        let answer = match live.command(&script.by_hash(key, args), limit).await {
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
+                live.command(&script.by_text(key, args), limit).await
+            }
+            answer => answer,
+        };
+        integer(&answer.map_err(RedisOr::into_fault)?)
+    }
+
+    /// Raises the fence counter above everything this process has seen and to the server's time.
+    async fn raise_fence(&self, live: &Live, limit: Moment) -> Result<(), Fault> {
+        let floor = (self.fence_seen.load(Ordering::Acquire) + 1).to_string();
+        self.run(live, &self.raise, &self.fence, &[floor.as_bytes()], limit).await?;
+        live.fence_raised.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    async fn acquire(&self, claim: &Claim, limit: Moment) -> Result<Answer, Fault> {
+        let live = self.pool.commands(&claim.lock).live(limit).await?;
+        for _ in 0..FENCE_TRIES {
+            // Before the first grant on a connection: the server behind it may have lost its data.
+            if !live.fence_raised.load(Ordering::Acquire) {
+                self.raise_fence(&live, limit).await?;
+            }
+            match self.fast_path(claim, &live, limit).await? {
+                Fast::Granted { fence, sent, seen } if fence > seen => {
+                    self.fence_seen.fetch_max(fence, Ordering::AcqRel);
+                    return Ok(Answer::Granted { fence: fence * TOKENS_PER_FENCE, sent });
+                }
+                // Data was lost under a live connection: give the lock back, raise, try again.
+                Fast::Granted { .. } => {
+                    live.fence_raised.store(false, Ordering::Release);
+                    self.free(claim, &live, limit).await?;
+                }
+                Fast::Taken => {
+                    let left = live.command(cmd("PTTL").arg(&*claim.lock), limit).await;
+                    let left = integer(&left.map_err(RedisOr::into_fault)?)?;
+                    // -1: no ttl at all, not ours to judge. -2: it has just become free.
+                    let rest = match left {
+                        -1 => None,
+                        left => Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
+                    };
+                    return Ok(Answer::Taken { rest });
+                }
+            }
+        }
+        Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
+    }
+
+    /// `SET NX` and the fence in one write, whose answers come together.
+    async fn fast_path(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<Fast, Fault> {
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline
+            .cmd("SET")
+            .arg(&*claim.lock)
+            .arg(&*claim.token)
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(claim.ttl))
+            .cmd("INCR")
+            .arg(&self.fence);
+        let seen = self.fence_seen.load(Ordering::Acquire);
+        // The deadline counts from here: later, and a slow answer would make the lease longer here
+        // than it is at the server.
+        let sent = Clock::Boottime.now();
+        claim.sending(sent, live.number);
+        let answers = live.pipeline(&pipeline, limit).await?;
+        claim.answered();
+        match answers.as_slice() {
+            [Value::Okay, fence] => {
+                let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
+                let fence = u64::try_from(fence).map_err(|_| unexpected())?;
+                Ok(Fast::Granted { fence, sent, seen })
+            }
+            [Value::Nil, _] => Ok(Fast::Taken),
+            [Value::ServerError(error), _] => {
+                let error = RedisError::from(error.clone());
+                live.heed(&error);
+                Err(fault(&error))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn look_after(&self, live: &Live, answer: &Value) {
+        if let Value::ServerError(error) = answer {
+            live.heed(&RedisError::from(error.clone()));
+        }
+    }
+
+    async fn free(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<bool, Fault> {
+        let freed =
+            self.run(live, &self.release, &claim.lock, &[claim.token.as_bytes()], limit).await?;
+        Ok(freed == 1)
+    }
+
+    async fn extend(&self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        let limit = Clock::Boottime.now().after(self.command_timeout);
+        let live = self.pool.renewals().live(limit).await?;
+        let sent = Clock::Boottime.now();
+        let mut pipeline = redis::Pipeline::with_capacity(renewals.len());
+        for renewal in renewals {
+            renewal.claim.extending(sent);
+            pipeline.add_command(self.renewal(renewal, Script::by_hash));
+        }
+        let mut answers: Vec<_> = live.pipeline(&pipeline, limit).await?;
+        let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
+        if !missing.is_empty() {
+            let mut again = redis::Pipeline::with_capacity(missing.len());
+            for at in &missing {
+                again.add_command(self.renewal(&renewals[*at], Script::by_text));
+            }
+            let repeated = live.pipeline(&again, limit).await?;
+            missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
+        }
+        answers.iter().for_each(|answer| self.look_after(&live, answer));
+        let answers = answers.iter().map(|answer| Ok(integer(answer)? == 1)).collect();
+        Ok(Renewed { sent, answers })
+    }
+
+    fn renewal(
+        &self,
+        renewal: &Renewal,
+        form: fn(&Script, &str, &[&[u8]]) -> redis::Cmd,
+    ) -> redis::Cmd {
+        let ttl = millis(renewal.ttl).to_string();
+        form(&self.renew, &renewal.claim.lock, &[renewal.claim.token.as_bytes(), ttl.as_bytes()])
+    }
+}
+
+/// What the fast path was answered.
+enum Fast {
+    Granted { fence: u64, sent: Moment, seen: u64 },
+    Taken,
+}
+
+fn is_unknown(answer: &Value) -> bool {
+    match answer {
+        Value::ServerError(error) => is_missing_script(&RedisError::from(error.clone())),
+        _ => false,
+    }
+}
+
+impl Store for RedisStore {
+    fn clock(&self) -> Clock {
+        Clock::Boottime
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {
+        Box::pin(async move {
+            for link in self.pool.all_commands() {
+                let live = link.first(limit).await?;
+                match self.raise_fence(&live, limit).await {
+                    // Whoever is out of memory can still free and renew; acquires will say so.
+                    Err(fault) if fault.kind != BackendKind::OutOfMemory => return Err(fault),
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Answer> {
+        Box::pin(async move { self.acquire(&claim, limit).await })
+    }
+
+    fn release(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Freed> {
+        Box::pin(async move {
+            let live = self.pool.commands(&claim.lock).live(limit).await?;
+            let in_doubt = claim.in_doubt();
+            let was_ours = self.free(&claim, &live, limit).await?;
+            // An acquire that died unanswered with an older connection may still run.
+            let settled =
+                in_doubt.is_none_or(|number| number == live.number || number < live.buried_below);
+            Ok(Freed { was_ours, settled })
+        })
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move { self.extend(&renewals).await })
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! The connections of one manager, for the whole process: few, shared by all tasks, and always the
+//! same one for the same lock, because what may create or free a lock must arrive in order.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tokio::runtime::Handle;
+
+use super::link::{Link, LinkConfig};
+use crate::engine::schedule::Schedule;
+
+/// Links to one server: for commands, and one for renewals, which acquires must not starve.
+pub(crate) struct ConnectionPool {
+    commands: Vec<Arc<Link>>,
+    renewals: Arc<Link>,
+}
+
+impl ConnectionPool {
+    pub(crate) fn start(
+        config: &LinkConfig,
+        connections: usize,
+        handle: &Handle,
+        schedule: &Arc<Schedule>,
+    ) -> Self {
+        let numbers = Arc::new(AtomicU64::new(0));
+        let start = || Link::start(config.clone(), handle, schedule, &numbers);
+        Self { commands: (0..connections).map(|_| start()).collect(), renewals: start() }
+    }
+
+    /// The link over which everything goes that may create or free this lock.
+    pub(crate) fn commands(&self, lock: &str) -> &Arc<Link> {
+        let sum = lock.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
+        &self.commands[sum % self.commands.len()]
+    }
+
+    /// The link for renewals. They only extend what they find, so their order does not matter.
+    pub(crate) fn renewals(&self) -> &Arc<Link> {
+        &self.renewals
+    }
+
+    /// Every link for commands.
+    pub(crate) fn all_commands(&self) -> &[Arc<Link>] {
+        &self.commands
+    }
+}
