@@ -1,0 +1,172 @@
+//! Child processes that end with the test process, whatever ends that.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::wait_within;
+
+/// Names the test a child is to run; its presence tells a child from a parent.
+const CHILD: &str = "DISTLOCK_TESTKIT_CHILD";
+
+/// A bound for a child's whole work, generous: it only has to end a test that hangs.
+const CHILD_BOUND: Duration = Duration::from_secs(180);
+
+pub(crate) fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// SIGKILL, which a stopped process obeys as well, and reaped.
+pub(crate) fn kill(child: &mut Child) {
+    // An error means that it is gone already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// SIGSTOP; returns when the process stands still.
+pub(crate) fn stop(child: &Child) {
+    kill_process(pid(child), Signal::STOP).expect("SIGSTOP a child");
+    waitpid(Some(pid(child)), WaitOptions::UNTRACED).expect("wait for a child to stop");
+}
+
+/// SIGCONT.
+pub(crate) fn cont(child: &Child) {
+    kill_process(pid(child), Signal::CONT).expect("SIGCONT a child");
+}
+
+/// Kills a process and removes a directory when this process is gone, even by SIGKILL: a shell
+/// that waits for the end of a pipe only this process holds open.
+pub(crate) struct Guardian(Child);
+
+impl Guardian {
+    pub(crate) fn of(child: &Child, dir: &Path) -> Self {
+        let script = r#"trap '' INT TERM HUP; read -r _; kill -KILL "$1"; rm -rf -- "$2""#;
+        Self(
+            Command::new("sh")
+                .args(["-c", script, "sh", &child.id().to_string()])
+                .arg(dir)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("start sh"),
+        )
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        kill(&mut self.0);
+    }
+}
+
+/// A fresh name in the directory for temporary files.
+pub(crate) fn temp_path(kind: &str) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("distlock-{kind}-{}-{count}", std::process::id()))
+}
+
+/// A test of this binary that runs again in a process of its own. Killed when dropped.
+#[derive(Debug)]
+pub struct Fork {
+    child: Child,
+    test: String,
+    output: PathBuf,
+}
+
+/// Runs the test named `test` of this test binary in a child process, with `env` added to its
+/// environment. There [`in_fork`] is true, so that one function can be parent and child:
+///
+/// ```no_run
+/// use distlock_testkit::{fork_self, in_fork};
+///
+/// #[test]
+/// fn many_processes() {
+///     if in_fork() {
+///         return; // the child's work
+///     }
+///     let forks: Vec<_> = (0..8).map(|_| fork_self("many_processes", &[])).collect();
+///     for fork in forks {
+///         fork.join();
+///     }
+/// }
+/// ```
+pub fn fork_self(test: &str, env: &[(&str, &str)]) -> Fork {
+    let output = temp_path("fork");
+    let log = File::create(&output).expect("create a file for the child's output");
+    let child = Command::new(std::env::current_exe().expect("path of this test binary"))
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .envs(env.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone().expect("clone a file handle"))
+        .stderr(log)
+        .spawn()
+        .expect("start this test binary again");
+    Fork {
+        child,
+        test: test.to_owned(),
+        output,
+    }
+}
+
+/// Whether this process was started by [`fork_self`].
+pub fn in_fork() -> bool {
+    static WATCH: Once = Once::new();
+    let child = std::env::var_os(CHILD).is_some();
+    if child {
+        // The parent holds the other end of standard input: its end is the parent's end.
+        WATCH.call_once(|| {
+            thread::spawn(|| {
+                let _ = io::stdin().read_to_end(&mut Vec::new());
+                std::process::exit(1);
+            });
+        });
+    }
+    child
+}
+
+impl Fork {
+    /// Waits for the child and panics with its output unless its test passed.
+    pub fn join(mut self) {
+        let mut status = None;
+        wait_within(CHILD_BOUND, "a child process ends", || {
+            status = self.child.try_wait().expect("wait for a child");
+            status.is_some()
+        });
+        let output = fs::read_to_string(&self.output).unwrap_or_default();
+        // A misspelt name runs no test at all, and succeeds.
+        let passed = status.is_some_and(|s| s.success()) && output.contains("1 passed");
+        assert!(passed, "the child running {} failed:\n{output}", self.test);
+    }
+
+    /// SIGKILL, as when the machine dies.
+    pub fn kill9(mut self) {
+        kill(&mut self.child);
+    }
+
+    /// SIGSTOP, as when the machine is paused.
+    pub fn stop(&self) {
+        stop(&self.child);
+    }
+
+    /// SIGCONT after [`stop`](Self::stop).
+    pub fn cont(&self) {
+        cont(&self.child);
+    }
+}
+
+impl Drop for Fork {
+    fn drop(&mut self) {
+        kill(&mut self.child);
+        let _ = fs::remove_file(&self.output);
+    }
+}

@@ -1,0 +1,306 @@
+//! A redis-server of the test's own.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::FromRedisValue;
+
+use crate::process::{self, Guardian};
+
+/// How long a server may take to answer for the first time, and one command of a test later.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// A real redis-server on 127.0.0.1 with a port, a unix socket and a directory of its own.
+///
+/// It is killed and its directory removed when this is dropped, and also when the test process
+/// ends without dropping it (a `static`, a SIGKILL).
+pub struct RedisServer {
+    settings: RedisServerBuilder,
+    port: u16,
+    dir: PathBuf,
+    running: Option<Running>,
+}
+
+/// What the server is started with; see [`RedisServer::builder`].
+#[derive(Debug, Clone, Default)]
+pub struct RedisServerBuilder {
+    args: Vec<String>,
+    password: Option<String>,
+    durable: bool,
+}
+
+/// The process, killed when dropped.
+struct Running {
+    child: Child,
+    _guardian: Guardian,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        process::kill(&mut self.child);
+    }
+}
+
+impl RedisServerBuilder {
+    /// More arguments for `redis-server`, for example `["--maxmemory", "1mb"]`.
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Asks every client for this password; [`RedisServer::url`] contains it.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Writes every change to disk at once, so that data survives [`RedisServer::kill9`]. Without
+    /// it nothing does.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Starts the server; returns when it answers.
+    pub fn start(self) -> RedisServer {
+        let dir = process::temp_path("redis");
+        fs::create_dir(&dir).expect("create a directory for redis-server");
+        let mut server = RedisServer {
+            settings: self,
+            port: 0,
+            dir,
+            running: None,
+        };
+        let start = Instant::now();
+        // Another process may take the port between the look and the server's bind.
+        loop {
+            server.port = free_port();
+            match server.launch() {
+                Ok(()) => return server,
+                Err(log) => {
+                    assert!(
+                        start.elapsed() < ANSWER,
+                        "redis-server does not start:\n{log}"
+                    )
+                }
+            }
+        }
+    }
+}
+
+impl RedisServer {
+    /// A server without persistence and without a password.
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// A server with other settings.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Its URL, with the password if it has one.
+    pub fn url(&self) -> String {
+        self.url_at(self.addr())
+    }
+
+    /// The URL of one of its databases. Tests keep their own data in another database than the
+    /// locks, so that [`lock_keys`](Self::lock_keys) shows locks only.
+    pub fn url_of_db(&self, db: u8) -> String {
+        format!("{}/{db}", self.url())
+    }
+
+    /// Its URL as seen through another address, for example a [`Proxy`](crate::Proxy)'s.
+    pub fn url_at(&self, addr: SocketAddr) -> String {
+        match &self.settings.password {
+            Some(password) => format!("redis://:{password}@{addr}"),
+            None => format!("redis://{addr}"),
+        }
+    }
+
+    /// The URL of its unix socket, with the password if it has one.
+    pub fn unix_url(&self) -> String {
+        let query = self
+            .settings
+            .password
+            .iter()
+            .map(|p| format!("?pass={p}"))
+            .collect::<String>();
+        format!("redis+unix://{}{query}", self.socket().display())
+    }
+
+    /// SIGKILL: no goodbye to clients, nothing written to disk.
+    pub fn kill9(&mut self) {
+        self.running = None;
+    }
+
+    /// SIGSTOP: connections stay open, nothing is answered, the kernel takes bytes in.
+    pub fn stop(&self) {
+        process::stop(self.child());
+    }
+
+    /// SIGCONT after [`stop`](Self::stop): what was sent meanwhile is carried out now.
+    pub fn cont(&self) {
+        process::cont(self.child());
+    }
+
+    /// Starts it again at the same port and in the same directory, after killing it if it runs. It
+    /// has its data again if it is [`durable`](RedisServerBuilder::durable).
+    pub fn restart(&mut self) {
+        self.kill9();
+        let start = Instant::now();
+        while let Err(log) = self.launch() {
+            assert!(
+                start.elapsed() < ANSWER,
+                "redis-server does not start again:\n{log}"
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// As [`restart`](Self::restart), but with all data lost.
+    pub fn restart_empty(&mut self) {
+        self.kill9();
+        fs::remove_dir_all(&self.dir).expect("remove the server's directory");
+        fs::create_dir(&self.dir).expect("create the server's directory");
+        self.restart();
+    }
+
+    /// Sends one command on a connection of its own, past every proxy: the test's own eye and hand.
+    #[track_caller]
+    pub fn cli<T: FromRedisValue>(&self, args: &[&str]) -> T {
+        self.try_cli(args)
+            .unwrap_or_else(|e| panic!("{}: {e}", args.join(" ")))
+    }
+
+    /// All keys of database 0, sorted.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.cli(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    /// All keys of database 0 but the fence counters, which outlive every lock: empty means that no
+    /// lock is held and nothing is left of one.
+    #[track_caller]
+    pub fn lock_keys(&self) -> Vec<String> {
+        let mut keys = self.keys();
+        keys.retain(|key| key.contains(":lock:") || !(key.ends_with(":fence") || key == "fence"));
+        keys
+    }
+
+    fn try_cli<T: FromRedisValue>(&self, args: &[&str]) -> redis::RedisResult<T> {
+        let client = redis::Client::open(self.unix_url())?;
+        let mut connection = client.get_connection_with_timeout(ANSWER)?;
+        connection.set_read_timeout(Some(ANSWER))?;
+        redis::cmd(args[0]).arg(&args[1..]).query(&mut connection)
+    }
+
+    fn child(&self) -> &Child {
+        &self.running.as_ref().expect("the server was killed").child
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("redis.sock")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("redis-server");
+        command
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                &self.port.to_string(),
+                "--save",
+                "",
+            ])
+            .args([
+                "--appendonly",
+                if self.settings.durable { "yes" } else { "no" },
+            ])
+            .args(["--appendfsync", "always"])
+            .arg("--dir")
+            .arg(&self.dir)
+            .arg("--unixsocket")
+            .arg(self.socket())
+            .arg("--logfile")
+            .arg(self.dir.join("log"));
+        if let Some(password) = &self.settings.password {
+            command.args(["--requirepass", password]);
+        }
+        command
+            .args(&self.settings.args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Starts the process and waits for its answer on the unix socket, which nobody else can have:
+    /// the TCP port is bound before it. `Err` is the server's log.
+    fn launch(&mut self) -> Result<(), String> {
+        let _ = fs::remove_file(self.socket());
+        let child = self
+            .command()
+            .spawn()
+            .expect("redis-server must be installed (scripts/test does it with apt-get)");
+        let mut running = Running {
+            _guardian: Guardian::of(&child, &self.dir),
+            child,
+        };
+        let start = Instant::now();
+        while self.try_cli::<String>(&["PING"]).is_err() {
+            let ended = running
+                .child
+                .try_wait()
+                .expect("look at redis-server")
+                .is_some();
+            if ended || start.elapsed() > ANSWER {
+                return Err(fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.running = Some(running);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisServer")
+            .field("port", &self.port)
+            .field("dir", &self.dir)
+            .finish()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill9();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A free port below those the kernel gives to outgoing connections. From that range, a client that
+/// keeps knocking at a killed server's port would sooner or later be connected to itself.
+fn free_port() -> u16 {
+    loop {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 15_000 + (random % 15_000) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
