@@ -7,7 +7,10 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::panic::Location;
 use std::time::Duration;
+
+use crate::key::LockKey;
 
 /// Why a lock was not taken, not kept, or not given back.
 ///
@@ -162,41 +165,57 @@ impl fmt::Display for BackendKind {
 /// Which lock an error or a guard speaks of: its name and template for people, its key for code.
 #[derive(Clone)]
 pub struct LockName {
-    name: Cow<'static, str>,
-    template: Option<&'static str>,
-    key: Box<str>,
+    label: Label,
+    key: LockKey,
+}
+
+/// What a lock is called.
+#[derive(Debug, Clone)]
+pub(crate) enum Label {
+    Given(Cow<'static, str>),
+    /// Nobody named it: where it was asked for.
+    Caller(&'static Location<'static>),
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(name) => f.write_str(name),
+            Self::Caller(at) => write!(f, "at {}:{}", at.file(), at.line()),
+        }
+    }
 }
 
 impl LockName {
-    pub(crate) fn new(
-        name: Cow<'static, str>,
-        template: Option<&'static str>,
-        key: impl Into<Box<str>>,
-    ) -> Self {
-        Self { name, template, key: key.into() }
+    pub(crate) fn new(label: Label, key: LockKey) -> Self {
+        Self { label, key }
     }
 
-    /// The label in spans and metrics: `module::function`, or what `name` says.
+    /// The label in spans and metrics: `module::function` of an annotated function, what `name`
+    /// says, or else the file in which the lock was asked for.
     pub fn name(&self) -> &str {
-        &self.name
+        match &self.label {
+            Label::Given(name) => name,
+            Label::Caller(at) => at.file(),
+        }
     }
 
     /// The key as it was written, placeholders and all, if it came from a template.
     pub fn template(&self) -> Option<&'static str> {
-        self.template
+        self.key.template()
     }
 
     /// The key with its values: not for logs.
     pub fn key(&self) -> &str {
-        &self.key
+        self.key.as_str()
     }
 }
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.template {
-            Some(template) => write!(f, "lock \"{template}\" of {}", self.name),
-            None => write!(f, "lock {}", self.name),
+        match self.template() {
+            Some(template) => write!(f, "lock \"{template}\" of {}", self.label),
+            None => write!(f, "lock {}", self.label),
         }
     }
 }
@@ -204,8 +223,8 @@ impl fmt::Display for LockName {
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockName")
-            .field("name", &self.name)
-            .field("template", &self.template)
+            .field("name", &format_args!("{}", self.label))
+            .field("template", &self.template())
             .finish_non_exhaustive()
     }
 }

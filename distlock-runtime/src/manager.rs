@@ -168,7 +168,7 @@ impl LockManager {
         report
     }
 
-    fn alarm(&self, at: Moment) -> Alarm {
+    fn alarm(&self, at: Moment) -> Alarm<'_> {
         let engine = &self.inner.engine;
         Alarm::at(&engine.schedule, engine.clock(), at)
     }

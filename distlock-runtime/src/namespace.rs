@@ -28,12 +28,8 @@ impl Namespace {
 
     /// Where the lock of a key is stored.
     pub(crate) fn lock(&self, key: &str) -> Arc<str> {
-        let prefix = &self.prefix;
-        if has_hash_tag(key) {
-            format!("{prefix}lock::{key}").into()
-        } else {
-            format!("{prefix}lock:{{{key}}}").into()
-        }
+        let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
+        [&self.prefix, open, key, close].concat().into()
     }
 
     /// The counter that fencing tokens are drawn from.

@@ -5,9 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{LockError, LockName};
+use crate::error::{Label, LockError, LockName};
 use crate::key::LockKey;
 use crate::lock::acquire::{Ask, acquire};
 use crate::lock::guard::LockGuard;
@@ -22,8 +23,7 @@ use crate::options::check_ttl;
 pub struct LockRequest {
     manager: LockManager,
     key: LockKey,
-    name: Option<Cow<'static, str>>,
-    caller: &'static Location<'static>,
+    label: Label,
     ttl: Option<Duration>,
     wait: Option<Duration>,
     renew: bool,
@@ -35,7 +35,8 @@ impl LockRequest {
         key: LockKey,
         caller: &'static Location<'static>,
     ) -> Self {
-        Self { manager, key, name: None, caller, ttl: None, wait: None, renew: true }
+        let label = Label::Caller(caller);
+        Self { manager, key, label, ttl: None, wait: None, renew: true }
     }
 
     /// How long the lock may outlive a holder that died. At least 10 ms. Default: the manager's.
@@ -59,7 +60,7 @@ impl LockRequest {
 
     /// A label for errors, spans and metrics. Default: where the request was made.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.name = Some(name.into());
+        self.label = Label::Given(name.into());
         self
     }
 
@@ -77,18 +78,17 @@ impl LockRequest {
     ///
     /// Cancel safe at every await: a lock that was granted to a dropped future is freed at once.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let Self { manager, key, name, caller, ttl, wait, renew } = self;
-        let name = name.unwrap_or_else(|| Cow::Owned(caller.to_string()));
+        let Self { manager, key, label, ttl, wait, renew } = self;
+        let lock = manager.inner().settings.namespace.lock(key.as_str());
         let checked = key.check();
-        let name = LockName::new(name, key.template(), key.as_str());
+        let name = Arc::new(LockName::new(label, key));
         if let Err(reason) = checked {
-            return Err(LockError::InvalidKey { lock: Box::new(name), reason });
+            return Err(LockError::InvalidKey { lock: Box::new(LockName::clone(&name)), reason });
         }
         let settings = &manager.inner().settings;
         let ttl = ttl.unwrap_or(settings.ttl);
         check_ttl(ttl)?;
         let wait = wait.unwrap_or(settings.wait);
-        let lock = settings.namespace.lock(key.as_str());
         acquire(manager.into_inner(), Ask { name, lock, ttl, wait, renew }).await
     }
 
@@ -148,7 +148,7 @@ impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
             .field("key", &self.key)
-            .field("name", &self.name)
+            .field("name", &format_args!("{}", self.label))
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
             .field("renew", &self.renew)

@@ -25,14 +25,14 @@ impl Owner {
     }
 
     /// A token that was never issued before.
-    pub(crate) fn issue(&self) -> Box<str> {
+    pub(crate) fn issue(&self) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
         let mut token = String::with_capacity(self.process.len() + 24);
         token.push_str(&self.process);
         token.push('.');
         push_base36(&mut token, sequence);
         token.push_str(CLAIM_AND_MODE);
-        token.into_boxed_str()
+        token
     }
 }
 

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
@@ -32,12 +32,19 @@ pub(crate) enum Due {
 pub(crate) struct Slot {
     at: Moment,
     id: u64,
+    shard: u8,
 }
 
 #[derive(Default)]
+struct Shard {
+    entries: BTreeMap<Slot, Due>,
+    issued: u64,
+}
+
+/// Every thread has a shard of its own (up to their number), so that callers do not contend.
+#[derive(Default)]
 pub(crate) struct Schedule {
-    shards: [Mutex<BTreeMap<Slot, Due>>; SHARDS],
-    ids: AtomicU64,
+    shards: [Mutex<Shard>; SHARDS],
     /// When the engine will look next, in nanoseconds. Entries that are due earlier wake it.
     planned: AtomicU64,
     changed: Notify,
@@ -45,10 +52,19 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     pub(crate) fn insert(&self, at: Moment, due: Due) -> Slot {
-        let slot = Slot { at, id: self.ids.fetch_add(1, Ordering::Relaxed) };
-        self.shard(slot).insert(slot, due);
-        // After the insert: either the engine's scan sees the entry, or it sees this and scans again.
-        if at.as_nanos() < self.planned.fetch_min(at.as_nanos(), Ordering::AcqRel) {
+        let number = own_shard();
+        let slot = {
+            let mut shard = lock(&self.shards[usize::from(number)]);
+            shard.issued += 1;
+            let slot = Slot { at, id: shard.issued, shard: number };
+            shard.entries.insert(slot, due);
+            slot
+        };
+        // After the insert: either the engine's scan, which holds the shard's mutex after it reset
+        // `planned`, sees the entry, or what it reset is seen here.
+        if at.as_nanos() < self.planned.load(Ordering::Acquire)
+            && at.as_nanos() < self.planned.fetch_min(at.as_nanos(), Ordering::AcqRel)
+        {
             self.changed.notify_one();
         }
         slot
@@ -56,7 +72,7 @@ impl Schedule {
 
     pub(crate) fn remove(&self, slot: Slot) {
         // Taken out of the map before it is dropped: dropping a lease may come back here.
-        let entry = self.shard(slot).remove(&slot);
+        let entry = self.shard(slot).entries.remove(&slot);
         drop(entry);
     }
 
@@ -76,8 +92,8 @@ impl Schedule {
         let mut due = Vec::new();
         let mut next = Moment::NEVER;
         for shard in &self.shards {
-            let mut entries = lock(shard);
-            while let Some(entry) = entries.first_entry() {
+            let mut shard = lock(shard);
+            while let Some(entry) = shard.entries.first_entry() {
                 if entry.key().at > now {
                     next = next.min(entry.key().at);
                     break;
@@ -93,7 +109,7 @@ impl Schedule {
     pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
         let mut leases = Vec::new();
         for shard in &self.shards {
-            leases.extend(lock(shard).values().filter_map(|due| match due {
+            leases.extend(lock(shard).entries.values().filter_map(|due| match due {
                 Due::Tend(lease) => Some(lease.clone()),
                 Due::Wake(_) => None,
             }));
@@ -101,12 +117,12 @@ impl Schedule {
         leases
     }
 
-    fn shard(&self, slot: Slot) -> std::sync::MutexGuard<'_, BTreeMap<Slot, Due>> {
-        lock(&self.shards[slot.id as usize % SHARDS])
+    fn shard(&self, slot: Slot) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[usize::from(slot.shard)])
     }
 
     fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
-        match self.shard(slot).get_mut(&slot) {
+        match self.shard(slot).entries.get_mut(&slot) {
             Some(Due::Wake(old)) => {
                 old.clone_from(waker);
                 true
@@ -116,7 +132,16 @@ impl Schedule {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn own_shard() -> u8 {
+    static THREADS: AtomicU8 = AtomicU8::new(0);
+    thread_local! {
+        static OWN: u8 = THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS as u8;
+    }
+    // A thread that is being torn down has lost its number.
+    OWN.try_with(|own| *own).unwrap_or(0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -124,14 +149,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 ///
 /// A store whose leases age on tokio's clock is waited for on tokio's timers, where there are any;
 /// everything else is woken by the engine.
-pub(crate) enum Alarm {
-    Engine { schedule: Arc<Schedule>, clock: Clock, at: Moment, slot: Option<Slot> },
+pub(crate) enum Alarm<'a> {
+    Engine { schedule: &'a Schedule, clock: Clock, at: Moment, slot: Option<Slot> },
     Tokio(Pin<Box<tokio::time::Sleep>>),
     Never,
 }
 
-impl Alarm {
-    pub(crate) fn at(schedule: &Arc<Schedule>, clock: Clock, at: Moment) -> Self {
+impl<'a> Alarm<'a> {
+    pub(crate) fn at(schedule: &'a Schedule, clock: Clock, at: Moment) -> Self {
         if at == Moment::NEVER {
             return Self::Never;
         }
@@ -139,12 +164,12 @@ impl Alarm {
             Some(instant) if tokio::runtime::Handle::try_current().is_ok() => {
                 Self::Tokio(Box::pin(tokio::time::sleep_until(instant)))
             }
-            _ => Self::Engine { schedule: schedule.clone(), clock, at, slot: None },
+            _ => Self::Engine { schedule, clock, at, slot: None },
         }
     }
 }
 
-impl Future for Alarm {
+impl Future for Alarm<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -152,20 +177,22 @@ impl Future for Alarm {
             Self::Never => Poll::Pending,
             Self::Tokio(sleep) => sleep.as_mut().poll(cx),
             Self::Engine { schedule, clock, at, slot } => {
-                if clock.now() >= *at {
+                // An entry that is still there was not due yet when the engine last looked, which
+                // saves asking the clock at every poll.
+                if slot.is_some_and(|slot| schedule.rearm(slot, cx.waker())) {
+                    return Poll::Pending;
+                }
+                if slot.take().is_some() && clock.now() >= *at {
                     return Poll::Ready(());
                 }
-                let armed = slot.is_some_and(|slot| schedule.rearm(slot, cx.waker()));
-                if !armed {
-                    *slot = Some(schedule.insert(*at, Due::Wake(cx.waker().clone())));
-                }
+                *slot = Some(schedule.insert(*at, Due::Wake(cx.waker().clone())));
                 Poll::Pending
             }
         }
     }
 }
 
-impl Drop for Alarm {
+impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if let Self::Engine { schedule, slot: Some(slot), .. } = self {
             schedule.remove(*slot);

@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// What is asked for, with the manager's defaults filled in.
 pub(crate) struct Ask {
-    pub(crate) name: LockName,
+    pub(crate) name: Arc<LockName>,
     pub(crate) lock: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
@@ -173,7 +173,7 @@ impl Acquiring {
     }
 
     fn error(&self, denied: Denied) -> LockError {
-        let lock = &self.ask.name;
+        let lock = &*self.ask.name;
         match denied {
             Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
             Denied::Fault(fault) => fault.into_error(Some(lock)),

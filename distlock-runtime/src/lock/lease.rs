@@ -55,7 +55,7 @@ const RELEASED: u8 = 1;
 
 /// A lock that was granted.
 pub(crate) struct Lease {
-    pub(crate) name: LockName,
+    pub(crate) name: Arc<LockName>,
     pub(crate) claim: Arc<Claim>,
     pub(crate) fencing_token: u64,
     schedule: Arc<Schedule>,
@@ -76,7 +76,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// A granted lock, put into the engine's schedule.
     pub(crate) fn start(
-        name: LockName,
+        name: Arc<LockName>,
         claim: Arc<Claim>,
         fencing_token: u64,
         deadline: Moment,
@@ -238,7 +238,7 @@ impl Lease {
     /// What the caller is told once the lease is lost.
     pub(crate) fn lost_error(&self) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
-        LockError::Lost { lock: Box::new(self.name.clone()), reason: loss.reason() }
+        LockError::Lost { lock: Box::new(LockName::clone(&self.name)), reason: loss.reason() }
     }
 }
 

@@ -27,7 +27,7 @@ struct State {
 
 #[derive(Debug)]
 struct Held {
-    token: Box<str>,
+    token: String,
     ttl: Duration,
     until: Moment,
 }

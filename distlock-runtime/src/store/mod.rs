@@ -52,7 +52,7 @@ pub(crate) struct Claim {
     /// The name under which the lock is stored.
     pub(crate) lock: Arc<str>,
     /// The owner token: unique, used once.
-    pub(crate) token: Box<str>,
+    pub(crate) token: String,
     pub(crate) ttl: Duration,
     /// The engine keeps extending the lease while it is held.
     pub(crate) renewed: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(lock: Arc<str>, token: Box<str>, ttl: Duration, renewed: bool) -> Self {
+    pub(crate) fn new(lock: Arc<str>, token: String, ttl: Duration, renewed: bool) -> Self {
         let (last_sent, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { lock, token, ttl, renewed, last_sent, in_doubt }
     }

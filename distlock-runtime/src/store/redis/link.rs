@@ -4,6 +4,7 @@
 //! A connection is left when two commands in a row had no answer, when nothing came for a second
 //! after one had none, or when the node says that it takes no writes.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
+use super::driver::{Bytes, Driver};
 use super::fault::{fault, leaves_connection, unexpected};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
@@ -116,6 +118,7 @@ impl Link {
 /// A connection that is up.
 pub(crate) struct Live {
     connection: MultiplexedConnection,
+    driver: Arc<Driver>,
     /// Never zero.
     pub(crate) number: u64,
     /// What was sent on connections of this link with lower numbers will never run any more.
@@ -134,7 +137,7 @@ impl Live {
     /// Sends one command. Answers of the server that are errors are faults.
     pub(crate) async fn command(&self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
         let mut connection = self.connection.clone();
-        let call = async { connection.send_packed_command(command).await?.extract_error() };
+        let call = pin!(async { connection.send_packed_command(command).await?.extract_error() });
         self.bounded(call, limit).await
     }
 
@@ -145,20 +148,21 @@ impl Live {
         limit: Moment,
     ) -> Result<Vec<Value>, Fault> {
         let mut connection = self.connection.clone();
-        self.bounded(connection.send_packed_commands(pipeline, 0, pipeline.len()), limit)
-            .await
-            .map_err(RedisOr::into_fault)
+        let call = pin!(connection.send_packed_commands(pipeline, 0, pipeline.len()));
+        self.bounded(call, limit).await.map_err(RedisOr::into_fault)
     }
 
+    /// Takes the call pinned: every layer that takes a future by value makes the one around it
+    /// bigger by twice its size, and these are moved to the heap for every lock.
     async fn bounded<T>(
         &self,
-        call: impl Future<Output = Result<T, RedisError>>,
+        call: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
         limit: Moment,
     ) -> Result<T, RedisOr> {
         let sent = Clock::Boottime.now();
         let patience = sent.after(self.command_timeout);
         let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(patience));
-        match until(call, alarm).await {
+        match until(self.driver.carry(call), alarm).await {
             Some(Ok(answer)) => {
                 self.unanswered_since.store(0, Ordering::Relaxed);
                 Ok(answer)
@@ -235,14 +239,15 @@ async fn supervise(link: Arc<Link>) {
         let attempt = tokio::time::timeout(link.config.connect_timeout, connect(&link.config.info));
         match attempt.await {
             Ok(Ok((connection, driver))) => {
-                let mut driver = std::pin::pin!(driver);
+                let driver = Arc::new(Driver::new(driver));
                 let greeting = greet(&connection, &mut last, number);
                 let greeting = tokio::time::timeout(link.config.connect_timeout, greeting);
-                match until(greeting, driver.as_mut()).await {
+                match until(greeting, driver.run()).await {
                     Some(Ok(buried_below)) => {
                         pause = FIRST_PAUSE;
                         let live = Arc::new(Live {
                             connection,
+                            driver: driver.clone(),
                             number,
                             buried_below,
                             fence_raised: AtomicBool::new(false),
@@ -253,7 +258,8 @@ async fn supervise(link: Arc<Link>) {
                             leave: Notify::new(),
                         });
                         link.state.send_replace(State::Up(live.clone()));
-                        until(driver, live.gone_bad()).await;
+                        until(driver.run(), live.gone_bad()).await;
+                        driver.stop();
                         link.state.send_replace(State::Down(lost("the connection was lost")));
                     }
                     Some(Err(_)) => {
@@ -281,10 +287,7 @@ fn lost(detail: &'static str) -> Fault {
 }
 
 /// Opens the socket (looking the name up again) and signs in.
-async fn connect(
-    info: &ConnectionInfo,
-) -> Result<(MultiplexedConnection, std::pin::Pin<Box<dyn Future<Output = ()> + Send>>), RedisError>
-{
+async fn connect(info: &ConnectionInfo) -> Result<(MultiplexedConnection, Bytes), RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)

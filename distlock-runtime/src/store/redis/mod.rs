@@ -5,6 +5,7 @@
 //! random value and compare-and-delete make a lock is the one the Redis documentation describes;
 //! the fence counter, raised to the server's time at every connect, is what it leaves out.
 
+mod driver;
 mod fault;
 mod link;
 mod pool;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, RedisError, Value, cmd};
+use redis::{Cmd, ConnectionInfo, RedisError, Value, cmd};
 use tokio::runtime::Handle;
 
 use super::{Answer, Claim, Fault, Freed, Op, Renewal, Renewed, Store};
@@ -131,16 +132,17 @@ impl RedisStore {
 
     /// `SET NX` and the fence in one write, whose answers come together.
     async fn fast_path(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<Fast, Fault> {
-        let mut pipeline = redis::Pipeline::with_capacity(2);
-        pipeline
-            .cmd("SET")
+        let mut set = Cmd::with_capacity(6, claim.lock.len() + claim.token.len() + 32);
+        set.arg("SET")
             .arg(&*claim.lock)
-            .arg(&*claim.token)
+            .arg(&claim.token)
             .arg("NX")
             .arg("PX")
-            .arg(millis(claim.ttl))
-            .cmd("INCR")
-            .arg(&self.fence);
+            .arg(millis(claim.ttl));
+        let mut incr = Cmd::with_capacity(2, self.fence.len() + 4);
+        incr.arg("INCR").arg(&self.fence);
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.add_command(set).add_command(incr);
         let seen = self.fence_seen.load(Ordering::Acquire);
         // The deadline counts from here: later, and a slow answer would make the lease longer here
         // than it is at the server.
@@ -200,11 +202,7 @@ impl RedisStore {
         Ok(Renewed { sent, answers })
     }
 
-    fn renewal(
-        &self,
-        renewal: &Renewal,
-        form: fn(&Script, &str, &[&[u8]]) -> redis::Cmd,
-    ) -> redis::Cmd {
+    fn renewal(&self, renewal: &Renewal, form: fn(&Script, &str, &[&[u8]]) -> Cmd) -> Cmd {
         let ttl = millis(renewal.ttl).to_string();
         form(&self.renew, &renewal.claim.lock, &[renewal.claim.token.as_bytes(), ttl.as_bytes()])
     }

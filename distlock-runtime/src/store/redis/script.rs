@@ -2,7 +2,7 @@
 //! not have it. Never by `SCRIPT LOAD`, which a cluster client sends to every node. Without a
 //! shebang line: a script that declares itself is refused under `maxmemory` even if it only frees.
 
-use redis::{Cmd, cmd};
+use redis::Cmd;
 
 /// A script: its text, and the hash by which the server knows it.
 pub(crate) struct Script {
@@ -39,8 +39,9 @@ impl Script {
 }
 
 fn call(name: &str, script: &str, key: &str, args: &[&[u8]]) -> Cmd {
-    let mut call = cmd(name);
-    call.arg(script).arg(1).arg(key);
+    let size = args.iter().map(|arg| arg.len()).sum::<usize>() + script.len() + key.len() + 16;
+    let mut call = Cmd::with_capacity(4 + args.len(), size);
+    call.arg(name).arg(script).arg(1).arg(key);
     for arg in args {
         call.arg(*arg);
     }
