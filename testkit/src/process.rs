@@ -111,11 +111,7 @@ pub fn fork_self(test: &str, env: &[(&str, &str)]) -> Fork {
         .stderr(log)
         .spawn()
         .expect("start this test binary again");
-    Fork {
-        child,
-        test: test.to_owned(),
-        output,
-    }
+    Fork { child, test: test.to_owned(), output }
 }
 
 /// Whether this process was started by [`fork_self`].

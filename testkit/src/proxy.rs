@@ -59,24 +59,12 @@ impl Proxy {
         let (bell, wake) = UnixStream::pair().expect("a pair of sockets");
         wake.set_nonblocking(true).expect("set a socket up");
         let (orders, inbox) = mpsc::channel();
-        let network = Network {
-            listener,
-            server,
-            wake,
-            inbox,
-            new: Mode::Pass,
-            links: Vec::new(),
-        };
+        let network = Network { listener, server, wake, inbox, new: Mode::Pass, links: Vec::new() };
         let thread = thread::Builder::new()
             .name("proxy".into())
             .spawn(move || network.run())
             .expect("start the proxy's thread");
-        Self {
-            addr,
-            orders,
-            bell,
-            thread: Some(thread),
-        }
+        Self { addr, orders, bell, thread: Some(thread) }
     }
 
     /// Changes what the network does; in force when this returns.
@@ -98,9 +86,7 @@ impl Proxy {
 
     fn order(&self, order: Order) {
         self.orders.send(order).expect("the proxy's thread runs");
-        (&self.bell)
-            .write_all(&[0])
-            .expect("wake the proxy's thread");
+        (&self.bell).write_all(&[0]).expect("wake the proxy's thread");
     }
 }
 
@@ -207,16 +193,8 @@ impl Network {
     }
 
     fn set(&mut self, mode: Mode) {
-        let existing = if mode == Mode::FreezeExisting {
-            Mode::Freeze
-        } else {
-            mode
-        };
-        self.new = if mode == Mode::FreezeExisting {
-            Mode::Pass
-        } else {
-            mode
-        };
+        let existing = if mode == Mode::FreezeExisting { Mode::Freeze } else { mode };
+        self.new = if mode == Mode::FreezeExisting { Mode::Pass } else { mode };
         self.links.retain_mut(|link| {
             let torn = link.mode != existing && (link.up.torn || link.down.torn);
             if torn || existing == Mode::Reset {
@@ -249,13 +227,7 @@ impl Link {
             stream.set_nodelay(true).expect("set a socket up");
             stream.set_nonblocking(true).expect("set a socket up");
         }
-        Self {
-            client,
-            server,
-            up: Flow::default(),
-            down: Flow::default(),
-            mode,
-        }
+        Self { client, server, up: Flow::default(), down: Flow::default(), mode }
     }
 
     fn fates(&self) -> (Fate, Fate) {
@@ -321,8 +293,7 @@ impl Flow {
             match from.read(&mut buffer) {
                 Ok(n) => {
                     self.ended = n == 0;
-                    self.pieces
-                        .push_back((Instant::now(), buffer[..n].to_vec()));
+                    self.pieces.push_back((Instant::now(), buffer[..n].to_vec()));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

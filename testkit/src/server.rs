@@ -71,12 +71,7 @@ impl RedisServerBuilder {
     pub fn start(self) -> RedisServer {
         let dir = process::temp_path("redis");
         fs::create_dir(&dir).expect("create a directory for redis-server");
-        let mut server = RedisServer {
-            settings: self,
-            port: 0,
-            dir,
-            running: None,
-        };
+        let mut server = RedisServer { settings: self, port: 0, dir, running: None };
         let start = Instant::now();
         // Another process may take the port between the look and the server's bind.
         loop {
@@ -84,10 +79,7 @@ impl RedisServerBuilder {
             match server.launch() {
                 Ok(()) => return server,
                 Err(log) => {
-                    assert!(
-                        start.elapsed() < ANSWER,
-                        "redis-server does not start:\n{log}"
-                    )
+                    assert!(start.elapsed() < ANSWER, "redis-server does not start:\n{log}")
                 }
             }
         }
@@ -131,12 +123,7 @@ impl RedisServer {
 
     /// The URL of its unix socket, with the password if it has one.
     pub fn unix_url(&self) -> String {
-        let query = self
-            .settings
-            .password
-            .iter()
-            .map(|p| format!("?pass={p}"))
-            .collect::<String>();
+        let query = self.settings.password.iter().map(|p| format!("?pass={p}")).collect::<String>();
         format!("redis+unix://{}{query}", self.socket().display())
     }
 
@@ -161,10 +148,7 @@ impl RedisServer {
         self.kill9();
         let start = Instant::now();
         while let Err(log) = self.launch() {
-            assert!(
-                start.elapsed() < ANSWER,
-                "redis-server does not start again:\n{log}"
-            );
+            assert!(start.elapsed() < ANSWER, "redis-server does not start again:\n{log}");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -180,8 +164,7 @@ impl RedisServer {
     /// Sends one command on a connection of its own, past every proxy: the test's own eye and hand.
     #[track_caller]
     pub fn cli<T: FromRedisValue>(&self, args: &[&str]) -> T {
-        self.try_cli(args)
-            .unwrap_or_else(|e| panic!("{}: {e}", args.join(" ")))
+        self.try_cli(args).unwrap_or_else(|e| panic!("{}: {e}", args.join(" ")))
     }
 
     /// All keys of database 0, sorted.
@@ -219,18 +202,8 @@ impl RedisServer {
     fn command(&self) -> Command {
         let mut command = Command::new("redis-server");
         command
-            .args([
-                "--bind",
-                "127.0.0.1",
-                "--port",
-                &self.port.to_string(),
-                "--save",
-                "",
-            ])
-            .args([
-                "--appendonly",
-                if self.settings.durable { "yes" } else { "no" },
-            ])
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
+            .args(["--appendonly", if self.settings.durable { "yes" } else { "no" }])
             .args(["--appendfsync", "always"])
             .arg("--dir")
             .arg(&self.dir)
@@ -241,10 +214,7 @@ impl RedisServer {
         if let Some(password) = &self.settings.password {
             command.args(["--requirepass", password]);
         }
-        command
-            .args(&self.settings.args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.args(&self.settings.args).stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
 
@@ -256,17 +226,10 @@ impl RedisServer {
             .command()
             .spawn()
             .expect("redis-server must be installed (scripts/test does it with apt-get)");
-        let mut running = Running {
-            _guardian: Guardian::of(&child, &self.dir),
-            child,
-        };
+        let mut running = Running { _guardian: Guardian::of(&child, &self.dir), child };
         let start = Instant::now();
         while self.try_cli::<String>(&["PING"]).is_err() {
-            let ended = running
-                .child
-                .try_wait()
-                .expect("look at redis-server")
-                .is_some();
+            let ended = running.child.try_wait().expect("look at redis-server").is_some();
             if ended || start.elapsed() > ANSWER {
                 return Err(fs::read_to_string(self.dir.join("log")).unwrap_or_default());
             }
@@ -279,10 +242,7 @@ impl RedisServer {
 
 impl std::fmt::Debug for RedisServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedisServer")
-            .field("port", &self.port)
-            .field("dir", &self.dir)
-            .finish()
+        f.debug_struct("RedisServer").field("port", &self.port).field("dir", &self.dir).finish()
     }
 }
 

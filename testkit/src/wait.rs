@@ -19,10 +19,7 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
 pub fn wait_within(bound: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < bound,
-            "after {bound:?} still waiting: {what}"
-        );
+        assert!(start.elapsed() < bound, "after {bound:?} still waiting: {what}");
         thread::sleep(LOOK);
     }
 }
@@ -31,10 +28,7 @@ pub fn wait_within(bound: Duration, what: &str, mut condition: impl FnMut() -> b
 pub async fn wait_for(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !condition().await {
-        assert!(
-            start.elapsed() < BOUND,
-            "after {BOUND:?} still waiting: {what}"
-        );
+        assert!(start.elapsed() < BOUND, "after {BOUND:?} still waiting: {what}");
         tokio::time::sleep(LOOK).await;
     }
 }

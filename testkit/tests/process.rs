@@ -11,17 +11,11 @@ fn children_run_the_same_test_in_processes_of_their_own() {
         let client = redis::Client::open(std::env::var("URL").expect("URL")).expect("a URL");
         let mut connection = client.get_connection().expect("connect");
         let pid = std::process::id();
-        redis::cmd("SADD")
-            .arg("pids")
-            .arg(pid)
-            .query::<()>(&mut connection)
-            .expect("SADD");
+        redis::cmd("SADD").arg("pids").arg(pid).query::<()>(&mut connection).expect("SADD");
         return;
     }
     let server = RedisServer::start();
-    let forks: Vec<_> = (0..4)
-        .map(|_| fork_self(NAME, &[("URL", &server.url())]))
-        .collect();
+    let forks: Vec<_> = (0..4).map(|_| fork_self(NAME, &[("URL", &server.url())])).collect();
     for fork in forks {
         fork.join();
     }
@@ -33,10 +27,7 @@ fn a_child_that_fails_or_is_no_test_fails_the_parent() {
     if in_fork() {
         panic!("as it should");
     }
-    for name in [
-        "a_child_that_fails_or_is_no_test_fails_the_parent",
-        "no_such_test",
-    ] {
+    for name in ["a_child_that_fails_or_is_no_test_fails_the_parent", "no_such_test"] {
         let fork = fork_self(name, &[]);
         let joined = std::panic::catch_unwind(move || fork.join());
         joined.expect_err("the parent must notice");
@@ -50,10 +41,7 @@ fn a_stopped_child_stands_still_until_it_goes_on() {
         let client = redis::Client::open(std::env::var("URL").expect("URL")).expect("a URL");
         let mut connection = client.get_connection().expect("connect");
         loop {
-            redis::cmd("INCR")
-                .arg("beat")
-                .query::<()>(&mut connection)
-                .expect("INCR");
+            redis::cmd("INCR").arg("beat").query::<()>(&mut connection).expect("INCR");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -74,10 +62,7 @@ fn a_stopped_child_stands_still_until_it_goes_on() {
 #[tokio::test]
 async fn waiting_ends_with_the_condition_or_with_a_panic() {
     let start = Instant::now();
-    wait_for("some time passes", async || {
-        start.elapsed() > Duration::from_millis(20)
-    })
-    .await;
+    wait_for("some time passes", async || start.elapsed() > Duration::from_millis(20)).await;
     let never = std::panic::catch_unwind(|| {
         wait_within(Duration::from_millis(20), "never", || false);
     });

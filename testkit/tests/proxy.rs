@@ -19,10 +19,7 @@ fn pair(proxy: &Proxy, listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 fn setup() -> (Proxy, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    (
-        Proxy::to(listener.local_addr().expect("an address")),
-        listener,
-    )
+    (Proxy::to(listener.local_addr().expect("an address")), listener)
 }
 
 #[track_caller]
@@ -66,9 +63,7 @@ fn passes_both_ways_and_hands_the_end_on() {
     arrives(&client, &server, &vec![7; 3_000_000]);
     arrives(&server, &client, b"pong");
     drop(client);
-    wait_until("the end arrives", || {
-        (&server).read(&mut [0]).is_ok_and(|n| n == 0)
-    });
+    wait_until("the end arrives", || (&server).read(&mut [0]).is_ok_and(|n| n == 0));
 }
 
 #[test]
@@ -125,11 +120,7 @@ fn lost_bytes_are_lost_and_end_their_connection() {
         let (client, server) = pair(&proxy, &listener);
         let (idle, idle_server) = pair(&proxy, &listener);
         proxy.set(mode);
-        let (mut lossy, sound) = if up {
-            (&client, &server)
-        } else {
-            (&server, &client)
-        };
+        let (mut lossy, sound) = if up { (&client, &server) } else { (&server, &client) };
         lossy.write_all(b"lost").expect("write");
         silent(sound);
         arrives(sound, lossy, b"through");
@@ -160,10 +151,6 @@ fn stands_before_redis() {
     let proxy = Proxy::to(server.addr());
     let client = redis::Client::open(proxy.url()).expect("a URL");
     let mut connection = client.get_connection().expect("connect through the proxy");
-    redis::cmd("SET")
-        .arg("k")
-        .arg("v")
-        .query::<()>(&mut connection)
-        .expect("SET");
+    redis::cmd("SET").arg("k").arg("v").query::<()>(&mut connection).expect("SET");
     assert_eq!(server.keys(), ["k"]);
 }

@@ -21,28 +21,17 @@ fn urls_lead_to_it_with_the_password() {
     for url in [server.url(), server.unix_url(), server.url_of_db(3)] {
         let client = redis::Client::open(url).expect("a URL redis understands");
         let mut connection = client.get_connection().expect("connect");
-        redis::cmd("PING")
-            .query::<()>(&mut connection)
-            .expect("PING");
+        redis::cmd("PING").query::<()>(&mut connection).expect("PING");
     }
     let stranger = redis::Client::open(format!("redis://{}", server.addr())).expect("a URL");
     let mut connection = stranger.get_connection().expect("connect");
-    redis::cmd("GET")
-        .arg("k")
-        .query::<()>(&mut connection)
-        .expect_err("no password, no answer");
+    redis::cmd("GET").arg("k").query::<()>(&mut connection).expect_err("no password, no answer");
 }
 
 #[test]
 fn lock_keys_are_all_but_the_fence_counters() {
     let server = RedisServer::start();
-    for key in [
-        "distlock:fence",
-        "fence",
-        "app:fence",
-        "distlock:lock::{a}:fence",
-        "other",
-    ] {
+    for key in ["distlock:fence", "fence", "app:fence", "distlock:lock::{a}:fence", "other"] {
         server.cli::<()>(&["SET", key, "1"]);
     }
     assert_eq!(server.lock_keys(), ["distlock:lock::{a}:fence", "other"]);
@@ -102,10 +91,7 @@ fn nothing_is_left_when_the_test_process_is_killed() {
     if in_fork() {
         let server = RedisServer::start();
         let (dir, pid) = traces(&server);
-        let (told, file) = (
-            format!("{dir} {pid}"),
-            std::env::var("TELL").expect("where to tell"),
-        );
+        let (told, file) = (format!("{dir} {pid}"), std::env::var("TELL").expect("where to tell"));
         std::fs::write(&file, told + "\n").expect("tell");
         loop {
             std::thread::park();
@@ -120,10 +106,7 @@ fn nothing_is_left_when_the_test_process_is_killed() {
     });
     std::fs::remove_file(&file).expect("remove the file");
     fork.kill9();
-    let (dir, pid) = told
-        .trim()
-        .split_once(' ')
-        .expect("directory and process id");
+    let (dir, pid) = told.trim().split_once(' ').expect("directory and process id");
     assert_gone((dir.to_owned(), pid.to_owned()));
 }
 
@@ -131,9 +114,7 @@ fn nothing_is_left_when_the_test_process_is_killed() {
 fn traces(server: &RedisServer) -> (String, String) {
     let (_, dir): (String, String) = server.cli(&["CONFIG", "GET", "dir"]);
     let info: String = server.cli(&["INFO", "server"]);
-    let pid = info
-        .lines()
-        .find_map(|line| line.strip_prefix("process_id:"));
+    let pid = info.lines().find_map(|line| line.strip_prefix("process_id:"));
     (dir, pid.expect("a process id").to_owned())
 }
 
@@ -146,7 +127,5 @@ fn state(pid: &str) -> Option<char> {
 fn assert_gone((dir, pid): (String, String)) {
     wait_until("the directory is gone", || !Path::new(&dir).exists());
     // In a container without an init process nobody collects an orphan that has ended.
-    wait_until("the server is gone", || {
-        matches!(state(&pid), None | Some('Z'))
-    });
+    wait_until("the server is gone", || matches!(state(&pid), None | Some('Z')));
 }
