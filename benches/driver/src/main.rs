@@ -1,0 +1,102 @@
+//! The driver of distlock for `benches/run.py`, which says what a driver does. Uses the public API
+//! with its default options, as the drivers of peers do with theirs.
+#![allow(clippy::print_stdout, reason = "run.py reads it")]
+
+use std::time::{Duration, Instant};
+
+use distlock::{LockError, LockManager};
+
+/// Longer than any run: what is measured is how long waiting takes, not who gives up.
+const WAIT: Duration = Duration::from_secs(600);
+
+#[derive(Clone)]
+struct Scenario {
+    mode: String,
+    tasks: usize,
+    time: Duration,
+}
+
+fn option(name: &str) -> String {
+    let mut args = std::env::args().skip_while(|arg| arg != name);
+    args.nth(1).unwrap_or_else(|| panic!("{name} is missing; see run.py"))
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<(), LockError> {
+    let scenario = Scenario {
+        mode: option("--scenario"),
+        tasks: option("--tasks").parse().expect("a number of tasks"),
+        time: Duration::from_secs_f64(option("--seconds").parse().expect("a number of seconds")),
+    };
+    let manager = LockManager::connect(&option("--url")).await?;
+    manager.lock("warm-up".to_owned()).acquire().await?.release().await?;
+    println!("READY");
+    std::io::stdin().read_line(&mut String::new()).expect("the word to start");
+    match scenario.mode.as_str() {
+        "idle" => idle(&manager, &scenario).await,
+        _ => busy(&manager, &scenario).await,
+    }
+}
+
+/// One holder, many who wait for it.
+async fn idle(manager: &LockManager, scenario: &Scenario) -> Result<(), LockError> {
+    let held = manager.lock("hot".to_owned()).acquire().await?;
+    let waiters: Vec<_> = (1..scenario.tasks)
+        .map(|_| {
+            let manager = manager.clone();
+            tokio::spawn(async move {
+                let guard = manager.lock("hot".to_owned()).wait(WAIT).acquire().await?;
+                let at = Instant::now();
+                guard.release().await?;
+                Ok::<_, LockError>(at)
+            })
+        })
+        .collect();
+    tokio::time::sleep(scenario.time).await;
+    let released = Instant::now();
+    held.release().await?;
+    let mut times = Vec::new();
+    for waiter in waiters {
+        let at = waiter.await.expect("a waiter does not panic")?;
+        times.push(at.duration_since(released).as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    let (first, drain) = (times[0], times[times.len() - 1]);
+    let locks = scenario.tasks;
+    println!(r#"{{"locks": {locks}, "per_task": [1], "first_ms": {first}, "drain_ms": {drain}}}"#);
+    Ok(())
+}
+
+/// Each task locks and unlocks as fast as it can, its own key or the one all share.
+async fn busy(manager: &LockManager, scenario: &Scenario) -> Result<(), LockError> {
+    let stop = Instant::now() + scenario.time;
+    let tasks: Vec<_> = (0..scenario.tasks)
+        .map(|task| {
+            let manager = manager.clone();
+            let key = match scenario.mode.as_str() {
+                "own" => format!("own:{task}:{}", std::process::id()),
+                _ => "hot".to_owned(),
+            };
+            tokio::spawn(async move {
+                let (mut locks, mut us) = (0_u64, Vec::new());
+                while Instant::now() < stop {
+                    let start = Instant::now();
+                    let guard = manager.lock(key.clone()).wait(WAIT).acquire().await?;
+                    us.push(start.elapsed().as_micros());
+                    guard.release().await?;
+                    locks += 1;
+                }
+                Ok::<_, LockError>((locks, us))
+            })
+        })
+        .collect();
+    let (mut per_task, mut us) = (Vec::new(), Vec::new());
+    for task in tasks {
+        let (locks, times) = task.await.expect("a task does not panic")?;
+        per_task.push(locks);
+        us.extend(times.into_iter().step_by(7));
+    }
+    let locks: u64 = per_task.iter().sum();
+    println!(r#"{{"locks": {locks}, "per_task": {per_task:?}, "us": {us:?}}}"#);
+    Ok(())
+}
