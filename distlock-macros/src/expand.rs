@@ -7,7 +7,8 @@ use proc_macro2::{Group, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{
-    GenericArgument, Ident, LitStr, Path, PathArguments, ReturnType, Type, TypeInfer, parse_quote,
+    GenericArgument, Ident, LitStr, Path, PathArguments, ReturnType, Type, TypeInfer,
+    parse_quote_spanned,
 };
 
 use crate::check::Lock;
@@ -140,10 +141,12 @@ struct Output {
 
 impl Output {
     fn of(function: &Function) -> Self {
-        let (mut ty, (first, last)) = match &function.sig.output {
-            ReturnType::Type(_, ty) => (Type::clone(ty), ends(ty)),
-            ReturnType::Default => (parse_quote!(()), ends(&function.sig.ident)),
+        let mut ty = match &function.sig.output {
+            ReturnType::Type(_, ty) => Type::clone(ty),
+            // Nothing is written: the function's name stands for it.
+            ReturnType::Default => parse_quote_spanned!(function.sig.ident.span()=> ()),
         };
+        let (first, last) = ends(&ty);
         erase_impl_trait(&mut ty);
         Self { ty, first, last }
     }
@@ -337,7 +340,8 @@ fn rewritten(template: &Template, scope: &Scope) -> TokenStream {
         let argument = Ident::new(&format!("__{i}"), span);
         let fields = fields.iter().map(|field| key::member(field, span));
         text.push_str(&format!("{{{argument}{spec}}}"));
-        let part = quote_spanned!(Span::mixed_site()=> __text.part(&#value #(.#fields)*));
+        let site = Span::mixed_site().located_at(span);
+        let part = quote_spanned!(site=> __text.part(&#value #(.#fields)*));
         arguments.extend(quote!(, #argument = #part));
     }
     let text = LitStr::new(&text, span);
