@@ -1,5 +1,15 @@
-//! A distributed lock around an async function with one line.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]
 pub use distlock_runtime::private as __private;
-pub use distlock_runtime::*;
+pub use distlock_runtime::{
+    BackendKind, CloseReport, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder,
+    LockName, LockRequest, init, manager, with_manager,
+};
+
+#[doc = include_str!("redis_lock.md")]
+pub use distlock_macros::redis_lock;
+
+/// Makes a [`LockKey`] from a template, with the same rules as the attribute's `key`.
+pub use distlock_macros::key;

@@ -12,6 +12,8 @@ use crate::manager::LockManager;
 use crate::request::{LockRequest, release_quietly};
 
 pub use crate::global::manager as global;
+pub use crate::key::{KeyPart, KeyText, Part};
+pub use crate::outcome::{FromLockError, LockFailure};
 
 /// What `manager = …` may be.
 #[diagnostic::on_unimplemented(

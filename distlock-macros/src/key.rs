@@ -1,0 +1,336 @@
+//! A key template → literal texts and placeholders.
+
+use proc_macro2::Span;
+use syn::{Error, Ident, LitStr, Member};
+
+/// `"order:{order_id}"`, taken apart.
+pub(crate) struct Template {
+    /// As the user wrote it; `format_args!` gets this very token where it can, so that rustc's
+    /// carets point into the text.
+    pub(crate) literal: LitStr,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Piece {
+    /// Text between placeholders, `{{` and `}}` already turned into braces.
+    Text(String),
+    Placeholder(Placeholder),
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Placeholder {
+    /// The first name, without `r#`.
+    pub(crate) base: String,
+    /// What follows it after dots: `tenant`, `0`.
+    pub(crate) fields: Vec<String>,
+    /// What follows the colon, colon included; or nothing.
+    pub(crate) spec: String,
+    /// Names in the spec that are a width or a precision: `width$`.
+    pub(crate) counts: Vec<String>,
+}
+
+impl Placeholder {
+    pub(crate) fn path(&self) -> String {
+        let mut path = self.base.clone();
+        for field in &self.fields {
+            path.push('.');
+            path.push_str(field);
+        }
+        path
+    }
+}
+
+impl Template {
+    pub(crate) fn parse(literal: LitStr) -> syn::Result<Self> {
+        match scan(&literal.value()) {
+            Ok(pieces) => Ok(Self { literal, pieces }),
+            Err(message) => Err(Error::new(literal.span(), message)),
+        }
+    }
+
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Placeholder(placeholder) => Some(placeholder),
+            Piece::Text(_) => None,
+        })
+    }
+
+    /// Whether some placeholder prints the plain name.
+    pub(crate) fn prints(&self, name: &str) -> bool {
+        self.placeholders()
+            .any(|placeholder| placeholder.base == name && placeholder.fields.is_empty())
+    }
+
+    /// For every placeholder the first character of the text between it and the next one: where a
+    /// value contains it, two argument lists could meet in one key.
+    pub(crate) fn separators(&self) -> Vec<Option<char>> {
+        let is_placeholder = |piece: Option<&Piece>| matches!(piece, Some(Piece::Placeholder(_)));
+        (0..self.pieces.len())
+            .filter(|i| is_placeholder(self.pieces.get(*i)))
+            .map(|i| match self.pieces.get(i + 1) {
+                Some(Piece::Text(text)) if is_placeholder(self.pieces.get(i + 2)) => {
+                    text.chars().next()
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// A span on the literal that does not count as the user's own code: rustc would otherwise
+    /// offer to replace the whole text by a name it thinks was meant.
+    pub(crate) fn generated_span(&self) -> Span {
+        Span::call_site().located_at(self.literal.span())
+    }
+}
+
+/// A name in a template is written without `r#`, also where the code needs it.
+pub(crate) fn ident(name: &str, span: Span) -> Ident {
+    match syn::parse_str::<Ident>(name) {
+        Ok(_) => Ident::new(name, span),
+        Err(_) if name == "self" => Ident::new(name, span),
+        Err(_) => Ident::new_raw(name, span),
+    }
+}
+
+/// `tenant` or `0`, after a dot.
+pub(crate) fn member(name: &str, span: Span) -> Member {
+    match name.parse::<u32>() {
+        Ok(index) => Member::Unnamed(syn::Index { index, span }),
+        Err(_) => Member::Named(ident(name, span)),
+    }
+}
+
+type Scan<T> = Result<T, String>;
+
+fn scan(text: &str) -> Scan<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if rest.starts_with("{{") || rest.starts_with("}}") {
+            literal.push(c);
+            rest = &rest[2..];
+        } else if c == '}' {
+            return Err("a `}` without its `{`: write `}}` for a literal brace".to_owned());
+        } else if c == '{' {
+            let Some((inside, after)) = rest[1..].split_once('}') else {
+                return Err("a `{` without its `}`: write `{{` for a literal brace".to_owned());
+            };
+            if !literal.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut literal)));
+            }
+            pieces.push(Piece::Placeholder(placeholder(inside)?));
+            rest = after;
+        } else {
+            literal.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Text(literal));
+    }
+    if pieces.is_empty() {
+        return Err("the key is empty: say what to lock, for example `order:{order_id}`".to_owned());
+    }
+    separated(&pieces)?;
+    Ok(pieces)
+}
+
+fn separated(pieces: &[Piece]) -> Scan<()> {
+    for pair in pieces.windows(2) {
+        if let [Piece::Placeholder(a), Piece::Placeholder(b)] = pair {
+            let (a, b) = (a.path(), b.path());
+            return Err(format!(
+                "nothing separates `{{{a}}}` from `{{{b}}}`, so different values could make the same \
+                 key: write `{{{a}}}:{{{b}}}`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn placeholder(inside: &str) -> Scan<Placeholder> {
+    let (name, spec) = match inside.split_once(':') {
+        Some((name, spec)) => (name, format!(":{}", spec.trim_end())),
+        None => (inside.trim_end(), String::new()),
+    };
+    let counts = counts(inside, &spec)?;
+    let (base, fields) = path(inside, name)?;
+    Ok(Placeholder { base, fields, spec, counts })
+}
+
+fn path(inside: &str, name: &str) -> Scan<(String, Vec<String>)> {
+    if name.is_empty() {
+        return Err(format!(
+            "`{{{inside}}}` names nothing: write the argument's name, for example `{{order_id}}`"
+        ));
+    }
+    if name.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!(
+            "`{{{inside}}}`: arguments are not numbered here: write the argument's name"
+        ));
+    }
+    let mut parts = name.split('.');
+    let base = parts.next().unwrap_or_default();
+    let fields: Vec<String> = parts.map(unraw).collect();
+    if fields.is_empty() && base.starts_with("r#") {
+        return Err(format!("`{{{inside}}}`: write `{{{}}}` without the `r#`", unraw(base)));
+    }
+    let base = unraw(base);
+    let is_index = |field: &String| !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
+    if !is_name(&base) || !fields.iter().all(|field| is_name(field) || is_index(field)) {
+        let plain = name.trim_matches(|c: char| "#$%@&".contains(c) || c.is_whitespace());
+        let mend = if is_name(plain) {
+            format!("write `{{{plain}}}`")
+        } else {
+            "write `{order}`, `{order.id}` or `{pair.0}` (and `{{` for a literal brace)".to_owned()
+        };
+        return Err(format!("`{{{inside}}}` is not a name or a field: {mend}"));
+    }
+    Ok((base, fields))
+}
+
+fn is_name(name: &str) -> bool {
+    // Compared as text because the lexer would skip spaces and comments; with `r#` because a
+    // template names `r#type` as `type`.
+    let is = |text: &str| syn::parse_str::<Ident>(text).is_ok_and(|ident| ident == text);
+    name == "self" || is(name) || is(&format!("r#{name}"))
+}
+
+fn unraw(name: &str) -> String {
+    name.strip_prefix("r#").unwrap_or(name).to_owned()
+}
+
+/// The `width$` and `.precision$` names of a spec, after a look at its type.
+fn counts(inside: &str, spec: &str) -> Scan<Vec<String>> {
+    let Some(spec) = spec.strip_prefix(':') else {
+        return Ok(Vec::new());
+    };
+    // A fill may be any character, `?` and `$` included.
+    let mut chars = spec.char_indices();
+    let fill = match (chars.next(), chars.next()) {
+        (Some(_), Some((at, '<' | '^' | '>'))) => at + 1,
+        (Some((_, '<' | '^' | '>')), _) => 1,
+        _ => 0,
+    };
+    let spec = &spec[fill..];
+    if spec.ends_with('?') {
+        return Err(format!(
+            "`{{{inside}}}`: `?` prints for people and may change between versions; a key needs a \
+             stable text: use `Display`, without the `?`"
+        ));
+    }
+    // In `{ptr:width$}` and `{ptr:0p$}` the letter belongs to a name.
+    let kind = spec.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+    if kind.trim_start_matches(|c: char| c.is_ascii_digit()) == "p" {
+        return Err(format!(
+            "`{{{inside}}}`: `p` prints an address, which is different in every process; use a value"
+        ));
+    }
+    if spec.contains(".*") {
+        return Err(format!(
+            "`{{{inside}}}`: arguments are not numbered here: write the precision's name, as in \
+             `{{{inside_name}:.digits$}}`",
+            inside_name = inside.split(':').next().unwrap_or_default(),
+        ));
+    }
+    let mut names: Vec<String> = spec.split('$').map(last_name).collect();
+    names.pop(); // what follows the last `$` is the type
+    Ok(names)
+}
+
+/// The name that ends `text`: in `0width` it is `width`.
+fn last_name(text: &str) -> String {
+    let start = text
+        .rfind(|c: char| !c.is_alphanumeric() && c != '_')
+        .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
+    text[start..].trim_start_matches(|c: char| c.is_ascii_digit()).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Template, String> {
+        Template::parse(LitStr::new(text, Span::call_site())).map_err(|error| error.to_string())
+    }
+
+    fn paths(text: &str) -> Vec<String> {
+        parse(text).expect(text).placeholders().map(Placeholder::path).collect()
+    }
+
+    #[test]
+    fn finds_names_fields_and_indices() {
+        assert_eq!(paths("order:{order_id}"), ["order_id"]);
+        assert_eq!(
+            paths("{a}:{b.c.0}-{self.tenant}/{self}"),
+            ["a", "b.c.0", "self.tenant", "self"]
+        );
+        assert_eq!(
+            paths("{type}:{order.type}:{größe}:{_x}"),
+            ["type", "order.type", "größe", "_x"]
+        );
+        assert_eq!(paths("no placeholders"), [""; 0]);
+    }
+
+    #[test]
+    fn braces_are_doubled() {
+        let template = parse("{{tag}}:{id}:{{}}").expect("doubled braces are literal");
+        assert_eq!(template.pieces[0], Piece::Text("{tag}:".to_owned()));
+        assert_eq!(template.pieces[2], Piece::Text(":{}".to_owned()));
+    }
+
+    #[test]
+    fn separators_are_the_first_character_before_the_next_placeholder() {
+        let separators = |text| parse(text).expect("a template").separators();
+        assert_eq!(separators("{a}-{b}"), [Some('-'), None]);
+        assert_eq!(separators("{a}::{b}/x"), [Some(':'), None]);
+        assert_eq!(separators("x{a}{{{b}→{c}"), [Some('{'), Some('→'), None]);
+    }
+
+    #[test]
+    fn specs_keep_their_count_names() {
+        let counts = |text| {
+            let template = parse(text).expect(text);
+            template.placeholders().flat_map(|p| p.counts.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(counts("{id:05}"), [""; 0]);
+        assert_eq!(counts("{id:0width$}"), ["width"]);
+        assert_eq!(counts("{x:>w$.digits$}"), ["w", "digits"]);
+        assert_eq!(counts("{x:$^8}:{y:?<8}:{z:#x}"), [""; 0]);
+        assert_eq!(counts("{x:p$}"), ["p"]);
+    }
+
+    #[test]
+    fn mistakes_name_the_mend() {
+        for (text, words) in [
+            ("", "say what to lock"),
+            ("order:{}", "write the argument's name"),
+            ("order:{0}", "not numbered"),
+            ("order:{:05}", "write the argument's name"),
+            ("order:{id", "write `{{` for a literal brace"),
+            ("order:id}", "write `}}` for a literal brace"),
+            ("{a}{b}", "write `{a}:{b}`"),
+            ("{a.x}{b}", "nothing separates `{a.x}` from `{b}`"),
+            ("{id:?}", "without the `?`"),
+            ("{id:#?}", "without the `?`"),
+            ("{id:x?}", "without the `?`"),
+            ("{id:p}", "an address"),
+            ("{id:#p}", "an address"),
+            ("{id:016p}", "an address"),
+            ("{id:.*}", "precision's name"),
+            ("{order.id()}", "is not a name or a field"),
+            ("{ids[0]}", "is not a name or a field"),
+            ("{a + b}", "is not a name or a field"),
+            ("{order.}", "is not a name or a field"),
+            ("{_}", "is not a name or a field"),
+            ("{ id }", "write `{id}`"),
+            ("{#id}", "write `{id}`"),
+            ("{r#type}", "write `{type}`"),
+        ] {
+            let message = parse(text).err().unwrap_or_else(|| panic!("{text} was accepted"));
+            assert!(message.contains(words), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+use distlock::{LockError, redis_lock};
+
+//~ ERROR "ttl" a comma is missing before this option
+#[redis_lock(key = "{id}" ttl = "5s")]
+async fn locked(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(locked(1));
+}

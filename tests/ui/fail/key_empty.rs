@@ -1,0 +1,11 @@
+use distlock::{LockError, redis_lock};
+
+//~ ERROR """" the key is empty: say what to lock
+#[redis_lock(key = "")]
+async fn locked(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(locked(1));
+}

@@ -1,0 +1,22 @@
+use distlock::{LockError, redis_lock};
+
+const WIDTH: usize = 6;
+
+#[redis_lock(key = "{n:05}:{n:x}:{n:#X}:{n:o}:{n:#b}:{n:e}:{x:.2}:{name:->10}:{name:^8.3}:{n:+}:{c:?>4}")]
+async fn formats(n: u64, x: f64, name: &str, c: char) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "{n:width$}:{x:.digits$}:{n:>WIDTH$}:{n:0width$x}")]
+async fn counts(n: u64, x: f64, width: usize, digits: usize) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "{width:width$}-{n:>width$}")]
+async fn count_and_value(n: u64, width: usize) -> Result<(), LockError> {
+    Ok(())
+}
+
+fn main() {
+    drop((formats(1, 1.0, "a", 'c'), counts(1, 1.0, 2, 3), count_and_value(1, 2)));
+}
