@@ -5,11 +5,11 @@
 pub use distlock_runtime::private as __private;
 pub use distlock_runtime::{
     BackendKind, CloseReport, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder,
-    LockName, LockRequest, init, manager, with_manager,
+    LockName, LockRequest, LockStatus, OnLost, init, manager, with_manager,
 };
 
 #[doc = include_str!("redis_lock.md")]
 pub use distlock_macros::redis_lock;
 
-/// Makes a [`LockKey`] from a template, with the same rules as the attribute's `key`.
+#[doc = include_str!("key.md")]
 pub use distlock_macros::key;

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::namespace::Namespace;
-use crate::options::{check_timeout, check_ttl};
+use crate::options::{check_hold, check_timeout, check_ttl};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisConfig, RedisStore};
 use crate::url::StoreUrl;
@@ -19,6 +19,7 @@ pub(crate) struct Settings {
     pub(crate) namespace: Namespace,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
 }
@@ -32,6 +33,7 @@ pub struct LockManagerBuilder {
     prefix: String,
     ttl: Duration,
     wait: Duration,
+    max_hold: Option<Duration>,
     command_timeout: Duration,
     connect_timeout: Duration,
     connections: usize,
@@ -46,6 +48,7 @@ impl Default for LockManagerBuilder {
             // one that died.
             ttl: Duration::from_secs(30),
             wait: Duration::ZERO,
+            max_hold: None,
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
             // More were slower: less is sent together.
@@ -81,6 +84,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Never extend a lease past this time after its lock was taken, where the lock does not say.
+    /// At least 10 ms. Default: no limit.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
     /// How long one question to the store may take. Default: 1 s.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
@@ -106,11 +116,21 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidOption`](LockError::InvalidOption) names the setting and the mend.
     pub fn build(self) -> Result<LockManager, LockError> {
-        let Self { url, prefix, ttl, wait, command_timeout, connect_timeout, connections } = self;
+        let Self {
+            url,
+            prefix,
+            ttl,
+            wait,
+            max_hold,
+            command_timeout,
+            connect_timeout,
+            connections,
+        } = self;
         let url = url.ok_or_else(|| {
             LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
         })?;
         check_ttl(ttl)?;
+        check_hold(max_hold, None)?;
         check_timeout("command_timeout", command_timeout)?;
         check_timeout("connect_timeout", connect_timeout)?;
         if !(1..=64).contains(&connections) {
@@ -118,7 +138,8 @@ impl LockManagerBuilder {
         }
         let namespace = Namespace::new(&prefix)?;
         let fence = namespace.fence();
-        let settings = Settings { namespace, ttl, wait, command_timeout, connect_timeout };
+        let settings =
+            Settings { namespace, ttl, wait, max_hold, command_timeout, connect_timeout };
         let engine = match StoreUrl::parse(&url)? {
             StoreUrl::Memory => Engine::start(|_, _| Arc::new(MemoryStore::new()))?,
             StoreUrl::Redis(info) => {
@@ -192,6 +213,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("prefix", &self.prefix)
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
+            .field("max_hold", &self.max_hold)
             .field("command_timeout", &self.command_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("connections", &self.connections)

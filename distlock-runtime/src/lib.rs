@@ -32,5 +32,6 @@ pub use error::{BackendKind, LockError, LockName};
 pub use global::{init, manager, with_manager};
 pub use key::LockKey;
 pub use lock::guard::LockGuard;
-pub use manager::{CloseReport, LockManager};
+pub use lock::hold::OnLost;
+pub use manager::{CloseReport, LockManager, LockStatus};
 pub use request::LockRequest;

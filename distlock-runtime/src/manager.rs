@@ -10,13 +10,14 @@ use crate::builder::{LockManagerBuilder, Settings};
 use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::schedule::Alarm;
-use crate::error::LockError;
+use crate::error::{Label, LockError, LockName};
 use crate::key::LockKey;
 use crate::lock::lease::Loss;
 use crate::lock::release::Releaser;
 use crate::lock::waiting::Waiting;
 use crate::race::until;
 use crate::request::LockRequest;
+use crate::store::{Claim, Holder, Term};
 use crate::token::Owner;
 
 /// Takes locks in one store, over connections that it owns for the whole process.
@@ -118,7 +119,86 @@ impl LockManager {
     /// A request for the lock of `key`, with the manager's defaults.
     #[track_caller]
     pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(self.clone(), key.into(), Location::caller())
+        LockRequest::new(self.clone(), vec![key.into()], Location::caller())
+    }
+
+    /// A request for several locks at once: sorted, each once, all or nothing, one `wait` for all,
+    /// freed in reverse order. If one is lost, all count as lost.
+    #[track_caller]
+    pub fn lock_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
+        let keys = keys.into_iter().map(Into::into).collect();
+        LockRequest::new(self.clone(), keys, Location::caller())
+    }
+
+    /// Whether a lock is held, and for how long; a look for people and dashboards. By the time it
+    /// is read it may be otherwise: to act on it, take the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store could not say,
+    /// [`InvalidKey`](LockError::InvalidKey).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
+        let (name, lock) = self.named(key.into(), "inspect")?;
+        let holder = self.holder(&name, &lock).await?;
+        let waiting = usize::from(self.inner.waiting.has_line(&lock));
+        Ok(match holder {
+            None => LockStatus::Free,
+            Some(Holder { rest: remaining, .. }) => LockStatus::Held { remaining, waiting },
+        })
+    }
+
+    /// Takes a lock away from whoever holds it: an operator's tool. The holder finds its lease lost
+    /// at its next renewal, or at once if it is in this process; what it began until then is not
+    /// undone, so make sure that it is gone, or that its resource checks fencing tokens.
+    ///
+    /// True if the lock was held.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store could not say,
+    /// [`InvalidKey`](LockError::InvalidKey).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropped early, the lock may or may not have been taken away.
+    pub async fn force_release(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
+        let (name, lock) = self.named(key.into(), "force_release")?;
+        let Some(Holder { token, .. }) = self.holder(&name, &lock).await? else {
+            return Ok(false);
+        };
+        let Inner { engine, releaser, .. } = &*self.inner;
+        for lease in engine.schedule.leases() {
+            if *lease.claim.token == *token {
+                lease.lose(Loss::Forced);
+            }
+        }
+        let term = Term { ttl: Duration::ZERO, renewed: false, max_hold: None, min_hold: None };
+        let claim = Arc::new(Claim::new(lock, token, term));
+        match releaser.release(claim, None).await {
+            Ok(freed) => Ok(freed.was_ours),
+            Err(fault) => Err(fault.into_error(Some(&name))),
+        }
+    }
+
+    fn named(&self, key: LockKey, by: &'static str) -> Result<(LockName, Arc<str>), LockError> {
+        let lock = self.inner.settings.namespace.lock(key.as_str());
+        let checked = key.check();
+        let name = LockName::new(Label::Given(by.into()), key);
+        match checked {
+            Ok(()) => Ok((name, lock)),
+            Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
+        }
+    }
+
+    async fn holder(&self, name: &LockName, lock: &Arc<str>) -> Result<Option<Holder>, LockError> {
+        let Inner { engine, settings, .. } = &*self.inner;
+        let limit = engine.clock().now().after(settings.command_timeout);
+        let asked = engine.store.clone().inspect(lock.clone(), limit);
+        asked.await.map_err(|fault| fault.into_error(Some(name)))
     }
 
     /// Gives no new locks, ends every lease, frees what was held, and waits for it at most
@@ -142,7 +222,7 @@ impl LockManager {
             if lease.has_body() {
                 in_use.push(lease);
             } else {
-                ending.push(inner.releaser.release(lease.claim.clone()));
+                ending.push(inner.releaser.release(lease.claim.clone(), lease.keep()));
             }
         }
         let limit = inner.engine.clock().now().after(timeout);
@@ -171,6 +251,30 @@ impl LockManager {
     fn alarm(&self, at: Moment) -> Alarm<'_> {
         let engine = &self.inner.engine;
         Alarm::at(&engine.schedule, engine.clock(), at)
+    }
+}
+
+/// What [`LockManager::inspect`] saw.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockStatus {
+    /// Nobody holds it.
+    Free,
+    /// Somebody holds it.
+    #[non_exhaustive]
+    Held {
+        /// How long the lease still runs if it is not renewed; `None` if the store keeps something
+        /// there without an end, which is no lock of ours.
+        remaining: Option<Duration>,
+        /// How many processes are known to wait for it: at present only this one is known.
+        waiting: usize,
+    },
+}
+
+impl LockStatus {
+    /// Nobody holds it.
+    pub fn is_free(&self) -> bool {
+        matches!(self, Self::Free)
     }
 }
 

@@ -24,6 +24,21 @@ pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result<(), LockError> {
+    if max.is_some_and(|max| max < SHORTEST_TTL) {
+        return Err(LockError::invalid_option("max_hold: give at least 10 ms"));
+    }
+    if min.is_some_and(|min| min > LONGEST_TTL) {
+        return Err(LockError::invalid_option("min_hold: more than 365 days"));
+    }
+    if let (Some(max), Some(min)) = (max, min)
+        && min > max
+    {
+        return Err(LockError::invalid_option("min_hold: must not be longer than max_hold"));
+    }
+    Ok(())
+}
+
 /// A timeout of zero would fail before it has begun.
 pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockError> {
     if timeout < Duration::from_millis(1) {

@@ -47,12 +47,12 @@ impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
 /// The request of an annotated function.
 #[track_caller]
 pub fn request(manager: &LockManager, key: crate::LockKey, name: &'static str) -> LockRequest {
-    LockRequest::new(manager.clone(), key, Location::caller()).name(name)
+    LockRequest::new(manager.clone(), vec![key], Location::caller()).name(name)
 }
 
 /// Polls the body while the lock is held.
 pub async fn hold<F: Future>(guard: &LockGuard, body: Pin<&mut F>) -> Result<F::Output, LockError> {
-    hold::hold(guard.lease(), body).await
+    hold::hold(guard, body).await
 }
 
 /// Frees the lock of a body that has returned.

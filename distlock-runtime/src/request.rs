@@ -10,33 +10,48 @@ use std::time::Duration;
 
 use crate::error::{Label, LockError, LockName};
 use crate::key::LockKey;
-use crate::lock::acquire::{Ask, acquire};
+use crate::lock::acquire::{Ask, Wanted, acquire};
 use crate::lock::guard::LockGuard;
-use crate::lock::hold::hold;
+use crate::lock::hold::{OnLost, hold};
 use crate::manager::LockManager;
 use crate::observe;
-use crate::options::check_ttl;
+use crate::options::{check_hold, check_ttl};
+use crate::store::Term;
 
 /// A lock that is about to be taken. Nothing is asked of the store before
 /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
 #[must_use = "a request takes no lock before `acquire`, `try_acquire` or `run`"]
 pub struct LockRequest {
     manager: LockManager,
-    key: LockKey,
+    keys: Vec<LockKey>,
     label: Label,
     ttl: Option<Duration>,
     wait: Option<Duration>,
     renew: bool,
+    max_hold: Option<Duration>,
+    min_hold: Option<Duration>,
+    on_lost: OnLost,
+    reentrant: bool,
 }
 
 impl LockRequest {
     pub(crate) fn new(
         manager: LockManager,
-        key: LockKey,
+        keys: Vec<LockKey>,
         caller: &'static Location<'static>,
     ) -> Self {
-        let label = Label::Caller(caller);
-        Self { manager, key, label, ttl: None, wait: None, renew: true }
+        Self {
+            manager,
+            keys,
+            label: Label::Caller(caller),
+            ttl: None,
+            wait: None,
+            renew: true,
+            max_hold: None,
+            min_hold: None,
+            on_lost: OnLost::Cancel,
+            reentrant: false,
+        }
     }
 
     /// How long the lock may outlive a holder that died. At least 10 ms. Default: the manager's.
@@ -55,6 +70,35 @@ impl LockRequest {
     /// the holder has `ttl` and no more.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
+        self
+    }
+
+    /// Never extend the lease past this time after the lock was taken; then it counts as lost.
+    /// At least 10 ms. Default: the manager's, no limit.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Do not free the lock before this time after it was taken, however the call ends: so that a
+    /// short job runs once although replicas fire a moment apart. Default: none.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.min_hold = Some(min_hold);
+        self
+    }
+
+    /// What becomes of the body of [`run`](Self::run) when the lease is lost. Default:
+    /// [`OnLost::Cancel`].
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.on_lost = on_lost;
+        self
+    }
+
+    /// Inside a body that runs under the same lock: join it (true), or fail with
+    /// [`WouldDeadlock`](LockError::WouldDeadlock) (false, the default). Whoever joins has the same
+    /// fencing token, its own durations are ignored, and the outermost call frees the lock.
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = reentrant;
         self
     }
 
@@ -78,18 +122,36 @@ impl LockRequest {
     ///
     /// Cancel safe at every await: a lock that was granted to a dropped future is freed at once.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let Self { manager, key, label, ttl, wait, renew } = self;
-        let lock = manager.inner().settings.namespace.lock(key.as_str());
-        let checked = key.check();
-        let name = Arc::new(LockName::new(label, key));
-        if let Err(reason) = checked {
-            return Err(LockError::InvalidKey { lock: Box::new(LockName::clone(&name)), reason });
-        }
-        let settings = &manager.inner().settings;
-        let ttl = ttl.unwrap_or(settings.ttl);
+        let (manager, ask) = self.check()?;
+        acquire(manager.into_inner(), ask).await
+    }
+
+    /// The request with the manager's defaults, or what is wrong with it.
+    fn check(self) -> Result<(LockManager, Ask), LockError> {
+        let settings = &self.manager.inner().settings;
+        let ttl = self.ttl.unwrap_or(settings.ttl);
         check_ttl(ttl)?;
-        let wait = wait.unwrap_or(settings.wait);
-        acquire(manager.into_inner(), Ask { name, lock, ttl, wait, renew }).await
+        let max_hold = self.max_hold.or(settings.max_hold);
+        check_hold(max_hold, self.min_hold)?;
+        let term = Term { ttl, renewed: self.renew, max_hold, min_hold: self.min_hold };
+        let wait = self.wait.unwrap_or(settings.wait);
+        let mut wanted = Vec::with_capacity(self.keys.len());
+        for key in self.keys {
+            let checked = key.check();
+            let lock = settings.namespace.lock(key.as_str());
+            let name = LockName::new(self.label.clone(), key);
+            if let Err(reason) = checked {
+                return Err(LockError::InvalidKey { lock: Box::new(name), reason });
+            }
+            wanted.push(Wanted { name: Arc::new(name), lock });
+        }
+        if wanted.is_empty() {
+            return Err(LockError::invalid_option("keys: none; name at least one"));
+        }
+        wanted.sort_by(|a, b| a.lock.cmp(&b.lock));
+        wanted.dedup_by(|a, b| a.lock == b.lock);
+        let (on_lost, reentrant) = (self.on_lost, self.reentrant);
+        Ok((self.manager, Ask { wanted, term, wait, on_lost, reentrant }))
     }
 
     /// Takes the lock, or says that it is held elsewhere: `None` where [`acquire`](Self::acquire)
@@ -130,7 +192,7 @@ impl LockRequest {
         let guard;
         let mut body = pin!(body);
         guard = self.acquire().await?;
-        let out = hold(guard.lease(), body.as_mut()).await?;
+        let out = hold(&guard, body.as_mut()).await?;
         release_quietly(guard).await;
         Ok(out)
     }
@@ -138,7 +200,7 @@ impl LockRequest {
 
 /// Frees the lock of a body that has returned: its result stands, a failure is only reported.
 pub(crate) async fn release_quietly(guard: LockGuard) {
-    let lease = guard.lease().clone();
+    let Some(lease) = guard.leases().first().cloned() else { return };
     if let Err(error) = guard.release().await {
         observe::released_late(&lease.name, &error);
     }
@@ -147,11 +209,15 @@ pub(crate) async fn release_quietly(guard: LockGuard) {
 impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
-            .field("key", &self.key)
+            .field("keys", &self.keys)
             .field("name", &format_args!("{}", self.label))
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
             .field("renew", &self.renew)
+            .field("max_hold", &self.max_hold)
+            .field("min_hold", &self.min_hold)
+            .field("on_lost", &self.on_lost)
+            .field("reentrant", &self.reentrant)
             .finish_non_exhaustive()
     }
 }

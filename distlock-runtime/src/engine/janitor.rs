@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Moment;
+use crate::lock::release::KEEP_MARGIN;
 use crate::observe;
 use crate::store::{Claim, Freed, Op, Store};
 
@@ -16,8 +18,13 @@ const AFTERSHOCKS: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Sees a release through that was begun elsewhere.
-pub(crate) async fn see_through(store: Arc<dyn Store>, claim: Arc<Claim>, begun: Op<Freed>) {
+/// Sees a release through that was begun elsewhere. With `due` the lock is to be kept until then.
+pub(crate) async fn see_through(
+    store: Arc<dyn Store>,
+    claim: Arc<Claim>,
+    due: Option<Moment>,
+    begun: Op<Freed>,
+) {
     let mut aftershocks = AFTERSHOCKS.into_iter();
     let mut op = begun;
     loop {
@@ -36,6 +43,8 @@ pub(crate) async fn see_through(store: Arc<dyn Store>, claim: Arc<Claim>, begun:
             }
         };
         tokio::time::sleep(pause).await;
-        op = store.clone().release(claim.clone(), claim.expired_by().after(RETRY));
+        let left = due.map(|due| due.since(store.clock().now()));
+        let keep = left.filter(|left| !left.is_zero()).map(|left| left + KEEP_MARGIN);
+        op = store.clone().release(claim.clone(), keep, claim.expired_by().after(RETRY));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn tend(leases: Vec<Arc<Lease>>, store: &Arc<dyn Store>, clock: Clock
     for lease in leases {
         if clock.now() >= lease.deadline() {
             lease.lose(Loss::Expired);
-        } else if lease.claim.renewed {
+        } else if lease.claim.term.renewed {
             // Until the answer is here the lease is due at its deadline, so that a renewal that
             // hangs does not keep its loss from being seen.
             lease.reschedule(lease.deadline());
@@ -32,16 +32,16 @@ pub(crate) fn tend(leases: Vec<Arc<Lease>>, store: &Arc<dyn Store>, clock: Clock
 }
 
 async fn renew(leases: Vec<Arc<Lease>>, store: Arc<dyn Store>) {
-    let renewals = leases
+    let renewals: Vec<_> = leases
         .iter()
-        .map(|lease| Renewal { claim: lease.claim.clone(), ttl: lease.claim.ttl })
+        .map(|lease| Renewal { claim: lease.claim.clone(), ttl: lease.renewal_ttl() })
         .collect();
-    match store.renew(renewals).await {
+    match store.renew(renewals.clone()).await {
         Ok(Renewed { sent, answers }) => {
-            for (lease, answer) in leases.iter().zip(answers) {
+            for ((lease, renewal), answer) in leases.iter().zip(&renewals).zip(answers) {
                 match answer {
                     Ok(true) => {
-                        lease.renewed(sent, lease.claim.ttl);
+                        lease.renewed(sent, renewal.ttl);
                         lease.reschedule(lease.next_renewal());
                     }
                     Ok(false) => {

@@ -79,6 +79,11 @@ impl Engine {
         });
     }
 
+    /// Runs what nobody needs to wait for, for as long as the engine lives.
+    pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(work);
+    }
+
     /// How many releases are not confirmed yet.
     pub(crate) fn unfinished(&self) -> usize {
         self.shared.unfinished.load(Ordering::Acquire)

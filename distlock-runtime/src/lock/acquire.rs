@@ -2,13 +2,20 @@
 //!
 //! Every try has a token of its own that is known here before its command is sent, so that a
 //! future dropped at any await, or an answer that never came, is followed by a release of it.
+//!
+//! Several locks are taken in stored order, all at once if they are free. If one is not, those
+//! behind it are given back and taken one after the other, holding what comes before: everybody
+//! waits in the same order, so nobody waits in a circle.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::guard::LockGuard;
-use super::lease::{Lease, deadline};
-use super::release::Releaser;
+use super::hold::OnLost;
+use super::lease::Lease;
+use super::nested;
 use super::waiting::Place;
 use crate::clock::Moment;
 use crate::engine::schedule::Alarm;
@@ -16,7 +23,7 @@ use crate::error::{BackendKind, LockError, LockName};
 use crate::jitter::jittered;
 use crate::manager::Inner;
 use crate::race::until;
-use crate::store::{Answer, Claim, Fault};
+use crate::store::{Answer, Claim, Fault, Op, Term};
 
 /// A store that cannot tell waiters is looked at again after at most this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -25,21 +32,45 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// What is asked for, with the manager's defaults filled in.
 pub(crate) struct Ask {
-    pub(crate) name: Arc<LockName>,
-    pub(crate) lock: Arc<str>,
-    pub(crate) ttl: Duration,
+    /// In stored order, each once.
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) term: Term,
     pub(crate) wait: Duration,
-    pub(crate) renew: bool,
+    pub(crate) on_lost: OnLost,
+    pub(crate) reentrant: bool,
+}
+
+/// One lock of a request.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) name: Arc<LockName>,
+    /// Where it is stored.
+    pub(crate) lock: Arc<str>,
 }
 
 /// Acquires within max(`wait`, `command_timeout`).
 pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, LockError> {
-    let limits = Limits::start(&manager, ask.wait);
-    let acquiring = Acquiring { manager, ask, limits };
-    if acquiring.ask.wait.is_zero() {
-        return acquiring.once().await;
+    let Ask { wanted, term, wait, on_lost, reentrant } = ask;
+    let limits = Limits::start(&manager, wait);
+    let mut guard = LockGuard::new(manager.clone(), on_lost);
+    let mut open = Vec::with_capacity(wanted.len());
+    for one in wanted {
+        match nested::holder(|lease| lease.is_lock(&one.lock, &manager.engine.schedule)) {
+            None => open.push(one),
+            Some(outer) if reentrant => guard.join(outer),
+            Some(_) => {
+                return Err(LockError::WouldDeadlock { lock: Box::new((*one.name).clone()) });
+            }
+        }
     }
-    acquiring.patiently().await
+    let acquiring = Acquiring { manager, term, limits, patient: !wait.is_zero() };
+    if let [one] = open.as_slice() {
+        guard.add(acquiring.one(one).await?);
+        return Ok(guard);
+    }
+    Box::pin(acquiring.several(&open, &mut guard)).await?;
+    // The first of them may have been lost while the last was waited for.
+    if guard.is_held() { Ok(guard) } else { Err(guard.lost_error(super::lease::Loss::Expired)) }
 }
 
 /// When an acquire must be over.
@@ -66,33 +97,37 @@ enum Denied {
 
 struct Acquiring {
     manager: Arc<Inner>,
-    ask: Ask,
+    term: Term,
     limits: Limits,
+    /// There is a `wait`.
+    patient: bool,
 }
 
 impl Acquiring {
-    /// `wait = none`: whoever is in line is before us.
-    async fn once(self) -> Result<LockGuard, LockError> {
-        match self.attempt(self.limits.overall).await {
-            Ok(guard) => Ok(guard),
-            Err(denied) => Err(self.error(denied)),
-        }
-    }
-
-    async fn patiently(self) -> Result<LockGuard, LockError> {
+    /// One lock, with a place in its line if need be.
+    async fn one(&self, wanted: &Wanted) -> Result<Arc<Lease>, LockError> {
         let mut denied = Denied::Taken(None);
-        let mut pause = RETRY;
-        if !self.manager.waiting.has_line(&self.ask.lock) {
-            match self.attempt(self.limits.overall).await {
-                Ok(guard) => return Ok(guard),
+        if !self.patient || !self.manager.waiting.has_line(&wanted.lock) {
+            match self.attempt(wanted).await {
+                Ok(lease) => return Ok(lease),
                 Err(why) => denied = why,
             }
         }
-        let place = self.manager.waiting.join(&self.ask.lock);
+        if !self.patient {
+            return Err(self.error(wanted, denied));
+        }
+        // On the heap: it is the rare path, and would be part of every locked function's future.
+        Box::pin(self.in_line(wanted, denied)).await
+    }
+
+    /// Waits in the lock's line.
+    async fn in_line(&self, wanted: &Wanted, mut denied: Denied) -> Result<Arc<Lease>, LockError> {
+        let place = self.manager.waiting.join(&wanted.lock);
+        let mut pause = RETRY;
         loop {
             let now = self.manager.engine.clock().now();
             let look_at = match &denied {
-                Denied::Fault(fault) if !fault.passing => return Err(self.error(denied)),
+                Denied::Fault(fault) if !fault.passing => return Err(self.error(wanted, denied)),
                 Denied::Fault(_) => {
                     let at = now.after(jittered(pause));
                     pause = (pause * 2).min(Duration::from_secs(1));
@@ -105,15 +140,50 @@ impl Acquiring {
                 }
             };
             if !self.turn(&place, look_at).await {
-                return Err(self.error(denied));
+                return Err(self.error(wanted, denied));
             }
-            denied = match self.attempt(self.limits.overall).await {
-                Ok(guard) => {
+            denied = match self.attempt(wanted).await {
+                Ok(lease) => {
                     place.served();
-                    return Ok(guard);
+                    return Ok(lease);
                 }
-                Err(why) => self.heavier(denied, why),
+                Err(why) => self.weightier(denied, why),
             };
+        }
+    }
+
+    async fn several(&self, wanted: &[Wanted], guard: &mut LockGuard) -> Result<(), LockError> {
+        let taken = self.all_at_once(wanted, guard).await?;
+        for one in &wanted[taken..] {
+            guard.add(self.one(one).await?);
+        }
+        Ok(())
+    }
+
+    /// Tries all locks in one go and keeps those before the first that was denied; says how many.
+    async fn all_at_once(
+        &self,
+        wanted: &[Wanted],
+        guard: &mut LockGuard,
+    ) -> Result<usize, LockError> {
+        let tries: Vec<_> = wanted.iter().map(|one| self.begin(one)).collect();
+        let mut first_denied = None;
+        for (at, answer) in all(tries).await.into_iter().enumerate() {
+            match (answer, &first_denied) {
+                (Ok(lease), None) => guard.add(lease),
+                (Err(denied), None) => first_denied = Some((at, denied)),
+                // Behind one that was denied: whoever waits for it must not hold this.
+                (Ok(lease), Some(_)) => drop(LockGuard::of(self.manager.clone(), lease)),
+                (Err(_), Some(_)) => {}
+            }
+        }
+        match first_denied {
+            None => Ok(wanted.len()),
+            Some((at, Denied::Fault(fault))) if !fault.passing => {
+                Err(self.error(&wanted[at], Denied::Fault(fault)))
+            }
+            Some((at, denied)) if !self.patient => Err(self.error(&wanted[at], denied)),
+            Some((at, _)) => Ok(at),
         }
     }
 
@@ -128,8 +198,7 @@ impl Acquiring {
             let at = if place.is_head() { look_at.min(self.limits.wait) } else { self.limits.wait };
             let alarm = Alarm::at(&self.manager.engine.schedule, clock, at);
             let news = until(place.news(), alarm).await.is_some();
-            let now = clock.now();
-            if now >= self.limits.wait {
+            if clock.now() >= self.limits.wait {
                 return false;
             }
             if !news && place.is_head() {
@@ -139,7 +208,7 @@ impl Acquiring {
     }
 
     /// A look that was cut short because `wait` ended says less than the "taken" before it.
-    fn heavier(&self, before: Denied, now: Denied) -> Denied {
+    fn weightier(&self, before: Denied, now: Denied) -> Denied {
         match (&before, &now) {
             (Denied::Taken(_), Denied::Fault(fault))
                 if fault.kind == BackendKind::TimedOut
@@ -152,89 +221,97 @@ impl Acquiring {
     }
 
     /// One try with a token of its own.
-    async fn attempt(&self, limit: Moment) -> Result<LockGuard, Denied> {
+    async fn attempt(&self, wanted: &Wanted) -> Result<Arc<Lease>, Denied> {
+        let (attempt, asked) = self.begin(wanted);
+        attempt.resolve(asked.await)
+    }
+
+    fn begin(&self, wanted: &Wanted) -> (Attempt, Op<Answer>) {
         let manager = &self.manager;
-        if manager.is_closed() {
-            return Err(Denied::Fault(Fault::closed()));
-        }
-        let engine = &manager.engine;
         let token = manager.owner.issue();
-        let claim = Claim::new(self.ask.lock.clone(), token, self.ask.ttl, self.ask.renew);
-        let attempt = Attempt::new(manager.releaser.clone(), claim);
-        let asked = engine.store.clone().try_acquire(attempt.claim.clone(), limit);
-        match asked.await {
-            Ok(Answer::Granted { fence, sent }) => attempt.granted(self, fence, sent),
+        let claim = Arc::new(Claim::new(wanted.lock.clone(), token, self.term));
+        let asked: Op<Answer> = if manager.is_closed() {
+            Box::pin(std::future::ready(Err(Fault::closed())))
+        } else {
+            manager.engine.store.clone().try_acquire(claim.clone(), self.limits.overall)
+        };
+        let attempt =
+            Attempt { manager: manager.clone(), name: wanted.name.clone(), claim, open: true };
+        (attempt, asked)
+    }
+
+    fn error(&self, wanted: &Wanted, denied: Denied) -> LockError {
+        match denied {
+            Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
+            Denied::Fault(fault) => fault.into_error(Some(&wanted.name)),
+            Denied::Taken(retry_after) => {
+                LockError::Busy { lock: Box::new((*wanted.name).clone()), retry_after }
+            }
+        }
+    }
+}
+
+/// Tries under way at the same time, sent in order.
+async fn all(mut tries: Vec<(Attempt, Op<Answer>)>) -> Vec<Result<Arc<Lease>, Denied>> {
+    let mut answers: Vec<Option<Result<Answer, Fault>>> = tries.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for ((_, asked), answer) in tries.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(now) = asked.as_mut().poll(cx)
+            {
+                *answer = Some(now);
+            }
+        }
+        if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    let attempts = tries.into_iter().map(|(attempt, _)| attempt);
+    attempts.zip(answers.into_iter().flatten()).map(|(own, answer)| own.resolve(answer)).collect()
+}
+
+/// A token that may own the lock. Dropped before it is known, it is released.
+struct Attempt {
+    manager: Arc<Inner>,
+    name: Arc<LockName>,
+    claim: Arc<Claim>,
+    open: bool,
+}
+
+impl Attempt {
+    fn resolve(mut self, answer: Result<Answer, Fault>) -> Result<Arc<Lease>, Denied> {
+        match answer {
+            Ok(Answer::Granted { fence, sent }) => self.granted(fence, sent),
             Ok(Answer::Taken { rest }) => {
-                attempt.denied();
+                // A clear no: there is nothing to release.
+                self.open = false;
                 Err(Denied::Taken(rest))
             }
             Err(fault) => Err(Denied::Fault(fault)),
         }
     }
 
-    fn error(&self, denied: Denied) -> LockError {
-        let lock = &*self.ask.name;
-        match denied {
-            Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
-            Denied::Fault(fault) => fault.into_error(Some(lock)),
-            Denied::Taken(retry_after) => {
-                LockError::Busy { lock: Box::new(lock.clone()), retry_after }
-            }
-        }
-    }
-}
-
-/// A token that may own the lock. Dropped before it is known, it is released.
-struct Attempt {
-    releaser: Releaser,
-    claim: Arc<Claim>,
-    open: bool,
-}
-
-impl Attempt {
-    fn new(releaser: Releaser, claim: Claim) -> Self {
-        Self { releaser, claim: Arc::new(claim), open: true }
-    }
-
-    /// The store has said no: there is nothing to release.
-    fn denied(mut self) {
-        self.open = false;
-    }
-
-    fn granted(mut self, by: &Acquiring, fence: u64, sent: Moment) -> Result<LockGuard, Denied> {
-        let engine = &by.manager.engine;
-        let clock = engine.clock();
-        let tended = engine.store.is_remote();
-        let endless = self.claim.renewed && !tended;
-        let end = if endless { Moment::NEVER } else { deadline(sent, self.claim.ttl) };
-        if clock.now() >= end {
+    fn granted(mut self, fence: u64, sent: Moment) -> Result<Arc<Lease>, Denied> {
+        let lease = Lease::start(&self.manager.engine, &self.name, &self.claim, fence, sent);
+        if !lease.is_held() {
+            lease.finish();
             // Dropping `self` gives it back.
             let text = "its answer took longer than the lock's ttl";
             return Err(Denied::Fault(Fault::passing(BackendKind::TimedOut, text)));
         }
-        self.open = false;
-        let lease = Lease::start(
-            by.ask.name.clone(),
-            self.claim.clone(),
-            fence,
-            end,
-            engine.schedule.clone(),
-            clock,
-            tended,
-        );
-        let guard = LockGuard::new(by.manager.clone(), lease);
-        if by.manager.is_closed() {
-            // Closed between the try and here: close() may have looked before the lease was there.
+        if self.manager.is_closed() {
+            // Closed since it was asked for: close() may have looked before the lease was there.
+            lease.finish();
             return Err(Denied::Fault(Fault::closed()));
         }
-        Ok(guard)
+        self.open = false;
+        Ok(lease)
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
         if self.open {
-            self.releaser.let_go(self.claim.clone());
+            self.manager.releaser.let_go(self.claim.clone(), None);
         }
     }
 }

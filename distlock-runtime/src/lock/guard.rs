@@ -1,13 +1,17 @@
 //! The guard: a held lock in the user's hand.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use super::hold::OnLost;
 use super::lease::{Lease, Loss};
-use crate::error::{LockError, LockName};
+use crate::error::LockError;
 use crate::manager::Inner;
-use crate::store::Renewal;
+use crate::options::check_ttl;
+use crate::store::{Renewal, Renewed};
 
 /// A lock that is held. Dropping it frees the lock in the background.
 ///
@@ -20,90 +24,146 @@ use crate::store::Renewal;
 #[must_use = "if unused the lock is freed at once"]
 pub struct LockGuard {
     manager: Arc<Inner>,
-    lease: Option<Arc<Lease>>,
+    on_lost: OnLost,
+    /// In stored order, those this guard frees before those it joined.
+    leases: Vec<Arc<Lease>>,
+    /// How many of them this guard frees; the others are an outer call's.
+    owned: usize,
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: Arc<Inner>, lease: Arc<Lease>) -> Self {
-        Self { manager, lease: Some(lease) }
+    pub(crate) fn new(manager: Arc<Inner>, on_lost: OnLost) -> Self {
+        Self { manager, on_lost, leases: Vec::with_capacity(1), owned: 0 }
     }
 
-    pub(crate) fn lease(&self) -> &Arc<Lease> {
-        match &self.lease {
-            Some(lease) => lease,
-            // Only `release` and `Drop` take it, and both consume the guard.
-            None => unreachable!("the lease of a guard that was released"),
-        }
+    /// A guard of one lease.
+    pub(crate) fn of(manager: Arc<Inner>, lease: Arc<Lease>) -> Self {
+        let mut guard = Self::new(manager, OnLost::Cancel);
+        guard.add(lease);
+        guard
     }
 
-    /// The key that is locked, without the manager's prefix.
+    /// Holds one more lock, which is freed with the others.
+    pub(crate) fn add(&mut self, lease: Arc<Lease>) {
+        self.leases.insert(self.owned, lease);
+        self.owned += 1;
+    }
+
+    /// Takes part in a lock that an outer call holds and will free.
+    pub(crate) fn join(&mut self, outer: Arc<Lease>) {
+        self.leases.push(outer);
+    }
+
+    pub(crate) fn leases(&self) -> &[Arc<Lease>] {
+        &self.leases
+    }
+
+    pub(crate) fn on_lost(&self) -> OnLost {
+        self.on_lost
+    }
+
+    /// What the caller is told when a lease is lost: the first one that is.
+    pub(crate) fn lost_error(&self, loss: Loss) -> LockError {
+        let lost = self.leases.iter().find(|lease| !lease.is_held()).unwrap_or(&self.leases[0]);
+        lost.lose(loss);
+        lost.lost_error()
+    }
+
+    /// The key that is locked, without the manager's prefix; of several, the first in stored order.
     pub fn key(&self) -> &str {
-        self.lease().name.key()
+        self.keys().next().unwrap_or_default()
     }
 
-    /// A number that is larger than that of every earlier holder of this lock. Hand it to the
-    /// resource the lock protects, and have that refuse smaller ones: it stops a holder that was
-    /// paused between its last check and its write.
+    /// The keys that are locked, in stored order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.in_order().map(|lease| lease.name.key())
+    }
+
+    /// A number that is larger than that of every earlier holder of this lock; of several locks,
+    /// the largest of theirs. Hand it to the resource the lock protects, and have that refuse
+    /// smaller ones: it stops a holder that was paused between its last check and its write.
     pub fn fencing_token(&self) -> u64 {
-        self.lease().fencing_token
+        self.leases.iter().map(|lease| lease.fencing_token).max().unwrap_or_default()
     }
 
-    /// How long the lease still runs if it is not renewed; zero once it is lost.
+    /// The fencing token of each key, in the order of [`keys`](Self::keys).
+    pub fn fencing_tokens(&self) -> impl Iterator<Item = u64> {
+        self.in_order().map(|lease| lease.fencing_token)
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = &Lease> {
+        let mut leases: Vec<&Lease> = self.leases.iter().map(|lease| &**lease).collect();
+        leases.sort_by(|a, b| a.claim.lock.cmp(&b.claim.lock));
+        leases.into_iter()
+    }
+
+    /// How long the lease still runs if it is not renewed (of several, the shortest); zero once it
+    /// is lost.
     pub fn remaining(&self) -> Duration {
-        self.lease().remaining()
+        self.leases.iter().map(|lease| lease.remaining()).min().unwrap_or_default()
     }
 
-    /// Whether the lock is held at this moment. It may be lost the moment after.
+    /// Whether the lock (of several, every one) is held at this moment. It may be lost the moment
+    /// after.
     pub fn is_held(&self) -> bool {
-        self.lease().is_held()
+        self.leases.iter().all(|lease| lease.is_held())
     }
 
-    /// Extends the lease to at least `ttl` from now. Never shortens it.
+    /// Extends the lease to at least `ttl` from now. Never shortens it, and not past `max_hold`.
     ///
     /// # Errors
     ///
     /// [`Lost`](LockError::Lost) if the lock is no longer held, [`Backend`](LockError::Backend) if
-    /// the store did not confirm (the lease stands as it was), [`InvalidOption`](LockError::InvalidOption)
-    /// if `ttl` is out of range.
+    /// the store did not confirm (the lease stands as it was),
+    /// [`InvalidOption`](LockError::InvalidOption) if `ttl` is out of range.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropped early, the lease may or may not have been extended.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
-        crate::options::check_ttl(ttl)?;
-        let lease = self.lease();
-        if !lease.is_held() {
-            lease.lose(Loss::Expired);
-            return Err(lease.lost_error());
+        check_ttl(ttl)?;
+        if !self.is_held() {
+            return Err(self.lost_error(Loss::Expired));
         }
-        let renewal = Renewal { claim: lease.claim.clone(), ttl };
-        let fault = match self.manager.engine.store.clone().renew(vec![renewal]).await {
-            Ok(mut renewed) => match renewed.answers.pop() {
-                Some(Ok(true)) => {
-                    lease.renewed(renewed.sent, ttl);
-                    return if lease.is_held() { Ok(()) } else { Err(lease.lost_error()) };
-                }
-                Some(Err(fault)) => fault,
-                Some(Ok(false)) | None => {
-                    lease.lose(Loss::Taken);
-                    return Err(lease.lost_error());
-                }
-            },
-            Err(fault) => fault,
-        };
-        Err(fault.into_error(Some(&lease.name)))
+        let renewals = self.leases.iter().map(|lease| Renewal { claim: lease.claim.clone(), ttl });
+        let renewed = self.manager.engine.store.clone().renew(renewals.collect()).await;
+        let Renewed { sent, answers } =
+            renewed.map_err(|fault| fault.into_error(Some(&self.leases[0].name)))?;
+        let mut doubt = None;
+        for (lease, answer) in self.leases.iter().zip(answers) {
+            match answer {
+                Ok(true) => lease.renewed(sent, ttl),
+                Ok(false) => drop(lease.lose(Loss::Taken)),
+                Err(fault) => doubt = Some(fault.into_error(Some(&lease.name))),
+            }
+        }
+        match doubt {
+            _ if !self.is_held() => Err(self.lost_error(Loss::Expired)),
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
-    /// Resolves when the lease is lost. Does not resolve while it is held.
+    /// Resolves when the lease is lost; of several, when the first one is. Does not resolve while
+    /// the lock is held.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn lost(&self) {
-        self.lease().lost().await;
+        if let [lease] = self.leases.as_slice() {
+            return lease.lost().await;
+        }
+        let mut lost: Vec<_> = self.leases.iter().map(|lease| Box::pin(lease.lost())).collect();
+        poll_fn(|cx| {
+            let any = lost.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
-    /// Frees the lock and waits for the store's answer.
+    /// Frees the lock and waits for the store's answer; several locks in reverse order. With
+    /// `min_hold` the store frees it when it is due.
     ///
     /// # Errors
     ///
@@ -115,32 +175,43 @@ impl LockGuard {
     ///
     /// Cancel safe: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
-        let Some(lease) = self.lease.take() else { return Ok(()) };
-        let was_held = lease.finish();
-        let name: &LockName = &lease.name;
-        match self.manager.releaser.release(lease.claim.clone()).await {
-            Ok(freed) if freed.was_ours && was_held => Ok(()),
-            Ok(_) if !was_held => Err(lease.lost_error()),
-            Ok(_) => Err(LockError::Lost {
-                lock: Box::new(name.clone()),
-                reason: "the store had it free or with another owner when it was released",
-            }),
-            Err(fault) => Err(fault.into_error(Some(name))),
+        let mut releases = Vec::with_capacity(self.owned);
+        let owned = std::mem::take(&mut self.owned);
+        // All on their way before the first answer is awaited.
+        for lease in self.leases.drain(..owned).rev() {
+            let was_held = lease.finish();
+            let release = self.manager.releaser.release(lease.claim.clone(), lease.keep());
+            releases.push((lease, was_held, release));
         }
+        let mut outcome = Ok(());
+        for (lease, was_held, release) in releases {
+            let lock = &lease.name;
+            let one = match release.await {
+                Ok(freed) if freed.was_ours && was_held => Ok(()),
+                Ok(_) if !was_held => Err(lease.lost_error()),
+                Ok(_) => Err(LockError::Lost {
+                    lock: Box::new((**lock).clone()),
+                    reason: "the store had it free or with another owner when it was released",
+                }),
+                Err(fault) => Err(fault.into_error(Some(lock))),
+            };
+            outcome = outcome.and(one);
+        }
+        outcome
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        for lease in self.leases.drain(..self.owned).rev() {
             lease.finish();
-            self.manager.releaser.let_go(lease.claim.clone());
+            self.manager.releaser.let_go(lease.claim.clone(), lease.keep());
         }
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockGuard").field(&self.lease).finish()
+        f.debug_struct("LockGuard").field("leases", &self.leases).finish_non_exhaustive()
     }
 }

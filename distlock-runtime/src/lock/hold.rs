@@ -4,32 +4,46 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use super::lease::{Lease, Loss};
+use super::guard::LockGuard;
+use super::lease::Loss;
+use super::nested;
 use crate::error::LockError;
 
-/// Polls `body` before the deadline and never after it.
+/// What becomes of the body when its lease is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLost {
+    /// It is dropped at its next await, and the caller gets [`LockError::Lost`].
+    #[default]
+    Cancel,
+    /// It runs to its end and its result is returned; the loss is logged, and
+    /// [`LockGuard::lost`] resolves.
+    Continue,
+}
+
+/// Polls `body` before the deadline and, with [`OnLost::Cancel`], never after it.
 ///
 /// The lease is looked at before every poll, because whatever happened in between (a stopped
 /// process, a blocked runtime) may have taken longer than it lasted, and once more after the body
 /// is done: a last poll that ran past the deadline is not known to have been alone.
 pub(crate) async fn hold<F: Future>(
-    lease: &Lease,
+    guard: &LockGuard,
     mut body: Pin<&mut F>,
 ) -> Result<F::Output, LockError> {
-    lease.begin_body();
-    let mut lost = pin!(lease.lost());
+    let leases = guard.leases();
+    leases.iter().for_each(|lease| lease.begin_body());
+    if guard.on_lost() == OnLost::Continue {
+        return Ok(poll_fn(|cx| nested::polling(leases, || body.as_mut().poll(cx))).await);
+    }
+    let mut lost = pin!(guard.lost());
     let out = poll_fn(|cx| {
-        if lost.as_mut().poll(cx).is_ready() || !lease.is_held() {
+        if lost.as_mut().poll(cx).is_ready() || !guard.is_held() {
             return Poll::Ready(None);
         }
-        body.as_mut().poll(cx).map(Some)
+        nested::polling(leases, || body.as_mut().poll(cx)).map(Some)
     })
     .await;
     match out {
-        Some(out) if lease.is_held() => Ok(out),
-        _ => {
-            lease.lose(Loss::Expired);
-            Err(lease.lost_error())
-        }
+        Some(out) if guard.is_held() => Ok(out),
+        _ => Err(guard.lost_error(Loss::Expired)),
     }
 }

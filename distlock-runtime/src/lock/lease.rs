@@ -12,11 +12,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::engine::Engine;
 use crate::engine::schedule::{Alarm, Due, Schedule, Slot};
 use crate::error::{LockError, LockName};
 use crate::observe;
 use crate::race::until;
-use crate::store::Claim;
+use crate::store::{Claim, padded};
 
 /// What a lease is worth here: its time to live less what two clocks may drift apart in it.
 pub(crate) fn deadline(sent: Moment, ttl: Duration) -> Moment {
@@ -34,6 +35,10 @@ pub(crate) enum Loss {
     Taken = 3,
     /// The manager was closed.
     Closed = 4,
+    /// It was held for as long as it may be.
+    MaxHold = 5,
+    /// An operator took it away.
+    Forced = 6,
 }
 
 impl Loss {
@@ -42,11 +47,15 @@ impl Loss {
             Self::Expired => "its lease ran out before it could be renewed",
             Self::Taken => "the store has it free or with another owner",
             Self::Closed => "the lock manager was closed",
+            Self::MaxHold => "it was held for its `max_hold`",
+            Self::Forced => "it was taken away by force_release",
         }
     }
 
     fn from_state(state: u8) -> Option<Self> {
-        [Self::Expired, Self::Taken, Self::Closed].into_iter().find(|loss| *loss as u8 == state)
+        [Self::Expired, Self::Taken, Self::Closed, Self::MaxHold, Self::Forced]
+            .into_iter()
+            .find(|loss| *loss as u8 == state)
     }
 }
 
@@ -63,6 +72,10 @@ pub(crate) struct Lease {
     /// The engine renews it and watches its deadline.
     tended: bool,
     deadline: AtomicU64,
+    /// `max_hold`: no renewal moves the deadline past this.
+    last: Moment,
+    /// `min_hold`: it is not freed before this.
+    free_from: Option<Moment>,
     state: AtomicU8,
     ended: Notify,
     /// Where it stands in the engine's schedule; `None` once it ended.
@@ -74,33 +87,53 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// A granted lock, put into the engine's schedule.
+    /// A lock that was granted to a command sent at `sent`, put into the engine's schedule.
     pub(crate) fn start(
-        name: Arc<LockName>,
-        claim: Arc<Claim>,
+        engine: &Engine,
+        name: &Arc<LockName>,
+        claim: &Arc<Claim>,
         fencing_token: u64,
-        deadline: Moment,
-        schedule: Arc<Schedule>,
-        clock: Clock,
-        tended: bool,
+        sent: Moment,
     ) -> Arc<Self> {
+        let tended = engine.store.is_remote();
+        let term = claim.term;
+        let last = term.max_hold.map_or(Moment::NEVER, |max_hold| sent.after(max_hold));
+        let endless = term.renewed && !tended;
+        let end = if endless { Moment::NEVER } else { deadline(sent, term.lease()) };
         let lease = Arc::new(Self {
-            name,
-            claim,
+            name: name.clone(),
+            claim: claim.clone(),
             fencing_token,
-            schedule,
-            clock,
+            schedule: engine.schedule.clone(),
+            clock: engine.clock(),
             tended,
-            deadline: AtomicU64::new(deadline.as_nanos()),
+            deadline: AtomicU64::new(end.min(last).as_nanos()),
+            last,
+            free_from: term.min_hold.map(|min_hold| sent.after(min_hold)),
             state: AtomicU8::new(HELD),
             ended: Notify::new(),
             slot: Mutex::new(None),
             body: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         });
-        let first = if tended { lease.next_renewal() } else { Moment::NEVER };
-        lease.reschedule(first);
+        lease.reschedule(if tended { lease.next_renewal() } else { Moment::NEVER });
         lease
+    }
+
+    /// Whether this is the lock stored under that name by the manager with that schedule.
+    pub(crate) fn is_lock(&self, lock: &str, schedule: &Arc<Schedule>) -> bool {
+        *self.claim.lock == *lock && Arc::ptr_eq(&self.schedule, schedule)
+    }
+
+    /// For how long the store is to keep the lock after it was let go.
+    pub(crate) fn keep(&self) -> Option<Duration> {
+        let left = self.free_from?.since(self.clock.now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// The `ttl` to ask for in a renewal: not past `max_hold`.
+    pub(crate) fn renewal_ttl(&self) -> Duration {
+        padded(self.last.since(self.clock.now())).min(self.claim.term.ttl)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
@@ -118,7 +151,7 @@ impl Lease {
         }
         match self.deadline() {
             // In memory a renewed lease has no end, which is to say its whole ttl at any time.
-            Moment::NEVER => self.claim.ttl,
+            Moment::NEVER => self.claim.term.ttl,
             deadline => deadline.since(self.clock.now()),
         }
     }
@@ -126,10 +159,10 @@ impl Lease {
     /// When to renew next: a third of the time to live after the last renewal, on a grid, so that
     /// leases taken one after the other are renewed together in one pipeline.
     pub(crate) fn next_renewal(&self) -> Moment {
-        if !self.claim.renewed {
+        if !self.claim.term.renewed || self.deadline() == self.last {
             return self.deadline();
         }
-        let period = self.claim.ttl / 3;
+        let period = self.claim.term.ttl / 3;
         let grid = u64::try_from((period / 8).as_nanos()).unwrap_or(u64::MAX).max(1_000_000);
         let due = self.clock.now().after(period).as_nanos();
         Moment::from_nanos(due - due % grid).min(self.deadline())
@@ -137,7 +170,8 @@ impl Lease {
 
     /// When to try a failed renewal again, inside what is left of the lease.
     pub(crate) fn next_retry(&self) -> Moment {
-        let pause = (self.claim.ttl / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let pause =
+            (self.claim.term.ttl / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
         self.clock.now().after(pause).min(self.deadline())
     }
 
@@ -155,11 +189,14 @@ impl Lease {
 
     /// A renewal that was sent at `sent` was confirmed. Never shortens; too late changes nothing.
     pub(crate) fn renewed(&self, sent: Moment, ttl: Duration) {
-        self.deadline.fetch_max(deadline(sent, ttl).as_nanos(), Ordering::AcqRel);
+        let confirmed = deadline(sent, ttl).min(self.last);
+        self.deadline.fetch_max(confirmed.as_nanos(), Ordering::AcqRel);
     }
 
     /// The lease is no longer ours. Final; the first reason stands.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
+        let capped = loss == Loss::Expired && self.deadline() == self.last;
+        let loss = if capped { Loss::MaxHold } else { loss };
         let lost = self.end(loss as u8);
         if lost {
             observe::lost(&self.name, self.fencing_token, loss.reason());
@@ -238,7 +275,7 @@ impl Lease {
     /// What the caller is told once the lease is lost.
     pub(crate) fn lost_error(&self) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
-        LockError::Lost { lock: Box::new(LockName::clone(&self.name)), reason: loss.reason() }
+        LockError::Lost { lock: Box::new((*self.name).clone()), reason: loss.reason() }
     }
 }
 

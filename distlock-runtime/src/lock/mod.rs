@@ -6,5 +6,6 @@ pub(crate) mod acquire;
 pub(crate) mod guard;
 pub(crate) mod hold;
 pub(crate) mod lease;
+pub(crate) mod nested;
 pub(crate) mod release;
 pub(crate) mod waiting;

@@ -4,33 +4,42 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::engine::{Engine, janitor};
 use crate::lock::waiting::Waiting;
 use crate::store::{Claim, Fault, Freed, Op, Store};
+
+/// A lock that is kept after its release outlives the time the engine frees it by this much.
+pub(crate) const KEEP_MARGIN: Duration = Duration::from_millis(100);
 
 /// What releases work with.
 #[derive(Clone)]
 pub(crate) struct Releaser {
     pub(crate) engine: Arc<Engine>,
     pub(crate) waiting: Arc<Waiting>,
-    pub(crate) patience: std::time::Duration,
+    pub(crate) patience: Duration,
 }
 
 impl Releaser {
     /// Begins a release in the background: its command is on its way when this returns (behind
     /// everything that was sent for the lock before), and the engine waits for the answer.
-    pub(crate) fn let_go(&self, claim: Arc<Claim>) {
+    pub(crate) fn let_go(&self, claim: Arc<Claim>, keep: Option<Duration>) {
         if claim.is_unsent() {
             return;
         }
-        drop(self.release(claim));
+        drop(self.release(claim, keep));
     }
 
     /// A release whose answer can be awaited. Dropped before that, the engine finishes it.
-    pub(crate) fn release(&self, claim: Arc<Claim>) -> Releasing {
+    ///
+    /// With `keep` the lock is not free before that time, though nobody holds it any more: the
+    /// store is told now, so that this also holds when the process ends.
+    pub(crate) fn release(&self, claim: Arc<Claim>, keep: Option<Duration>) -> Releasing {
         let limit = self.engine.clock().now().after(self.patience);
-        let mut op = self.engine.store.clone().release(claim.clone(), limit);
+        // Freed by its ttl a little after the engine frees it, or nobody would be told.
+        let stored = keep.map(|keep| keep + KEEP_MARGIN);
+        let mut op = self.engine.store.clone().release(claim.clone(), stored, limit);
         // Polled here and now, so that it is sent from here and now: what this task does next to
         // the same lock comes behind it.
         let begun = op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -39,14 +48,34 @@ impl Releaser {
             Poll::Ready(result) => State::Answered(result),
             Poll::Pending => State::Sent(op),
         };
-        Releasing { releaser: self.clone(), claim, state }
+        Releasing { releaser: self.clone(), claim, keep, state }
     }
 
-    fn hand_to_engine(&self, claim: Arc<Claim>, op: Op<Freed>) {
+    /// The store has answered: whoever waits here may look.
+    fn freed(&self, claim: &Arc<Claim>, keep: Option<Duration>) {
+        match keep {
+            None => self.waiting.freed(&claim.lock),
+            Some(keep) => self.free_later(claim.clone(), keep),
+        }
+    }
+
+    fn free_later(&self, claim: Arc<Claim>, keep: Duration) {
+        let (store, waiting) = (self.engine.store.clone(), self.waiting.clone());
+        self.engine.background(async move {
+            tokio::time::sleep(keep).await;
+            let limit = store.clock().now().after(KEEP_MARGIN);
+            // The store frees it by itself if this fails.
+            let _ = store.release(claim.clone(), None, limit).await;
+            waiting.freed(&claim.lock);
+        });
+    }
+
+    fn hand_to_engine(&self, claim: Arc<Claim>, keep: Option<Duration>, op: Op<Freed>) {
         let waiting = self.waiting.clone();
         let store: Arc<dyn Store> = self.engine.store.clone();
+        let due = keep.map(|keep| store.clock().now().after(keep));
         self.engine.finish(async move {
-            janitor::see_through(store, claim.clone(), op).await;
+            janitor::see_through(store, claim.clone(), due, op).await;
             waiting.freed(&claim.lock);
         });
     }
@@ -56,6 +85,7 @@ impl Releaser {
 pub(crate) struct Releasing {
     releaser: Releaser,
     claim: Arc<Claim>,
+    keep: Option<Duration>,
     state: State,
 }
 
@@ -84,11 +114,11 @@ impl Future for Releasing {
                 },
                 State::Answered(result) => {
                     let repeated = Box::pin(std::future::ready(result.clone()));
-                    this.releaser.hand_to_engine(this.claim.clone(), repeated);
+                    this.releaser.hand_to_engine(this.claim.clone(), this.keep, repeated);
                     return Poll::Ready(result);
                 }
                 State::Done(result) => {
-                    this.releaser.waiting.freed(&this.claim.lock);
+                    this.releaser.freed(&this.claim, this.keep);
                     return Poll::Ready(result);
                 }
                 State::Gone => unreachable!("a release was polled after it was done"),
@@ -101,10 +131,10 @@ impl Drop for Releasing {
     fn drop(&mut self) {
         let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
             State::Gone => return,
-            State::Done(_) => return self.releaser.waiting.freed(&self.claim.lock),
+            State::Done(_) => return self.releaser.freed(&self.claim, self.keep),
             State::Answered(result) => Box::pin(std::future::ready(result)),
             State::Sent(op) => op,
         };
-        self.releaser.hand_to_engine(self.claim.clone(), op);
+        self.releaser.hand_to_engine(self.claim.clone(), self.keep, op);
     }
 }

@@ -9,7 +9,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Answer, Claim, Freed, Op, Renewal, Renewed, Store};
+use super::{Answer, Claim, Freed, Holder, Op, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
 
 /// Every lock of one manager.
@@ -60,20 +60,31 @@ impl MemoryStore {
         claim.answered();
         state.fence += 1;
         let fence = state.fence;
-        let until = if claim.renewed { Moment::NEVER } else { now.after(claim.ttl) };
-        let held = Held { token: claim.token.clone(), ttl: claim.ttl, until };
+        let term = claim.term;
+        let until = match term.max_hold {
+            // Nothing can keep a renewal from being in time here, so its lease simply has no end.
+            None if term.renewed => Moment::NEVER,
+            Some(max_hold) if term.renewed => now.after(max_hold.max(term.stored_for())),
+            _ => now.after(term.stored_for()),
+        };
+        let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
         state.held.insert(claim.lock.clone(), held);
         Answer::Granted { fence, sent: now }
     }
 
-    fn free(&self, claim: &Claim) -> bool {
+    fn free(&self, claim: &Claim, keep: Option<Duration>) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
-        let ours = state.held.get(&claim.lock).is_some_and(|held| held.token == claim.token);
-        if !ours {
+        let Some(held) = state.held.get_mut(&claim.lock).filter(|held| held.token == claim.token)
+        else {
             return false;
+        };
+        let was_held = held.until > now;
+        match keep {
+            Some(keep) => held.until = now.after(keep),
+            None => drop(state.held.remove(&claim.lock)),
         }
-        state.held.remove(&claim.lock).is_some_and(|held| held.until > now)
+        was_held
     }
 
     fn extend(&self, renewal: &Renewal, now: Moment) -> bool {
@@ -104,8 +115,13 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.take(&claim)) })
     }
 
-    fn release(self: Arc<Self>, claim: Arc<Claim>, _limit: Moment) -> Op<Freed> {
-        Box::pin(async move { Ok(Freed { was_ours: self.free(&claim), settled: true }) })
+    fn release(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+        _limit: Moment,
+    ) -> Op<Freed> {
+        Box::pin(async move { Ok(Freed { was_ours: self.free(&claim, keep), settled: true }) })
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
@@ -113,6 +129,15 @@ impl Store for MemoryStore {
             let sent = self.clock.now();
             let answers = renewals.iter().map(|one| Ok(self.extend(one, sent))).collect();
             Ok(Renewed { sent, answers })
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<str>, _limit: Moment) -> Op<Option<Holder>> {
+        Box::pin(async move {
+            let now = self.clock.now();
+            let state = self.state();
+            let held = state.held.get(&lock).filter(|held| held.until > now);
+            Ok(held.map(|held| Holder { token: held.token.clone(), rest: Some(held.rest(now)) }))
         })
     }
 }

@@ -38,12 +38,29 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Takes the lock if it is free. Answers by `limit`, or with a fault.
     fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Answer>;
 
-    /// Frees the lock if this claim owns it. Idempotent. Waits for a connection until `limit`.
-    fn release(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Freed>;
+    /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time.
+    /// Idempotent. Waits for a connection until `limit`.
+    fn release(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+        limit: Moment,
+    ) -> Op<Freed>;
 
     /// Extends the leases to at least these times to live, never re-creating a lock: one answer for
     /// each, in order. A `false` means that the lock is no longer the claim's.
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
+
+    /// Who has the lock, and for how long.
+    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>>;
+}
+
+/// Who has a lock.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) token: String,
+    /// `None` if it has no end, which no lock of ours is.
+    pub(crate) rest: Option<Duration>,
 }
 
 /// One attempt to own one lock: what the store is told about it.
@@ -53,9 +70,7 @@ pub(crate) struct Claim {
     pub(crate) lock: Arc<str>,
     /// The owner token: unique, used once.
     pub(crate) token: String,
-    pub(crate) ttl: Duration,
-    /// The engine keeps extending the lease while it is held.
-    pub(crate) renewed: bool,
+    pub(crate) term: Term,
     /// When a command that could create or extend the lock was last sent.
     last_sent: AtomicU64,
     /// The connection on which an acquire was sent and not answered; 0 if there is none.
@@ -63,9 +78,9 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(lock: Arc<str>, token: String, ttl: Duration, renewed: bool) -> Self {
+    pub(crate) fn new(lock: Arc<str>, token: String, term: Term) -> Self {
         let (last_sent, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { lock, token, ttl, renewed, last_sent, in_doubt }
+        Self { lock, token, term, last_sent, in_doubt }
     }
 
     /// To be called before the bytes of an acquire go out on connection number `connection`.
@@ -99,8 +114,39 @@ impl Claim {
 
     /// From here on the lock has expired by itself, whatever became of the commands.
     pub(crate) fn expired_by(&self) -> Moment {
-        Moment::from_nanos(self.last_sent.load(Ordering::Acquire)).after(self.ttl)
+        Moment::from_nanos(self.last_sent.load(Ordering::Acquire)).after(self.term.stored_for())
     }
+}
+
+/// For how long a lock is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Term {
+    /// How long it may outlive a holder that died; the length of a lease.
+    pub(crate) ttl: Duration,
+    /// The engine keeps extending the lease while it is held.
+    pub(crate) renewed: bool,
+    /// It is not extended past this, counted from when it was taken.
+    pub(crate) max_hold: Option<Duration>,
+    /// It is not freed before this, counted from when it was taken.
+    pub(crate) min_hold: Option<Duration>,
+}
+
+impl Term {
+    /// The length of a lease, which `max_hold` may cut short.
+    pub(crate) fn lease(&self) -> Duration {
+        self.max_hold.map_or(self.ttl, |max_hold| padded(max_hold).min(self.ttl))
+    }
+
+    /// How long the store is to keep the lock: a holder that dies must not free it before its
+    /// `min_hold` either.
+    pub(crate) fn stored_for(&self) -> Duration {
+        self.min_hold.map_or(self.lease(), |min_hold| min_hold.max(self.lease()))
+    }
+}
+
+/// What to ask the store for so that `wanted` is left here after drift.
+pub(crate) fn padded(wanted: Duration) -> Duration {
+    wanted.saturating_add(wanted / 50).saturating_add(Duration::from_millis(5))
 }
 
 /// What a store says to a try.

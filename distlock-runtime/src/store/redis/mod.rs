@@ -19,7 +19,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, RedisError, Value, cmd};
 use tokio::runtime::Handle;
 
-use super::{Answer, Claim, Fault, Freed, Op, Renewal, Renewed, Store};
+use super::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::Schedule;
 use crate::error::BackendKind;
@@ -113,7 +113,7 @@ impl RedisStore {
                 // Data was lost under a live connection: give the lock back, raise, try again.
                 Fast::Granted { .. } => {
                     live.fence_raised.store(false, Ordering::Release);
-                    self.free(claim, &live, limit).await?;
+                    self.free(claim, None, &live, limit).await?;
                 }
                 Fast::Taken => {
                     let left = live.command(cmd("PTTL").arg(&*claim.lock), limit).await;
@@ -138,7 +138,7 @@ impl RedisStore {
             .arg(&claim.token)
             .arg("NX")
             .arg("PX")
-            .arg(millis(claim.ttl));
+            .arg(millis(claim.term.stored_for()));
         let mut incr = Cmd::with_capacity(2, self.fence.len() + 4);
         incr.arg("INCR").arg(&self.fence);
         let mut pipeline = redis::Pipeline::with_capacity(2);
@@ -172,10 +172,32 @@ impl RedisStore {
         }
     }
 
-    async fn free(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<bool, Fault> {
-        let freed =
-            self.run(live, &self.release, &claim.lock, &[claim.token.as_bytes()], limit).await?;
-        Ok(freed == 1)
+    async fn free(
+        &self,
+        claim: &Claim,
+        keep: Option<Duration>,
+        live: &Live,
+        limit: Moment,
+    ) -> Result<bool, Fault> {
+        let keep = keep.map_or(0, millis).to_string();
+        let args = [claim.token.as_bytes(), keep.as_bytes()];
+        Ok(self.run(live, &self.release, &claim.lock, &args, limit).await? == 1)
+    }
+
+    async fn holder(&self, lock: &str, limit: Moment) -> Result<Option<Holder>, Fault> {
+        let live = self.pool.commands(lock).live(limit).await?;
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
+        match live.pipeline(&pipeline, limit).await?.as_slice() {
+            [Value::Nil, _] => Ok(None),
+            [Value::BulkString(token), rest] => {
+                let token = String::from_utf8_lossy(token).into_owned();
+                let rest = u64::try_from(integer(rest)?).ok().map(Duration::from_millis);
+                Ok(Some(Holder { token, rest }))
+            }
+            [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
+            _ => Err(unexpected()),
+        }
     }
 
     async fn extend(&self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
@@ -248,11 +270,16 @@ impl Store for RedisStore {
         Box::pin(async move { self.acquire(&claim, limit).await })
     }
 
-    fn release(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Freed> {
+    fn release(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+        limit: Moment,
+    ) -> Op<Freed> {
         Box::pin(async move {
             let live = self.pool.commands(&claim.lock).live(limit).await?;
             let in_doubt = claim.in_doubt();
-            let was_ours = self.free(&claim, &live, limit).await?;
+            let was_ours = self.free(&claim, keep, &live, limit).await?;
             // An acquire that died unanswered with an older connection may still run.
             let settled =
                 in_doubt.is_none_or(|number| number == live.number || number < live.buried_below);
@@ -262,6 +289,10 @@ impl Store for RedisStore {
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
         Box::pin(async move { self.extend(&renewals).await })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>> {
+        Box::pin(async move { self.holder(&lock, limit).await })
     }
 }
 
