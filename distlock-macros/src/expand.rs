@@ -30,12 +30,10 @@ pub(crate) fn expand(lock: &Lock, function: &Function) -> TokenStream {
     let code = quote_spanned! {Span::mixed_site()=>
         #(#inner_attrs)*
         let __fail = #fail;
-        #[allow(unknown_lints, non_snake_case, clippy::shadow_reuse, clippy::used_underscore_binding)]
         let __key = #key;
         #request
         // Declared before the body and set after it: a cancelled call drops the body first, and
         // unlocks last.
-        #[allow(unknown_lints, clippy::needless_late_init)]
         let __guard;
         let mut __body = ::core::pin::pin!(#body);
         __guard = match __request.acquire().await {
@@ -148,20 +146,7 @@ impl Output {
     fn edge(&self) -> TokenStream {
         let ty = &self.ty;
         quote_spanned! {Span::mixed_site()=>
-            #[allow(
-                unknown_lints,
-                unreachable_code,
-                deprecated,
-                clippy::diverging_sub_expression,
-                clippy::empty_loop,
-                clippy::let_unit_value,
-                clippy::let_with_type_underscore,
-                clippy::needless_return,
-                clippy::type_complexity,
-                clippy::unreachable
-            )]
-            if false {
-                let __return: #ty = loop {};
+            if let ::core::option::Option::Some(__return) = ::core::option::Option::None::<#ty> {
                 return __return;
             }
         }
@@ -280,7 +265,13 @@ fn shadows(template: &Template, scope: &Scope) -> Vec<TokenStream> {
     let shadow = |name: &str| {
         let value = scope.value(name, template.generated_span())?;
         let wrapper = key::ident(name, literal);
-        Some(quote_spanned!(Span::mixed_site()=> let #wrapper = __text.part(&#value);))
+        // The wrapper has the literal's hygiene, so lints take it for the user's own. Only what is
+        // needed is allowed: a crate that forbids a lint must not meet an `allow` of it.
+        let style = name.contains(char::is_uppercase).then(|| quote!(non_snake_case,));
+        Some(quote_spanned! {Span::mixed_site()=>
+            #[allow(#style clippy::shadow_reuse)]
+            let #wrapper = __text.part(&#value);
+        })
     };
     names.into_iter().filter_map(shadow).collect()
 }

@@ -20,7 +20,8 @@ use crate::fallback::Errors;
 use crate::function::Function;
 use crate::options::{KeyCall, Options};
 
-/// Runs an `async fn` under a distributed lock. Documented in the `distlock` crate.
+// Both are documented where `distlock` re-exports them, with links to its types.
+#[allow(missing_docs)]
 #[proc_macro_attribute]
 pub fn redis_lock(
     args: proc_macro::TokenStream,
@@ -29,7 +30,7 @@ pub fn redis_lock(
     lock_function(args.into(), item.into()).into()
 }
 
-/// Makes a checked, escaped `LockKey` from a template. Documented in the `distlock` crate.
+#[allow(missing_docs)]
 #[proc_macro]
 pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     make_key(input.into()).into()
@@ -52,5 +53,64 @@ fn make_key(input: TokenStream) -> TokenStream {
     match (call, errors.into_compile_errors()) {
         (Some(call), None) => expand::key_call(&call),
         (_, errors) => errors.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(args: &str, item: &str) -> String {
+        lock_function(args.parse().expect(args), item.parse().expect(item)).to_string()
+    }
+
+    #[test]
+    fn a_function_with_mistakes_stays_as_it_was() {
+        let item = "#[inline] async fn pay(id: u64) -> Result<(), E> { half . }";
+        let expanded = expand(r#"key = "{id", ttl = "5", wiat = x"#, item);
+        let kept = item.parse::<TokenStream>().expect(item).to_string();
+        assert!(expanded.starts_with(&kept), "{expanded}");
+        assert_eq!(expanded.matches("compile_error").count(), 3, "{expanded}");
+    }
+
+    #[test]
+    fn half_typed_code_still_expands() {
+        let expanded = expand(r#"key = "a""#, "async fn pay() -> Result<(), E> { order. }");
+        assert!(
+            !expanded.contains("compile_error") && expanded.contains("{ order . }"),
+            "{expanded}"
+        );
+    }
+
+    #[test]
+    fn nothing_makes_it_panic() {
+        let items =
+            ["", "fn", "async fn f() {}", "x", "struct A;", "{}", "async fn f(", "fn f() -> {}"];
+        let args = [
+            "",
+            "=",
+            ",",
+            "key",
+            "key = ",
+            "key = \"{\"",
+            ",,",
+            "key = \"{}\" = 5",
+            "( ) [ ]",
+            "'a'",
+        ];
+        for item in items.iter().filter_map(|item| item.parse::<TokenStream>().ok()) {
+            for args in args.iter().filter_map(|args| args.parse::<TokenStream>().ok()) {
+                lock_function(args.clone(), item.clone());
+                make_key(args);
+            }
+        }
+    }
+
+    #[test]
+    fn the_body_is_dropped_before_the_lock() {
+        let expanded =
+            expand(r#"key = "{id}""#, "async fn pay(id: u64) -> Result<(), E> { Ok(()) }");
+        let (slot, body) = (expanded.find("let __guard ;"), expanded.find("let mut __body"));
+        assert!(slot.is_some() && slot < body, "{expanded}");
     }
 }

@@ -38,24 +38,6 @@ pub(crate) struct KeyCall {
     pub(crate) krate: Option<Path>,
 }
 
-const NAMES: [&str; 6] = ["key", "ttl", "wait", "renew", "manager", "crate"];
-/// Options of the contract that are not built yet.
-const LATER: [&str; 13] = [
-    "keys",
-    "max_hold",
-    "min_hold",
-    "on_lost",
-    "on_fail",
-    "map_err",
-    "reentrant",
-    "mode",
-    "permits",
-    "guard",
-    "prefix",
-    "name",
-    "when",
-];
-
 impl Options {
     pub(crate) fn parse(args: TokenStream, errors: &mut Errors) -> Self {
         let mut options = Self::default();
@@ -98,9 +80,9 @@ impl Options {
             "manager" => once(&mut self.manager, &name, input, |input| input.parse()),
             "crate" => once(&mut self.krate, &name, input, crate_path),
             unknown => {
-                let meant = suggest::nearest(unknown, NAMES.into_iter().chain(LATER));
+                let (meant, message) = suggest::option(unknown);
                 self.key_given |= matches!(meant, Some("key" | "keys"));
-                Err(Error::new(name.span(), explain(unknown, meant)))
+                Err(Error::new(name.span(), message))
             }
         }
     }
@@ -249,38 +231,6 @@ fn crate_path(input: ParseStream<'_>) -> Result<Path> {
          `crate::…` for a module of this one"
     );
     Err(Error::new_spanned(path, message))
-}
-
-/// What a name that is no option was meant to be.
-fn explain(unknown: &str, meant: Option<&str>) -> String {
-    if LATER.contains(&unknown) {
-        return format!("`{unknown}` is not supported yet");
-    }
-    let of_others = match suggest::plain(unknown).as_str() {
-        "timeout" | "waittime" | "acquiretimeout" | "waittimeout" | "maxwait" => {
-            Some("it is called `wait` here: how long to wait while others hold the lock")
-        }
-        "expire" | "expires" | "expiry" | "expiration" | "expiretime" | "lease" | "leasetime" => {
-            Some(
-                "it is called `ttl` here, and is renewed while the body runs; add `renew = false` for a \
-             fixed lease",
-            )
-        }
-        "lockatmostfor" => Some("it is called `max_hold` here"),
-        "lockatleastfor" => Some("it is called `min_hold` here"),
-        "client" | "pool" | "redis" | "conn" | "connection" => {
-            Some("it is called `manager` here, and takes a `LockManager`")
-        }
-        "timeunit" | "unit" => Some("a duration carries its unit: `ttl = \"5s\"`"),
-        _ => None,
-    };
-    if let Some(answer) = of_others {
-        return format!("unknown option `{unknown}`: {answer}");
-    }
-    match meant {
-        Some(name) => format!("unknown option `{unknown}`: did you mean `{name}`?"),
-        None => format!("unknown option `{unknown}`: there are `{}`", NAMES.join("`, `")),
-    }
 }
 
 /// A fragment that went through `macro_rules!` arrives in an invisible group.

@@ -1,4 +1,60 @@
-//! "Did you mean": the nearest of the names that would have been right.
+//! "Did you mean": what to answer to a name that is wrong.
+
+const NAMES: [&str; 6] = ["key", "ttl", "wait", "renew", "manager", "crate"];
+/// Options of the contract that are not built yet.
+const LATER: [&str; 13] = [
+    "keys",
+    "max_hold",
+    "min_hold",
+    "on_lost",
+    "on_fail",
+    "map_err",
+    "reentrant",
+    "mode",
+    "permits",
+    "guard",
+    "prefix",
+    "name",
+    "when",
+];
+
+/// The option that was meant by a name that is none, and what to say about it.
+pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {
+    let meant = nearest(unknown, NAMES.into_iter().chain(LATER));
+    let message = if LATER.contains(&unknown) {
+        format!("`{unknown}` is not supported yet")
+    } else if let Some(answer) = of_others(unknown) {
+        format!("unknown option `{unknown}`: {answer}")
+    } else if let Some(name) = meant {
+        format!("unknown option `{unknown}`: did you mean `{name}`?")
+    } else {
+        let names = NAMES.join("`, `");
+        format!("unknown option `{unknown}`: there are `{names}`")
+    };
+    (meant, message)
+}
+
+/// What users of other libraries bring along, answered with our names.
+fn of_others(name: &str) -> Option<&'static str> {
+    match plain(name).as_str() {
+        "timeout" | "waittime" | "waittimeout" | "acquiretimeout" | "maxwait" => {
+            Some("it is called `wait` here: how long to wait while others hold the lock")
+        }
+        "expire" | "expires" | "expiry" | "expiration" | "expiretime" | "lease" | "leasetime" => {
+            Some(
+                "it is called `ttl` here, and is renewed while the body runs; add `renew = false` for a \
+             fixed lease",
+            )
+        }
+        "lockatmostfor" => Some("it is called `max_hold` here"),
+        "lockatleastfor" => Some("it is called `min_hold` here"),
+        "client" | "pool" | "redis" | "conn" | "connection" => {
+            Some("it is called `manager` here, and takes a `LockManager`")
+        }
+        "timeunit" | "unit" => Some("a duration carries its unit: `ttl = \"5s\"`"),
+        _ => None,
+    }
+}
 
 /// The name nearest to `wrong`, if one is near enough to be what was meant.
 pub(crate) fn nearest<'a>(
@@ -17,7 +73,7 @@ pub(crate) fn nearest<'a>(
 }
 
 /// Names that differ only in `camelCase` or `snake_case` are the same slip.
-pub(crate) fn plain(name: &str) -> String {
+fn plain(name: &str) -> String {
     name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 

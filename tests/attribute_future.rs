@@ -1,0 +1,139 @@
+//! The future of an annotated function beside the plain one's: when it drops what, its size, `Send`.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{LockError, LockManager, redis_lock};
+
+/// Notes when it is dropped, and whether somebody else could have had the lock then.
+struct Witness {
+    name: &'static str,
+    manager: LockManager,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Witness {
+    fn another(&self, name: &'static str) -> Self {
+        Self { name, manager: self.manager.clone(), log: self.log.clone() }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let manager = self.manager.clone();
+        // A runtime of its own: this drop runs inside another.
+        let free = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            runtime.block_on(manager.lock("k").try_acquire()).expect("it answers").is_some()
+        });
+        let state = if free.join().expect("no panic") { "free" } else { "locked" };
+        self.log.lock().expect("not poisoned").push(format!("{}: {state}", self.name));
+    }
+}
+
+#[redis_lock(key = "k", ttl = "150ms", renew = false, manager = argument.manager)]
+async fn witnessed(argument: Witness, sleep: Duration) -> Result<(), LockError> {
+    let _local = argument.another("local");
+    tokio::time::sleep(sleep).await;
+    Ok(())
+}
+
+/// A witness and its log.
+fn witness() -> (Witness, Arc<Mutex<Vec<String>>>) {
+    let log = Arc::default();
+    (Witness { name: "argument", manager: LockManager::in_memory(), log: Arc::clone(&log) }, log)
+}
+
+fn read(log: &Mutex<Vec<String>>) -> Vec<String> {
+    log.lock().expect("not poisoned").clone()
+}
+
+const LOCALS_THEN_ARGUMENTS: [&str; 2] = ["local: locked", "argument: locked"];
+
+#[tokio::test]
+async fn a_call_that_returns_drops_body_and_arguments_under_the_lock() {
+    let (argument, log) = witness();
+    let manager = argument.manager.clone();
+    witnessed(argument, Duration::ZERO).await.expect("free");
+    assert_eq!(read(&log), LOCALS_THEN_ARGUMENTS);
+    manager.lock("k").acquire().await.map(drop).expect("freed before the call returned");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_drops_body_and_arguments_under_the_lock() {
+    let (argument, log) = witness();
+    let manager = argument.manager.clone();
+    let call = witnessed(argument, Duration::from_secs(10));
+    tokio::time::timeout(Duration::from_millis(50), call).await.expect_err("it sleeps for longer");
+    assert_eq!(read(&log), LOCALS_THEN_ARGUMENTS);
+    // Freed in the background, and well before the lease ends.
+    let freed = manager.lock("k").wait(Duration::from_millis(80)).acquire().await;
+    freed.map(drop).expect("freed when it was dropped");
+}
+
+#[tokio::test]
+async fn a_call_that_loses_its_lease_drops_the_body_first() {
+    let (argument, log) = witness();
+    let lost = witnessed(argument, Duration::from_secs(10)).await;
+    assert!(lost.expect_err("its lease is over").is_lost());
+    let order: Vec<String> = read(&log)
+        .iter()
+        .map(|line| line.split(':').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(order, ["local", "argument"]);
+}
+
+#[tokio::test]
+async fn a_call_that_panics_frees_the_lock() {
+    #[redis_lock(key = "k", manager = manager)]
+    async fn panics(manager: LockManager) -> Result<(), LockError> {
+        tokio::task::yield_now().await;
+        panic!("{}", std::any::type_name_of_val(&manager))
+    }
+
+    let manager = LockManager::in_memory();
+    tokio::spawn(panics(manager.clone())).await.expect_err("it panics");
+    let freed = manager.lock("k").wait(Duration::from_secs(5)).acquire().await;
+    freed.map(drop).expect("freed by the panic");
+}
+
+/// `Send` but not `Sync`, like a request of axum.
+struct Request([u8; 4096], Cell<u8>);
+
+async fn plain(id: u64, request: Request) -> Result<u64, LockError> {
+    tokio::task::yield_now().await;
+    Ok(id + u64::from(request.0[0] + request.1.get()))
+}
+
+#[redis_lock(key = "order:{id}", ttl = "5s", wait = "2s")]
+async fn locked(id: u64, request: Request) -> Result<u64, LockError> {
+    tokio::task::yield_now().await;
+    Ok(id + u64::from(request.0[0] + request.1.get()))
+}
+
+#[test]
+fn the_future_is_little_larger_than_the_plain_one() {
+    let request = || Request([0; 4096], Cell::new(0));
+    let (plain, locked) = (size_of_val(&plain(1, request())), size_of_val(&locked(1, request())));
+    assert!(locked <= plain + 1024, "plain {plain} bytes, locked {locked} bytes");
+}
+
+#[test]
+fn the_future_is_send_where_the_plain_one_is() {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&locked(1, Request([0; 4096], Cell::new(0))));
+}
+
+#[tokio::test]
+async fn a_body_need_not_be_send() {
+    #[redis_lock(key = "k:{id}", manager = manager)]
+    async fn local(id: Rc<str>, manager: &LockManager) -> Result<usize, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id.len())
+    }
+
+    let manager = LockManager::in_memory();
+    assert_eq!(local("abc".into(), &manager).await.expect("free"), 3);
+}
