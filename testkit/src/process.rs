@@ -83,7 +83,8 @@ pub struct Fork {
 }
 
 /// Runs the test named `test` of this test binary in a child process, with `env` added to its
-/// environment. There [`in_fork`] is true, so that one function can be parent and child:
+/// environment, which names no manager but `env`'s: the developer's own `DISTLOCK_URL` is not seen
+/// there. In it [`in_fork`] is true, so that one function can be parent and child:
 ///
 /// ```no_run
 /// use distlock_testkit::{fork_self, in_fork};
@@ -102,7 +103,13 @@ pub struct Fork {
 pub fn fork_self(test: &str, env: &[(&str, &str)]) -> Fork {
     let output = temp_path("fork");
     let log = File::create(&output).expect("create a file for the child's output");
-    let child = Command::new(std::env::current_exe().expect("path of this test binary"))
+    let mut command = Command::new(std::env::current_exe().expect("path of this test binary"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DISTLOCK_") {
+            command.env_remove(name);
+        }
+    }
+    let child = command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, test)
         .envs(env.iter().copied())

@@ -29,7 +29,8 @@ async fn main() -> Result<(), LockError> {
         time: Duration::from_secs_f64(option("--seconds").parse().expect("a number of seconds")),
     };
     let manager = LockManager::connect(&option("--url")).await?;
-    manager.lock("warm-up".to_owned()).acquire().await?.release().await?;
+    let own = format!("warm-up:{}", std::process::id());
+    manager.lock(own).acquire().await?.release().await?;
     println!("READY");
     std::io::stdin().read_line(&mut String::new()).expect("the word to start");
     match scenario.mode.as_str() {
@@ -40,12 +41,12 @@ async fn main() -> Result<(), LockError> {
 
 /// One holder, many who wait for it.
 async fn idle(manager: &LockManager, scenario: &Scenario) -> Result<(), LockError> {
-    let held = manager.lock("hot".to_owned()).acquire().await?;
+    let held = manager.lock("hot").acquire().await?;
     let waiters: Vec<_> = (1..scenario.tasks)
         .map(|_| {
             let manager = manager.clone();
             tokio::spawn(async move {
-                let guard = manager.lock("hot".to_owned()).wait(WAIT).acquire().await?;
+                let guard = manager.lock("hot").wait(WAIT).acquire().await?;
                 let at = Instant::now();
                 guard.release().await?;
                 Ok::<_, LockError>(at)

@@ -1,0 +1,175 @@
+//! However a call ends, its key is gone at once: each of these locks would live for a minute.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use distlock::{LockError, LockGuard, LockManager, redis_lock};
+use distlock_testkit::{RedisServer, wait_for, wait_until, wait_within};
+use tokio::runtime::{Builder, Runtime};
+
+/// "At once" takes a fraction of a millisecond; `benches/` measures it.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+struct Shop {
+    locks: LockManager,
+    server: RedisServer,
+}
+
+impl Shop {
+    async fn open() -> Arc<Self> {
+        let server = RedisServer::start();
+        let locks = LockManager::connect(&server.url()).await.expect("connect");
+        Arc::new(Self { locks, server })
+    }
+
+    fn is_locked(&self) -> bool {
+        !self.server.lock_keys().is_empty()
+    }
+
+    #[track_caller]
+    fn free_at_once(&self) {
+        wait_within(AT_ONCE, "the key is gone", || !self.is_locked());
+    }
+
+    #[redis_lock(key = "order:{order}", ttl = "1m", manager = self.locks)]
+    async fn sell(&self, order: u32, how: &str) -> Result<u32, Error> {
+        assert_eq!(self.server.lock_keys(), [format!("distlock:lock:{{order:{order}}}")]);
+        tokio::task::yield_now().await;
+        match how {
+            "early return" => return Ok(1),
+            "?" => how.parse::<u32>()?,
+            "panic" => panic!("in the body"),
+            "pending" => std::future::pending().await,
+            _ => 0,
+        };
+        Ok(2)
+    }
+}
+
+#[tokio::test]
+async fn return_early_return_and_question_mark() {
+    let shop = Shop::open().await;
+    for (how, expected) in [("return", Some(2)), ("early return", Some(1)), ("?", None)] {
+        let got = shop.sell(7, how).await;
+        assert_eq!(got.as_ref().ok(), expected.as_ref(), "{got:?}");
+        shop.free_at_once();
+    }
+}
+
+#[tokio::test]
+async fn panic() {
+    let shop = Shop::open().await;
+    let task = tokio::spawn({
+        let shop = shop.clone();
+        async move { shop.sell(7, "panic").await }
+    });
+    let panic = task.await.expect_err("it panics").into_panic();
+    assert_eq!(panic.downcast_ref(), Some(&"in the body"));
+    shop.free_at_once();
+}
+
+#[tokio::test]
+async fn abort() {
+    let shop = Shop::open().await;
+    let task = tokio::spawn({
+        let shop = shop.clone();
+        async move { shop.sell(7, "pending").await }
+    });
+    wait_for("the body begins", async || shop.is_locked()).await;
+    task.abort();
+    assert!(task.await.expect_err("it was aborted").is_cancelled());
+    shop.free_at_once();
+}
+
+#[test]
+fn runtime_dropped() {
+    type Case = (fn() -> Builder, fn(Runtime));
+    let ends: [Case; 4] = [
+        (Builder::new_current_thread, drop),
+        (Builder::new_current_thread, Runtime::shutdown_background),
+        (Builder::new_multi_thread, drop),
+        (Builder::new_multi_thread, Runtime::shutdown_background),
+    ];
+    for (builder, end) in ends {
+        let runtime = builder().enable_all().build().expect("a runtime");
+        let shop = runtime.block_on(Shop::open());
+        let call = {
+            let shop = shop.clone();
+            async move { shop.sell(7, "pending").await }
+        };
+        runtime.spawn(call);
+        // A runtime of one thread runs its tasks only while somebody blocks on it.
+        runtime.block_on(wait_for("the body begins", async || shop.is_locked()));
+        end(runtime);
+        shop.free_at_once();
+    }
+}
+
+/// Takes a lock on a runtime that is gone when this returns.
+fn guard_of_a_dead_runtime() -> (Arc<Shop>, LockGuard) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let shop = Shop::open().await;
+        let request = shop.locks.lock("guard").ttl(Duration::from_secs(60));
+        let guard = request.acquire().await.expect("granted");
+        assert!(shop.is_locked());
+        (shop, guard)
+    })
+}
+
+#[test]
+fn guard_dropped_on_a_plain_thread() {
+    let (shop, guard) = guard_of_a_dead_runtime();
+    thread::spawn(move || drop(guard)).join().expect("no panic");
+    shop.free_at_once();
+}
+
+#[test]
+fn guard_dropped_while_a_plain_thread_unwinds() {
+    let (shop, guard) = guard_of_a_dead_runtime();
+    let unwound = std::panic::catch_unwind(AssertUnwindSafe(move || {
+        let _guard = guard;
+        panic!("with a lock in hand");
+    }));
+    unwound.expect_err("it panics");
+    shop.free_at_once();
+}
+
+#[test]
+fn guard_released_on_another_runtime() {
+    let (shop, guard) = guard_of_a_dead_runtime();
+    let other = Builder::new_current_thread().build().expect("a runtime without time and I/O");
+    other.block_on(guard.release()).expect("it was held");
+    assert!(!shop.is_locked());
+}
+
+/// A guard keeps the engine alive, and the engine the connection.
+#[test]
+fn guard_that_outlives_its_manager() {
+    let (shop, guard) = guard_of_a_dead_runtime();
+    let Ok(Shop { locks, server }) = Arc::try_unwrap(shop) else { panic!("nobody else has it") };
+    drop(locks);
+    drop(guard);
+    wait_within(AT_ONCE, "the key is gone", || server.lock_keys().is_empty());
+}
+
+/// A body that is done has its result, whatever becomes of the release.
+#[tokio::test]
+async fn result_stands_when_the_release_fails() -> Result<(), LockError> {
+    let shop = Shop::open().await;
+    let request = shop.locks.lock("result").ttl(Duration::from_secs(60));
+    let result = request
+        .run(async {
+            shop.server.stop();
+            42
+        })
+        .await;
+    assert_eq!(result?, 42);
+    shop.server.cont();
+    wait_until("the release went through in the end", || !shop.is_locked());
+    Ok(())
+}

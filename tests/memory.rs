@@ -1,0 +1,127 @@
+//! The store in memory keeps the same promises, on tokio's clock: with the clock paused, an hour of
+//! leases is a test of milliseconds.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use distlock::{LockError, LockManager, redis_lock, with_manager};
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static VALUE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Read, sleep, write: what others write in between is lost.
+async fn add_one() {
+    let value = VALUE.get();
+    sleep(SECOND).await;
+    VALUE.set(value + 1);
+}
+
+#[redis_lock(key = "value", wait = "1h")]
+async fn add_one_locked() -> Result<(), LockError> {
+    add_one().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_at_a_time_in_the_order_of_arrival() {
+    let manager = LockManager::in_memory();
+    let tasks = tokio::task::LocalSet::new();
+    for _ in 0..50 {
+        tasks.spawn_local(with_manager(manager.clone(), add_one_locked()));
+    }
+    tasks.await;
+    assert_eq!(VALUE.replace(0), 50);
+
+    let tasks = tokio::task::LocalSet::new();
+    (0..50).for_each(|_| drop(tasks.spawn_local(add_one())));
+    tasks.await;
+    assert_eq!(VALUE.get(), 1, "nothing is lost without a lock: this test shows nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_the_lock_when_it_is_free_or_learns_that_it_is_busy() {
+    let manager = LockManager::in_memory();
+    let holder = manager.lock("k").acquire().await.expect("granted");
+    let start = Instant::now();
+    let busy = manager.lock("k").wait(10 * SECOND).acquire().await;
+    let busy = busy.expect_err("held");
+    assert!(busy.is_busy(), "{busy:?}");
+    assert_eq!(busy.key(), Some("k"));
+    assert!((10 * SECOND..11 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+
+    let start = Instant::now();
+    let at_once = manager.lock("k").acquire().await.expect_err("held");
+    assert!(at_once.is_busy(), "{at_once:?}");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let tried = manager.lock("k").try_acquire().await;
+    assert!(tried.expect("an answer").is_none());
+
+    let release = async {
+        sleep(5 * SECOND).await;
+        holder.release().await.expect("it was held");
+    };
+    let request = manager.lock("k").wait(10 * SECOND);
+    let ((), got) = tokio::join!(release, request.acquire());
+    assert!(got.expect("free now").is_held());
+    assert!((5 * SECOND..6 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_for_as_long_as_it_is_held() {
+    let manager = LockManager::in_memory();
+    let guard = manager.lock("k").ttl(SECOND).acquire().await.expect("granted");
+    sleep(3600 * SECOND).await;
+    assert!(guard.is_held());
+    assert!(manager.lock("k").try_acquire().await.expect("an answer").is_none());
+    drop(guard);
+    manager.lock("k").acquire().await.map(drop).expect("free at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_renewed_ends() {
+    let manager = LockManager::in_memory();
+    let request = || manager.lock("k").ttl(10 * SECOND).renew(false);
+    let guard = request().acquire().await.expect("granted");
+    let busy = request().acquire().await.expect_err("held");
+    let rest = busy.retry_after().expect("memory can tell");
+    assert!((9 * SECOND..=10 * SECOND).contains(&rest), "{rest:?}");
+
+    let start = Instant::now();
+    guard.lost().await;
+    assert!((9 * SECOND..=10 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(!guard.is_held());
+    let next = request().wait(SECOND).acquire().await.expect("its time is over");
+    assert!(next.fencing_token() > guard.fencing_token());
+    let released = guard.release().await;
+    assert!(released.as_ref().is_err_and(LockError::is_lost), "{released:?}");
+    assert!(next.is_held(), "the release of another one's lease is nothing to it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_dropped_at_its_deadline() {
+    let manager = LockManager::in_memory();
+    let steps = Cell::new(0);
+    let body = async {
+        while steps.get() < 100 {
+            sleep(SECOND).await;
+            steps.set(steps.get() + 1);
+        }
+    };
+    let request = manager.lock("k").ttl(Duration::from_millis(5500)).renew(false);
+    let lost = request.run(body).await.expect_err("its time is over");
+    assert!(lost.is_lost(), "{lost:?}");
+    assert_eq!(steps.get(), 5);
+}
+
+#[tokio::test]
+async fn every_store_in_memory_is_its_own() {
+    let (one, other) = (LockManager::in_memory(), LockManager::in_memory());
+    let held = one.lock("k").acquire().await.expect("granted");
+    other.lock("k").acquire().await.map(drop).expect("another store");
+    assert!(one.clone().lock("k").try_acquire().await.expect("an answer").is_none());
+    held.release().await.expect("it was held");
+}
