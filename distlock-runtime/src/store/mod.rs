@@ -91,7 +91,8 @@ impl Claim {
 
     /// To be called before the bytes of a renewal go out.
     pub(crate) fn extending(&self, now: Moment) {
-        self.last_sent.fetch_max(now.as_nanos(), Ordering::AcqRel);
+        // Zero says that nothing was sent; a clock may start there.
+        self.last_sent.fetch_max(now.as_nanos().max(1), Ordering::AcqRel);
     }
 
     /// The store has answered the acquire, whatever it said.
