@@ -123,6 +123,9 @@ impl Acquiring {
     /// Waits in the lock's line.
     async fn in_line(&self, wanted: &Wanted, mut denied: Denied) -> Result<Arc<Lease>, LockError> {
         let place = self.manager.waiting.join(&wanted.lock);
+        if let Denied::Fault(fault) = &denied {
+            place.report(Some(fault));
+        }
         let mut pause = RETRY;
         loop {
             let now = self.manager.engine.clock().now();
@@ -140,15 +143,22 @@ impl Acquiring {
                 }
             };
             if !self.turn(&place, look_at).await {
-                return Err(self.error(wanted, denied));
+                // Whoever is not the head never looked, or not lately.
+                let trouble = place.trouble().filter(|_| !place.is_head());
+                return Err(self.error(wanted, trouble.map_or(denied, Denied::Fault)));
             }
             denied = match self.attempt(wanted).await {
                 Ok(lease) => {
+                    place.report(None);
                     place.served();
                     return Ok(lease);
                 }
                 Err(why) => self.weightier(denied, why),
             };
+            place.report(match &denied {
+                Denied::Fault(fault) => Some(fault),
+                Denied::Taken(_) => None,
+            });
         }
     }
 

@@ -9,9 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::store::Fault;
+
 const SHARDS: usize = 16;
 
-type Lines = HashMap<Arc<str>, VecDeque<Arc<Waiter>>>;
+type Lines = HashMap<Arc<str>, Line>;
+
+#[derive(Default)]
+struct Line {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// Why the head's last look had no answer: those behind it know no better.
+    trouble: Option<Fault>,
+}
 
 /// The lines of one manager.
 #[derive(Default)]
@@ -47,17 +56,17 @@ impl Waiting {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let mut lines = self.lines(lock);
         let line = lines.entry(lock.clone()).or_default();
-        let head = AtomicBool::new(line.is_empty());
+        let head = AtomicBool::new(line.waiters.is_empty());
         let hint = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { id, head, hint, news: Notify::new() });
-        line.push_back(waiter.clone());
+        line.waiters.push_back(waiter.clone());
         drop(lines);
         Place { waiting: self.clone(), lock: lock.clone(), waiter, served: false }
     }
 
     /// The lock was released by this process: the head looks at once.
     pub(crate) fn freed(&self, lock: &str) {
-        if let Some(head) = self.lines(lock).get(lock).and_then(VecDeque::front) {
+        if let Some(head) = self.lines(lock).get(lock).and_then(|line| line.waiters.front()) {
             head.give_hint();
         }
     }
@@ -65,10 +74,10 @@ impl Waiting {
     fn leave(&self, lock: &str, waiter: &Waiter, served: bool) {
         let mut lines = self.lines(lock);
         let Some(line) = lines.get_mut(lock) else { return };
-        if let Some(at) = line.iter().position(|other| other.id == waiter.id) {
-            line.remove(at);
+        if let Some(at) = line.waiters.iter().position(|other| other.id == waiter.id) {
+            line.waiters.remove(at);
         }
-        match line.front() {
+        match line.waiters.front() {
             None => {
                 lines.remove(lock);
             }
@@ -111,6 +120,18 @@ impl Place {
     /// Whether the lock may have become free since this was last asked.
     pub(crate) fn take_hint(&self) -> bool {
         self.waiter.hint.swap(false, Ordering::AcqRel)
+    }
+
+    /// Tells the line what the head's look came to.
+    pub(crate) fn report(&self, trouble: Option<&Fault>) {
+        if let Some(line) = self.waiting.lines(&self.lock).get_mut(&self.lock) {
+            line.trouble = trouble.cloned();
+        }
+    }
+
+    /// Why the head's last look had no answer, if it had none.
+    pub(crate) fn trouble(&self) -> Option<Fault> {
+        self.waiting.lines(&self.lock).get(&self.lock)?.trouble.clone()
     }
 
     /// Leaves with the lock in hand.

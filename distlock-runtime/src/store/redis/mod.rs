@@ -32,6 +32,8 @@ use script::Script;
 /// Public fencing tokens leave room under each counter value for holders of one process that hand
 /// a lease on without asking the server.
 const TOKENS_PER_FENCE: u64 = 1024;
+/// Lua counts exactly up to here; at a microsecond each that is the year 2255.
+const FENCE_LIMIT: u64 = 1 << 53;
 /// A counter that went backwards was lost with the server's data; raising it once is enough.
 const FENCE_TRIES: usize = 3;
 
@@ -153,8 +155,13 @@ impl RedisStore {
         match answers.as_slice() {
             [Value::Okay, fence] => {
                 let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
-                let fence = u64::try_from(fence).map_err(|_| unexpected())?;
-                Ok(Fast::Granted { fence, sent, seen })
+                match u64::try_from(fence) {
+                    Ok(fence) if fence < FENCE_LIMIT => Ok(Fast::Granted { fence, sent, seen }),
+                    _ => Err(Fault::lasting(
+                        BackendKind::Other,
+                        "the fence counter was tampered with: it is out of range; delete it",
+                    )),
+                }
             }
             [Value::Nil, _] => Ok(Fast::Taken),
             [Value::ServerError(error), _] => {
