@@ -4,16 +4,17 @@
 //! release of this process or by its own timer; the others cost nothing.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::error::LockName;
 use crate::store::Fault;
 
 const SHARDS: usize = 16;
 
-type Lines = HashMap<Arc<str>, Line>;
+type Lines = HashMap<Box<str>, Line>;
 
 #[derive(Default)]
 struct Line {
@@ -27,6 +28,8 @@ struct Line {
 pub(crate) struct Waiting {
     shards: [Mutex<Lines>; SHARDS],
     ids: AtomicU64,
+    /// How many wait, over all locks: most of the time nobody does, and nothing is looked up.
+    waiters: AtomicUsize,
 }
 
 struct Waiter {
@@ -48,14 +51,19 @@ impl Waiter {
 impl Waiting {
     /// Somebody already waits for the lock here.
     pub(crate) fn has_line(&self, lock: &str) -> bool {
-        self.lines(lock).contains_key(lock)
+        self.anybody() && self.lines(lock).contains_key(lock)
+    }
+
+    fn anybody(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
     }
 
     /// Takes the last place in the lock's line.
-    pub(crate) fn join(self: &Arc<Self>, lock: &Arc<str>) -> Place {
+    pub(crate) fn join(self: &Arc<Self>, lock: &Arc<LockName>) -> Place {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let mut lines = self.lines(lock);
-        let line = lines.entry(lock.clone()).or_default();
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut lines = self.lines(lock.stored());
+        let line = lines.entry(lock.stored().into()).or_default();
         let head = AtomicBool::new(line.waiters.is_empty());
         let hint = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { id, head, hint, news: Notify::new() });
@@ -66,6 +74,9 @@ impl Waiting {
 
     /// The lock was released by this process: the head looks at once.
     pub(crate) fn freed(&self, lock: &str) {
+        if !self.anybody() {
+            return;
+        }
         if let Some(head) = self.lines(lock).get(lock).and_then(|line| line.waiters.front()) {
             head.give_hint();
         }
@@ -76,6 +87,7 @@ impl Waiting {
         let Some(line) = lines.get_mut(lock) else { return };
         if let Some(at) = line.waiters.iter().position(|other| other.id == waiter.id) {
             line.waiters.remove(at);
+            self.waiters.fetch_sub(1, Ordering::SeqCst);
         }
         match line.waiters.front() {
             None => {
@@ -102,7 +114,7 @@ impl Waiting {
 /// A place in a line; dropping it leaves the line.
 pub(crate) struct Place {
     waiting: Arc<Waiting>,
-    lock: Arc<str>,
+    lock: Arc<LockName>,
     waiter: Arc<Waiter>,
     served: bool,
 }
@@ -124,14 +136,14 @@ impl Place {
 
     /// Tells the line what the head's look came to.
     pub(crate) fn report(&self, trouble: Option<&Fault>) {
-        if let Some(line) = self.waiting.lines(&self.lock).get_mut(&self.lock) {
+        if let Some(line) = self.waiting.lines(self.lock.stored()).get_mut(self.lock.stored()) {
             line.trouble = trouble.cloned();
         }
     }
 
     /// Why the head's last look had no answer, if it had none.
     pub(crate) fn trouble(&self) -> Option<Fault> {
-        self.waiting.lines(&self.lock).get(&self.lock)?.trouble.clone()
+        self.waiting.lines(self.lock.stored()).get(self.lock.stored())?.trouble.clone()
     }
 
     /// Leaves with the lock in hand.
@@ -142,6 +154,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.waiting.leave(&self.lock, &self.waiter, self.served);
+        self.waiting.leave(self.lock.stored(), &self.waiter, self.served);
     }
 }
