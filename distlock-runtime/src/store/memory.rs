@@ -67,6 +67,7 @@ impl MemoryStore {
             Some(max_hold) if term.renewed => now.after(max_hold.max(term.stored_for())),
             _ => now.after(term.stored_for()),
         };
+        claim.stored_until(until);
         let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
         state.held.insert(claim.lock.clone(), held);
         Answer::Granted { fence, sent: now }

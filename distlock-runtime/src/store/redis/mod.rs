@@ -206,7 +206,7 @@ impl RedisStore {
         let sent = Clock::Boottime.now();
         let mut pipeline = redis::Pipeline::with_capacity(renewals.len());
         for renewal in renewals {
-            renewal.claim.extending(sent);
+            renewal.claim.stored_until(sent.after(renewal.ttl));
             pipeline.add_command(self.renewal(renewal, Script::by_hash));
         }
         let mut answers: Vec<_> = live.pipeline(&pipeline, limit).await?;
