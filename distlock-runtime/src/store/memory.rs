@@ -51,8 +51,11 @@ impl MemoryStore {
     fn take(&self, claim: &Claim) -> Answer {
         let now = self.clock.now();
         let mut state = self.state();
-        if let Some(held) = state.held.get(&claim.lock)
-            && held.until > now
+        let held = state.held.get(&claim.lock).filter(|held| held.until > now);
+        // An acquire that was delivered twice finds itself.
+        let again = held.is_some_and(|held| held.token == claim.token);
+        if let Some(held) = held
+            && !again
         {
             return Answer::Taken { rest: Some(held.rest(now)) };
         }
@@ -60,6 +63,9 @@ impl MemoryStore {
         claim.answered();
         state.fence += 1;
         let fence = state.fence;
+        if again {
+            return Answer::Granted { fence, sent: claim.first_sent() };
+        }
         let term = claim.term;
         let until = match term.max_hold {
             // Nothing can keep a renewal from being in time here, so its lease simply has no end.
