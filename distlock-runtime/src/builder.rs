@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::engine::schedule::Schedule;
 use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::namespace::Namespace;
 use crate::options::{check_hold, check_timeout, check_ttl};
+use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisConfig, RedisStore};
 use crate::url::StoreUrl;
@@ -116,6 +118,14 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidOption`](LockError::InvalidOption) names the setting and the mend.
     pub fn build(self) -> Result<LockManager, LockError> {
+        self.build_over(|store, _| store)
+    }
+
+    /// [`build`](Self::build) with another store around, or instead of, the one the URL names.
+    pub(crate) fn build_over(
+        self,
+        over: impl FnOnce(Arc<dyn Store>, &Arc<Schedule>) -> Arc<dyn Store>,
+    ) -> Result<LockManager, LockError> {
         let Self {
             url,
             prefix,
@@ -141,12 +151,14 @@ impl LockManagerBuilder {
         let settings =
             Settings { namespace, ttl, wait, max_hold, command_timeout, connect_timeout };
         let engine = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => Engine::start(|_, _| Arc::new(MemoryStore::new()))?,
+            StoreUrl::Memory => {
+                Engine::start(|_, schedule| over(Arc::new(MemoryStore::new()), schedule))?
+            }
             StoreUrl::Redis(info) => {
                 let config =
                     RedisConfig { info, command_timeout, connect_timeout, connections, fence };
                 Engine::start(|handle, schedule| {
-                    Arc::new(RedisStore::start(config, handle, schedule))
+                    over(Arc::new(RedisStore::start(config, handle, schedule)), schedule)
                 })?
             }
         };

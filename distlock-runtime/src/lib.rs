@@ -10,6 +10,9 @@ mod builder;
 mod clock;
 mod engine;
 mod error;
+#[cfg(feature = "faults")]
+#[doc(hidden)]
+pub mod faults;
 mod few;
 mod global;
 mod jitter;

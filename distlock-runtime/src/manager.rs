@@ -186,13 +186,7 @@ impl LockManager {
     }
 
     fn named(&self, key: LockKey, by: &'static str) -> Result<Arc<LockName>, LockError> {
-        let stored = self.inner.settings.namespace.lock(key.as_str());
-        let checked = key.check();
-        let name = LockName::new(Label::Given(by.into()), key, stored);
-        match checked {
-            Ok(()) => Ok(Arc::new(name)),
-            Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
-        }
+        self.inner.settings.namespace.name(Label::Given(by.into()), key)
     }
 
     async fn holder(&self, lock: &Arc<LockName>) -> Result<Option<Holder>, LockError> {

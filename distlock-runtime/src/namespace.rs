@@ -4,7 +4,10 @@
 //! lock's queue or counter. The whole user key is the Redis Cluster hash tag, unless it brings a
 //! tag of its own.
 
-use crate::error::LockError;
+use std::sync::Arc;
+
+use crate::error::{Label, LockError, LockName};
+use crate::key::LockKey;
 
 /// The part of a store that one prefix names.
 #[derive(Debug, Clone)]
@@ -24,8 +27,19 @@ impl Namespace {
         Ok(Self { prefix })
     }
 
+    /// The lock of a key, or what is wrong with the key.
+    pub(crate) fn name(&self, label: Label, key: LockKey) -> Result<Arc<LockName>, LockError> {
+        let checked = key.check();
+        let stored = self.lock(key.as_str());
+        let name = LockName::new(label, key, stored);
+        match checked {
+            Ok(()) => Ok(Arc::new(name)),
+            Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
+        }
+    }
+
     /// Where the lock of a key is stored.
-    pub(crate) fn lock(&self, key: &str) -> String {
+    fn lock(&self, key: &str) -> String {
         let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
         [&self.prefix, open, key, close].concat()
     }

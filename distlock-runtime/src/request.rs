@@ -5,10 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Label, LockError, LockName};
+use crate::error::{Label, LockError};
 use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::acquire::{Ask, acquire};
@@ -136,15 +135,8 @@ impl LockRequest {
         check_hold(max_hold, self.min_hold)?;
         let term = Term { ttl, renewed: self.renew, max_hold, min_hold: self.min_hold };
         let wait = self.wait.unwrap_or(settings.wait);
-        let mut wanted = self.keys.try_map(|key| {
-            let checked = key.check();
-            let stored = settings.namespace.lock(key.as_str());
-            let name = LockName::new(self.label.clone(), key, stored);
-            match checked {
-                Ok(()) => Ok(Arc::new(name)),
-                Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
-            }
-        })?;
+        let label = self.label;
+        let mut wanted = self.keys.try_map(|key| settings.namespace.name(label.clone(), key))?;
         if wanted.is_empty() {
             return Err(LockError::invalid_option("keys: none; name at least one"));
         }

@@ -156,6 +156,11 @@ impl Fork {
         kill(&mut self.child);
     }
 
+    /// SIGTERM: the child may end in its own way, or not at all.
+    pub fn terminate(&self) {
+        kill_process(pid(&self.child), Signal::TERM).expect("SIGTERM a child");
+    }
+
     /// SIGSTOP, as when the machine is paused.
     pub fn stop(&self) {
         stop(&self.child);

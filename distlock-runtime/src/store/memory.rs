@@ -2,7 +2,8 @@
 //! own tests. Leases age on the caller's tokio clock, so `tokio::time::pause` works.
 //!
 //! A lease that is renewed has no end here: engine, holder and store share one process, so there is
-//! nothing a renewal could be late for.
+//! nothing a renewal could be late for. (Unless faults are to be shown: then the store behaves as one
+//! far away, and every lease ends that is not renewed.)
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -17,6 +18,7 @@ use crate::error::LockName;
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     clock: Clock,
+    as_remote: bool,
     state: Mutex<State>,
 }
 
@@ -42,7 +44,13 @@ impl Held {
 
 impl MemoryStore {
     pub(crate) fn new() -> Self {
-        Self { clock: Clock::tokio(), state: Mutex::default() }
+        Self { clock: Clock::tokio(), as_remote: false, state: Mutex::default() }
+    }
+
+    /// Leases end unless the engine renews them, on the clock that counts for leases on a server.
+    #[cfg(feature = "faults")]
+    pub(crate) fn as_remote() -> Self {
+        Self { clock: Clock::Boottime, as_remote: true, state: Mutex::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -52,8 +60,11 @@ impl MemoryStore {
     fn take(&self, claim: &Claim) -> Answer {
         let now = self.clock.now();
         let mut state = self.state();
-        if let Some(held) = state.held.get(claim.lock.stored())
-            && held.until > now
+        let held = state.held.get(claim.lock.stored()).filter(|held| held.until > now);
+        // An acquire that was delivered twice finds itself.
+        let again = held.is_some_and(|held| held.token == claim.token);
+        if let Some(held) = held
+            && !again
         {
             return Answer::Taken { rest: Some(held.rest(now)) };
         }
@@ -61,13 +72,19 @@ impl MemoryStore {
         claim.answered();
         state.fence += 1;
         let fence = state.fence;
+        if again {
+            return Answer::Granted { fence, sent: claim.first_sent() };
+        }
         let term = claim.term;
         let until = match term.max_hold {
             // Nothing can keep a renewal from being in time here, so its lease simply has no end.
-            None if term.renewed => Moment::NEVER,
-            Some(max_hold) if term.renewed => now.after(max_hold.max(term.stored_for())),
+            None if term.renewed && !self.as_remote => Moment::NEVER,
+            Some(max_hold) if term.renewed && !self.as_remote => {
+                now.after(max_hold.max(term.stored_for()))
+            }
             _ => now.after(term.stored_for()),
         };
+        claim.stored_until(until);
         let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
         state.held.insert(claim.lock.stored().to_owned(), held);
         Answer::Granted { fence, sent: now }
@@ -92,6 +109,7 @@ impl MemoryStore {
     fn extend(&self, renewal: &Renewal, now: Moment) -> bool {
         match self.state().held.get_mut(renewal.claim.lock.stored()) {
             Some(held) if held.token == renewal.claim.token && held.until > now => {
+                renewal.claim.stored_until(now.after(renewal.ttl));
                 held.until = held.until.max(now.after(renewal.ttl));
                 true
             }
@@ -106,7 +124,7 @@ impl Store for MemoryStore {
     }
 
     fn is_remote(&self) -> bool {
-        false
+        self.as_remote
     }
 
     fn ready(self: Arc<Self>, _limit: Moment) -> Op<()> {

@@ -70,28 +70,36 @@ pub(crate) struct Claim {
     /// The owner token: unique, used once.
     pub(crate) token: String,
     pub(crate) term: Term,
-    /// When a command that could create or extend the lock was last sent.
-    last_sent: AtomicU64,
+    /// When the first command that could create the lock was sent.
+    first_sent: AtomicU64,
+    /// The latest moment until which the commands that were sent may have the lock stored.
+    stored_until: AtomicU64,
     /// The connection on which an acquire was sent and not answered; 0 if there is none.
     in_doubt: AtomicU64,
 }
 
 impl Claim {
     pub(crate) fn new(lock: Arc<LockName>, token: String, term: Term) -> Self {
-        let (last_sent, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { lock, token, term, last_sent, in_doubt }
+        let first_sent = AtomicU64::new(Moment::NEVER.as_nanos());
+        let (stored_until, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { lock, token, term, first_sent, stored_until, in_doubt }
     }
 
     /// To be called before the bytes of an acquire go out on connection number `connection`.
     pub(crate) fn sending(&self, now: Moment, connection: u64) {
-        self.extending(now);
+        self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
+        self.stored_until(now.after(self.term.stored_for()));
         self.in_doubt.store(connection, Ordering::Release);
     }
 
-    /// To be called before the bytes of a renewal go out.
-    pub(crate) fn extending(&self, now: Moment) {
-        // Zero says that nothing was sent; a clock may start there.
-        self.last_sent.fetch_max(now.as_nanos().max(1), Ordering::AcqRel);
+    /// To be called before the bytes of a command go out that may keep the lock until `end`.
+    pub(crate) fn stored_until(&self, end: Moment) {
+        self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// Not later than the grant, if there was one: read before the first acquire was sent.
+    pub(crate) fn first_sent(&self) -> Moment {
+        Moment::from_nanos(self.first_sent.load(Ordering::Acquire))
     }
 
     /// The store has answered the acquire, whatever it said.
@@ -109,12 +117,12 @@ impl Claim {
 
     /// Nothing was ever sent for this claim: there is nothing to free.
     pub(crate) fn is_unsent(&self) -> bool {
-        self.last_sent.load(Ordering::Acquire) == 0
+        self.first_sent() == Moment::NEVER
     }
 
     /// From here on the lock has expired by itself, whatever became of the commands.
     pub(crate) fn expired_by(&self) -> Moment {
-        Moment::from_nanos(self.last_sent.load(Ordering::Acquire)).after(self.term.stored_for())
+        Moment::from_nanos(self.stored_until.load(Ordering::Acquire))
     }
 }
 

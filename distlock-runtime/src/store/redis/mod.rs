@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionInfo, RedisError, Value, cmd};
+use redis::{Cmd, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 
 use super::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
@@ -33,8 +33,9 @@ use script::Script;
 /// Public fencing tokens leave room under each counter value for holders of one process that hand
 /// a lease on without asking the server.
 const TOKENS_PER_FENCE: u64 = 1024;
-/// Lua counts exactly up to here; at a microsecond each that is the year 2255.
-const FENCE_LIMIT: u64 = 1 << 53;
+/// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
+/// a fencing token is still a positive number of 64 bits. Microseconds reach it in 2255.
+const LAST_FENCE: u64 = 1 << 53;
 /// A counter that went backwards was lost with the server's data; raising it once is enough.
 const FENCE_TRIES: usize = 3;
 
@@ -108,27 +109,32 @@ impl RedisStore {
             if !live.fence_raised.load(Ordering::Acquire) {
                 self.raise_fence(&live, limit).await?;
             }
-            match self.fast_path(claim, &live, limit).await? {
-                Fast::Granted { fence, sent, seen } if fence > seen => {
-                    self.fence_seen.fetch_max(fence, Ordering::AcqRel);
-                    return Ok(Answer::Granted { fence: fence * TOKENS_PER_FENCE, sent });
-                }
-                // Data was lost under a live connection: give the lock back, raise, try again.
-                Fast::Granted { .. } => {
-                    live.fence_raised.store(false, Ordering::Release);
-                    self.free(claim, None, &live, limit).await?;
-                }
-                Fast::Taken => {
-                    let left = live.command(cmd("PTTL").arg(claim.lock.stored()), limit).await;
-                    let left = integer(&left.map_err(RedisOr::into_fault)?)?;
-                    // -1: no ttl at all, not ours to judge. -2: it has just become free.
-                    let rest = match left {
-                        -1 => None,
-                        left => Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
-                    };
-                    return Ok(Answer::Taken { rest });
+            let Fast { granted, fence, sent, seen } = self.fast_path(claim, &live, limit).await?;
+            let mut sent = sent;
+            if !granted {
+                // `SET NX` says no to whatever is there. A look tells a lock from something that is
+                // none, for which nobody should wait, and from our own: an acquire that was
+                // delivered twice finds itself.
+                match self.holder(claim.lock.stored(), &live, limit).await? {
+                    Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
+                    Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
+                    None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
                 }
             }
+            let fence = u64::try_from(fence).unwrap_or(0);
+            if fence > LAST_FENCE {
+                return Err(Fault::lasting(
+                    BackendKind::Other,
+                    "the counter of fencing tokens is used up: something else has written to it",
+                ));
+            }
+            if fence > seen {
+                self.fence_seen.fetch_max(fence, Ordering::AcqRel);
+                return Ok(Answer::Granted { fence: fence * TOKENS_PER_FENCE, sent });
+            }
+            // Data was lost under a live connection: give the lock back, raise, try again.
+            live.fence_raised.store(false, Ordering::Release);
+            self.free(claim, None, &live, limit).await?;
         }
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
     }
@@ -155,17 +161,10 @@ impl RedisStore {
         let answers = live.pipeline(&pipeline, sent, limit).await?;
         claim.answered();
         match answers.as_slice() {
-            [Value::Okay, fence] => {
+            [answer @ (Value::Okay | Value::Nil), fence] => {
                 let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
-                match u64::try_from(fence) {
-                    Ok(fence) if fence < FENCE_LIMIT => Ok(Fast::Granted { fence, sent, seen }),
-                    _ => Err(Fault::lasting(
-                        BackendKind::Other,
-                        "the fence counter was tampered with: it is out of range; delete it",
-                    )),
-                }
+                Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen })
             }
-            [Value::Nil, _] => Ok(Fast::Taken),
             [Value::ServerError(error), _] => {
                 let error = RedisError::from(error.clone());
                 live.heed(&error);
@@ -193,8 +192,12 @@ impl RedisStore {
         Ok(self.run(live, &self.release, claim.lock.stored(), &args, limit).await? == 1)
     }
 
-    async fn holder(&self, lock: &str, limit: Moment) -> Result<Option<Holder>, Fault> {
-        let live = self.pool.commands(lock).live(limit).await?;
+    async fn holder(
+        &self,
+        lock: &str,
+        live: &Live,
+        limit: Moment,
+    ) -> Result<Option<Holder>, Fault> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
         match live.pipeline(&pipeline, Clock::Boottime.now(), limit).await?.as_slice() {
@@ -215,7 +218,7 @@ impl RedisStore {
         let sent = Clock::Boottime.now();
         let mut pipeline = redis::Pipeline::with_capacity(renewals.len());
         for renewal in renewals {
-            renewal.claim.extending(sent);
+            renewal.claim.stored_until(sent.after(renewal.ttl));
             pipeline.add_command(self.renewal(renewal, Script::by_hash));
         }
         let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
@@ -241,9 +244,13 @@ impl RedisStore {
 }
 
 /// What the fast path was answered.
-enum Fast {
-    Granted { fence: u64, sent: Moment, seen: u64 },
-    Taken,
+struct Fast {
+    granted: bool,
+    /// The counter of fencing tokens, drawn for this try.
+    fence: i64,
+    sent: Moment,
+    /// The highest counter that was known when it was sent.
+    seen: u64,
 }
 
 fn is_unknown(answer: &Value) -> bool {
@@ -302,7 +309,10 @@ impl Store for RedisStore {
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
-        Box::pin(async move { self.holder(lock.stored(), limit).await })
+        Box::pin(async move {
+            let live = self.pool.commands(lock.stored()).live(limit).await?;
+            self.holder(lock.stored(), &live, limit).await
+        })
     }
 }
 

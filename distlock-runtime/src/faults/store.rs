@@ -1,0 +1,127 @@
+//! The store between the engine and a real one.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::script::{Fate, Script};
+use super::switches::State;
+use crate::clock::{Clock, Moment};
+use crate::engine::schedule::{Alarm, Schedule};
+use crate::error::{BackendKind, LockName};
+use crate::store::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
+
+/// Hands operations on, as often as the script says, and breaks what the switches say.
+#[derive(Debug)]
+pub(crate) struct FaultyStore {
+    inner: Arc<dyn Store>,
+    /// Delays must pass on whatever runtime an operation is polled.
+    schedule: ScheduleRef,
+    state: Arc<State>,
+}
+
+/// It has nothing to show.
+struct ScheduleRef(Arc<Schedule>);
+
+impl std::fmt::Debug for ScheduleRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Schedule")
+    }
+}
+
+impl FaultyStore {
+    pub(crate) fn new(
+        inner: Arc<dyn Store>,
+        schedule: Arc<Schedule>,
+        script: Option<Script>,
+    ) -> Self {
+        Self { inner, schedule: ScheduleRef(schedule), state: Arc::new(State::new(script)) }
+    }
+
+    pub(crate) fn state(&self) -> Arc<State> {
+        self.state.clone()
+    }
+
+    /// Carries an operation out as the script says. With its first poll the first delivery is under
+    /// way, as the order of operations demands.
+    async fn deliver<T, F: Future<Output = Result<T, Fault>>>(
+        &self,
+        limit: Moment,
+        mut operation: impl FnMut() -> F,
+    ) -> Result<T, Fault> {
+        if self.state.is_down() {
+            return Err(Fault::passing(BackendKind::Unreachable, "switched off"));
+        }
+        let fate = self.state.script().as_mut().map_or(Fate::FAITHFUL, Script::next);
+        let mut answer = operation().await;
+        for _ in 1..fate.deliveries {
+            answer = operation().await;
+        }
+        let late = self.state.delay().saturating_add(fate.delay);
+        if !late.is_zero() && !self.comes_by(limit, late).await {
+            return Err(Fault::timed_out());
+        }
+        if fate.lost {
+            return Err(Fault::passing(BackendKind::Unreachable, "the answer was lost"));
+        }
+        answer
+    }
+
+    /// Waits for an answer that is so late; false if nobody listens any more when it comes.
+    async fn comes_by(&self, limit: Moment, late: Duration) -> bool {
+        let clock = self.inner.clock();
+        let at = clock.now().after(late);
+        Alarm::at(&self.schedule.0, clock, at.min(limit)).await;
+        at <= limit
+    }
+}
+
+impl Store for FaultyStore {
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {
+        Box::pin(async move { self.deliver(limit, || self.inner.clone().ready(limit)).await })
+    }
+
+    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Answer> {
+        Box::pin(async move {
+            if self.state.is_busy() {
+                return self.deliver(limit, async || Ok(Answer::Taken { rest: None })).await;
+            }
+            self.deliver(limit, || self.inner.clone().try_acquire(claim.clone(), limit)).await
+        })
+    }
+
+    fn release(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+        limit: Moment,
+    ) -> Op<Freed> {
+        Box::pin(async move {
+            self.deliver(limit, || self.inner.clone().release(claim.clone(), keep, limit)).await
+        })
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move {
+            self.deliver(Moment::NEVER, || {
+                self.state.count_renewal();
+                self.inner.clone().renew(renewals.clone())
+            })
+            .await
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
+        Box::pin(async move {
+            self.deliver(limit, || self.inner.clone().inspect(lock.clone(), limit)).await
+        })
+    }
+}

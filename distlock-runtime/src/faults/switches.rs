@@ -1,0 +1,113 @@
+//! What a test holds in its hand to break a store.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::script::Script;
+use crate::error::{Label, LockError};
+use crate::key::LockKey;
+use crate::namespace::Namespace;
+use crate::store::{Claim, Store, Term};
+
+/// What is wrong with a store at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    busy: AtomicBool,
+    down: AtomicBool,
+    delay_nanos: AtomicU64,
+    script: Mutex<Option<Script>>,
+    /// Renewals the store has carried out, answered or not.
+    renewals: AtomicU64,
+}
+
+impl State {
+    pub(crate) fn new(script: Option<Script>) -> Self {
+        Self { script: Mutex::new(script), ..Self::default() }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay_nanos.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn script(&self) -> MutexGuard<'_, Option<Script>> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn count_renewal(&self) {
+        self.renewals.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Breaks a store and mends it again, at once and for every clone of its manager.
+#[derive(Clone)]
+pub struct Switches {
+    /// The store behind the faults.
+    inner: Arc<dyn Store>,
+    state: Arc<State>,
+    namespace: Namespace,
+}
+
+impl Switches {
+    pub(crate) fn new(inner: Arc<dyn Store>, state: Arc<State>, namespace: Namespace) -> Self {
+        Self { inner, state, namespace }
+    }
+
+    /// Every try finds its lock held elsewhere. What is held stays held and can be freed.
+    pub fn busy(&self, on: bool) {
+        self.state.busy.store(on, Ordering::Release);
+    }
+
+    /// Nothing reaches the store; every operation fails as if there were no connection.
+    pub fn down(&self, on: bool) {
+        self.state.down.store(on, Ordering::Release);
+    }
+
+    /// Every answer comes this much later; the command was carried out long before.
+    pub fn delay(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        self.state.delay_nanos.store(nanos, Ordering::Release);
+    }
+
+    /// Replaces the script; `None` for a faithful network.
+    pub fn script(&self, script: Option<Script>) {
+        *self.state.script() = script;
+    }
+
+    /// How often leases were renewed, whether the answer came through or not.
+    pub fn renewals(&self) -> u64 {
+        self.state.renewals.load(Ordering::Acquire)
+    }
+
+    /// Takes a lock away behind its holder's back; true if it was held. Holders are not told: they
+    /// find it gone at their next renewal or release.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store behind the faults fails of itself.
+    pub async fn lose(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
+        let lock = self.namespace.name(Label::Given("lose".into()), key.into())?;
+        let limit = self.inner.clock().now().after(Duration::from_secs(60));
+        let held = self.inner.clone().inspect(lock.clone(), limit).await;
+        let Some(holder) = held.map_err(|fault| fault.into_error(None))? else { return Ok(false) };
+        let term = Term { ttl: Duration::ZERO, renewed: false, max_hold: None, min_hold: None };
+        let claim = Arc::new(Claim::new(lock, holder.token, term));
+        let freed = self.inner.clone().release(claim, None, limit).await;
+        freed.map(|freed| freed.was_ours).map_err(|fault| fault.into_error(None))
+    }
+}
+
+impl fmt::Debug for Switches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Switches").field("state", &self.state).finish_non_exhaustive()
+    }
+}

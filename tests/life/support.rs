@@ -1,0 +1,203 @@
+//! What these tests have in common.
+
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{LockError, LockManager};
+use distlock_testkit::{RedisServer, wait_until};
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any test: a lock with this ttl is not gone by itself.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// Where the lock of a key is stored.
+pub(crate) fn stored(key: &str) -> String {
+    format!("distlock:lock:{{{key}}}")
+}
+
+pub(crate) async fn connect(server: &RedisServer) -> LockManager {
+    LockManager::connect(&server.url()).await.expect("connect")
+}
+
+#[track_caller]
+pub(crate) fn assert_lost<T: std::fmt::Debug>(result: Result<T, LockError>) {
+    assert!(result.as_ref().is_err_and(LockError::is_lost), "{result:?}");
+}
+
+#[track_caller]
+pub(crate) fn assert_busy<T: std::fmt::Debug>(result: Result<T, LockError>) {
+    assert!(result.as_ref().is_err_and(LockError::is_busy), "{result:?}");
+}
+
+/// The owner token stored for a key.
+pub(crate) fn owner(server: &RedisServer, key: &str) -> Option<String> {
+    server.cli(&["GET", &stored(key)])
+}
+
+/// Milliseconds that the key of a lock still lives.
+pub(crate) fn ttl_of(server: &RedisServer, key: &str) -> i64 {
+    server.cli(&["PTTL", &stored(key)])
+}
+
+#[track_caller]
+pub(crate) fn nothing_is_left(server: &RedisServer) {
+    wait_until("no key is left", || server.lock_keys().is_empty());
+}
+
+/// Has everything that `manager` sent so far answered, releases of dropped futures included.
+pub(crate) async fn settle(manager: &LockManager) {
+    let probe = manager.lock("settle").acquire().await.expect("the probe");
+    probe.release().await.expect("the probe's release");
+}
+
+/// True from its making until it is dropped, as a body's locals are.
+pub(crate) struct Running<'a>(&'a AtomicBool);
+
+impl<'a> Running<'a> {
+    pub(crate) fn new(flag: &'a AtomicBool) -> Self {
+        flag.store(true, SeqCst);
+        Self(flag)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
+/// What locks protect in these tests: values in a database of their own, read and written past the
+/// manager, by this process and its children.
+pub(crate) struct Data(RefCell<redis::Connection>);
+
+/// Refuses a token that is smaller than the largest one seen. Tokens are compared as texts of
+/// digits: a number in Lua does not tell two large neighbours apart.
+const FENCED_WRITE: &str = "
+local last = redis.call('HGET', KEYS[1], 'fence') or '0'
+local mine = ARGV[1]
+if #mine < #last or (#mine == #last and mine < last) then return 0 end
+redis.call('HSET', KEYS[1], 'fence', mine, 'value', ARGV[2])
+return 1";
+
+impl Data {
+    /// The name of the environment variable by which a child finds it.
+    pub(crate) const URL: &str = "DATA_URL";
+
+    pub(crate) fn of(server: &RedisServer) -> Self {
+        Self::at(&server.url_of_db(1))
+    }
+
+    pub(crate) fn of_parent() -> Self {
+        Self::at(&std::env::var(Self::URL).expect("where the data is"))
+    }
+
+    fn at(url: &str) -> Self {
+        let client = redis::Client::open(url).expect("a URL");
+        Self(RefCell::new(client.get_connection().expect("connect")))
+    }
+
+    pub(crate) fn run<T: redis::FromRedisValue>(&self, args: &[&str]) -> T {
+        let mut connection = self.0.borrow_mut();
+        redis::cmd(args[0]).arg(&args[1..]).query(&mut *connection).expect("a command on the data")
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        self.run(&["GET", name])
+    }
+
+    pub(crate) fn set(&self, name: &str, value: &str) {
+        self.run::<()>(&["SET", name, value]);
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_until_is(&self, name: &str, value: &str) {
+        wait_until(value, || self.get(name).as_deref() == Some(value));
+    }
+
+    /// A write that checks the fencing token; false if it was refused.
+    pub(crate) fn write_fenced(&self, name: &str, token: u64, value: &str) -> bool {
+        self.run(&["EVAL", FENCED_WRITE, "1", name, &token.to_string(), value])
+    }
+
+    pub(crate) fn read_fenced(&self, name: &str) -> Option<String> {
+        self.run(&["HGET", name, "value"])
+    }
+}
+
+/// The environment of a child whose process-wide manager and data are on this server.
+pub(crate) fn environment(server: &RedisServer) -> [(&'static str, String); 2] {
+    [("DISTLOCK_URL", server.url()), (Data::URL, server.url_of_db(1))]
+}
+
+/// Everything that is logged while it lives, by every thread: one test binary's process may run
+/// several tests, so it is read for what must be in it or must never be.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    /// Collects from now on; one for the whole process.
+    pub(crate) fn start() -> Self {
+        static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
+        let log = LOG.get_or_init(|| {
+            let log = Self::default();
+            tracing::subscriber::set_global_default(log.clone()).expect("the only subscriber");
+            log
+        });
+        log.clone()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().expect("no panic while writing").clone()
+    }
+
+    fn add(&self, line: &str) {
+        let mut text = self.0.lock().expect("no panic while writing");
+        text.push_str(line);
+        text.push('\n');
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, " {field}={value:?}");
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        let mut line = Line(format!("span {}", attributes.metadata().name()));
+        attributes.record(&mut line);
+        self.add(&line.0);
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, values: &span::Record<'_>) {
+        let mut line = Line("record".to_owned());
+        values.record(&mut line);
+        self.add(&line.0);
+    }
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line(format!("{} ", event.metadata().level()));
+        event.record(&mut line);
+        self.add(&line.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
