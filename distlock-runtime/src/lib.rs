@@ -27,6 +27,7 @@ mod outcome;
 pub mod private;
 mod race;
 mod request;
+mod shards;
 mod store;
 mod token;
 mod url;

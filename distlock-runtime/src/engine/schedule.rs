@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -16,8 +16,7 @@ use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::lock::lease::Lease;
-
-const SHARDS: usize = 8;
+use crate::shards::PerThread;
 
 /// What to do when the time has come.
 pub(crate) enum Due {
@@ -41,10 +40,9 @@ struct Shard {
     issued: u64,
 }
 
-/// Every thread has a shard of its own (up to their number), so that callers do not contend.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: PerThread<Mutex<Shard>>,
     /// When the engine will look next, in nanoseconds. Entries that are due earlier wake it.
     planned: AtomicU64,
     changed: Notify,
@@ -52,9 +50,9 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     pub(crate) fn insert(&self, at: Moment, due: Due) -> Slot {
-        let number = own_shard();
         let slot = {
-            let mut shard = lock(&self.shards[usize::from(number)]);
+            let (number, shard) = self.shards.own();
+            let mut shard = lock(shard);
             shard.issued += 1;
             let slot = Slot { at, id: shard.issued, shard: number };
             shard.entries.insert(slot, due);
@@ -91,7 +89,7 @@ impl Schedule {
         self.planned.store(u64::MAX, Ordering::Release);
         let mut due = Vec::new();
         let mut next = Moment::NEVER;
-        for shard in &self.shards {
+        for shard in self.shards.parts() {
             let mut shard = lock(shard);
             while let Some(entry) = shard.entries.first_entry() {
                 if entry.key().at > now {
@@ -108,7 +106,7 @@ impl Schedule {
     /// Every lease in the schedule.
     pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
         let mut leases = Vec::new();
-        for shard in &self.shards {
+        for shard in self.shards.parts() {
             leases.extend(lock(shard).entries.values().filter_map(|due| match due {
                 Due::Tend(lease) => Some(lease.clone()),
                 Due::Wake(_) => None,
@@ -118,7 +116,7 @@ impl Schedule {
     }
 
     fn shard(&self, slot: Slot) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[usize::from(slot.shard)])
+        lock(self.shards.part(slot.shard))
     }
 
     fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
@@ -130,15 +128,6 @@ impl Schedule {
             _ => false,
         }
     }
-}
-
-fn own_shard() -> u8 {
-    static THREADS: AtomicU8 = AtomicU8::new(0);
-    thread_local! {
-        static OWN: u8 = THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS as u8;
-    }
-    // A thread that is being torn down has lost its number.
-    OWN.try_with(|own| *own).unwrap_or(0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,7 +9,7 @@ use super::switches::State;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::{BackendKind, LockName};
-use crate::store::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
+use crate::store::{Answer, Claim, Fault, Freed, Holder, Op, OpOn, Renewal, Renewed, Store};
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
 #[derive(Debug)]
@@ -89,12 +89,12 @@ impl Store for FaultyStore {
         Box::pin(async move { self.deliver(limit, || self.inner.clone().ready(limit)).await })
     }
 
-    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Answer> {
+    fn try_acquire(&self, claim: Arc<Claim>, limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
             if self.state.is_busy() {
                 return self.deliver(limit, async || Ok(Answer::Taken { rest: None })).await;
             }
-            self.deliver(limit, || self.inner.clone().try_acquire(claim.clone(), limit)).await
+            self.deliver(limit, || self.inner.try_acquire(claim.clone(), limit)).await
         })
     }
 

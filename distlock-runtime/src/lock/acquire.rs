@@ -24,7 +24,7 @@ use crate::few::Few;
 use crate::jitter::jittered;
 use crate::manager::Inner;
 use crate::race::until;
-use crate::store::{Answer, Claim, Fault, Op, Term};
+use crate::store::{Answer, Claim, Fault, OpOn, Term};
 
 /// A store that cannot tell waiters is looked at again after at most this time.
 const LOOK: Duration = Duration::from_millis(250);
@@ -45,22 +45,23 @@ pub(crate) struct Ask {
 pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, LockError> {
     let Ask { wanted, term, wait, on_lost, reentrant } = ask;
     let limits = Limits::start(&manager, wait);
-    let mut guard = LockGuard::new(manager.clone(), on_lost);
-    let mut open = Few::none();
+    let (mut joined, mut open) = (Few::none(), Few::none());
     for one in wanted {
         match nested::holder(|lease| lease.is_lock(one.stored(), &manager.engine.schedule)) {
             None => open.push(one),
-            Some(outer) if reentrant => guard.join(outer),
+            Some(outer) if reentrant => joined.push(outer),
             Some(_) => {
                 return Err(LockError::WouldDeadlock { lock: Box::new((*one).clone()) });
             }
         }
     }
-    let acquiring = Acquiring { manager, term, limits, patient: !wait.is_zero() };
-    if let [one] = &*open {
-        guard.add(acquiring.one(one).await?);
-        return Ok(guard);
+    let acquiring = Acquiring { manager: &manager, term, limits, patient: !wait.is_zero() };
+    if let (Few::One(one), true) = (&open, joined.is_empty()) {
+        let lease = acquiring.one(one).await?;
+        return Ok(LockGuard::of(manager, on_lost, lease));
     }
+    let mut guard = LockGuard::new(manager.clone(), on_lost);
+    joined.into_iter().for_each(|outer| guard.join(outer));
     Box::pin(acquiring.several(&open, &mut guard)).await?;
     // The first of them may have been lost while the last was waited for.
     if guard.is_held() { Ok(guard) } else { Err(guard.lost_error(super::lease::Loss::Expired)) }
@@ -88,15 +89,15 @@ enum Denied {
     Fault(Fault),
 }
 
-struct Acquiring {
-    manager: Arc<Inner>,
+struct Acquiring<'a> {
+    manager: &'a Arc<Inner>,
     term: Term,
     limits: Limits,
     /// There is a `wait`.
     patient: bool,
 }
 
-impl Acquiring {
+impl<'a> Acquiring<'a> {
     /// One lock, with a place in its line if need be.
     async fn one(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
         let mut denied = Denied::Taken(None);
@@ -184,7 +185,9 @@ impl Acquiring {
                 (Ok(lease), None) => guard.add(lease),
                 (Err(denied), None) => first_denied = Some((at, denied)),
                 // Behind one that was denied: whoever waits for it must not hold this.
-                (Ok(lease), Some(_)) => drop(LockGuard::of(self.manager.clone(), lease)),
+                (Ok(lease), Some(_)) => {
+                    drop(LockGuard::of(self.manager.clone(), OnLost::Cancel, lease))
+                }
                 (Err(_), Some(_)) => {}
             }
         }
@@ -237,16 +240,16 @@ impl Acquiring {
         attempt.resolve(asked.await)
     }
 
-    fn begin(&self, wanted: &Arc<LockName>) -> (Attempt, Op<Answer>) {
-        let manager = &self.manager;
+    fn begin(&self, wanted: &Arc<LockName>) -> (Attempt<'a>, OpOn<'a, Answer>) {
+        let manager = self.manager;
         let token = manager.owner.issue();
         let claim = Arc::new(Claim::new(wanted.clone(), token, self.term));
-        let asked: Op<Answer> = if manager.is_closed() {
+        let asked: OpOn<'a, Answer> = if manager.is_closed() {
             Box::pin(std::future::ready(Err(Fault::closed())))
         } else {
-            manager.engine.store.clone().try_acquire(claim.clone(), self.limits.overall)
+            manager.engine.store.try_acquire(claim.clone(), self.limits.overall)
         };
-        let attempt = Attempt { manager: manager.clone(), claim, open: true };
+        let attempt = Attempt { manager, claim, open: true };
         (attempt, asked)
     }
 
@@ -262,7 +265,7 @@ impl Acquiring {
 }
 
 /// Tries under way at the same time, sent in order.
-async fn all(mut tries: Vec<(Attempt, Op<Answer>)>) -> Vec<Result<Arc<Lease>, Denied>> {
+async fn all(mut tries: Vec<(Attempt<'_>, OpOn<'_, Answer>)>) -> Vec<Result<Arc<Lease>, Denied>> {
     let mut answers: Vec<Option<Result<Answer, Fault>>> = tries.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for ((_, asked), answer) in tries.iter_mut().zip(&mut answers) {
@@ -280,13 +283,13 @@ async fn all(mut tries: Vec<(Attempt, Op<Answer>)>) -> Vec<Result<Arc<Lease>, De
 }
 
 /// A token that may own the lock. Dropped before it is known, it is released.
-struct Attempt {
-    manager: Arc<Inner>,
+struct Attempt<'a> {
+    manager: &'a Inner,
     claim: Arc<Claim>,
     open: bool,
 }
 
-impl Attempt {
+impl Attempt<'_> {
     fn resolve(mut self, answer: Result<Answer, Fault>) -> Result<Arc<Lease>, Denied> {
         match answer {
             Ok(Answer::Granted { fence, sent }) => self.granted(fence, sent),
@@ -317,7 +320,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if self.open {
             self.manager.releaser.let_go(self.claim.clone(), None);

@@ -38,10 +38,8 @@ impl LockGuard {
     }
 
     /// A guard of one lease.
-    pub(crate) fn of(manager: Arc<Inner>, lease: Arc<Lease>) -> Self {
-        let mut guard = Self::new(manager, OnLost::Cancel);
-        guard.add(lease);
-        guard
+    pub(crate) fn of(manager: Arc<Inner>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
+        Self { manager, on_lost, leases: Few::One(lease), owned: 1 }
     }
 
     /// Holds one more lock, which is freed with the others.

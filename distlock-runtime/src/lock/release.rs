@@ -14,7 +14,6 @@ use crate::store::{Claim, Fault, Freed, Op, Store};
 pub(crate) const KEEP_MARGIN: Duration = Duration::from_millis(100);
 
 /// What releases work with.
-#[derive(Clone)]
 pub(crate) struct Releaser {
     pub(crate) engine: Arc<Engine>,
     pub(crate) waiting: Arc<Waiting>,
@@ -35,7 +34,7 @@ impl Releaser {
     ///
     /// With `keep` the lock is not free before that time, though nobody holds it any more: the
     /// store is told now, so that this also holds when the process ends.
-    pub(crate) fn release(&self, claim: Arc<Claim>, keep: Option<Duration>) -> Releasing {
+    pub(crate) fn release(&self, claim: Arc<Claim>, keep: Option<Duration>) -> Releasing<'_> {
         let limit = self.engine.clock().now().after(self.patience);
         // Freed by its ttl a little after the engine frees it, or nobody would be told.
         let stored = keep.map(|keep| keep + KEEP_MARGIN);
@@ -48,7 +47,7 @@ impl Releaser {
             Poll::Ready(result) => State::Answered(result),
             Poll::Pending => State::Sent(op),
         };
-        Releasing { releaser: self.clone(), claim, keep, state }
+        Releasing { releaser: self, claim, keep, state }
     }
 
     /// The store has answered: whoever waits here may look.
@@ -82,8 +81,8 @@ impl Releaser {
 }
 
 /// A release under way.
-pub(crate) struct Releasing {
-    releaser: Releaser,
+pub(crate) struct Releasing<'a> {
+    releaser: &'a Releaser,
     claim: Arc<Claim>,
     keep: Option<Duration>,
     state: State,
@@ -97,7 +96,7 @@ enum State {
     Gone,
 }
 
-impl Future for Releasing {
+impl Future for Releasing<'_> {
     type Output = Result<Freed, Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -127,7 +126,7 @@ impl Future for Releasing {
     }
 }
 
-impl Drop for Releasing {
+impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
             State::Gone => return,

@@ -10,7 +10,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Answer, Claim, Freed, Holder, Op, Renewal, Renewed, Store};
+use super::{Answer, Claim, Freed, Holder, Op, OpOn, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
 use crate::error::LockName;
 
@@ -131,7 +131,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(())))
     }
 
-    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, _limit: Moment) -> Op<Answer> {
+    fn try_acquire(&self, claim: Arc<Claim>, _limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move { Ok(self.take(&claim)) })
     }
 

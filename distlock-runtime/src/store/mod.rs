@@ -18,7 +18,10 @@ use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError, LockName};
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
-pub(crate) type Op<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
+pub(crate) type Op<T> = OpOn<'static, T>;
+
+/// An operation that only its caller waits for: it borrows the store, which spares a hot counter.
+pub(crate) type OpOn<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
 /// A place that keeps locks.
 ///
@@ -36,7 +39,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()>;
 
     /// Takes the lock if it is free. Answers by `limit`, or with a fault.
-    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Answer>;
+    fn try_acquire(&self, claim: Arc<Claim>, limit: Moment) -> OpOn<'_, Answer>;
 
     /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time.
     /// Idempotent. Waits for a connection until `limit`.

@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// With more than this under way the engine is awake anyway, and writing them together is cheaper.
-const FEW: usize = 16;
+use crate::shards::PerThread;
+
+/// With more than this under way from one thread the engine is awake anyway, and writing them together is cheaper.
+const FEW: usize = 8;
 
 /// What the client gives us to poll.
 pub(crate) type Bytes = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -31,14 +33,14 @@ pub(crate) struct Driver {
     bell: Arc<Doorbell>,
     /// The bell as the driver knows it.
     waker: Waker,
-    under_way: AtomicUsize,
+    under_way: PerThread<AtomicUsize>,
 }
 
 impl Driver {
     pub(crate) fn new(bytes: Bytes) -> Self {
         let bell = Arc::new(Doorbell { engine: OnceLock::new() });
         let waker = Waker::from(bell.clone());
-        Self { bytes: Mutex::new(Some(bytes)), bell, waker, under_way: AtomicUsize::new(0) }
+        Self { bytes: Mutex::new(Some(bytes)), bell, waker, under_way: PerThread::default() }
     }
 
     /// The engine's part: resolves when the connection has ended.
@@ -59,10 +61,10 @@ impl Driver {
 
     /// Runs `call`, which sends a command over this connection and waits for its answer.
     pub(crate) async fn carry<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> T {
-        let _under_way = UnderWay::new(&self.under_way);
+        let under_way = UnderWay::new(&self.under_way);
         let mut sent = false;
         poll_fn(|cx| {
-            if std::mem::replace(&mut sent, true) || self.under_way.load(Ordering::Relaxed) > FEW {
+            if std::mem::replace(&mut sent, true) || under_way.now() > FEW {
                 return call.as_mut().poll(cx);
             }
             let (out, rang) = self.bell.hold_back(|| call.as_mut().poll(cx));
@@ -160,9 +162,14 @@ impl Wake for Doorbell {
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
+    fn new(counts: &'a PerThread<AtomicUsize>) -> Self {
+        let (_, count) = counts.own();
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
+    }
+
+    fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -4,6 +4,7 @@
 //! A connection is left when two commands in a row had no answer, when nothing came for a second
 //! after one had none, or when the node says that it takes no writes.
 
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,9 +81,9 @@ impl Link {
 
     /// The connection, as soon as there is one. Fails at `limit`, and at once where trying again
     /// cannot help.
-    pub(crate) async fn live(&self, limit: Moment) -> Result<Arc<Live>, Fault> {
+    pub(crate) async fn live(&self, limit: Moment) -> Result<Connection, Fault> {
         if let State::Up(live) = &*self.state.borrow() {
-            return Ok(live.clone());
+            return Ok(Connection::to(live));
         }
         self.outcome(limit, |state| match state {
             State::Unused => false,
@@ -93,7 +94,7 @@ impl Link {
     }
 
     /// The connection, or why the first attempt to make one failed.
-    pub(crate) async fn first(&self, limit: Moment) -> Result<Arc<Live>, Fault> {
+    pub(crate) async fn first(&self, limit: Moment) -> Result<Connection, Fault> {
         self.outcome(limit, |state| !matches!(state, State::Unused)).await
     }
 
@@ -101,17 +102,57 @@ impl Link {
         &self,
         limit: Moment,
         settled: impl Fn(&State) -> bool,
-    ) -> Result<Arc<Live>, Fault> {
+    ) -> Result<Connection, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
         let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit);
         let _ =
             until(async { states.wait_for(|state| settled(state)).await.map(|_| ()) }, alarm).await;
         match &*self.state.borrow() {
-            State::Up(live) => Ok(live.clone()),
+            State::Up(live) => Ok(Connection::to(live)),
             State::Down(fault) => Err(fault.clone()),
             State::Unused => Err(Fault::timed_out()),
         }
+    }
+}
+
+/// A connection that is up, in one caller's hand.
+pub(crate) struct Connection {
+    handle: MultiplexedConnection,
+    live: Arc<Live>,
+}
+
+impl Connection {
+    fn to(live: &Arc<Live>) -> Self {
+        Self { handle: live.connection.clone(), live: live.clone() }
+    }
+
+    /// Sends one command. Answers of the server that are errors are faults.
+    pub(crate) async fn command(&mut self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
+        let Self { handle, live } = self;
+        let call = pin!(async { handle.send_packed_command(command).await?.extract_error() });
+        live.bounded(call, Clock::Boottime.now(), limit).await
+    }
+
+    /// Sends commands in one write; each has its own answer, which may be an error. `sent` is read
+    /// before, from the clock that leases age on.
+    pub(crate) async fn pipeline(
+        &mut self,
+        pipeline: &Pipeline,
+        sent: Moment,
+        limit: Moment,
+    ) -> Result<Vec<Value>, Fault> {
+        let Self { handle, live } = self;
+        let call = pin!(handle.send_packed_commands(pipeline, 0, pipeline.len()));
+        live.bounded(call, sent, limit).await.map_err(RedisOr::into_fault)
+    }
+}
+
+impl Deref for Connection {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        &self.live
     }
 }
 
@@ -134,26 +175,6 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Sends one command. Answers of the server that are errors are faults.
-    pub(crate) async fn command(&self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
-        let mut connection = self.connection.clone();
-        let call = pin!(async { connection.send_packed_command(command).await?.extract_error() });
-        self.bounded(call, Clock::Boottime.now(), limit).await
-    }
-
-    /// Sends commands in one write; each has its own answer, which may be an error. `sent` is read
-    /// before, from the clock that leases age on.
-    pub(crate) async fn pipeline(
-        &self,
-        pipeline: &Pipeline,
-        sent: Moment,
-        limit: Moment,
-    ) -> Result<Vec<Value>, Fault> {
-        let mut connection = self.connection.clone();
-        let call = pin!(connection.send_packed_commands(pipeline, 0, pipeline.len()));
-        self.bounded(call, sent, limit).await.map_err(RedisOr::into_fault)
-    }
-
     /// Takes the call pinned: every layer that takes a future by value makes the one around it
     /// bigger by twice its size, and these are moved to the heap for every lock.
     async fn bounded<T>(
@@ -166,7 +187,10 @@ impl Live {
         let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(patience));
         match until(self.driver.carry(call), alarm).await {
             Some(Ok(answer)) => {
-                self.unanswered_since.store(0, Ordering::Relaxed);
+                // Looked at first: a write would take the line from every other thread.
+                if self.unanswered_since.load(Ordering::Relaxed) != 0 {
+                    self.unanswered_since.store(0, Ordering::Relaxed);
+                }
                 Ok(answer)
             }
             Some(Err(error)) => {

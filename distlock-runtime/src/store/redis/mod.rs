@@ -20,13 +20,13 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 
-use super::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
+use super::{Answer, Claim, Fault, Freed, Holder, Op, OpOn, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
 use crate::options::millis;
 use fault::{fault, is_missing_script, unexpected};
-use link::{LinkConfig, Live, RedisOr, integer};
+use link::{Connection, LinkConfig, Live, RedisOr, integer};
 use pool::ConnectionPool;
 use script::Script;
 
@@ -79,7 +79,7 @@ impl RedisStore {
     /// Runs a script that answers with a number.
     async fn run(
         &self,
-        live: &Live,
+        live: &mut Connection,
         script: &Script,
         key: &str,
         args: &[&[u8]],
@@ -95,7 +95,7 @@ impl RedisStore {
     }
 
     /// Raises the fence counter above everything this process has seen and to the server's time.
-    async fn raise_fence(&self, live: &Live, limit: Moment) -> Result<(), Fault> {
+    async fn raise_fence(&self, live: &mut Connection, limit: Moment) -> Result<(), Fault> {
         let floor = (self.fence_seen.load(Ordering::Acquire) + 1).to_string();
         self.run(live, &self.raise, &self.fence, &[floor.as_bytes()], limit).await?;
         live.fence_raised.store(true, Ordering::Release);
@@ -103,19 +103,20 @@ impl RedisStore {
     }
 
     async fn acquire(&self, claim: &Claim, limit: Moment) -> Result<Answer, Fault> {
-        let live = self.pool.commands(claim.lock.stored()).live(limit).await?;
+        let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
         for _ in 0..FENCE_TRIES {
             // Before the first grant on a connection: the server behind it may have lost its data.
             if !live.fence_raised.load(Ordering::Acquire) {
-                self.raise_fence(&live, limit).await?;
+                self.raise_fence(&mut live, limit).await?;
             }
-            let Fast { granted, fence, sent, seen } = self.fast_path(claim, &live, limit).await?;
+            let Fast { granted, fence, sent, seen } =
+                self.fast_path(claim, &mut live, limit).await?;
             let mut sent = sent;
             if !granted {
                 // `SET NX` says no to whatever is there. A look tells a lock from something that is
                 // none, for which nobody should wait, and from our own: an acquire that was
                 // delivered twice finds itself.
-                match self.holder(claim.lock.stored(), &live, limit).await? {
+                match self.holder(claim.lock.stored(), &mut live, limit).await? {
                     Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
                     Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
                     None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
@@ -134,13 +135,18 @@ impl RedisStore {
             }
             // Data was lost under a live connection: give the lock back, raise, try again.
             live.fence_raised.store(false, Ordering::Release);
-            self.free(claim, None, &live, limit).await?;
+            self.free(claim, None, &mut live, limit).await?;
         }
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
     }
 
     /// `SET NX` and the fence in one write, whose answers come together.
-    async fn fast_path(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<Fast, Fault> {
+    async fn fast_path(
+        &self,
+        claim: &Claim,
+        live: &mut Connection,
+        limit: Moment,
+    ) -> Result<Fast, Fault> {
         let lock = claim.lock.stored();
         let mut set = Cmd::with_capacity(6, lock.len() + claim.token.len() + 32);
         set.arg("SET")
@@ -184,7 +190,7 @@ impl RedisStore {
         &self,
         claim: &Claim,
         keep: Option<Duration>,
-        live: &Live,
+        live: &mut Connection,
         limit: Moment,
     ) -> Result<bool, Fault> {
         let keep = keep.map_or(Cow::Borrowed("0"), |keep| Cow::Owned(millis(keep).to_string()));
@@ -195,7 +201,7 @@ impl RedisStore {
     async fn holder(
         &self,
         lock: &str,
-        live: &Live,
+        live: &mut Connection,
         limit: Moment,
     ) -> Result<Option<Holder>, Fault> {
         let mut pipeline = redis::pipe();
@@ -214,7 +220,7 @@ impl RedisStore {
 
     async fn extend(&self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
         let limit = Clock::Boottime.now().after(self.command_timeout);
-        let live = self.pool.renewals().live(limit).await?;
+        let mut live = self.pool.renewals().live(limit).await?;
         let sent = Clock::Boottime.now();
         let mut pipeline = redis::Pipeline::with_capacity(renewals.len());
         for renewal in renewals {
@@ -272,8 +278,8 @@ impl Store for RedisStore {
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {
         Box::pin(async move {
             for link in self.pool.all_commands() {
-                let live = link.first(limit).await?;
-                match self.raise_fence(&live, limit).await {
+                let mut live = link.first(limit).await?;
+                match self.raise_fence(&mut live, limit).await {
                     // Whoever is out of memory can still free and renew; acquires will say so.
                     Err(fault) if fault.kind != BackendKind::OutOfMemory => return Err(fault),
                     _ => {}
@@ -283,7 +289,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn try_acquire(self: Arc<Self>, claim: Arc<Claim>, limit: Moment) -> Op<Answer> {
+    fn try_acquire(&self, claim: Arc<Claim>, limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move { self.acquire(&claim, limit).await })
     }
 
@@ -294,9 +300,9 @@ impl Store for RedisStore {
         limit: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            let live = self.pool.commands(claim.lock.stored()).live(limit).await?;
+            let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
             let in_doubt = claim.in_doubt();
-            let was_ours = self.free(&claim, keep, &live, limit).await?;
+            let was_ours = self.free(&claim, keep, &mut live, limit).await?;
             // An acquire that died unanswered with an older connection may still run.
             let settled =
                 in_doubt.is_none_or(|number| number == live.number || number < live.buried_below);
@@ -310,8 +316,8 @@ impl Store for RedisStore {
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
-            let live = self.pool.commands(lock.stored()).live(limit).await?;
-            self.holder(lock.stored(), &live, limit).await
+            let mut live = self.pool.commands(lock.stored()).live(limit).await?;
+            self.holder(lock.stored(), &mut live, limit).await
         })
     }
 }
