@@ -66,11 +66,15 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
     let acquiring = Acquiring { manager, term, limits, patient: !wait.is_zero() };
     if let [one] = open.as_slice() {
         guard.add(acquiring.one(one).await?);
-        return Ok(guard);
+        return Ok(guard.complete());
     }
     Box::pin(acquiring.several(&open, &mut guard)).await?;
     // The first of them may have been lost while the last was waited for.
-    if guard.is_held() { Ok(guard) } else { Err(guard.lost_error(super::lease::Loss::Expired)) }
+    if guard.is_held() {
+        Ok(guard.complete())
+    } else {
+        Err(guard.lost_error(super::lease::Loss::Expired))
+    }
 }
 
 /// When an acquire must be over.

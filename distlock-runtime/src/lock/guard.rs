@@ -54,6 +54,12 @@ impl LockGuard {
         self.leases.push(outer);
     }
 
+    /// Nothing is missing any more; from here on its `min_hold` counts.
+    pub(crate) fn complete(self) -> Self {
+        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
+        self
+    }
+
     pub(crate) fn leases(&self) -> &[Arc<Lease>] {
         &self.leases
     }
