@@ -142,9 +142,14 @@ impl Lease {
         (!left.is_zero()).then_some(left)
     }
 
-    /// The `ttl` to ask for in a renewal: not past `max_hold`.
+    /// The `ttl` to ask for in a renewal.
     pub(crate) fn renewal_ttl(&self) -> Duration {
-        padded(self.last.since(self.clock.now())).min(self.claim.term.ttl)
+        self.capped(self.claim.term.ttl)
+    }
+
+    /// A `ttl` from now, not past `max_hold`.
+    pub(crate) fn capped(&self, ttl: Duration) -> Duration {
+        padded(self.last.since(self.clock.now())).min(ttl)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
