@@ -1,9 +1,9 @@
 //! The procedural macros of `distlock`. Use the `distlock` crate, which re-exports and documents
 //! them.
 //!
-//! An annotated function goes through the modules in this order: [`options`] (with [`key`] and
-//! [`duration`] for the values) → [`function`] → [`check`] → [`expand`]. Mistakes found on the way
-//! are collected and handed out together by [`fallback`], with the function unchanged.
+//! An annotated function goes through the modules in this order: `options` (with `key` and
+//! `duration` for the values) → `function` → `check` → `expand`. Mistakes found on the way
+//! are collected and handed out together by `fallback`, with the function unchanged.
 
 mod check;
 mod duration;

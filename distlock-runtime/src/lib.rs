@@ -13,6 +13,7 @@ mod error;
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub mod faults;
+mod few;
 mod global;
 mod jitter;
 mod key;

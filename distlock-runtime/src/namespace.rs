@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::error::LockError;
+use crate::error::{Label, LockError, LockName};
+use crate::key::LockKey;
 
 /// The part of a store that one prefix names.
 #[derive(Debug, Clone)]
@@ -33,10 +34,21 @@ impl Namespace {
         Ok(Self { prefix })
     }
 
+    /// The lock of a key, or what is wrong with the key.
+    pub(crate) fn name(&self, label: Label, key: LockKey) -> Result<Arc<LockName>, LockError> {
+        let checked = key.check();
+        let stored = self.lock(key.as_str());
+        let name = LockName::new(label, key, stored);
+        match checked {
+            Ok(()) => Ok(Arc::new(name)),
+            Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
+        }
+    }
+
     /// Where the lock of a key is stored.
-    pub(crate) fn lock(&self, key: &str) -> Arc<str> {
+    fn lock(&self, key: &str) -> String {
         let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
-        [&self.prefix, open, key, close].concat().into()
+        [&self.prefix, open, key, close].concat()
     }
 
     /// The counter that fencing tokens are drawn from.
@@ -59,12 +71,12 @@ mod tests {
     #[test]
     fn names() {
         let named = Namespace::new("distlock").expect("a good prefix");
-        assert_eq!(&*named.lock("order:1"), "distlock:lock:{order:1}");
-        assert_eq!(&*named.lock("{order}:1"), "distlock:lock::{order}:1");
-        assert_eq!(&*named.lock("{}order"), "distlock:lock:{{}order}");
+        assert_eq!(named.lock("order:1"), "distlock:lock:{order:1}");
+        assert_eq!(named.lock("{order}:1"), "distlock:lock::{order}:1");
+        assert_eq!(named.lock("{}order"), "distlock:lock:{{}order}");
         assert_eq!(named.fence(), "distlock:fence");
         let bare = Namespace::new("").expect("no prefix");
-        assert_eq!(&*bare.lock("a"), "lock:{a}");
+        assert_eq!(bare.lock("a"), "lock:{a}");
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Label, LockError, LockName};
+use crate::error::{Label, LockError};
+use crate::few::Few;
 use crate::key::LockKey;
-use crate::lock::acquire::{Ask, Wanted, acquire};
+use crate::lock::acquire::{Ask, acquire};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{OnLost, hold};
 use crate::manager::LockManager;
@@ -23,7 +23,7 @@ use crate::store::Term;
 #[must_use = "a request takes no lock before `acquire`, `try_acquire` or `run`"]
 pub struct LockRequest {
     manager: LockManager,
-    keys: Vec<LockKey>,
+    keys: Few<LockKey>,
     label: Label,
     ttl: Option<Duration>,
     wait: Option<Duration>,
@@ -37,7 +37,7 @@ pub struct LockRequest {
 impl LockRequest {
     pub(crate) fn new(
         manager: LockManager,
-        keys: Vec<LockKey>,
+        keys: Few<LockKey>,
         caller: &'static Location<'static>,
     ) -> Self {
         Self {
@@ -135,21 +135,15 @@ impl LockRequest {
         check_hold(max_hold, self.min_hold)?;
         let term = Term { ttl, renewed: self.renew, max_hold, min_hold: self.min_hold };
         let wait = self.wait.unwrap_or(settings.wait);
-        let mut wanted = Vec::with_capacity(self.keys.len());
-        for key in self.keys {
-            let checked = key.check();
-            let lock = settings.namespace.lock(key.as_str());
-            let name = LockName::new(self.label.clone(), key);
-            if let Err(reason) = checked {
-                return Err(LockError::InvalidKey { lock: Box::new(name), reason });
-            }
-            wanted.push(Wanted { name: Arc::new(name), lock });
-        }
+        let label = self.label;
+        let mut wanted = self.keys.try_map(|key| settings.namespace.name(label.clone(), key))?;
         if wanted.is_empty() {
             return Err(LockError::invalid_option("keys: none; name at least one"));
         }
-        wanted.sort_by(|a, b| a.lock.cmp(&b.lock));
-        wanted.dedup_by(|a, b| a.lock == b.lock);
+        if let Few::Many(wanted) = &mut wanted {
+            wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
+            wanted.dedup_by(|a, b| a.stored() == b.stored());
+        }
         let (on_lost, reentrant) = (self.on_lost, self.reentrant);
         Ok((self.manager, Ask { wanted, term, wait, on_lost, reentrant }))
     }
@@ -202,7 +196,7 @@ impl LockRequest {
 pub(crate) async fn release_quietly(guard: LockGuard) {
     let Some(lease) = guard.leases().first().cloned() else { return };
     if let Err(error) = guard.release().await {
-        observe::released_late(&lease.name, &error);
+        observe::released_late(lease.name(), &error);
     }
 }
 

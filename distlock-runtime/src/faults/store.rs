@@ -8,7 +8,7 @@ use super::script::{Fate, Script};
 use super::switches::State;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
-use crate::error::BackendKind;
+use crate::error::{BackendKind, LockName};
 use crate::store::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
@@ -119,7 +119,7 @@ impl Store for FaultyStore {
         })
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
             self.deliver(limit, || self.inner.clone().inspect(lock.clone(), limit)).await
         })

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::script::Script;
-use crate::error::LockError;
+use crate::error::{Label, LockError};
 use crate::key::LockKey;
 use crate::namespace::Namespace;
 use crate::store::{Claim, Store, Term};
@@ -95,7 +95,7 @@ impl Switches {
     ///
     /// [`Backend`](LockError::Backend) if the store behind the faults fails of itself.
     pub async fn lose(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
-        let lock = self.namespace.lock(key.into().as_str());
+        let lock = self.namespace.name(Label::Given("lose".into()), key.into())?;
         let limit = self.inner.clock().now().after(Duration::from_secs(60));
         let held = self.inner.clone().inspect(lock.clone(), limit).await;
         let Some(holder) = held.map_err(|fault| fault.into_error(None))? else { return Ok(false) };

@@ -52,7 +52,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
 
     /// Who has the lock, and for how long.
-    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>>;
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
 }
 
 /// Who has a lock.
@@ -66,8 +66,7 @@ pub(crate) struct Holder {
 /// One attempt to own one lock: what the store is told about it.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The name under which the lock is stored.
-    pub(crate) lock: Arc<str>,
+    pub(crate) lock: Arc<LockName>,
     /// The owner token: unique, used once.
     pub(crate) token: String,
     pub(crate) term: Term,
@@ -80,7 +79,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(lock: Arc<str>, token: String, term: Term) -> Self {
+    pub(crate) fn new(lock: Arc<LockName>, token: String, term: Term) -> Self {
         let first_sent = AtomicU64::new(Moment::NEVER.as_nanos());
         let (stored_until, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { lock, token, term, first_sent, stored_until, in_doubt }

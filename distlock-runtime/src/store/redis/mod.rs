@@ -11,6 +11,7 @@ mod link;
 mod pool;
 mod script;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use tokio::runtime::Handle;
 use super::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::Schedule;
-use crate::error::BackendKind;
+use crate::error::{BackendKind, LockName};
 use crate::options::millis;
 use fault::{fault, is_missing_script, unexpected};
 use link::{LinkConfig, Live, RedisOr, integer};
@@ -102,7 +103,7 @@ impl RedisStore {
     }
 
     async fn acquire(&self, claim: &Claim, limit: Moment) -> Result<Answer, Fault> {
-        let live = self.pool.commands(&claim.lock).live(limit).await?;
+        let live = self.pool.commands(claim.lock.stored()).live(limit).await?;
         for _ in 0..FENCE_TRIES {
             // Before the first grant on a connection: the server behind it may have lost its data.
             if !live.fence_raised.load(Ordering::Acquire) {
@@ -114,7 +115,7 @@ impl RedisStore {
                 // `SET NX` says no to whatever is there. A look tells a lock from something that is
                 // none, for which nobody should wait, and from our own: an acquire that was
                 // delivered twice finds itself.
-                match self.holder(&claim.lock, &live, limit).await? {
+                match self.holder(claim.lock.stored(), &live, limit).await? {
                     Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
                     Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
                     None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
@@ -140,9 +141,10 @@ impl RedisStore {
 
     /// `SET NX` and the fence in one write, whose answers come together.
     async fn fast_path(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<Fast, Fault> {
-        let mut set = Cmd::with_capacity(6, claim.lock.len() + claim.token.len() + 32);
+        let lock = claim.lock.stored();
+        let mut set = Cmd::with_capacity(6, lock.len() + claim.token.len() + 32);
         set.arg("SET")
-            .arg(&*claim.lock)
+            .arg(lock)
             .arg(&claim.token)
             .arg("NX")
             .arg("PX")
@@ -156,7 +158,7 @@ impl RedisStore {
         // than it is at the server.
         let sent = Clock::Boottime.now();
         claim.sending(sent, live.number);
-        let answers = live.pipeline(&pipeline, limit).await?;
+        let answers = live.pipeline(&pipeline, sent, limit).await?;
         claim.answered();
         match answers.as_slice() {
             [answer @ (Value::Okay | Value::Nil), fence] => {
@@ -185,9 +187,9 @@ impl RedisStore {
         live: &Live,
         limit: Moment,
     ) -> Result<bool, Fault> {
-        let keep = keep.map_or(0, millis).to_string();
+        let keep = keep.map_or(Cow::Borrowed("0"), |keep| Cow::Owned(millis(keep).to_string()));
         let args = [claim.token.as_bytes(), keep.as_bytes()];
-        Ok(self.run(live, &self.release, &claim.lock, &args, limit).await? == 1)
+        Ok(self.run(live, &self.release, claim.lock.stored(), &args, limit).await? == 1)
     }
 
     async fn holder(
@@ -198,7 +200,7 @@ impl RedisStore {
     ) -> Result<Option<Holder>, Fault> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
-        match live.pipeline(&pipeline, limit).await?.as_slice() {
+        match live.pipeline(&pipeline, Clock::Boottime.now(), limit).await?.as_slice() {
             [Value::Nil, _] => Ok(None),
             [Value::BulkString(token), rest] => {
                 let token = String::from_utf8_lossy(token).into_owned();
@@ -219,14 +221,14 @@ impl RedisStore {
             renewal.claim.stored_until(sent.after(renewal.ttl));
             pipeline.add_command(self.renewal(renewal, Script::by_hash));
         }
-        let mut answers: Vec<_> = live.pipeline(&pipeline, limit).await?;
+        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = redis::Pipeline::with_capacity(missing.len());
             for at in &missing {
                 again.add_command(self.renewal(&renewals[*at], Script::by_text));
             }
-            let repeated = live.pipeline(&again, limit).await?;
+            let repeated = live.pipeline(&again, Clock::Boottime.now(), limit).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| self.look_after(&live, answer));
@@ -236,7 +238,8 @@ impl RedisStore {
 
     fn renewal(&self, renewal: &Renewal, form: fn(&Script, &str, &[&[u8]]) -> Cmd) -> Cmd {
         let ttl = millis(renewal.ttl).to_string();
-        form(&self.renew, &renewal.claim.lock, &[renewal.claim.token.as_bytes(), ttl.as_bytes()])
+        let Claim { lock, token, .. } = &*renewal.claim;
+        form(&self.renew, lock.stored(), &[token.as_bytes(), ttl.as_bytes()])
     }
 }
 
@@ -291,7 +294,7 @@ impl Store for RedisStore {
         limit: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            let live = self.pool.commands(&claim.lock).live(limit).await?;
+            let live = self.pool.commands(claim.lock.stored()).live(limit).await?;
             let in_doubt = claim.in_doubt();
             let was_ours = self.free(&claim, keep, &live, limit).await?;
             // An acquire that died unanswered with an older connection may still run.
@@ -305,10 +308,10 @@ impl Store for RedisStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
-            let live = self.pool.commands(&lock).live(limit).await?;
-            self.holder(&lock, &live, limit).await
+            let live = self.pool.commands(lock.stored()).live(limit).await?;
+            self.holder(lock.stored(), &live, limit).await
         })
     }
 }
