@@ -23,6 +23,13 @@ impl Namespace {
                 "prefix: must not contain `{`, `}` or control characters; it would move every lock into one cluster slot",
             ));
         }
+        // `<prefix>:lock::` begins the names of locks with a tag of their own. Otherwise what follows
+        // `lock:` is a brace, which no prefix contains, so that no other prefix can reach a name.
+        if format!(":{prefix}:").contains(":lock::") {
+            return Err(LockError::invalid_option(
+                "prefix: must not contain `lock` with an empty part behind it; its locks could be mistaken for those of a shorter prefix",
+            ));
+        }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
         Ok(Self { prefix })
     }
@@ -75,5 +82,15 @@ mod tests {
     #[test]
     fn a_prefix_may_not_be_a_hash_tag() {
         assert!(Namespace::new("{a}").is_err());
+    }
+
+    #[test]
+    fn a_prefix_may_not_reach_into_the_names_of_a_shorter_one() {
+        for prefix in ["lock:", "a:lock:", "a:lock::b"] {
+            assert!(Namespace::new(prefix).is_err(), "{prefix}");
+        }
+        for prefix in ["lock", "a:lock", "a:lock:b", "unlock:", ":", "a::lock"] {
+            assert!(Namespace::new(prefix).is_ok(), "{prefix}");
+        }
     }
 }

@@ -84,34 +84,47 @@ impl Schedule {
         self.changed.notified().await;
     }
 
-    /// Takes out everything that is due at `now`, and says when the next entry is.
+    /// Everything that is due at `now`, and when the next entry is. Wakers are taken out. Leases stay
+    /// until they are rescheduled or ended, which whoever tends them does before he comes back:
+    /// somebody who looks for all leases must find those that are being tended, too.
     pub(crate) fn take_due(&self, now: Moment) -> (Vec<Due>, Moment) {
         self.planned.store(u64::MAX, Ordering::Release);
         let mut due = Vec::new();
         let mut next = Moment::NEVER;
         for shard in self.shards.parts() {
             let mut shard = lock(shard);
+            let from = due.len();
             while let Some(entry) = shard.entries.first_entry() {
                 if entry.key().at > now {
                     next = next.min(entry.key().at);
                     break;
                 }
-                due.push(entry.remove());
+                due.push(entry.remove_entry());
+            }
+            for (slot, entry) in &due[from..] {
+                if let Due::Tend(lease) = entry {
+                    shard.entries.insert(*slot, Due::Tend(lease.clone()));
+                }
             }
         }
         self.planned.fetch_min(next.as_nanos(), Ordering::AcqRel);
-        (due, next)
+        (due.into_iter().map(|(_, entry)| entry).collect(), next)
     }
 
-    /// Every lease in the schedule.
+    /// Every lease that is held, once.
     pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
-        let mut leases = Vec::new();
-        for shard in self.shards.parts() {
-            leases.extend(lock(shard).entries.values().filter_map(|due| match due {
+        // All shards at once: a lease moves from one to another when it is rescheduled. It is in the
+        // new place before it leaves the old one, so it may be seen twice, but is never missed.
+        let shards: Vec<_> = self.shards.parts().map(lock).collect();
+        let entries = shards.iter().flat_map(|shard| shard.entries.values());
+        let mut leases: Vec<_> = entries
+            .filter_map(|due| match due {
                 Due::Tend(lease) => Some(lease.clone()),
                 Due::Wake(_) => None,
-            }));
-        }
+            })
+            .collect();
+        leases.sort_by_key(|lease| Arc::as_ptr(lease).addr());
+        leases.dedup_by(|a, b| Arc::ptr_eq(a, b));
         leases
     }
 

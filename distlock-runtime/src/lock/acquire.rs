@@ -58,13 +58,17 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
     let acquiring = Acquiring { manager: &manager, term, limits, patient: !wait.is_zero() };
     if let (Few::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
-        return Ok(LockGuard::of(manager, on_lost, lease));
+        return Ok(LockGuard::of(manager, on_lost, lease).complete());
     }
     let mut guard = LockGuard::new(manager.clone(), on_lost);
     joined.into_iter().for_each(|outer| guard.join(outer));
     Box::pin(acquiring.several(&open, &mut guard)).await?;
     // The first of them may have been lost while the last was waited for.
-    if guard.is_held() { Ok(guard) } else { Err(guard.lost_error(super::lease::Loss::Expired)) }
+    if guard.is_held() {
+        Ok(guard.complete())
+    } else {
+        Err(guard.lost_error(super::lease::Loss::Expired))
+    }
 }
 
 /// When an acquire must be over.

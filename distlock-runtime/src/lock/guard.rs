@@ -53,6 +53,12 @@ impl LockGuard {
         self.leases.push(outer);
     }
 
+    /// Nothing is missing any more; from here on its `min_hold` counts.
+    pub(crate) fn complete(self) -> Self {
+        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
+        self
+    }
+
     pub(crate) fn leases(&self) -> &[Arc<Lease>] {
         &self.leases
     }
@@ -124,14 +130,18 @@ impl LockGuard {
         if !self.is_held() {
             return Err(self.lost_error(Loss::Expired));
         }
-        let renewals = self.leases.iter().map(|lease| Renewal { claim: lease.claim.clone(), ttl });
-        let renewed = self.manager.engine.store.clone().renew(renewals.collect()).await;
+        let renewal = |lease: &Arc<Lease>| {
+            let claim = lease.claim.clone();
+            Renewal { claim, ttl: lease.capped(ttl) }
+        };
+        let renewals: Vec<_> = self.leases.iter().map(renewal).collect();
+        let renewed = self.manager.engine.store.clone().renew(renewals.clone()).await;
         let Renewed { sent, answers } =
             renewed.map_err(|fault| fault.into_error(Some(self.leases[0].name())))?;
         let mut doubt = None;
-        for (lease, answer) in self.leases.iter().zip(answers) {
+        for ((lease, renewal), answer) in self.leases.iter().zip(&renewals).zip(answers) {
             match answer {
-                Ok(true) => lease.renewed(sent, ttl),
+                Ok(true) => lease.renewed(sent, renewal.ttl),
                 Ok(false) => drop(lease.lose(Loss::Taken)),
                 Err(fault) => doubt = Some(fault.into_error(Some(lease.name()))),
             }

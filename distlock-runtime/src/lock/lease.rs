@@ -79,6 +79,8 @@ pub(crate) struct Lease {
     ended: Notify,
     /// Where it stands in the engine's schedule; `None` once it ended.
     slot: Mutex<Option<Slot>>,
+    /// Whoever asked for it has it: before that nothing was done under it.
+    handed_out: AtomicBool,
     /// A body runs under it.
     body: AtomicBool,
     /// Its holder has let go of it, body and all.
@@ -110,6 +112,7 @@ impl Lease {
             state: AtomicU8::new(HELD),
             ended: Notify::new(),
             slot: Mutex::new(None),
+            handed_out: AtomicBool::new(false),
             body: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         });
@@ -126,15 +129,28 @@ impl Lease {
         self.claim.lock.stored() == lock && Arc::ptr_eq(&self.schedule, schedule)
     }
 
+    /// Whoever asked for it has it now, with all the others he asked for.
+    pub(crate) fn hand_out(&self) {
+        self.handed_out.store(true, Ordering::Release);
+    }
+
     /// For how long the store is to keep the lock after it was let go.
     pub(crate) fn keep(&self) -> Option<Duration> {
+        if !self.handed_out.load(Ordering::Acquire) {
+            return None;
+        }
         let left = self.free_from?.since(self.clock.now());
         (!left.is_zero()).then_some(left)
     }
 
-    /// The `ttl` to ask for in a renewal: not past `max_hold`.
+    /// The `ttl` to ask for in a renewal.
     pub(crate) fn renewal_ttl(&self) -> Duration {
-        padded(self.last.since(self.clock.now())).min(self.claim.term.ttl)
+        self.capped(self.claim.term.ttl)
+    }
+
+    /// A `ttl` from now, not past `max_hold`.
+    pub(crate) fn capped(&self, ttl: Duration) -> Duration {
+        padded(self.last.since(self.clock.now())).min(ttl)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
