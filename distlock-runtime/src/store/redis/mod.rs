@@ -118,9 +118,15 @@ impl RedisStore {
                 Fast::Taken => {
                     let left = live.command(cmd("PTTL").arg(&*claim.lock), limit).await;
                     let left = integer(&left.map_err(RedisOr::into_fault)?)?;
-                    // -1: no ttl at all, not ours to judge. -2: it has just become free.
                     let rest = match left {
-                        -1 => None,
+                        // No ttl at all: nothing of ours. Of another type it never will be, which is
+                        // an error here: it must not look like a lock that is worth waiting for.
+                        -1 => {
+                            let value = live.command(cmd("GET").arg(&*claim.lock), limit).await;
+                            value.map_err(RedisOr::into_fault)?;
+                            None
+                        }
+                        // -2: it has just become free.
                         left => Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
                     };
                     return Ok(Answer::Taken { rest });
