@@ -7,9 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, redis_lock};
-use distlock_testkit::{RedisServer, wait_for};
+use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Bodies that should be stopped long before end by themselves then, and fail their test.
+const LONG: Duration = Duration::from_secs(30);
 
 async fn setup() -> (Arc<RedisServer>, LockManager) {
     let server = RedisServer::start();
@@ -79,10 +81,12 @@ async fn endless(
     rival_has_it: &AtomicBool,
 ) -> Result<(), LockError> {
     let _running = Running::new(running);
-    loop {
+    let start = Instant::now();
+    while start.elapsed() < LONG {
         assert!(!rival_has_it.load(SeqCst), "polled while another has the lock");
         tokio::time::sleep(SECOND / 1000).await;
     }
+    Ok(())
 }
 
 #[tokio::test]
@@ -99,7 +103,7 @@ async fn without_renewal_the_body_is_dropped_at_the_deadline() {
     };
     let next = async {
         wait_for("the body runs", async || running.load(SeqCst)).await;
-        let guard = rival.lock("short").wait(30 * SECOND).acquire().await?;
+        let guard = rival.lock("short").wait(LONG).acquire().await?;
         rival_has_it.store(true, SeqCst);
         tokio::time::sleep(SECOND / 10).await;
         guard.release().await
@@ -136,10 +140,48 @@ async fn a_body_that_blocks_past_its_deadline_is_not_polled_again() {
     }
 }
 
+#[redis_lock(key = "paused", ttl = "300ms", manager = manager)]
+async fn ticking(manager: &LockManager) -> Result<(), LockError> {
+    let (start, mut last) = (Instant::now(), Instant::now());
+    while start.elapsed() < LONG {
+        tokio::time::sleep(SECOND / 1000).await;
+        assert!(last.elapsed() < SECOND, "polled again after {:?}", last.elapsed());
+        last = Instant::now();
+    }
+    Ok(())
+}
+
+/// A whole process stands still, engine and all, until its lease is another's. When it goes on,
+/// timers and answers are due all at once: the body must lose the race.
+#[tokio::test]
+async fn a_process_that_was_stopped_does_not_go_on_with_its_body() {
+    const NAME: &str = "a_process_that_was_stopped_does_not_go_on_with_its_body";
+    if in_fork() {
+        let manager = LockManager::from_env().expect("a manager");
+        let result = ticking(&manager).await;
+        assert!(result.as_ref().is_err_and(LockError::is_lost), "{result:?}");
+        return;
+    }
+    for _ in 0..3 {
+        let (server, rival) = setup().await;
+        let holder = fork_self(NAME, &[("DISTLOCK_URL", &server.url())]);
+        wait_for("the other process has the lock", async || !server.lock_keys().is_empty()).await;
+        tokio::time::sleep(SECOND / 2).await;
+        holder.stop();
+        let guard = rival.lock("paused").wait(LONG).acquire().await.expect("it expires");
+        // Longer than the gap that the holder's body would notice.
+        tokio::time::sleep(SECOND).await;
+        holder.cont();
+        holder.join();
+        guard.release().await.expect("the other one has not touched it");
+    }
+}
+
 #[redis_lock(key = "taken", ttl = "500ms", manager = manager)]
 async fn until_taken(manager: &LockManager, running: &AtomicBool) -> Result<(), LockError> {
     let _running = Running::new(running);
-    std::future::pending().await
+    tokio::time::sleep(LONG).await;
+    Ok(())
 }
 
 /// An operator deletes the key, or writes another owner into it: renewal neither makes it again
@@ -173,9 +215,9 @@ async fn a_guard_hears_of_its_loss() {
     tokio::time::sleep(2 * SECOND).await;
     assert!(guard.is_held() && guard.remaining() > Duration::ZERO, "renewed, and it knows");
     guard.extend(60 * SECOND).await.expect("it is held");
-    assert!(guard.remaining() > 30 * SECOND);
+    assert!(guard.remaining() > LONG);
     server.cli::<()>(&["DEL", "distlock:lock:{guard}"]);
-    guard.lost().await;
+    tokio::time::timeout(LONG, guard.lost()).await.expect("it hears");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     let extended = guard.extend(SECOND).await;

@@ -167,6 +167,7 @@ impl fmt::Display for BackendKind {
 pub struct LockName {
     label: Label,
     key: LockKey,
+    stored: String,
 }
 
 /// What a lock is called.
@@ -187,8 +188,13 @@ impl fmt::Display for Label {
 }
 
 impl LockName {
-    pub(crate) fn new(label: Label, key: LockKey) -> Self {
-        Self { label, key }
+    pub(crate) fn new(label: Label, key: LockKey, stored: String) -> Self {
+        Self { label, key, stored }
+    }
+
+    /// The name under which the store keeps it.
+    pub(crate) fn stored(&self) -> &str {
+        &self.stored
     }
 
     /// The label in spans and metrics: `module::function` of an annotated function, what `name`

@@ -10,6 +10,7 @@ mod builder;
 mod clock;
 mod engine;
 mod error;
+mod few;
 mod global;
 mod jitter;
 mod key;

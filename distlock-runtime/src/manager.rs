@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::schedule::Alarm;
 use crate::error::{Label, LockError, LockName};
+use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::lease::Loss;
 use crate::lock::release::Releaser;
@@ -119,7 +120,7 @@ impl LockManager {
     /// A request for the lock of `key`, with the manager's defaults.
     #[track_caller]
     pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(self.clone(), vec![key.into()], Location::caller())
+        LockRequest::new(self.clone(), Few::One(key.into()), Location::caller())
     }
 
     /// A request for several locks at once: sorted, each once, all or nothing, one `wait` for all,
@@ -142,9 +143,9 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
-        let (name, lock) = self.named(key.into(), "inspect")?;
-        let holder = self.holder(&name, &lock).await?;
-        let waiting = usize::from(self.inner.waiting.has_line(&lock));
+        let lock = self.named(key.into(), "inspect")?;
+        let holder = self.holder(&lock).await?;
+        let waiting = usize::from(self.inner.waiting.has_line(lock.stored()));
         Ok(match holder {
             None => LockStatus::Free,
             Some(Holder { rest: remaining, .. }) => LockStatus::Held { remaining, waiting },
@@ -166,8 +167,8 @@ impl LockManager {
     ///
     /// Cancel safe: dropped early, the lock may or may not have been taken away.
     pub async fn force_release(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
-        let (name, lock) = self.named(key.into(), "force_release")?;
-        let Some(Holder { token, .. }) = self.holder(&name, &lock).await? else {
+        let lock = self.named(key.into(), "force_release")?;
+        let Some(Holder { token, .. }) = self.holder(&lock).await? else {
             return Ok(false);
         };
         let Inner { engine, releaser, .. } = &*self.inner;
@@ -177,28 +178,28 @@ impl LockManager {
             }
         }
         let term = Term { ttl: Duration::ZERO, renewed: false, max_hold: None, min_hold: None };
-        let claim = Arc::new(Claim::new(lock, token, term));
+        let claim = Arc::new(Claim::new(lock.clone(), token, term));
         match releaser.release(claim, None).await {
             Ok(freed) => Ok(freed.was_ours),
-            Err(fault) => Err(fault.into_error(Some(&name))),
+            Err(fault) => Err(fault.into_error(Some(&lock))),
         }
     }
 
-    fn named(&self, key: LockKey, by: &'static str) -> Result<(LockName, Arc<str>), LockError> {
-        let lock = self.inner.settings.namespace.lock(key.as_str());
+    fn named(&self, key: LockKey, by: &'static str) -> Result<Arc<LockName>, LockError> {
+        let stored = self.inner.settings.namespace.lock(key.as_str());
         let checked = key.check();
-        let name = LockName::new(Label::Given(by.into()), key);
+        let name = LockName::new(Label::Given(by.into()), key, stored);
         match checked {
-            Ok(()) => Ok((name, lock)),
+            Ok(()) => Ok(Arc::new(name)),
             Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
         }
     }
 
-    async fn holder(&self, name: &LockName, lock: &Arc<str>) -> Result<Option<Holder>, LockError> {
+    async fn holder(&self, lock: &Arc<LockName>) -> Result<Option<Holder>, LockError> {
         let Inner { engine, settings, .. } = &*self.inner;
         let limit = engine.clock().now().after(settings.command_timeout);
         let asked = engine.store.clone().inspect(lock.clone(), limit);
-        asked.await.map_err(|fault| fault.into_error(Some(name)))
+        asked.await.map_err(|fault| fault.into_error(Some(lock)))
     }
 
     /// Gives no new locks, ends every lease, frees what was held, and waits for it at most

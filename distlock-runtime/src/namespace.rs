@@ -4,8 +4,6 @@
 //! lock's queue or counter. The whole user key is the Redis Cluster hash tag, unless it brings a
 //! tag of its own.
 
-use std::sync::Arc;
-
 use crate::error::LockError;
 
 /// The part of a store that one prefix names.
@@ -27,9 +25,9 @@ impl Namespace {
     }
 
     /// Where the lock of a key is stored.
-    pub(crate) fn lock(&self, key: &str) -> Arc<str> {
+    pub(crate) fn lock(&self, key: &str) -> String {
         let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
-        [&self.prefix, open, key, close].concat().into()
+        [&self.prefix, open, key, close].concat()
     }
 
     /// The counter that fencing tokens are drawn from.
@@ -52,12 +50,12 @@ mod tests {
     #[test]
     fn names() {
         let named = Namespace::new("distlock").expect("a good prefix");
-        assert_eq!(&*named.lock("order:1"), "distlock:lock:{order:1}");
-        assert_eq!(&*named.lock("{order}:1"), "distlock:lock::{order}:1");
-        assert_eq!(&*named.lock("{}order"), "distlock:lock:{{}order}");
+        assert_eq!(named.lock("order:1"), "distlock:lock:{order:1}");
+        assert_eq!(named.lock("{order}:1"), "distlock:lock::{order}:1");
+        assert_eq!(named.lock("{}order"), "distlock:lock:{{}order}");
         assert_eq!(named.fence(), "distlock:fence");
         let bare = Namespace::new("").expect("no prefix");
-        assert_eq!(&*bare.lock("a"), "lock:{a}");
+        assert_eq!(bare.lock("a"), "lock:{a}");
     }
 
     #[test]

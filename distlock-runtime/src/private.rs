@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::LockError;
+use crate::few::Few;
 use crate::lock::guard::LockGuard;
 use crate::lock::hold;
 use crate::manager::LockManager;
@@ -47,7 +48,7 @@ impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
 /// The request of an annotated function.
 #[track_caller]
 pub fn request(manager: &LockManager, key: crate::LockKey, name: &'static str) -> LockRequest {
-    LockRequest::new(manager.clone(), vec![key], Location::caller()).name(name)
+    LockRequest::new(manager.clone(), Few::One(key), Location::caller()).name(name)
 }
 
 /// Polls the body while the lock is held.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Label, LockError, LockName};
+use crate::few::Few;
 use crate::key::LockKey;
-use crate::lock::acquire::{Ask, Wanted, acquire};
+use crate::lock::acquire::{Ask, acquire};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{OnLost, hold};
 use crate::manager::LockManager;
@@ -23,7 +24,7 @@ use crate::store::Term;
 #[must_use = "a request takes no lock before `acquire`, `try_acquire` or `run`"]
 pub struct LockRequest {
     manager: LockManager,
-    keys: Vec<LockKey>,
+    keys: Few<LockKey>,
     label: Label,
     ttl: Option<Duration>,
     wait: Option<Duration>,
@@ -37,7 +38,7 @@ pub struct LockRequest {
 impl LockRequest {
     pub(crate) fn new(
         manager: LockManager,
-        keys: Vec<LockKey>,
+        keys: Few<LockKey>,
         caller: &'static Location<'static>,
     ) -> Self {
         Self {
@@ -135,21 +136,22 @@ impl LockRequest {
         check_hold(max_hold, self.min_hold)?;
         let term = Term { ttl, renewed: self.renew, max_hold, min_hold: self.min_hold };
         let wait = self.wait.unwrap_or(settings.wait);
-        let mut wanted = Vec::with_capacity(self.keys.len());
-        for key in self.keys {
+        let mut wanted = self.keys.try_map(|key| {
             let checked = key.check();
-            let lock = settings.namespace.lock(key.as_str());
-            let name = LockName::new(self.label.clone(), key);
-            if let Err(reason) = checked {
-                return Err(LockError::InvalidKey { lock: Box::new(name), reason });
+            let stored = settings.namespace.lock(key.as_str());
+            let name = LockName::new(self.label.clone(), key, stored);
+            match checked {
+                Ok(()) => Ok(Arc::new(name)),
+                Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
             }
-            wanted.push(Wanted { name: Arc::new(name), lock });
-        }
+        })?;
         if wanted.is_empty() {
             return Err(LockError::invalid_option("keys: none; name at least one"));
         }
-        wanted.sort_by(|a, b| a.lock.cmp(&b.lock));
-        wanted.dedup_by(|a, b| a.lock == b.lock);
+        if let Few::Many(wanted) = &mut wanted {
+            wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
+            wanted.dedup_by(|a, b| a.stored() == b.stored());
+        }
         let (on_lost, reentrant) = (self.on_lost, self.reentrant);
         Ok((self.manager, Ask { wanted, term, wait, on_lost, reentrant }))
     }
@@ -202,7 +204,7 @@ impl LockRequest {
 pub(crate) async fn release_quietly(guard: LockGuard) {
     let Some(lease) = guard.leases().first().cloned() else { return };
     if let Err(error) = guard.release().await {
-        observe::released_late(&lease.name, &error);
+        observe::released_late(lease.name(), &error);
     }
 }
 

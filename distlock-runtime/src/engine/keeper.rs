@@ -42,7 +42,7 @@ async fn renew(leases: Vec<Arc<Lease>>, store: Arc<dyn Store>) {
                 match answer {
                     Ok(true) => {
                         lease.renewed(sent, renewal.ttl);
-                        lease.reschedule(lease.next_renewal());
+                        lease.reschedule(lease.next_renewal(sent));
                     }
                     Ok(false) => {
                         lease.lose(Loss::Taken);
@@ -56,6 +56,6 @@ async fn renew(leases: Vec<Arc<Lease>>, store: Arc<dyn Store>) {
 }
 
 fn in_doubt(lease: &Arc<Lease>, fault: &Fault) {
-    observe::renew_failed(&lease.name, fault);
+    observe::renew_failed(lease.name(), fault);
     lease.reschedule(lease.next_retry());
 }

@@ -20,6 +20,7 @@ use super::waiting::Place;
 use crate::clock::Moment;
 use crate::engine::schedule::Alarm;
 use crate::error::{BackendKind, LockError, LockName};
+use crate::few::Few;
 use crate::jitter::jittered;
 use crate::manager::Inner;
 use crate::race::until;
@@ -33,19 +34,11 @@ const RETRY: Duration = Duration::from_millis(50);
 /// What is asked for, with the manager's defaults filled in.
 pub(crate) struct Ask {
     /// In stored order, each once.
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) wanted: Few<Arc<LockName>>,
     pub(crate) term: Term,
     pub(crate) wait: Duration,
     pub(crate) on_lost: OnLost,
     pub(crate) reentrant: bool,
-}
-
-/// One lock of a request.
-#[derive(Clone)]
-pub(crate) struct Wanted {
-    pub(crate) name: Arc<LockName>,
-    /// Where it is stored.
-    pub(crate) lock: Arc<str>,
 }
 
 /// Acquires within max(`wait`, `command_timeout`).
@@ -53,18 +46,18 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
     let Ask { wanted, term, wait, on_lost, reentrant } = ask;
     let limits = Limits::start(&manager, wait);
     let mut guard = LockGuard::new(manager.clone(), on_lost);
-    let mut open = Vec::with_capacity(wanted.len());
+    let mut open = Few::none();
     for one in wanted {
-        match nested::holder(|lease| lease.is_lock(&one.lock, &manager.engine.schedule)) {
+        match nested::holder(|lease| lease.is_lock(one.stored(), &manager.engine.schedule)) {
             None => open.push(one),
             Some(outer) if reentrant => guard.join(outer),
             Some(_) => {
-                return Err(LockError::WouldDeadlock { lock: Box::new((*one.name).clone()) });
+                return Err(LockError::WouldDeadlock { lock: Box::new((*one).clone()) });
             }
         }
     }
     let acquiring = Acquiring { manager, term, limits, patient: !wait.is_zero() };
-    if let [one] = open.as_slice() {
+    if let [one] = &*open {
         guard.add(acquiring.one(one).await?);
         return Ok(guard);
     }
@@ -105,9 +98,9 @@ struct Acquiring {
 
 impl Acquiring {
     /// One lock, with a place in its line if need be.
-    async fn one(&self, wanted: &Wanted) -> Result<Arc<Lease>, LockError> {
+    async fn one(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
         let mut denied = Denied::Taken(None);
-        if !self.patient || !self.manager.waiting.has_line(&wanted.lock) {
+        if !self.patient || !self.manager.waiting.has_line(wanted.stored()) {
             match self.attempt(wanted).await {
                 Ok(lease) => return Ok(lease),
                 Err(why) => denied = why,
@@ -121,8 +114,15 @@ impl Acquiring {
     }
 
     /// Waits in the lock's line.
-    async fn in_line(&self, wanted: &Wanted, mut denied: Denied) -> Result<Arc<Lease>, LockError> {
-        let place = self.manager.waiting.join(&wanted.lock);
+    async fn in_line(
+        &self,
+        wanted: &Arc<LockName>,
+        mut denied: Denied,
+    ) -> Result<Arc<Lease>, LockError> {
+        let place = self.manager.waiting.join(wanted);
+        if let Denied::Fault(fault) = &denied {
+            place.report(Some(fault));
+        }
         let mut pause = RETRY;
         loop {
             let now = self.manager.engine.clock().now();
@@ -140,19 +140,30 @@ impl Acquiring {
                 }
             };
             if !self.turn(&place, look_at).await {
-                return Err(self.error(wanted, denied));
+                // Whoever is not the head never looked, or not lately.
+                let trouble = place.trouble().filter(|_| !place.is_head());
+                return Err(self.error(wanted, trouble.map_or(denied, Denied::Fault)));
             }
             denied = match self.attempt(wanted).await {
                 Ok(lease) => {
+                    place.report(None);
                     place.served();
                     return Ok(lease);
                 }
                 Err(why) => self.weightier(denied, why),
             };
+            place.report(match &denied {
+                Denied::Fault(fault) => Some(fault),
+                Denied::Taken(_) => None,
+            });
         }
     }
 
-    async fn several(&self, wanted: &[Wanted], guard: &mut LockGuard) -> Result<(), LockError> {
+    async fn several(
+        &self,
+        wanted: &[Arc<LockName>],
+        guard: &mut LockGuard,
+    ) -> Result<(), LockError> {
         let taken = self.all_at_once(wanted, guard).await?;
         for one in &wanted[taken..] {
             guard.add(self.one(one).await?);
@@ -163,7 +174,7 @@ impl Acquiring {
     /// Tries all locks in one go and keeps those before the first that was denied; says how many.
     async fn all_at_once(
         &self,
-        wanted: &[Wanted],
+        wanted: &[Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<usize, LockError> {
         let tries: Vec<_> = wanted.iter().map(|one| self.begin(one)).collect();
@@ -221,31 +232,30 @@ impl Acquiring {
     }
 
     /// One try with a token of its own.
-    async fn attempt(&self, wanted: &Wanted) -> Result<Arc<Lease>, Denied> {
+    async fn attempt(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, Denied> {
         let (attempt, asked) = self.begin(wanted);
         attempt.resolve(asked.await)
     }
 
-    fn begin(&self, wanted: &Wanted) -> (Attempt, Op<Answer>) {
+    fn begin(&self, wanted: &Arc<LockName>) -> (Attempt, Op<Answer>) {
         let manager = &self.manager;
         let token = manager.owner.issue();
-        let claim = Arc::new(Claim::new(wanted.lock.clone(), token, self.term));
+        let claim = Arc::new(Claim::new(wanted.clone(), token, self.term));
         let asked: Op<Answer> = if manager.is_closed() {
             Box::pin(std::future::ready(Err(Fault::closed())))
         } else {
             manager.engine.store.clone().try_acquire(claim.clone(), self.limits.overall)
         };
-        let attempt =
-            Attempt { manager: manager.clone(), name: wanted.name.clone(), claim, open: true };
+        let attempt = Attempt { manager: manager.clone(), claim, open: true };
         (attempt, asked)
     }
 
-    fn error(&self, wanted: &Wanted, denied: Denied) -> LockError {
+    fn error(&self, wanted: &Arc<LockName>, denied: Denied) -> LockError {
         match denied {
             Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
-            Denied::Fault(fault) => fault.into_error(Some(&wanted.name)),
+            Denied::Fault(fault) => fault.into_error(Some(wanted)),
             Denied::Taken(retry_after) => {
-                LockError::Busy { lock: Box::new((*wanted.name).clone()), retry_after }
+                LockError::Busy { lock: Box::new((**wanted).clone()), retry_after }
             }
         }
     }
@@ -272,7 +282,6 @@ async fn all(mut tries: Vec<(Attempt, Op<Answer>)>) -> Vec<Result<Arc<Lease>, De
 /// A token that may own the lock. Dropped before it is known, it is released.
 struct Attempt {
     manager: Arc<Inner>,
-    name: Arc<LockName>,
     claim: Arc<Claim>,
     open: bool,
 }
@@ -291,7 +300,7 @@ impl Attempt {
     }
 
     fn granted(mut self, fence: u64, sent: Moment) -> Result<Arc<Lease>, Denied> {
-        let lease = Lease::start(&self.manager.engine, &self.name, &self.claim, fence, sent);
+        let lease = Lease::start(&self.manager.engine, &self.claim, fence, sent);
         if !lease.is_held() {
             lease.finish();
             // Dropping `self` gives it back.

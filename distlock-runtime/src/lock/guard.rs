@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::hold::OnLost;
 use super::lease::{Lease, Loss};
 use crate::error::LockError;
+use crate::few::Few;
 use crate::manager::Inner;
 use crate::options::check_ttl;
 use crate::store::{Renewal, Renewed};
@@ -26,14 +27,14 @@ pub struct LockGuard {
     manager: Arc<Inner>,
     on_lost: OnLost,
     /// In stored order, those this guard frees before those it joined.
-    leases: Vec<Arc<Lease>>,
+    leases: Few<Arc<Lease>>,
     /// How many of them this guard frees; the others are an outer call's.
     owned: usize,
 }
 
 impl LockGuard {
     pub(crate) fn new(manager: Arc<Inner>, on_lost: OnLost) -> Self {
-        Self { manager, on_lost, leases: Vec::with_capacity(1), owned: 0 }
+        Self { manager, on_lost, leases: Few::none(), owned: 0 }
     }
 
     /// A guard of one lease.
@@ -76,7 +77,7 @@ impl LockGuard {
 
     /// The keys that are locked, in stored order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.in_order().map(|lease| lease.name.key())
+        self.in_order().map(|lease| lease.name().key())
     }
 
     /// A number that is larger than that of every earlier holder of this lock; of several locks,
@@ -93,7 +94,7 @@ impl LockGuard {
 
     fn in_order(&self) -> impl Iterator<Item = &Lease> {
         let mut leases: Vec<&Lease> = self.leases.iter().map(|lease| &**lease).collect();
-        leases.sort_by(|a, b| a.claim.lock.cmp(&b.claim.lock));
+        leases.sort_by(|a, b| a.name().stored().cmp(b.name().stored()));
         leases.into_iter()
     }
 
@@ -128,13 +129,13 @@ impl LockGuard {
         let renewals = self.leases.iter().map(|lease| Renewal { claim: lease.claim.clone(), ttl });
         let renewed = self.manager.engine.store.clone().renew(renewals.collect()).await;
         let Renewed { sent, answers } =
-            renewed.map_err(|fault| fault.into_error(Some(&self.leases[0].name)))?;
+            renewed.map_err(|fault| fault.into_error(Some(self.leases[0].name())))?;
         let mut doubt = None;
         for (lease, answer) in self.leases.iter().zip(answers) {
             match answer {
                 Ok(true) => lease.renewed(sent, ttl),
                 Ok(false) => drop(lease.lose(Loss::Taken)),
-                Err(fault) => doubt = Some(fault.into_error(Some(&lease.name))),
+                Err(fault) => doubt = Some(fault.into_error(Some(lease.name()))),
             }
         }
         match doubt {
@@ -151,7 +152,7 @@ impl LockGuard {
     ///
     /// Cancel safe.
     pub async fn lost(&self) {
-        if let [lease] = self.leases.as_slice() {
+        if let [lease] = &*self.leases {
             return lease.lost().await;
         }
         let mut lost: Vec<_> = self.leases.iter().map(|lease| Box::pin(lease.lost())).collect();
@@ -175,36 +176,42 @@ impl LockGuard {
     ///
     /// Cancel safe: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
-        let mut releases = Vec::with_capacity(self.owned);
-        let owned = std::mem::take(&mut self.owned);
         // All on their way before the first answer is awaited.
-        for lease in self.leases.drain(..owned).rev() {
-            let was_held = lease.finish();
+        let releases = self.let_go().map(|(lease, was_held)| {
             let release = self.manager.releaser.release(lease.claim.clone(), lease.keep());
-            releases.push((lease, was_held, release));
-        }
+            (lease, was_held, release)
+        });
         let mut outcome = Ok(());
-        for (lease, was_held, release) in releases {
-            let lock = &lease.name;
+        for (lease, was_held, release) in releases.collect::<Few<_>>() {
             let one = match release.await {
                 Ok(freed) if freed.was_ours && was_held => Ok(()),
                 Ok(_) if !was_held => Err(lease.lost_error()),
                 Ok(_) => Err(LockError::Lost {
-                    lock: Box::new((**lock).clone()),
+                    lock: Box::new(lease.name().clone()),
                     reason: "the store had it free or with another owner when it was released",
                 }),
-                Err(fault) => Err(fault.into_error(Some(lock))),
+                Err(fault) => Err(fault.into_error(Some(lease.name()))),
             };
             outcome = outcome.and(one);
         }
         outcome
     }
+
+    /// The leases this guard is to free, last one first, and whether each was held until now.
+    fn let_go(&mut self) -> impl Iterator<Item = (Arc<Lease>, bool)> + use<> {
+        let owned = std::mem::take(&mut self.owned);
+        let mut leases = std::mem::replace(&mut self.leases, Few::none());
+        leases.truncate(owned);
+        leases.into_iter().rev().map(|lease| {
+            let was_held = lease.finish();
+            (lease, was_held)
+        })
+    }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        for lease in self.leases.drain(..self.owned).rev() {
-            lease.finish();
+        for (lease, _) in self.let_go() {
             self.manager.releaser.let_go(lease.claim.clone(), lease.keep());
         }
     }

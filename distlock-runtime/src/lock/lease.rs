@@ -64,7 +64,6 @@ const RELEASED: u8 = 1;
 
 /// A lock that was granted.
 pub(crate) struct Lease {
-    pub(crate) name: Arc<LockName>,
     pub(crate) claim: Arc<Claim>,
     pub(crate) fencing_token: u64,
     schedule: Arc<Schedule>,
@@ -90,7 +89,6 @@ impl Lease {
     /// A lock that was granted to a command sent at `sent`, put into the engine's schedule.
     pub(crate) fn start(
         engine: &Engine,
-        name: &Arc<LockName>,
         claim: &Arc<Claim>,
         fencing_token: u64,
         sent: Moment,
@@ -101,7 +99,6 @@ impl Lease {
         let endless = term.renewed && !tended;
         let end = if endless { Moment::NEVER } else { deadline(sent, term.lease()) };
         let lease = Arc::new(Self {
-            name: name.clone(),
             claim: claim.clone(),
             fencing_token,
             schedule: engine.schedule.clone(),
@@ -116,13 +113,17 @@ impl Lease {
             body: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         });
-        lease.reschedule(if tended { lease.next_renewal() } else { Moment::NEVER });
+        lease.reschedule(if tended { lease.next_renewal(sent) } else { Moment::NEVER });
         lease
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.claim.lock
     }
 
     /// Whether this is the lock stored under that name by the manager with that schedule.
     pub(crate) fn is_lock(&self, lock: &str, schedule: &Arc<Schedule>) -> bool {
-        *self.claim.lock == *lock && Arc::ptr_eq(&self.schedule, schedule)
+        self.claim.lock.stored() == lock && Arc::ptr_eq(&self.schedule, schedule)
     }
 
     /// For how long the store is to keep the lock after it was let go.
@@ -158,13 +159,13 @@ impl Lease {
 
     /// When to renew next: a third of the time to live after the last renewal, on a grid, so that
     /// leases taken one after the other are renewed together in one pipeline.
-    pub(crate) fn next_renewal(&self) -> Moment {
+    pub(crate) fn next_renewal(&self, renewed: Moment) -> Moment {
         if !self.claim.term.renewed || self.deadline() == self.last {
             return self.deadline();
         }
         let period = self.claim.term.ttl / 3;
         let grid = u64::try_from((period / 8).as_nanos()).unwrap_or(u64::MAX).max(1_000_000);
-        let due = self.clock.now().after(period).as_nanos();
+        let due = renewed.after(period).as_nanos();
         Moment::from_nanos(due - due % grid).min(self.deadline())
     }
 
@@ -199,7 +200,7 @@ impl Lease {
         let loss = if capped { Loss::MaxHold } else { loss };
         let lost = self.end(loss as u8);
         if lost {
-            observe::lost(&self.name, self.fencing_token, loss.reason());
+            observe::lost(self.name(), self.fencing_token, loss.reason());
         }
         lost
     }
@@ -275,14 +276,14 @@ impl Lease {
     /// What the caller is told once the lease is lost.
     pub(crate) fn lost_error(&self) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
-        LockError::Lost { lock: Box::new((*self.name).clone()), reason: loss.reason() }
+        LockError::Lost { lock: Box::new(self.name().clone()), reason: loss.reason() }
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &self.name)
+            .field("name", self.name())
             .field("fencing_token", &self.fencing_token)
             .field("held", &self.is_held())
             .finish_non_exhaustive()

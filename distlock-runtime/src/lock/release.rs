@@ -54,7 +54,7 @@ impl Releaser {
     /// The store has answered: whoever waits here may look.
     fn freed(&self, claim: &Arc<Claim>, keep: Option<Duration>) {
         match keep {
-            None => self.waiting.freed(&claim.lock),
+            None => self.waiting.freed(claim.lock.stored()),
             Some(keep) => self.free_later(claim.clone(), keep),
         }
     }
@@ -66,7 +66,7 @@ impl Releaser {
             let limit = store.clock().now().after(KEEP_MARGIN);
             // The store frees it by itself if this fails.
             let _ = store.release(claim.clone(), None, limit).await;
-            waiting.freed(&claim.lock);
+            waiting.freed(claim.lock.stored());
         });
     }
 
@@ -76,7 +76,7 @@ impl Releaser {
         let due = keep.map(|keep| store.clock().now().after(keep));
         self.engine.finish(async move {
             janitor::see_through(store, claim.clone(), due, op).await;
-            waiting.freed(&claim.lock);
+            waiting.freed(claim.lock.stored());
         });
     }
 }

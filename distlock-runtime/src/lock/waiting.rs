@@ -4,20 +4,32 @@
 //! release of this process or by its own timer; the others cost nothing.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::error::LockName;
+use crate::store::Fault;
+
 const SHARDS: usize = 16;
 
-type Lines = HashMap<Arc<str>, VecDeque<Arc<Waiter>>>;
+type Lines = HashMap<Box<str>, Line>;
+
+#[derive(Default)]
+struct Line {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// Why the head's last look had no answer: those behind it know no better.
+    trouble: Option<Fault>,
+}
 
 /// The lines of one manager.
 #[derive(Default)]
 pub(crate) struct Waiting {
     shards: [Mutex<Lines>; SHARDS],
     ids: AtomicU64,
+    /// How many wait, over all locks: most of the time nobody does, and nothing is looked up.
+    waiters: AtomicUsize,
 }
 
 struct Waiter {
@@ -39,25 +51,33 @@ impl Waiter {
 impl Waiting {
     /// Somebody already waits for the lock here.
     pub(crate) fn has_line(&self, lock: &str) -> bool {
-        self.lines(lock).contains_key(lock)
+        self.anybody() && self.lines(lock).contains_key(lock)
+    }
+
+    fn anybody(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
     }
 
     /// Takes the last place in the lock's line.
-    pub(crate) fn join(self: &Arc<Self>, lock: &Arc<str>) -> Place {
+    pub(crate) fn join(self: &Arc<Self>, lock: &Arc<LockName>) -> Place {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let mut lines = self.lines(lock);
-        let line = lines.entry(lock.clone()).or_default();
-        let head = AtomicBool::new(line.is_empty());
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut lines = self.lines(lock.stored());
+        let line = lines.entry(lock.stored().into()).or_default();
+        let head = AtomicBool::new(line.waiters.is_empty());
         let hint = AtomicBool::new(false);
         let waiter = Arc::new(Waiter { id, head, hint, news: Notify::new() });
-        line.push_back(waiter.clone());
+        line.waiters.push_back(waiter.clone());
         drop(lines);
         Place { waiting: self.clone(), lock: lock.clone(), waiter, served: false }
     }
 
     /// The lock was released by this process: the head looks at once.
     pub(crate) fn freed(&self, lock: &str) {
-        if let Some(head) = self.lines(lock).get(lock).and_then(VecDeque::front) {
+        if !self.anybody() {
+            return;
+        }
+        if let Some(head) = self.lines(lock).get(lock).and_then(|line| line.waiters.front()) {
             head.give_hint();
         }
     }
@@ -65,10 +85,11 @@ impl Waiting {
     fn leave(&self, lock: &str, waiter: &Waiter, served: bool) {
         let mut lines = self.lines(lock);
         let Some(line) = lines.get_mut(lock) else { return };
-        if let Some(at) = line.iter().position(|other| other.id == waiter.id) {
-            line.remove(at);
+        if let Some(at) = line.waiters.iter().position(|other| other.id == waiter.id) {
+            line.waiters.remove(at);
+            self.waiters.fetch_sub(1, Ordering::SeqCst);
         }
-        match line.front() {
+        match line.waiters.front() {
             None => {
                 lines.remove(lock);
             }
@@ -93,7 +114,7 @@ impl Waiting {
 /// A place in a line; dropping it leaves the line.
 pub(crate) struct Place {
     waiting: Arc<Waiting>,
-    lock: Arc<str>,
+    lock: Arc<LockName>,
     waiter: Arc<Waiter>,
     served: bool,
 }
@@ -113,6 +134,18 @@ impl Place {
         self.waiter.hint.swap(false, Ordering::AcqRel)
     }
 
+    /// Tells the line what the head's look came to.
+    pub(crate) fn report(&self, trouble: Option<&Fault>) {
+        if let Some(line) = self.waiting.lines(self.lock.stored()).get_mut(self.lock.stored()) {
+            line.trouble = trouble.cloned();
+        }
+    }
+
+    /// Why the head's last look had no answer, if it had none.
+    pub(crate) fn trouble(&self) -> Option<Fault> {
+        self.waiting.lines(self.lock.stored()).get(self.lock.stored())?.trouble.clone()
+    }
+
     /// Leaves with the lock in hand.
     pub(crate) fn served(mut self) {
         self.served = true;
@@ -121,6 +154,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.waiting.leave(&self.lock, &self.waiter, self.served);
+        self.waiting.leave(self.lock.stored(), &self.waiter, self.served);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::{Answer, Claim, Freed, Holder, Op, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
+use crate::error::LockName;
 
 /// Every lock of one manager.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashMap<Arc<str>, Held>,
+    held: HashMap<String, Held>,
     fence: u64,
 }
 
@@ -51,7 +52,7 @@ impl MemoryStore {
     fn take(&self, claim: &Claim) -> Answer {
         let now = self.clock.now();
         let mut state = self.state();
-        if let Some(held) = state.held.get(&claim.lock)
+        if let Some(held) = state.held.get(claim.lock.stored())
             && held.until > now
         {
             return Answer::Taken { rest: Some(held.rest(now)) };
@@ -68,27 +69,28 @@ impl MemoryStore {
             _ => now.after(term.stored_for()),
         };
         let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
-        state.held.insert(claim.lock.clone(), held);
+        state.held.insert(claim.lock.stored().to_owned(), held);
         Answer::Granted { fence, sent: now }
     }
 
     fn free(&self, claim: &Claim, keep: Option<Duration>) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
-        let Some(held) = state.held.get_mut(&claim.lock).filter(|held| held.token == claim.token)
+        let Some(held) =
+            state.held.get_mut(claim.lock.stored()).filter(|held| held.token == claim.token)
         else {
             return false;
         };
         let was_held = held.until > now;
         match keep {
             Some(keep) => held.until = now.after(keep),
-            None => drop(state.held.remove(&claim.lock)),
+            None => drop(state.held.remove(claim.lock.stored())),
         }
         was_held
     }
 
     fn extend(&self, renewal: &Renewal, now: Moment) -> bool {
-        match self.state().held.get_mut(&renewal.claim.lock) {
+        match self.state().held.get_mut(renewal.claim.lock.stored()) {
             Some(held) if held.token == renewal.claim.token && held.until > now => {
                 held.until = held.until.max(now.after(renewal.ttl));
                 true
@@ -132,11 +134,11 @@ impl Store for MemoryStore {
         })
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<str>, _limit: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
             let now = self.clock.now();
             let state = self.state();
-            let held = state.held.get(&lock).filter(|held| held.until > now);
+            let held = state.held.get(lock.stored()).filter(|held| held.until > now);
             Ok(held.map(|held| Holder { token: held.token.clone(), rest: Some(held.rest(now)) }))
         })
     }

@@ -52,7 +52,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
 
     /// Who has the lock, and for how long.
-    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>>;
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
 }
 
 /// Who has a lock.
@@ -66,8 +66,7 @@ pub(crate) struct Holder {
 /// One attempt to own one lock: what the store is told about it.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The name under which the lock is stored.
-    pub(crate) lock: Arc<str>,
+    pub(crate) lock: Arc<LockName>,
     /// The owner token: unique, used once.
     pub(crate) token: String,
     pub(crate) term: Term,
@@ -78,7 +77,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(lock: Arc<str>, token: String, term: Term) -> Self {
+    pub(crate) fn new(lock: Arc<LockName>, token: String, term: Term) -> Self {
         let (last_sent, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { lock, token, term, last_sent, in_doubt }
     }
@@ -91,7 +90,8 @@ impl Claim {
 
     /// To be called before the bytes of a renewal go out.
     pub(crate) fn extending(&self, now: Moment) {
-        self.last_sent.fetch_max(now.as_nanos(), Ordering::AcqRel);
+        // Zero says that nothing was sent; a clock may start there.
+        self.last_sent.fetch_max(now.as_nanos().max(1), Ordering::AcqRel);
     }
 
     /// The store has answered the acquire, whatever it said.

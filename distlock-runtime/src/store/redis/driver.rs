@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// With more than this under way the engine is awake anyway, and writing them together is cheaper.
@@ -36,7 +36,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        let bell = Arc::new(Doorbell { engine: Mutex::new(Waker::noop().clone()) });
+        let bell = Arc::new(Doorbell { engine: OnceLock::new() });
         let waker = Waker::from(bell.clone());
         Self { bytes: Mutex::new(Some(bytes)), bell, waker, under_way: AtomicUsize::new(0) }
     }
@@ -102,7 +102,8 @@ impl Driver {
 
 /// Wakes the engine, unless the thread that rings is about to look after the driver itself.
 struct Doorbell {
-    engine: Mutex<Waker>,
+    /// The task that runs the driver, one for as long as the connection lives.
+    engine: OnceLock<Waker>,
 }
 
 thread_local! {
@@ -116,11 +117,13 @@ impl Doorbell {
     }
 
     fn belongs_to(&self, waker: &Waker) {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).clone_from(waker);
+        self.engine.get_or_init(|| waker.clone());
     }
 
     fn ring(&self) {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+        if let Some(engine) = self.engine.get() {
+            engine.wake_by_ref();
+        }
     }
 
     /// Runs `act` and says whether it would have rung.

@@ -29,6 +29,10 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
         Some("ERR") if text.contains("max number of clients") => {
             return Fault::passing(BackendKind::Unreachable, text);
         }
+        // What an ACL forbids inside a script has no code of its own.
+        Some("ERR") if text.contains("user executing the script can't") => {
+            return Fault::lasting(BackendKind::Refused, text);
+        }
         Some(_) => return Fault::lasting(BackendKind::Other, text),
         None => {}
     }

@@ -138,18 +138,20 @@ impl Live {
     pub(crate) async fn command(&self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
         let mut connection = self.connection.clone();
         let call = pin!(async { connection.send_packed_command(command).await?.extract_error() });
-        self.bounded(call, limit).await
+        self.bounded(call, Clock::Boottime.now(), limit).await
     }
 
-    /// Sends commands in one write; each has its own answer, which may be an error.
+    /// Sends commands in one write; each has its own answer, which may be an error. `sent` is read
+    /// before, from the clock that leases age on.
     pub(crate) async fn pipeline(
         &self,
         pipeline: &Pipeline,
+        sent: Moment,
         limit: Moment,
     ) -> Result<Vec<Value>, Fault> {
         let mut connection = self.connection.clone();
         let call = pin!(connection.send_packed_commands(pipeline, 0, pipeline.len()));
-        self.bounded(call, limit).await.map_err(RedisOr::into_fault)
+        self.bounded(call, sent, limit).await.map_err(RedisOr::into_fault)
     }
 
     /// Takes the call pinned: every layer that takes a future by value makes the one around it
@@ -157,9 +159,9 @@ impl Live {
     async fn bounded<T>(
         &self,
         call: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
+        sent: Moment,
         limit: Moment,
     ) -> Result<T, RedisOr> {
-        let sent = Clock::Boottime.now();
         let patience = sent.after(self.command_timeout);
         let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(patience));
         match until(self.driver.carry(call), alarm).await {

@@ -11,6 +11,7 @@ mod link;
 mod pool;
 mod script;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use tokio::runtime::Handle;
 use super::{Answer, Claim, Fault, Freed, Holder, Op, Renewal, Renewed, Store};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::Schedule;
-use crate::error::BackendKind;
+use crate::error::{BackendKind, LockName};
 use crate::options::millis;
 use fault::{fault, is_missing_script, unexpected};
 use link::{LinkConfig, Live, RedisOr, integer};
@@ -32,6 +33,8 @@ use script::Script;
 /// Public fencing tokens leave room under each counter value for holders of one process that hand
 /// a lease on without asking the server.
 const TOKENS_PER_FENCE: u64 = 1024;
+/// Lua counts exactly up to here; at a microsecond each that is the year 2255.
+const FENCE_LIMIT: u64 = 1 << 53;
 /// A counter that went backwards was lost with the server's data; raising it once is enough.
 const FENCE_TRIES: usize = 3;
 
@@ -99,7 +102,7 @@ impl RedisStore {
     }
 
     async fn acquire(&self, claim: &Claim, limit: Moment) -> Result<Answer, Fault> {
-        let live = self.pool.commands(&claim.lock).live(limit).await?;
+        let live = self.pool.commands(claim.lock.stored()).live(limit).await?;
         for _ in 0..FENCE_TRIES {
             // Before the first grant on a connection: the server behind it may have lost its data.
             if !live.fence_raised.load(Ordering::Acquire) {
@@ -116,13 +119,14 @@ impl RedisStore {
                     self.free(claim, None, &live, limit).await?;
                 }
                 Fast::Taken => {
-                    let left = live.command(cmd("PTTL").arg(&*claim.lock), limit).await;
+                    let left = live.command(cmd("PTTL").arg(claim.lock.stored()), limit).await;
                     let left = integer(&left.map_err(RedisOr::into_fault)?)?;
                     let rest = match left {
                         // No ttl at all: nothing of ours. Of another type it never will be, which is
                         // an error here: it must not look like a lock that is worth waiting for.
                         -1 => {
-                            let value = live.command(cmd("GET").arg(&*claim.lock), limit).await;
+                            let value =
+                                live.command(cmd("GET").arg(claim.lock.stored()), limit).await;
                             value.map_err(RedisOr::into_fault)?;
                             None
                         }
@@ -138,9 +142,10 @@ impl RedisStore {
 
     /// `SET NX` and the fence in one write, whose answers come together.
     async fn fast_path(&self, claim: &Claim, live: &Live, limit: Moment) -> Result<Fast, Fault> {
-        let mut set = Cmd::with_capacity(6, claim.lock.len() + claim.token.len() + 32);
+        let lock = claim.lock.stored();
+        let mut set = Cmd::with_capacity(6, lock.len() + claim.token.len() + 32);
         set.arg("SET")
-            .arg(&*claim.lock)
+            .arg(lock)
             .arg(&claim.token)
             .arg("NX")
             .arg("PX")
@@ -154,13 +159,18 @@ impl RedisStore {
         // than it is at the server.
         let sent = Clock::Boottime.now();
         claim.sending(sent, live.number);
-        let answers = live.pipeline(&pipeline, limit).await?;
+        let answers = live.pipeline(&pipeline, sent, limit).await?;
         claim.answered();
         match answers.as_slice() {
             [Value::Okay, fence] => {
                 let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
-                let fence = u64::try_from(fence).map_err(|_| unexpected())?;
-                Ok(Fast::Granted { fence, sent, seen })
+                match u64::try_from(fence) {
+                    Ok(fence) if fence < FENCE_LIMIT => Ok(Fast::Granted { fence, sent, seen }),
+                    _ => Err(Fault::lasting(
+                        BackendKind::Other,
+                        "the fence counter was tampered with: it is out of range; delete it",
+                    )),
+                }
             }
             [Value::Nil, _] => Ok(Fast::Taken),
             [Value::ServerError(error), _] => {
@@ -185,16 +195,16 @@ impl RedisStore {
         live: &Live,
         limit: Moment,
     ) -> Result<bool, Fault> {
-        let keep = keep.map_or(0, millis).to_string();
+        let keep = keep.map_or(Cow::Borrowed("0"), |keep| Cow::Owned(millis(keep).to_string()));
         let args = [claim.token.as_bytes(), keep.as_bytes()];
-        Ok(self.run(live, &self.release, &claim.lock, &args, limit).await? == 1)
+        Ok(self.run(live, &self.release, claim.lock.stored(), &args, limit).await? == 1)
     }
 
     async fn holder(&self, lock: &str, limit: Moment) -> Result<Option<Holder>, Fault> {
         let live = self.pool.commands(lock).live(limit).await?;
         let mut pipeline = redis::pipe();
         pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
-        match live.pipeline(&pipeline, limit).await?.as_slice() {
+        match live.pipeline(&pipeline, Clock::Boottime.now(), limit).await?.as_slice() {
             [Value::Nil, _] => Ok(None),
             [Value::BulkString(token), rest] => {
                 let token = String::from_utf8_lossy(token).into_owned();
@@ -215,14 +225,14 @@ impl RedisStore {
             renewal.claim.extending(sent);
             pipeline.add_command(self.renewal(renewal, Script::by_hash));
         }
-        let mut answers: Vec<_> = live.pipeline(&pipeline, limit).await?;
+        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = redis::Pipeline::with_capacity(missing.len());
             for at in &missing {
                 again.add_command(self.renewal(&renewals[*at], Script::by_text));
             }
-            let repeated = live.pipeline(&again, limit).await?;
+            let repeated = live.pipeline(&again, Clock::Boottime.now(), limit).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| self.look_after(&live, answer));
@@ -232,7 +242,8 @@ impl RedisStore {
 
     fn renewal(&self, renewal: &Renewal, form: fn(&Script, &str, &[&[u8]]) -> Cmd) -> Cmd {
         let ttl = millis(renewal.ttl).to_string();
-        form(&self.renew, &renewal.claim.lock, &[renewal.claim.token.as_bytes(), ttl.as_bytes()])
+        let Claim { lock, token, .. } = &*renewal.claim;
+        form(&self.renew, lock.stored(), &[token.as_bytes(), ttl.as_bytes()])
     }
 }
 
@@ -283,7 +294,7 @@ impl Store for RedisStore {
         limit: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            let live = self.pool.commands(&claim.lock).live(limit).await?;
+            let live = self.pool.commands(claim.lock.stored()).live(limit).await?;
             let in_doubt = claim.in_doubt();
             let was_ours = self.free(&claim, keep, &live, limit).await?;
             // An acquire that died unanswered with an older connection may still run.
@@ -297,8 +308,8 @@ impl Store for RedisStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<str>, limit: Moment) -> Op<Option<Holder>> {
-        Box::pin(async move { self.holder(&lock, limit).await })
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
+        Box::pin(async move { self.holder(lock.stored(), limit).await })
     }
 }
 

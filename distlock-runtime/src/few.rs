@@ -1,0 +1,86 @@
+//! One of something, or several: nearly every request is for one lock, and must not pay for a list.
+
+use std::ops::Deref;
+
+/// One value without an allocation, or a list.
+#[derive(Debug, Clone)]
+pub(crate) enum Few<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> Few<T> {
+    pub(crate) fn none() -> Self {
+        Self::Many(Vec::new())
+    }
+
+    /// Puts `value` at `index`.
+    pub(crate) fn insert(&mut self, index: usize, value: T) {
+        match std::mem::replace(self, Self::none()) {
+            Self::Many(values) if values.is_empty() => *self = Self::One(value),
+            held => {
+                let mut values: Vec<T> = held.into_iter().collect();
+                values.insert(index, value);
+                *self = Self::Many(values);
+            }
+        }
+    }
+
+    pub(crate) fn push(&mut self, value: T) {
+        self.insert(self.len(), value);
+    }
+
+    /// Keeps the first `len` values.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        match self {
+            Self::One(_) if len == 0 => *self = Self::none(),
+            Self::One(_) => {}
+            Self::Many(values) => values.truncate(len),
+        }
+    }
+
+    /// Maps every value, or stops at the first error.
+    pub(crate) fn try_map<U, E>(self, map: impl FnMut(T) -> Result<U, E>) -> Result<Few<U>, E> {
+        let mut map = map;
+        match self {
+            Self::One(value) => map(value).map(Few::One),
+            Self::Many(values) => {
+                values.into_iter().map(map).collect::<Result<_, _>>().map(Few::Many)
+            }
+        }
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Many(values) => values,
+        }
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, many) = match self {
+            Self::One(value) => (Some(value), Vec::new()),
+            Self::Many(values) => (None, values),
+        };
+        one.into_iter().chain(many)
+    }
+}
+
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let mut few = Self::none();
+        for value in values {
+            few.push(value);
+        }
+        few
+    }
+}
