@@ -7,3 +7,4 @@ mod limits;
 mod network;
 mod server;
 mod support;
+mod table;

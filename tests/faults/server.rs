@@ -166,6 +166,26 @@ async fn a3_a_server_stopped_for_longer_than_the_ttl_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a3_stopped_the_body_stops_at_its_deadline() {
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let watch = Watch::default();
+    let call = async {
+        let request = manager.lock("k").ttl(ms(600));
+        let result = request.run(watch.endless(&manager, "k")).await;
+        watch.ended_in_time();
+        lost(result);
+    };
+    let stop = async {
+        watch.polled(300).await;
+        server.stop();
+    };
+    tokio::join!(call, stop);
+    server.cont();
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
 async fn a4_a_slow_command_costs_no_lock_and_leaves_nothing() {
     let server = RedisServer::builder().args(["--enable-debug-command", "yes"]).start();
     let manager = connect(&server.url()).await;
