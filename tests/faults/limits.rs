@@ -232,9 +232,9 @@ async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in
         let error = manager.lock("k").ttl(LONG).acquire().await.expect_err("no replica");
         assert!(whole_text(&error).contains("NOREPLICAS"), "{error:?}");
         assert_eq!(backend::<()>(Err(error)), BackendKind::Other);
-        tokio::spawn(manager.lock("waiter").ttl(LONG).wait(LONG).acquire())
     };
-    let ((), waiter) = tokio::join!(call, fault);
+    tokio::join!(call, fault);
+    let waiter = tokio::spawn(manager.lock("waiter").ttl(LONG).wait(LONG).acquire());
     // By its ttl: it can neither be extended nor freed.
     wait_until("it has expired", || server.lock_keys().is_empty());
     config(&server, "min-replicas-to-write", "0");
