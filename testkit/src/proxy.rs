@@ -30,6 +30,8 @@ pub enum Mode {
     DropUp,
     /// Loses what the server answers; else as [`DropUp`](Self::DropUp).
     DropDown,
+    /// Hands on this many more bytes of the server's answers on every connection, and resets it.
+    CutDown(usize),
     /// Resets all connections, and every new one.
     Reset,
 }
@@ -135,6 +137,8 @@ struct Flow {
     closed: bool,
     /// Bytes were lost.
     torn: bool,
+    /// How many bytes are handed on before the connection is reset.
+    cut_after: Option<usize>,
 }
 
 /// What a mode means for one direction.
@@ -201,7 +205,7 @@ impl Network {
                 link.reset();
                 return false;
             }
-            link.mode = existing;
+            link.enter(existing);
             true
         });
     }
@@ -227,13 +231,23 @@ impl Link {
             stream.set_nodelay(true).expect("set a socket up");
             stream.set_nonblocking(true).expect("set a socket up");
         }
-        Self { client, server, up: Flow::default(), down: Flow::default(), mode }
+        let mut link = Self { client, server, up: Flow::default(), down: Flow::default(), mode };
+        link.enter(mode);
+        link
+    }
+
+    fn enter(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.down.cut_after = match mode {
+            Mode::CutDown(bytes) => Some(bytes),
+            _ => None,
+        };
     }
 
     fn fates(&self) -> (Fate, Fate) {
         let pass = Fate::After(Duration::ZERO);
         match self.mode {
-            Mode::Pass | Mode::Reset | Mode::FreezeExisting => (pass, pass),
+            Mode::Pass | Mode::Reset | Mode::FreezeExisting | Mode::CutDown(_) => (pass, pass),
             Mode::Delay(time) => (Fate::After(time), Fate::After(time)),
             Mode::Freeze => (Fate::Hold, Fate::Hold),
             Mode::DropUp => (Fate::Lose, pass),
@@ -318,9 +332,13 @@ impl Flow {
                 // The other end may be gone already.
                 let _ = to.shutdown(Shutdown::Write);
             }
-            while self.sent < bytes.len() {
-                match to.write(&bytes[self.sent..]) {
-                    Ok(n) => self.sent += n,
+            let end = self.cut_after.map_or(bytes.len(), |left| bytes.len().min(self.sent + left));
+            while self.sent < end {
+                match to.write(&bytes[self.sent..end]) {
+                    Ok(n) => {
+                        self.sent += n;
+                        self.cut_after = self.cut_after.map(|left| left - n);
+                    }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {
                         self.blocked = true;
                         return Ok(());
@@ -328,6 +346,9 @@ impl Flow {
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
                     Err(e) => return Err(e),
                 }
+            }
+            if self.cut_after == Some(0) {
+                return Err(ErrorKind::ConnectionReset.into());
             }
             self.sent = 0;
             self.pieces.pop_front();

@@ -146,6 +146,20 @@ fn resets_what_is_there_and_what_comes() {
 }
 
 #[test]
+fn cuts_an_answer_in_the_middle() {
+    let (proxy, listener) = setup();
+    let (client, server) = pair(&proxy, &listener);
+    proxy.set(Mode::CutDown(3));
+    arrives(&client, &server, b"a question");
+    (&server).write_all(b"answer").expect("write");
+    arrived(&client, b"ans");
+    is_reset(&client);
+    let (client, server) = pair(&proxy, &listener);
+    (&server).write_all(b"another").expect("write");
+    arrived(&client, b"ano");
+}
+
+#[test]
 fn stands_before_redis() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());

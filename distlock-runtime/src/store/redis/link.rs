@@ -198,7 +198,9 @@ impl Live {
                 Err(RedisOr::Redis(error))
             }
             None => {
-                if patience <= limit {
+                // Cut short by its caller's limit it says little; but most limits are a command's
+                // timeout as well, counted from a moment before.
+                if limit.since(sent) >= self.command_timeout * 3 / 4 {
                     self.missed(sent);
                 }
                 Err(RedisOr::Fault(Fault::timed_out()))

@@ -1,0 +1,53 @@
+//! `cargo run --release -p soak -- NAME [--seconds N]`
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "figures are its answer")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use distlock_testkit::in_fork;
+use soak::{Effort, Report, cancel, held, outage, suspend};
+
+const USAGE: &str = "usage: soak NAME [--seconds N]
+
+cancel   acquisitions cancelled at random awaits behind a slow network (100,000)
+outage   servers and networks that fail while bodies run (60 seconds)
+suspend  a holder that is stopped past its lease and goes on (100 times)
+held     10,000 locks held and renewed (30 seconds)";
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let (name, effort) = match args[..] {
+        [name] => (name, None),
+        [name, "--seconds", seconds] => match seconds.parse() {
+            Ok(seconds) => (name, Some(Effort::Time(Duration::from_secs(seconds)))),
+            Err(_) => return usage(),
+        },
+        // The arguments of a test's child are not ours.
+        [name, ..] if in_fork() => (name, None),
+        _ => return usage(),
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let report: Report = runtime
+        .block_on(async {
+            let or = |default| effort.unwrap_or(default);
+            match name {
+                "cancel" => Some(cancel::run(or(Effort::Times(100_000))).await),
+                "outage" => Some(outage::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "suspend" => Some(suspend::run(or(Effort::Times(100))).await),
+                "held" => Some(held::run(10_000, held::TTL, or(Effort::Time(held::WHILE))).await),
+                _ => None,
+            }
+        })
+        .unwrap_or_default();
+    if report.is_empty() {
+        return usage();
+    }
+    print!("{report}");
+    if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}

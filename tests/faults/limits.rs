@@ -1,0 +1,269 @@
+//! C: the server has limits and rules of its own.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
+use distlock::{BackendKind, LockManager};
+use distlock_testkit::{RedisServer, wait_for, wait_until, wait_within};
+use tokio::task::JoinSet;
+
+use crate::support::{
+    BACK, LONG, Ledger, Watch, backend, builder, connect, eye, info, lost, ms, renewed, runs,
+    stored, whole_text, works_again,
+};
+
+/// `CONFIG SET`.
+#[track_caller]
+fn config(server: &RedisServer, name: &str, value: &str) {
+    server.cli::<()>(&["CONFIG", "SET", name, value]);
+}
+
+#[tokio::test]
+async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("held").ttl(ms(1500)).acquire().await.expect("granted");
+    config(&server, "maxmemory", "1");
+    let result = manager.lock("k").run(async { panic!("a body without its lock") }).await;
+    assert_eq!(backend::<()>(result), BackendKind::OutOfMemory);
+    // Also those who were not there before.
+    let late = connect(&server.url()).await;
+    assert_eq!(backend(late.lock("k").acquire().await), BackendKind::OutOfMemory);
+    let waiter = tokio::spawn(late.lock("k").ttl(LONG).wait(LONG).acquire());
+    renewed(&guard).await;
+    renewed(&guard).await;
+    guard.release().await.expect("it was held all the time");
+    assert!(server.lock_keys().is_empty());
+    config(&server, "maxmemory", "0");
+    drop(waiter.await.expect("no panic").expect("granted as soon as there is memory"));
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
+async fn c2_an_evicted_lock_is_lost() {
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let watch = Watch::default();
+    let call = async {
+        let request = manager.lock("k").ttl(ms(1500));
+        let result = request.run(watch.endless(&manager, "k")).await;
+        watch.ended_in_time();
+        let error = result.expect_err("it was evicted");
+        assert!(error.to_string().contains("free or with another owner"), "{error}");
+        lost::<()>(Err(error));
+    };
+    let evict = async {
+        watch.polled(10).await;
+        config(&server, "maxmemory-policy", "allkeys-lru");
+        config(&server, "maxmemory", "1");
+        wait_for("it is evicted", async || {
+            // Redis evicts before it runs a command that could need memory.
+            server.cli::<()>(&["PING"]);
+            server.lock_keys().is_empty()
+        })
+        .await;
+        config(&server, "maxmemory", "0");
+    };
+    tokio::join!(call, evict);
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
+async fn c3_a_server_that_cannot_save_gives_no_lock_and_says_so_of_a_release() {
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("held").ttl(ms(6000)).acquire().await.expect("granted");
+    config(&server, "save", "3600 1");
+    // A directory where the dump should be.
+    let (_, dir): (String, String) = server.cli(&["CONFIG", "GET", "dir"]);
+    let dump = Path::new(&dir).join("dump.rdb");
+    fs::create_dir(&dump).expect("a directory");
+    server.cli::<()>(&["BGSAVE"]);
+    let status = || server.cli::<String>(&["INFO", "persistence"]);
+    wait_until("it could not save", || status().contains("rdb_last_bgsave_status:err"));
+
+    let error = manager.lock("k").ttl(LONG).acquire().await.expect_err("no writes");
+    assert!(whole_text(&error).contains("MISCONF"), "{error:?}");
+    assert_eq!(backend::<()>(Err(error)), BackendKind::Other);
+    let waiter = tokio::spawn(manager.lock("waiter").ttl(LONG).wait(LONG).acquire());
+    let error = guard.release().await.expect_err("it cannot be freed either");
+    assert!(whole_text(&error).contains("MISCONF"), "{error:?}");
+    assert_eq!(backend::<()>(Err(error)), BackendKind::Other);
+    assert_eq!(server.lock_keys(), [stored("held")]);
+
+    fs::remove_dir(&dump).expect("its directory");
+    server.cli::<()>(&["BGSAVE"]);
+    drop(waiter.await.expect("no panic").expect("granted as soon as it can save"));
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
+async fn c4_forgotten_scripts_are_sent_again_and_no_update_is_lost() {
+    let server = RedisServer::start();
+    let over = Arc::new(AtomicBool::new(false));
+    let flushing = thread::spawn({
+        let (mut hand, over) = (eye(&server), over.clone());
+        move || {
+            while !over.load(SeqCst) {
+                redis::cmd("SCRIPT").arg("FLUSH").query::<()>(&mut hand).expect("flushed");
+                thread::sleep(ms(1));
+            }
+        }
+    });
+    let ledger = Arc::new(Ledger::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..2 {
+        let manager = LockManager::connect(&server.url()).await.expect("connect");
+        // Renewed often, so that renewals meet it as well.
+        let held = manager.lock(format!("held-{}", tasks.len())).ttl(ms(300));
+        let held = held.acquire().await.expect("granted");
+        for n in 0..3 {
+            let (manager, ledger) = (manager.clone(), ledger.clone());
+            tasks.spawn(async move {
+                for _ in 0..10 {
+                    let request = manager.lock("k").ttl(LONG).wait(LONG);
+                    request.run(ledger.add_one()).await.expect("granted");
+                    let own = manager.lock(format!("own-{n}")).wait(LONG).acquire().await;
+                    own.expect("granted").release().await.expect("it was held");
+                }
+            });
+        }
+        tasks.spawn(async move {
+            for _ in 0..5 {
+                renewed(&held).await;
+            }
+            held.release().await.expect("it was held all the time");
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    over.store(true, SeqCst);
+    flushing.join().expect("no panic");
+    ledger.nothing_was_lost();
+    assert_eq!(ledger.written(), 60);
+    let forgotten = server.cli::<String>(&["INFO", "errorstats"]).contains("NOSCRIPT");
+    assert!(forgotten, "the scripts were known all the time");
+    assert_eq!(runs(&server, "script|load"), 0);
+    wait_until("no key is left", || server.lock_keys().is_empty());
+}
+
+/// A user with `rights` and the manager's URL for it.
+fn user(server: &RedisServer, rights: &str) -> String {
+    let rule = format!("ACL SETUSER app on >secret {rights}");
+    server.cli::<()>(&rule.split(' ').collect::<Vec<_>>());
+    format!("redis://app:secret@{}", server.addr())
+}
+
+#[tokio::test]
+async fn c5_what_an_acl_denies_is_an_error_at_the_start() {
+    let server = RedisServer::start();
+    for rights in ["~other:* +@all", "~distlock:* +@all -evalsha", "~distlock:* +@all -incr -set"] {
+        let url = user(&server, &format!("reset on >secret {rights}"));
+        assert_eq!(backend(builder(&url).connect().await), BackendKind::Refused, "{rights}");
+        let manager = builder(&url).build().expect("lazy");
+        // It is not waited for: nothing changes by itself.
+        let result =
+            manager.lock("k").wait(2 * LONG).run(async { panic!("a body without its lock") });
+        let result = tokio::time::timeout(LONG, result).await.expect("it is not waited for");
+        assert_eq!(backend::<()>(result), BackendKind::Refused, "{rights}");
+    }
+    assert!(server.lock_keys().is_empty());
+}
+
+/// What is enough: nothing but the commands that locks use, on their own keys.
+#[tokio::test]
+async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
+    let server = RedisServer::start();
+    let rights = "~distlock:* +set +get +del +incr +pttl +pexpire +time +eval +evalsha";
+    let manager = connect(&user(&server, &format!("reset on >secret {rights}"))).await;
+    let guard = manager.lock("k").ttl(ms(600)).acquire().await.expect("granted");
+    renewed(&guard).await;
+    assert!(manager.lock("k").acquire().await.expect_err("it is held").is_busy());
+    guard.release().await.expect("it was held");
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
+async fn c6_changed_credentials_are_an_error_at_once_until_they_fit_again() {
+    let server = RedisServer::start();
+    let url = user(&server, "~* &* +@all");
+    let manager = connect(&url).await;
+    drop(manager.lock("k").acquire().await.expect("granted"));
+    server.cli::<()>(&["ACL", "SETUSER", "app", "resetpass", ">another"]);
+    server.cli::<()>(&["CLIENT", "KILL", "USER", "app"]);
+    let refused = async || {
+        let result = manager.lock("k").wait(2 * LONG).acquire();
+        let result = tokio::time::timeout(LONG, result).await.expect("it is not waited for");
+        let error = result.expect_err("the password is wrong");
+        assert!(!format!("{error:?} {}", whole_text(&error)).contains("secret"), "{error:?}");
+        backend::<()>(Err(error)) == BackendKind::Refused
+    };
+    // At first the connection may only be gone.
+    wait_for("it is refused", refused).await;
+    let before = info(&server, "total_connections_received");
+    for _ in 0..200 {
+        assert!(refused().await);
+    }
+    // `INFO` itself needs some.
+    let tried = info(&server, "total_connections_received") - before;
+    assert!(tried < 100, "{tried} connections for 200 calls");
+    server.cli::<()>(&["ACL", "SETUSER", "app", "resetpass", ">secret"]);
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
+async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in_time() {
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let watch = Watch::default();
+    let call = async {
+        let request = manager.lock("held").ttl(ms(900));
+        let result = request.run(watch.endless(&manager, "held")).await;
+        watch.ended_in_time();
+        lost(result);
+    };
+    let fault = async {
+        watch.polled(10).await;
+        config(&server, "min-replicas-to-write", "1");
+        let error = manager.lock("k").ttl(LONG).acquire().await.expect_err("no replica");
+        assert!(whole_text(&error).contains("NOREPLICAS"), "{error:?}");
+        assert_eq!(backend::<()>(Err(error)), BackendKind::Other);
+    };
+    tokio::join!(call, fault);
+    let waiter = tokio::spawn(manager.lock("waiter").ttl(LONG).wait(LONG).acquire());
+    // By its ttl: it can neither be extended nor freed.
+    wait_until("it has expired", || server.lock_keys().is_empty());
+    config(&server, "min-replicas-to-write", "0");
+    drop(waiter.await.expect("no panic").expect("granted as soon as the server takes writes"));
+    works_again(&manager, &server).await;
+}
+
+#[tokio::test]
+async fn c9_a_server_without_scripts_is_refused_at_the_start_with_the_reason() {
+    for forbidden in [&["EVAL"][..], &["EVAL", "EVALSHA"]] {
+        let args = forbidden.iter().flat_map(|command| ["--rename-command", command, ""]);
+        let server = RedisServer::builder().args(args).start();
+        let error = builder(&server.url()).connect().await.expect_err("it cannot free locks");
+        assert!(whole_text(&error).contains("unknown command"), "{error:?}");
+        let manager = builder(&server.url()).build().expect("lazy");
+        let result = manager.lock("k").wait(2 * LONG).acquire();
+        let result = tokio::time::timeout(LONG, result).await.expect("it is not waited for");
+        assert_eq!(backend(result), BackendKind::Other);
+        assert!(server.lock_keys().is_empty());
+    }
+}
+
+/// No RESP3, as behind many proxies.
+#[tokio::test]
+async fn c9_a_server_without_hello_will_do() {
+    let server = RedisServer::builder().args(["--rename-command", "HELLO", ""]).start();
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("k").ttl(ms(600)).acquire().await.expect("granted");
+    renewed(&guard).await;
+    guard.release().await.expect("it was held");
+    wait_within(BACK, "no key is left", || server.lock_keys().is_empty());
+}

@@ -1,0 +1,245 @@
+//! What the tests have in common: a manager that gives up soon, a body that notes when it was
+//! polled, and a value that shows two bodies at once.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use distlock::{BackendKind, LockError, LockGuard, LockManager, LockManagerBuilder};
+use distlock_testkit::{RedisServer, wait_for, wait_within};
+
+pub(crate) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A lock that does not end by itself while a test runs.
+pub(crate) const LONG: Duration = ms(60_000);
+/// For a command without an answer; short, so that outages are cheap.
+pub(crate) const COMMAND_TIMEOUT: Duration = ms(200);
+/// Ten times the 50 ms that a call may take longer than it says.
+pub(crate) const ROOM: Duration = ms(500);
+/// Ten times the second in which a manager finds a server that is back, which includes the quarter
+/// of a second in which nothing of ours is left there.
+pub(crate) const BACK: Duration = ms(10_000);
+
+pub(crate) fn builder(url: &str) -> LockManagerBuilder {
+    LockManager::builder().url(url).command_timeout(COMMAND_TIMEOUT)
+}
+
+pub(crate) async fn connect(url: &str) -> LockManager {
+    builder(url).connect().await.expect("connect")
+}
+
+/// Where the lock of `key` is stored.
+pub(crate) fn stored(key: &str) -> String {
+    format!("distlock:lock:{{{key}}}")
+}
+
+/// Who owns the lock of `key`, seen past every proxy.
+#[track_caller]
+pub(crate) fn owner(server: &RedisServer, key: &str) -> Option<String> {
+    server.cli(&["GET", &stored(key)])
+}
+
+/// How many connections of managers the server has; the test's own go over the unix socket.
+#[track_caller]
+pub(crate) fn connections(server: &RedisServer) -> usize {
+    let clients: String = server.cli(&["CLIENT", "LIST"]);
+    clients.lines().filter(|client| client.contains("addr=127.0.0.1:")).count()
+}
+
+/// A figure from `INFO`.
+#[track_caller]
+pub(crate) fn info(server: &RedisServer, field: &str) -> u64 {
+    let info: String = server.cli(&["INFO", "all"]);
+    let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.and_then(|value| value.trim().parse().ok()).expect("a number in INFO")
+}
+
+/// How often the server has run a command, inside scripts too.
+#[track_caller]
+pub(crate) fn runs(server: &RedisServer, command: &str) -> u64 {
+    let info: String = server.cli(&["INFO", "commandstats"]);
+    let prefix = format!("cmdstat_{command}:calls=");
+    let calls = info.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number in INFO"))
+}
+
+/// The store could not say, and this is how.
+#[track_caller]
+pub(crate) fn backend<T>(result: Result<T, LockError>) -> BackendKind {
+    match result {
+        Err(LockError::Backend { kind, .. }) => kind,
+        Err(error) => panic!("not a failure of the store: {error}"),
+        Ok(_) => panic!("a lock without a store that could give it"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn lost<T>(result: Result<T, LockError>) {
+    match result {
+        Err(error) => assert!(error.is_lost(), "{error}"),
+        Ok(_) => panic!("its lease was not lost"),
+    }
+}
+
+/// The text of an error and of its cause.
+pub(crate) fn whole_text(error: &LockError) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    format!("{error}: {cause}")
+}
+
+/// Waits until a renewal lands: otherwise what remains of a lease only falls.
+pub(crate) async fn renewed(guard: &LockGuard) {
+    let rises = async {
+        let mut last = guard.remaining();
+        loop {
+            tokio::time::sleep(ms(5)).await;
+            let now = guard.remaining();
+            if now > last {
+                return;
+            }
+            last = now;
+        }
+    };
+    tokio::time::timeout(LONG / 2, rises).await.expect("a renewal lands");
+}
+
+/// The manager takes and frees a lock again, and nothing of it is left at the server: what was
+/// given up is given back.
+pub(crate) async fn works_again(manager: &LockManager, server: &RedisServer) {
+    // Of its own: what was given up may hold other locks until it is given back.
+    wait_for("the manager works again", async || {
+        let Ok(guard) = manager.lock("works again").ttl(LONG).acquire().await else { return false };
+        guard.release().await.is_ok()
+    })
+    .await;
+    wait_within(BACK, "no key is left", || server.lock_keys().is_empty());
+}
+
+/// What became of a body: every poll of it, and its end.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    polls: AtomicU32,
+    /// Polls that began after the deadline, and by how much the lease was over.
+    late: Mutex<Vec<String>>,
+    /// Bodies that are there, polled or not.
+    alive: AtomicU32,
+    /// Somebody else has the lock: set by the test.
+    rival: AtomicU32,
+}
+
+/// Takes a body off the count when it is dropped.
+struct Alive<'a>(&'a Watch);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.alive.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Watch {
+    /// Runs `body`, and notes at each poll whether the lease it runs under is over. To be called
+    /// inside a body that runs under `key`.
+    pub(crate) async fn body<T>(
+        &self,
+        manager: &LockManager,
+        key: &str,
+        body: impl Future<Output = T>,
+    ) -> T {
+        self.alive.fetch_add(1, SeqCst);
+        let _alive = Alive(self);
+        // The same lease: a nested call joins it and asks nobody.
+        let lease = manager.lock(key).reentrant(true).acquire().await.expect("it is held here");
+        let mut body = pin!(body);
+        poll_fn(|cx| {
+            let (held, rival) = (lease.is_held(), self.rival.load(SeqCst));
+            let poll = self.polls.fetch_add(1, SeqCst) + 1;
+            if !held || rival > 0 {
+                let late = format!("poll {poll}: held {held}, rivals {rival}");
+                self.late.lock().expect("no panic").push(late);
+            }
+            body.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Polled every millisecond, for ever.
+    pub(crate) async fn endless(&self, manager: &LockManager, key: &str) {
+        let ticks = async {
+            loop {
+                tokio::time::sleep(ms(1)).await;
+            }
+        };
+        self.body(manager, key, ticks).await
+    }
+
+    /// The body has been polled `n` times more.
+    pub(crate) async fn polled(&self, n: u32) {
+        let enough = self.polls.load(SeqCst) + n;
+        wait_for("the body runs", async || self.polls.load(SeqCst) >= enough).await;
+    }
+
+    /// From now on the lock is somebody else's.
+    pub(crate) fn rival_has_it(&self) {
+        self.rival.fetch_add(1, SeqCst);
+    }
+
+    /// The body ran, was never polled past its deadline, and is gone.
+    #[track_caller]
+    pub(crate) fn ended_in_time(&self) {
+        assert!(self.polls.load(SeqCst) > 0, "the body never ran");
+        let late = self.late.lock().expect("no panic");
+        assert!(late.is_empty(), "polled past its deadline: {late:?}");
+        assert_eq!(self.alive.load(SeqCst), 0, "the call has returned and its body has not");
+    }
+}
+
+/// A value that bodies read, wait and write: two at once lose an update.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    value: AtomicU64,
+    /// How often a body came to its write.
+    written: AtomicU64,
+}
+
+impl Ledger {
+    pub(crate) async fn add_one(&self) {
+        let value = self.value.load(SeqCst);
+        tokio::time::sleep(ms(2)).await;
+        // No await from here: a body that is dropped was dropped before it.
+        self.value.store(value + 1, SeqCst);
+        self.written.fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(SeqCst)
+    }
+
+    #[track_caller]
+    pub(crate) fn nothing_was_lost(&self) {
+        assert!(self.written() > 0, "nothing was written");
+        assert_eq!(self.value.load(SeqCst), self.written(), "two bodies at once");
+    }
+}
+
+/// A connection of the test's own, past every proxy, for what may be answered with an error.
+#[track_caller]
+pub(crate) fn eye(server: &RedisServer) -> redis::Connection {
+    let client = redis::Client::open(server.unix_url()).expect("a URL");
+    client.get_connection().expect("connect")
+}
+
+/// What starts and ends servers blocks, and the bodies must go on meanwhile.
+pub(crate) async fn blocking(
+    mut server: RedisServer,
+    act: impl FnOnce(&mut RedisServer) + Send + 'static,
+) -> RedisServer {
+    let act = move || {
+        act(&mut server);
+        server
+    };
+    tokio::task::spawn_blocking(act).await.expect("no panic")
+}

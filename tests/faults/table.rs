@@ -1,0 +1,103 @@
+//! The table and the tests say the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ENTRIES: [(char, usize); 9] = [
+    ('A', 12),
+    ('B', 14),
+    ('C', 10),
+    ('D', 11),
+    ('E', 10),
+    ('F', 8),
+    ('G', 16),
+    ('H', 14),
+    ('I', 6),
+];
+
+struct Row {
+    /// `module::name`.
+    tests: Vec<String>,
+    remark: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The rows by their entry.
+fn table() -> BTreeMap<String, Row> {
+    let mut table = BTreeMap::new();
+    for line in read(&root().join("tests/faults/README.md")).lines() {
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [_, entry, _, tests, remark, _] = cells[..] else { continue };
+        if !entry.ends_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        let tests = tests.split('`').map(str::trim).filter(|test| !test.is_empty());
+        let row = Row { tests: tests.map(str::to_owned).collect(), remark: remark.to_owned() };
+        assert!(table.insert(entry.to_owned(), row).is_none(), "{entry} has two rows");
+    }
+    table
+}
+
+/// Where the tests of a module are.
+fn source(module: &str) -> Option<PathBuf> {
+    let places = ["tests/faults", "tests", "distlock-runtime/src"];
+    let paths = places.map(|place| root().join(place).join(module).with_extension("rs"));
+    paths.into_iter().find(|path| path.exists())
+}
+
+#[test]
+fn every_entry_has_one_row_and_a_row_without_a_test_says_why() {
+    let table = table();
+    let mut entries = 0;
+    for (section, last) in ENTRIES {
+        for number in 1..=last {
+            let entry = format!("{section}{number}");
+            let row = table.get(&entry).unwrap_or_else(|| panic!("{entry} has no row"));
+            assert!(!row.tests.is_empty() || !row.remark.is_empty(), "{entry} says nothing");
+            entries += 1;
+        }
+    }
+    assert_eq!(table.len(), entries, "entries that are not in the catalogue");
+}
+
+#[test]
+fn every_test_in_the_table_exists() {
+    for (entry, Row { tests, .. }) in table() {
+        for test in tests {
+            let (module, name) = test.split_once("::").unwrap_or_else(|| panic!("{entry}: {test}"));
+            let path = source(module).unwrap_or_else(|| panic!("{entry}: no {module}"));
+            assert!(read(&path).contains(&format!("fn {name}(")), "{entry}: there is no {test}");
+        }
+    }
+}
+
+#[test]
+fn every_test_of_an_entry_is_in_its_row() {
+    let table = table();
+    let files = fs::read_dir(root().join("tests/faults")).expect("this directory");
+    let mut found = 0;
+    for file in files {
+        let path = file.expect("an entry").path();
+        let module = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
+        for line in read(&path).lines() {
+            let Some(name) = line.strip_prefix("async fn ").or(line.strip_prefix("fn ")) else {
+                continue;
+            };
+            let name = name.split('(').next().unwrap_or_default();
+            let entry = name.split('_').next().unwrap_or_default().to_uppercase();
+            let Some(row) = table.get(&entry) else { continue };
+            let test = format!("{module}::{name}");
+            assert!(row.tests.contains(&test), "{test} is not in the table");
+            found += 1;
+        }
+    }
+    assert!(found > 30, "found only {found} tests");
+}

@@ -1,0 +1,35 @@
+//! A few seconds of each soak program: order and outcome only. For figures, run them on a quiet
+//! machine: `cargo run --release -p soak -- NAME`.
+
+use std::time::Duration;
+
+use soak::{Effort, Report, cancel, held, outage, suspend};
+
+#[track_caller]
+fn clean(report: &Report) {
+    assert!(!report.is_empty());
+    assert!(report.violations().is_empty(), "\n{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel() {
+    clean(&cancel::run(Effort::Times(2_000)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outage() {
+    // Each fault once.
+    clean(&outage::run(Effort::Times(7)).await);
+}
+
+/// The name by which the holder's process finds this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suspend() {
+    clean(&suspend::run(Effort::Times(3)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held() {
+    let ttl = Duration::from_secs(3);
+    clean(&held::run(500, ttl, Effort::Time(ttl)).await);
+}
