@@ -116,12 +116,17 @@ impl LockError {
 
     /// The key of the lock, with its values. Not part of any text this type prints.
     pub fn key(&self) -> Option<&str> {
+        self.lock().map(LockName::key)
+    }
+
+    /// Which lock.
+    pub(crate) fn lock(&self) -> Option<&LockName> {
         match self {
             Self::Busy { lock, .. }
             | Self::Lost { lock, .. }
             | Self::InvalidKey { lock, .. }
-            | Self::WouldDeadlock { lock } => Some(lock.key()),
-            Self::Backend { lock, .. } => lock.as_deref().map(LockName::key),
+            | Self::WouldDeadlock { lock } => Some(lock),
+            Self::Backend { lock, .. } => lock.as_deref(),
             Self::InvalidOption { .. } | Self::NotConfigured | Self::Closed => None,
         }
     }
