@@ -50,15 +50,16 @@ pub trait IsResult {
     /// Its error.
     type Error;
 
-    /// As a result.
-    fn from_error(error: Self::Error) -> Self;
+    /// The result of `map_err = function`. Without this call a closure would not know what it is
+    /// given.
+    fn map_err<F: FnOnce(LockError) -> Self::Error>(function: F, error: LockError) -> Self;
 }
 
 impl<T, E> IsResult for Result<T, E> {
     type Error = E;
 
-    fn from_error(error: E) -> Self {
-        Err(error)
+    fn map_err<F: FnOnce(LockError) -> E>(function: F, error: LockError) -> Self {
+        Err(function(error))
     }
 }
 

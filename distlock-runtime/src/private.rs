@@ -72,12 +72,27 @@ pub fn key<K: AsKey>(key: K) -> LockKey {
     key.into_key()
 }
 
+/// What `keys = expr` may be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not iterate over lock keys",
+    label = "expected something that iterates over texts or `LockKey`s",
+    note = "for example a list of `String`s, or `ids.iter().map(|id| key!(\"order:{{id}}\"))`"
+)]
+pub trait AsKeys {
+    /// The keys.
+    fn into_keys(self) -> Vec<LockKey>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<I: IntoIterator<Item: Into<LockKey>>> AsKeys for I {
+    fn into_keys(self) -> Vec<LockKey> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
 /// `keys = expr`.
-pub fn keys<I: IntoIterator>(keys: I) -> Vec<LockKey>
-where
-    I::Item: AsKey,
-{
-    keys.into_iter().map(AsKey::into_key).collect()
+pub fn keys<K: AsKeys>(keys: K) -> Vec<LockKey> {
+    keys.into_keys()
 }
 
 /// The request of an annotated function.
@@ -114,11 +129,6 @@ pub async fn release(guard: LockGuard) {
 /// `on_fail = function`: without this call a closure would not know what it is given.
 pub fn apply<R, F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
     function(error)
-}
-
-/// `map_err = function`.
-pub fn map_err<R: IsResult, F: FnOnce(LockError) -> R::Error>(function: F, error: LockError) -> R {
-    R::from_error(function(error))
 }
 
 /// Code in which `return` leaves that code only.
