@@ -157,7 +157,7 @@ async fn one_lost_is_all_lost() {
             let _running = Running::new(&running);
             std::future::pending::<()>().await;
         };
-        let call = manager.lock_all(["a", "b", "c"]).ttl(600 * MS).run(body);
+        let call = manager.lock_all(["a", "b", "c"]).ttl(2 * SECOND).run(body);
         let take = async {
             wait_for("the body runs", async || running.load(SeqCst)).await;
             assert!(other.force_release(taken).await.expect("an answer"));
@@ -169,7 +169,7 @@ async fn one_lost_is_all_lost() {
         assert!(!running.load(SeqCst));
         nothing_is_left(&server);
     }
-    let guard = manager.lock_all(["a", "b"]).ttl(600 * MS).acquire().await.expect("granted");
+    let guard = manager.lock_all(["a", "b"]).ttl(2 * SECOND).acquire().await.expect("granted");
     other.force_release("b").await.expect("an answer");
     guard.lost().await;
     assert!(!guard.is_held());
