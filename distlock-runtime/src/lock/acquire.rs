@@ -269,7 +269,8 @@ impl<'a> Acquiring<'a> {
             Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
             Denied::Fault(fault) => fault.into_error(Some(wanted)),
             Denied::Taken(retry_after) => {
-                LockError::Busy { lock: Box::new((**wanted).clone()), retry_after }
+                let status = self.manager.settings.busy_status;
+                LockError::Busy { lock: Box::new((**wanted).clone()), retry_after, status }
             }
         }
     }
