@@ -28,6 +28,8 @@ use crate::store::Fault;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// More earlier connections than this, where they cannot be closed, are not remembered.
+const MOST_OPEN: usize = 8;
 const KEEPALIVE: Duration = Duration::from_secs(1);
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Commands that may wait to be written: callers beyond it wait in order.
@@ -117,9 +119,9 @@ impl Link {
 async fn supervise(link: Arc<Link>) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
-    let mut last = None;
+    let mut past = Past::default();
     loop {
-        let fault = match establish(&link, &mut last).await {
+        let fault = match establish(&link, &mut past).await {
             Ok((live, driver)) => {
                 pause = FIRST_PAUSE;
                 link.state.send_replace(State::Up(live.clone()));
@@ -136,17 +138,14 @@ async fn supervise(link: Arc<Link>) {
 }
 
 /// Makes a connection and buries the one before it.
-async fn establish(
-    link: &Link,
-    last: &mut Option<Last>,
-) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
+async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
     let LinkConfig { info, command_timeout, connect_timeout } = &link.config;
     let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
     let connected = timeout(*connect_timeout, connect(info)).await;
     let (connection, bytes) =
         connected.map_err(|_| Fault::timed_out())?.map_err(|error| fault(&error))?;
     let driver = Arc::new(Driver::new(bytes));
-    let greeting = timeout(*connect_timeout, greet(&connection, last, number));
+    let greeting = timeout(*connect_timeout, greet(&connection, past, number));
     let buried_below = until(greeting, driver.run())
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
@@ -194,29 +193,52 @@ async fn connect(info: &ConnectionInfo) -> Result<(MultiplexedConnection, Bytes)
     }
 }
 
-/// Closes this link's previous connection at the server, where an ACL allows it: what was sent on
-/// it and not read yet can then never run. Returns the number below which that is certain.
-async fn greet(connection: &MultiplexedConnection, last: &mut Option<Last>, number: u64) -> u64 {
+/// Closes this link's earlier connections at the server, where an ACL allows it: what was sent on
+/// them and not read yet can then never run. Returns the number below which that is certain.
+async fn greet(connection: &MultiplexedConnection, past: &mut Past, number: u64) -> u64 {
     let mut connection = connection.clone();
-    let id = cmd("CLIENT").arg("ID").query_async::<i64>(&mut connection).await.ok();
-    let buried = match last.as_ref() {
-        None => number,
-        Some(Last { id: None, buried_below }) => *buried_below,
-        Some(Last { id: Some(id), buried_below }) => {
-            let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(*id).to_owned();
-            match kill.query_async::<i64>(&mut connection).await {
-                Ok(_) => number,
-                Err(_) => *buried_below,
-            }
+    let own = peer(&mut connection).await;
+    let mut open = Vec::new();
+    for peer in &past.open {
+        // The number alone may be another client's: a server that was started again counts anew.
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(&peer.id).arg("ADDR").arg(&peer.addr);
+        // Where one cannot be closed the next one cannot either.
+        if !open.is_empty() || kill.query_async::<i64>(&mut connection).await.is_err() {
+            open.push(peer.clone());
         }
-    };
-    *last = Some(Last { id, buried_below: buried });
-    buried
+    }
+    let forgotten = open.len().saturating_sub(MOST_OPEN);
+    open.drain(..forgotten);
+    let unnamed = past.unnamed || own.is_none() || forgotten > 0;
+    let all_closed = open.is_empty() && !past.unnamed;
+    let buried_below = if all_closed { number } else { past.buried_below };
+    open.extend(own);
+    // Not before here: whoever gives up on the greeting must find everything as it was.
+    *past = Past { open, unnamed, buried_below };
+    buried_below
 }
 
-/// The previous connection of a link.
-struct Last {
-    /// The server's name for it, if it told.
-    id: Option<i64>,
+/// As the server sees this connection, if it tells.
+async fn peer(connection: &mut MultiplexedConnection) -> Option<Peer> {
+    let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
+    let field = |name| info.split_whitespace().find_map(|field| field.strip_prefix(name));
+    Some(Peer { id: field("id=")?.to_owned(), addr: field("addr=")?.to_owned() })
+}
+
+/// Earlier connections of a link.
+#[derive(Default)]
+struct Past {
+    /// Those that are not known to be closed at the server.
+    open: Vec<Peer>,
+    /// There are more, and nobody knows what the server calls them.
+    unnamed: bool,
     buried_below: u64,
+}
+
+/// What a server calls a connection.
+#[derive(Clone)]
+struct Peer {
+    id: String,
+    addr: String,
 }
