@@ -32,7 +32,8 @@ struct Counts {
     cancelled: AtomicU64,
 }
 
-/// Runs it.
+/// Runs it; an effort of times counts acquisitions that were cancelled, to which those come that
+/// were done before they could be.
 pub async fn run(effort: Effort) -> Report {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
@@ -42,13 +43,13 @@ pub async fn run(effort: Effort) -> Report {
     let before = (connections(&server), Handle::current().metrics().num_alive_tasks());
 
     let start = Instant::now();
-    let (counts, taken) = (Arc::new(Counts::default()), Arc::new(AtomicU64::new(0)));
+    let counts = Arc::new(Counts::default());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let (manager, counts, taken) = (manager.clone(), counts.clone(), taken.clone());
+        let (manager, counts) = (manager.clone(), counts.clone());
         tasks.spawn(async move {
             let mut dice = Dice(task);
-            while effort.goes_on(taken.fetch_add(1, SeqCst), start) {
+            while effort.goes_on(counts.cancelled.load(SeqCst), start) {
                 let done = one(&manager, &mut dice).await;
                 if done { &counts.done } else { &counts.cancelled }.fetch_add(1, SeqCst);
             }

@@ -25,7 +25,7 @@ fn config(server: &RedisServer, name: &str, value: &str) {
 async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("held").ttl(ms(1500)).acquire().await.expect("granted");
+    let guard = manager.lock("held").ttl(ms(4500)).acquire().await.expect("granted");
     config(&server, "maxmemory", "1");
     let result = manager.lock("k").run(async { panic!("a body without its lock") }).await;
     assert_eq!(backend::<()>(result), BackendKind::OutOfMemory);
@@ -48,7 +48,7 @@ async fn c2_an_evicted_lock_is_lost() {
     let manager = connect(&server.url()).await;
     let watch = Watch::default();
     let call = async {
-        let request = manager.lock("k").ttl(ms(1500));
+        let request = manager.lock("k").ttl(ms(3000));
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
         let error = result.expect_err("it was evicted");
@@ -117,8 +117,8 @@ async fn c4_forgotten_scripts_are_sent_again_and_no_update_is_lost() {
     let mut tasks = JoinSet::new();
     for _ in 0..2 {
         let manager = LockManager::connect(&server.url()).await.expect("connect");
-        // Renewed often, so that renewals meet it as well.
-        let held = manager.lock(format!("held-{}", tasks.len())).ttl(ms(300));
+        // Renewed every second, so that renewals meet it as well.
+        let held = manager.lock(format!("held-{}", tasks.len())).ttl(ms(3000));
         let held = held.acquire().await.expect("granted");
         for n in 0..3 {
             let (manager, ledger) = (manager.clone(), ledger.clone());
@@ -132,7 +132,7 @@ async fn c4_forgotten_scripts_are_sent_again_and_no_update_is_lost() {
             });
         }
         tasks.spawn(async move {
-            for _ in 0..5 {
+            for _ in 0..2 {
                 renewed(&held).await;
             }
             held.release().await.expect("it was held all the time");
@@ -180,7 +180,7 @@ async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
     let server = RedisServer::start();
     let rights = "~distlock:* +set +get +del +incr +pttl +pexpire +time +eval +evalsha";
     let manager = connect(&user(&server, &format!("reset on >secret {rights}"))).await;
-    let guard = manager.lock("k").ttl(ms(600)).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
     renewed(&guard).await;
     assert!(manager.lock("k").acquire().await.expect_err("it is held").is_busy());
     guard.release().await.expect("it was held");
@@ -262,7 +262,7 @@ async fn c9_a_server_without_scripts_is_refused_at_the_start_with_the_reason() {
 async fn c9_a_server_without_hello_will_do() {
     let server = RedisServer::builder().args(["--rename-command", "HELLO", ""]).start();
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").ttl(ms(600)).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
     renewed(&guard).await;
     guard.release().await.expect("it was held");
     wait_within(BACK, "no key is left", || server.lock_keys().is_empty());

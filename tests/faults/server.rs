@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockManager};
-use distlock_testkit::{RedisServer, wait_for, wait_until, wait_within};
+use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until, wait_within};
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -103,6 +103,32 @@ async fn a2_data_loss_is_noticed_and_fences_still_grow() {
     }
     // Nor did the renewals make the lock again that was lost.
     assert!(server.lock_keys().is_empty());
+}
+
+/// A restarted server counts its clients from the start: the name of a connection of before may be
+/// another client's now.
+#[tokio::test]
+async fn a2_clients_of_a_restarted_server_are_left_alone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.addr());
+    let manager = connect(&proxy.url()).await;
+    let id = |client: &mut redis::Connection| {
+        redis::cmd("CLIENT").arg("ID").query::<u64>(client).expect("its number")
+    };
+    let before = id(&mut eye(&server));
+    proxy.set(Mode::Reset);
+    let server = blocking(server, RedisServer::restart_empty).await;
+    // One of them has the number that the manager's connection had.
+    let mut others = vec![eye(&server)];
+    assert!(id(&mut others[0]) < before, "the server did not count from the start");
+    while others.last_mut().is_some_and(|last| id(last) < before) {
+        others.push(eye(&server));
+    }
+    proxy.set(Mode::Pass);
+    works_again(&manager, &server).await;
+    for other in &mut others {
+        redis::cmd("PING").query::<()>(other).expect("its connection is still there");
+    }
 }
 
 /// Calls that give up, and calls that are given up, while nothing answers.
@@ -344,7 +370,7 @@ async fn a9_a_flushed_server_is_a_loss_and_the_release_says_so() {
 async fn a11_the_holder_gives_a_lock_without_end_its_end_back() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").ttl(ms(600)).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
     assert_eq!(server.cli::<i64>(&["PERSIST", &stored("k")]), 1);
     wait_until("it has an end again", || server.cli::<i64>(&["PTTL", &stored("k")]) > 0);
     guard.release().await.expect("it is held to the end");
