@@ -1,4 +1,5 @@
-//! What each option of the attribute does, on the in-memory store.
+//! What each option of the attribute does, on the in-memory store where a store's kind does not
+//! matter.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -201,6 +202,31 @@ mod holding {
         .await;
     }
 
+    #[redis_lock(key = "k", prefix = prefix.to_lowercase())]
+    async fn elsewhere(prefix: &str, manager: &LockManager) -> Result<u64, LockError> {
+        inner(manager).await
+    }
+
+    #[redis_lock(key = "k", prefix = none, guard = lock)]
+    async fn inner(manager: &LockManager) -> Result<u64, LockError> {
+        assert!(!is_free(manager, "k").await);
+        Ok(lock.fencing_token())
+    }
+
+    #[tokio::test]
+    async fn prefix_is_the_namespace() {
+        alone(async |manager| {
+            let _held = hold(&manager, "k").await;
+            let first = elsewhere("SHOP", &manager).await.expect("another lock");
+            assert!(inner(&manager).await.expect("another lock") > first);
+            // The manager's own, by its name.
+            assert!(elsewhere("distlock", &manager).await.expect_err("held").is_busy());
+            let error = elsewhere("{a}", &manager).await.expect_err("a tag");
+            assert!(matches!(error, LockError::InvalidOption { .. }), "{error}");
+        })
+        .await;
+    }
+
     #[redis_lock(key = "k:{id}", name = "payments")]
     async fn named(id: u8) -> Result<u8, LockError> {
         Ok(id)
@@ -221,6 +247,52 @@ mod holding {
             assert!(error.contains("holding::unnamed"), "{error}");
         })
         .await;
+    }
+}
+
+mod prefixes_on_redis {
+    use distlock_testkit::RedisServer;
+
+    use super::*;
+
+    #[redis_lock(key = "k", prefix = "shop", guard = lock, manager = manager)]
+    async fn of_shop(manager: &LockManager) -> Result<u64, LockError> {
+        Ok(lock.fencing_token())
+    }
+
+    async fn of_another(manager: &LockManager) -> u64 {
+        hold(manager, "k").await.fencing_token()
+    }
+
+    #[tokio::test]
+    async fn a_prefix_means_the_same_to_managers_and_requests() {
+        let server = RedisServer::start();
+        let default = LockManager::connect(&server.url()).await.expect("connects");
+        let shop = LockManager::builder().url(server.url()).prefix("shop").connections(3);
+        let shop = shop.connect().await.expect("connects");
+
+        // One counter, whoever draws from it.
+        let mut last = 0;
+        for _ in 0..20 {
+            let token = of_shop(&default).await.expect("free");
+            assert!(token > last, "{token} after {last}");
+            let guard = hold(&shop, "k").await;
+            assert!(guard.fencing_token() > token);
+            assert!(of_shop(&default).await.expect_err("held").is_busy());
+            assert!(of_shop(&shop).await.expect_err("held").is_busy());
+            last = guard.fencing_token();
+            guard.release().await.expect("it was held");
+        }
+        assert!(of_another(&default).await > 0);
+
+        // Also when all data is lost under the connection.
+        let client = redis::Client::open(server.url()).expect("a URL");
+        let mut eye = client.get_connection().expect("connects");
+        redis::cmd("FLUSHALL").query::<()>(&mut eye).expect("FLUSHALL");
+        let token = of_shop(&default).await.expect("free");
+        assert!(token > last, "{token} after {last}");
+        let counters: Vec<String> = redis::cmd("KEYS").arg("*fence").query(&mut eye).expect("KEYS");
+        assert_eq!(counters, ["shop:fence"]);
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) reentrant: Option<bool>,
     pub(crate) name: Option<LitStr>,
+    pub(crate) prefix: Option<Expr>,
 }
 
 /// The arguments of `key!`.
@@ -85,8 +86,17 @@ impl Options {
         self.given.push(name.clone());
         let Self { key, keys, settings, manager, when, guard, on_fail, map_err, krate, given } =
             self;
-        let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name: label } =
-            settings;
+        let Settings {
+            ttl,
+            wait,
+            renew,
+            max_hold,
+            min_hold,
+            on_lost,
+            reentrant,
+            name: label,
+            prefix,
+        } = settings;
         match name.to_string().as_str() {
             "key" if input.peek(token::Paren) => {
                 let call = value::format_call(&name, input)?;
@@ -101,6 +111,7 @@ impl Options {
             "min_hold" => once(min_hold, &name, input, value::min_hold),
             "on_lost" => once(on_lost, &name, input, value::on_lost),
             "reentrant" => once(reentrant, &name, input, value::boolean),
+            "prefix" => once(prefix, &name, input, value::prefix),
             "name" => once(label, &name, input, value::name),
             "manager" => once(manager, &name, input, |input| input.parse()),
             "when" => once(when, &name, input, value::when),
@@ -213,17 +224,17 @@ mod tests {
         let (options, errors) = parse(
             r#"key = "order:{id}", ttl = "5s", wait = TWO, renew = false, manager = &self.locks,
                max_hold = "1m", min_hold = self.least(), on_lost = continue, reentrant = true,
-               name = "n", when = a && b, guard = lock, on_fail = skip, map_err = |e| e.into(),
+               name = "n", prefix = "p", when = a && b, guard = lock, on_fail = skip, map_err = |e| e.into(),
                crate = ::other,"#,
         );
         assert_eq!(errors, [""; 0]);
         assert!(options.key.is_some() && options.manager.is_some() && options.krate.is_some());
-        let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name } =
+        let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name, prefix } =
             options.settings;
         assert!(matches!(ttl, Some(Time::Literal(d, _)) if d == Duration::from_secs(5)));
         assert!(matches!(wait, Some(Time::Expr(_))));
         assert!(matches!(max_hold, Some(Time::Literal(d, _)) if d == Duration::from_secs(60)));
-        assert!(matches!(min_hold, Some(Time::Expr(_))) && name.is_some());
+        assert!(matches!(min_hold, Some(Time::Expr(_))) && name.is_some() && prefix.is_some());
         assert_eq!((renew, reentrant, on_lost), (Some(false), Some(true), Some(OnLost::Continue)));
         assert!(options.when.is_some() && options.guard.is_some());
         assert!(matches!(options.on_fail, Some(OnFail::Skip(_))) && options.map_err.is_some());
@@ -304,6 +315,11 @@ mod tests {
             ("name = pay", "a text in quotes"),
             (r#"name = """#, "a text in quotes"),
             (r#"when = "x > 5""#, "without quotes"),
+            (r#"prefix = """#, "write `prefix = none`"),
+            (r#"prefix = "none""#, "write `none`, without quotes"),
+            (r#"prefix = "{shop}""#, "must not contain"),
+            (r#"prefix = "shop:""#, "without the `:`"),
+            ("prefix = 5", "a prefix is a text"),
             ("reentrant = 1", "write `true` or `false`"),
             ("tll = 1", "did you mean `ttl`?"),
             ("bananas = 1", "there are `key`, `keys`"),

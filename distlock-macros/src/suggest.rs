@@ -1,6 +1,6 @@
 //! "Did you mean": what to answer to a name that is wrong.
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "key",
     "keys",
     "ttl",
@@ -16,10 +16,11 @@ const NAMES: [&str; 16] = [
     "guard",
     "name",
     "when",
+    "prefix",
     "crate",
 ];
 /// Options of the contract that are not built yet.
-const LATER: [&str; 3] = ["prefix", "mode", "permits"];
+const LATER: [&str; 2] = ["mode", "permits"];
 
 /// The option that was meant by a name that is none, and what to say about it.
 pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {

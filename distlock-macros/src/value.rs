@@ -6,7 +6,10 @@ use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized};
+use syn::{
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized,
+    parse_quote_spanned,
+};
 
 use crate::duration;
 use crate::key::{Arguments, Template};
@@ -273,6 +276,37 @@ pub(crate) fn name(input: ParseStream<'_>) -> Result<LitStr> {
             other,
             "a name is a text in quotes that stands in logs and metrics: `name = \"pay\"`",
         )),
+    }
+}
+
+pub(crate) fn prefix(input: ParseStream<'_>) -> Result<Expr> {
+    let value = expr(input)?;
+    if is_path(&value, "none") {
+        return Ok(parse_quote_spanned!(span_of(&value)=> ""));
+    }
+    let Expr::Lit(ExprLit { lit, .. }) = &value else {
+        return Ok(value);
+    };
+    let wrong = |message: &str| Err(Error::new(lit.span(), message));
+    let text = match lit {
+        Lit::Str(text) => text,
+        _ => return wrong("a prefix is a text in quotes: `prefix = \"shop\"`"),
+    };
+    match text.value().as_str() {
+        "none" => Err(without_quotes(text)),
+        "" => wrong("for no prefix write `prefix = none`"),
+        prefix if prefix.contains(['{', '}']) || prefix.contains(char::is_control) => wrong(
+            "a prefix must not contain braces or control characters: arguments belong into the key, \
+             or write an expression, `prefix = self.tenant`",
+        ),
+        prefix if prefix.ends_with(':') => {
+            wrong("the `:` behind the prefix is added: write it without the `:`")
+        }
+        prefix if format!(":{prefix}:").contains(":lock::") => wrong(
+            "a prefix must not contain `lock` with an empty part behind it: its locks could be \
+             mistaken for those of a shorter prefix",
+        ),
+        _ => Ok(value),
     }
 }
 

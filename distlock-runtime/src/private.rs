@@ -111,6 +111,29 @@ pub fn request_all(
     manager.lock_all(keys).name(name)
 }
 
+/// What `prefix = expr` may be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a prefix",
+    label = "expected a text",
+    note = "for example `prefix = \"shop\"`, or `prefix = none` for no prefix"
+)]
+pub trait AsPrefix {
+    /// The prefix.
+    fn as_prefix(&self) -> &str;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsRef<str> + ?Sized> AsPrefix for T {
+    fn as_prefix(&self) -> &str {
+        self.as_ref()
+    }
+}
+
+/// `prefix = expr`.
+pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockRequest {
+    request.prefix(prefix.as_prefix())
+}
+
 /// Polls the body while the lock is held.
 pub async fn hold<F: Future>(guard: &LockGuard, body: Pin<&mut F>) -> Result<F::Output, LockError> {
     hold::hold(guard, body).await

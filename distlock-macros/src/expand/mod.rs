@@ -214,6 +214,15 @@ impl Code<'_> {
         let request = quote_spanned! {site=>
             #private::#make(#manager, __key, #name) #settings
         };
+        let request = match &lock.settings.prefix {
+            None => request,
+            Some(prefix) => {
+                let (first, last) = ends(prefix);
+                let prefixed = Ident::new("prefixed", last);
+                let prefix = self.expr(prefix);
+                quote_spanned!(first=> #private::#prefixed(#request, &(#prefix)))
+            }
+        };
         match &lock.when {
             None => quote_spanned! {site=>
                 let __key = #keys;
@@ -326,9 +335,10 @@ fn settings(
     expr: impl Fn(&Expr) -> TokenStream,
     private: &TokenStream,
 ) -> TokenStream {
-    // No `..`: an option added later does not compile until it is dealt with here. The name is
-    // the request's from the start.
-    let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name: _ } = settings;
+    // No `..`: an option added later does not compile until it is dealt with here. Name and prefix
+    // are dealt with where the request is made.
+    let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name: _, prefix: _ } =
+        settings;
     let site = Span::mixed_site();
     let time = |time: &Time| match time {
         Time::Literal(duration, _) => duration::tokens(*duration),
