@@ -20,8 +20,14 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Two packages, with `distlock` under its own name and, for cases called `…renamed…`, another.
-const PACKAGES: [(&str, &str); 2] = [("plain", "distlock"), ("renamed", "renamed")];
+/// Packages of cases whose name contains the package's: what `distlock` is called there, and which
+/// edition they have. Other cases are in the first.
+const PACKAGES: [(&str, &str, &str); 4] = [
+    ("plain", "distlock", "2024"),
+    ("renamed", "renamed", "2024"),
+    ("edition_2018", "distlock", "2018"),
+    ("edition_2021", "distlock", "2021"),
+];
 
 #[derive(Debug, Clone, PartialEq)]
 struct Said {
@@ -87,12 +93,13 @@ fn expectations(path: &Path) -> Vec<Said> {
 /// Checks all cases in a package of their own, and returns what was said about each.
 fn check(cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Said>> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
-    for (package, dependency) in PACKAGES {
-        let manifest = manifest(package, dependency, cases);
+    for (package, dependency, edition) in PACKAGES {
+        let manifest = manifest(package, dependency, edition, cases);
         fs::create_dir_all(directory.join(package)).expect("a directory for the cases");
         fs::write(directory.join(package).join("Cargo.toml"), manifest).expect("a manifest");
     }
-    let workspace = "[workspace]\nmembers = [\"plain\", \"renamed\"]\nresolver = \"3\"\n";
+    let packages = PACKAGES.map(|(package, ..)| package);
+    let workspace = format!("[workspace]\nmembers = {packages:?}\nresolver = \"3\"\n");
     fs::write(directory.join("Cargo.toml"), workspace).expect("a manifest");
     fs::copy(Path::new(ROOT).join("Cargo.lock"), directory.join("Cargo.lock"))
         .expect("a lock file");
@@ -128,18 +135,24 @@ fn check(cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Said>> {
     said
 }
 
-fn manifest(package: &str, dependency: &str, cases: &BTreeMap<String, PathBuf>) -> String {
+fn manifest(
+    package: &str,
+    dependency: &str,
+    edition: &str,
+    cases: &BTreeMap<String, PathBuf>,
+) -> String {
     let mut manifest = format!(
-        "[package]\nname = \"distlock-ui-{package}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+        "[package]\nname = \"distlock-ui-{package}\"\nversion = \"0.0.0\"\nedition = {edition:?}\n\
          publish = false\nautobins = false\n\n[dependencies]\n\
          {dependency} = {{ package = \"distlock\", path = {ROOT:?} }}\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
          async-trait = \"0.1\"\n"
     );
-    let renamed = |name: &str| {
-        if name.contains("renamed") { "renamed" } else { "plain" }
+    let package_of = |name: &str| {
+        let named = PACKAGES.iter().find(|(package, ..)| name.contains(package));
+        named.unwrap_or(&PACKAGES[0]).0
     };
-    for (name, path) in cases.iter().filter(|(name, _)| renamed(name) == package) {
+    for (name, path) in cases.iter().filter(|(name, _)| package_of(name) == package) {
         write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n")
             .expect("a String takes it");
     }
