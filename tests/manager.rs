@@ -96,6 +96,7 @@ async fn bad_settings_are_refused_with_the_mend_and_without_the_password() {
         ("command_timeout", builder().command_timeout(Duration::ZERO)),
         ("connect_timeout", builder().connect_timeout(Duration::ZERO)),
         ("connections", builder().connections(0)),
+        ("busy_status", builder().busy_status(200)),
     ] {
         let error = builder.build().expect_err(option);
         assert!(matches!(error, LockError::InvalidOption { .. }), "{error:?}");
@@ -104,6 +105,24 @@ async fn bad_settings_are_refused_with_the_mend_and_without_the_password() {
     let short = LockManager::in_memory().lock("k").ttl(Duration::ZERO);
     let error = short.acquire().await.expect_err("no time to live");
     assert!(matches!(error, LockError::InvalidOption { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn errors_know_their_http_status() {
+    let busy = async |manager: LockManager| {
+        let _held = manager.lock("k").acquire().await.expect("granted");
+        manager.lock("k").acquire().await.expect_err("held").http_status()
+    };
+    assert_eq!(busy(LockManager::in_memory()).await, 423);
+    let builder = LockManager::builder().url("memory://").busy_status(409);
+    assert_eq!(busy(builder.build().expect("settings")).await, 409);
+
+    let manager = LockManager::in_memory();
+    assert_eq!(manager.lock("").acquire().await.expect_err("no key").http_status(), 400);
+    let no_ttl = manager.lock("k").ttl(Duration::ZERO).acquire().await;
+    assert_eq!(no_ttl.expect_err("no time to live").http_status(), 500);
+    manager.close(SECOND).await;
+    assert_eq!(manager.lock("k").acquire().await.expect_err("closed").http_status(), 503);
 }
 
 /// Makes this test's process a child with this environment; true in the child.

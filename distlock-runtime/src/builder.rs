@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) busy_status: u16,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
 }
@@ -39,6 +40,7 @@ pub struct LockManagerBuilder {
     command_timeout: Duration,
     connect_timeout: Duration,
     connections: usize,
+    busy_status: u16,
 }
 
 impl Default for LockManagerBuilder {
@@ -55,6 +57,8 @@ impl Default for LockManagerBuilder {
             connect_timeout: Duration::from_secs(5),
             // More were slower: less is sent together.
             connections: 1,
+            // Locked.
+            busy_status: 423,
         }
     }
 }
@@ -112,6 +116,13 @@ impl LockManagerBuilder {
         self
     }
 
+    /// The HTTP status of [`LockError::Busy`]: 423 (Locked), 409 (Conflict), 429 (Too Many Requests)
+    /// or 503 (Service Unavailable). Default: 423.
+    pub fn busy_status(mut self, status: u16) -> Self {
+        self.busy_status = status;
+        self
+    }
+
     /// Makes the manager without any I/O; the first use connects.
     ///
     /// # Errors
@@ -135,6 +146,7 @@ impl LockManagerBuilder {
             command_timeout,
             connect_timeout,
             connections,
+            busy_status,
         } = self;
         let url = url.ok_or_else(|| {
             LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
@@ -146,10 +158,20 @@ impl LockManagerBuilder {
         if !(1..=64).contains(&connections) {
             return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
         }
+        if ![409, 423, 429, 503].contains(&busy_status) {
+            return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
+        }
         let namespace = Namespace::new(&prefix)?;
         let fence = namespace.fence();
-        let settings =
-            Settings { namespace, ttl, wait, max_hold, command_timeout, connect_timeout };
+        let settings = Settings {
+            namespace,
+            ttl,
+            wait,
+            max_hold,
+            busy_status,
+            command_timeout,
+            connect_timeout,
+        };
         let engine = match StoreUrl::parse(&url)? {
             StoreUrl::Memory => {
                 Engine::start(|_, schedule| over(Arc::new(MemoryStore::new()), schedule))?
@@ -229,6 +251,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("command_timeout", &self.command_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("connections", &self.connections)
+            .field("busy_status", &self.busy_status)
             .finish_non_exhaustive()
     }
 }

@@ -27,6 +27,8 @@ pub enum LockError {
         lock: Box<LockName>,
         /// How long the present holder's lease still runs, if the store could tell.
         retry_after: Option<Duration>,
+        /// What this is as an HTTP status: the manager's `busy_status`.
+        status: u16,
     },
 
     /// The lease ended before the holder was done: it could not be renewed in time, an operator
@@ -123,6 +125,20 @@ impl LockError {
             | Self::WouldDeadlock { lock } => Some(lock.key()),
             Self::Backend { lock, .. } => lock.as_deref().map(LockName::key),
             Self::InvalidOption { .. } | Self::NotConfigured | Self::Closed => None,
+        }
+    }
+
+    /// The HTTP status that says the same: `Busy` is 423 (or what the manager's builder was given as
+    /// `busy_status`), `Backend` and `Closed` are 503, `InvalidKey` is 400, the others are 500.
+    pub fn http_status(&self) -> u16 {
+        match self {
+            Self::Busy { status, .. } => *status,
+            Self::Backend { .. } | Self::Closed => 503,
+            Self::InvalidKey { .. } => 400,
+            Self::Lost { .. }
+            | Self::InvalidOption { .. }
+            | Self::WouldDeadlock { .. }
+            | Self::NotConfigured => 500,
         }
     }
 

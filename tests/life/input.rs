@@ -353,9 +353,7 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
         errors.push(LockManager::connect_lazy(&url).map(drop).expect_err("no URL"));
     }
     drop(other);
-    for report in [manager.close(50 * MS).await] {
-        printed += &format!("{report:?}");
-    }
+    printed += &format!("{:?}", manager.close(50 * MS).await);
     // The engine gives up on what it could not release, and logs it.
     wait_until("a line about it", || log.text().contains("h8"));
     tokio::time::sleep(SECOND).await;

@@ -107,13 +107,15 @@ async fn a_spawned_task_is_not_nested() {
     let server = RedisServer::start();
     let manager = connect(&server).await;
     for reentrant in [false, true] {
+        let mut spawned = None;
         let body = async {
             let request = || manager.lock("k").ttl(LONG).reentrant(reentrant);
             let at_once = tokio::spawn(request().acquire()).await.expect("no panic");
             assert_busy(at_once.map(drop));
-            tokio::spawn(request().wait(LONG).run(async { 42 }))
+            spawned = Some(tokio::spawn(request().wait(LONG).run(async { 42 })));
         };
-        let spawned = manager.lock("k").ttl(LONG).run(body).await.expect("granted");
+        manager.lock("k").ttl(LONG).run(body).await.expect("granted");
+        let spawned = spawned.expect("the body ran");
         assert_eq!(spawned.await.expect("no panic").expect("its turn"), 42);
     }
     nothing_is_left(&server);

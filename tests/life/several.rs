@@ -1,5 +1,6 @@
 //! Several locks at once.
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -53,6 +54,29 @@ async fn all_or_nothing() {
     let guard = request().acquire().await.expect("all are free");
     assert_eq!(server.lock_keys().len(), 3);
     drop(guard);
+}
+
+/// Its `wait` is over although nobody polls it: what it already had is given back all the same.
+#[tokio::test]
+async fn a_call_that_is_not_polled_any_more_keeps_nothing() {
+    let server = RedisServer::start();
+    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let held = other.lock("m").ttl(LONG).acquire().await.expect("granted");
+    let request = manager.lock_all(["a", "m"]).ttl(LONG).wait(SECOND);
+    let mut acquire = Box::pin(request.acquire());
+    // Polled until it has heard that it has the first one, and waits for the other.
+    let mut first_is_taken = Box::pin(async {
+        wait_for("it is taken", async || server.lock_keys().contains(&stored("a"))).await;
+        tokio::time::sleep(200 * MS).await;
+    });
+    poll_fn(|cx| {
+        assert!(acquire.as_mut().poll(cx).is_pending(), "the other one is held");
+        first_is_taken.as_mut().poll(cx)
+    })
+    .await;
+    wait_for("only the other's is left", async || server.lock_keys() == [stored("m")]).await;
+    held.release().await.expect("it was held");
+    assert!(acquire.await.is_err(), "too late");
 }
 
 /// What comes behind one that is held elsewhere is not kept while waiting for it; what comes before
@@ -133,7 +157,7 @@ async fn one_lost_is_all_lost() {
             let _running = Running::new(&running);
             std::future::pending::<()>().await;
         };
-        let call = manager.lock_all(["a", "b", "c"]).ttl(600 * MS).run(body);
+        let call = manager.lock_all(["a", "b", "c"]).ttl(2 * SECOND).run(body);
         let take = async {
             wait_for("the body runs", async || running.load(SeqCst)).await;
             assert!(other.force_release(taken).await.expect("an answer"));
@@ -145,7 +169,7 @@ async fn one_lost_is_all_lost() {
         assert!(!running.load(SeqCst));
         nothing_is_left(&server);
     }
-    let guard = manager.lock_all(["a", "b"]).ttl(600 * MS).acquire().await.expect("granted");
+    let guard = manager.lock_all(["a", "b"]).ttl(2 * SECOND).acquire().await.expect("granted");
     other.force_release("b").await.expect("an answer");
     guard.lost().await;
     assert!(!guard.is_held());

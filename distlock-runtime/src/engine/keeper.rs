@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::janitor;
 use crate::clock::Clock;
 use crate::lock::lease::{Lease, Loss};
 use crate::observe;
@@ -17,6 +18,11 @@ pub(crate) fn tend(leases: Vec<Arc<Lease>>, store: &Arc<dyn Store>, clock: Clock
     for lease in leases {
         if clock.now() >= lease.deadline() {
             lease.lose(Loss::Expired);
+        } else if lease.is_abandoned() {
+            lease.lose(Loss::Abandoned);
+            let (store, claim) = (store.clone(), lease.claim.clone());
+            let release = store.clone().release(claim.clone(), None, lease.deadline());
+            tokio::spawn(janitor::see_through(store, claim, None, release));
         } else if lease.claim.term.renewed {
             // Until the answer is here the lease is due at its deadline, so that a renewal that
             // hangs does not keep its loss from being seen.

@@ -28,6 +28,8 @@ use crate::store::{Answer, Claim, Fault, OpOn, Term};
 
 /// A store that cannot tell waiters is looked at again after at most this time.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long after its time a call for several locks may still come to an end by itself.
+const LATE: Duration = Duration::from_millis(50);
 /// First pause after a fault; doubled up to a second.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -55,7 +57,10 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
             }
         }
     }
-    let acquiring = Acquiring { manager: &manager, term, limits, patient: !wait.is_zero() };
+    // What is taken first must not be held for a future that nobody polls any more.
+    let wanted_until = if open.len() > 1 { limits.overall.after(LATE) } else { Moment::NEVER };
+    let patient = !wait.is_zero();
+    let acquiring = Acquiring { manager: &manager, term, limits, patient, wanted_until };
     if let (Few::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
         return Ok(LockGuard::of(manager, on_lost, lease).complete());
@@ -99,6 +104,8 @@ struct Acquiring<'a> {
     limits: Limits,
     /// There is a `wait`.
     patient: bool,
+    /// When one of several locks is of no use any more without the others.
+    wanted_until: Moment,
 }
 
 impl<'a> Acquiring<'a> {
@@ -253,7 +260,7 @@ impl<'a> Acquiring<'a> {
         } else {
             manager.engine.store.try_acquire(claim.clone(), self.limits.overall)
         };
-        let attempt = Attempt { manager, claim, open: true };
+        let attempt = Attempt { manager, claim, open: true, wanted_until: self.wanted_until };
         (attempt, asked)
     }
 
@@ -262,7 +269,8 @@ impl<'a> Acquiring<'a> {
             Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
             Denied::Fault(fault) => fault.into_error(Some(wanted)),
             Denied::Taken(retry_after) => {
-                LockError::Busy { lock: Box::new((**wanted).clone()), retry_after }
+                let status = self.manager.settings.busy_status;
+                LockError::Busy { lock: Box::new((**wanted).clone()), retry_after, status }
             }
         }
     }
@@ -291,6 +299,7 @@ struct Attempt<'a> {
     manager: &'a Inner,
     claim: Arc<Claim>,
     open: bool,
+    wanted_until: Moment,
 }
 
 impl Attempt<'_> {
@@ -307,7 +316,7 @@ impl Attempt<'_> {
     }
 
     fn granted(mut self, fence: u64, sent: Moment) -> Result<Arc<Lease>, Denied> {
-        let lease = Lease::start(&self.manager.engine, &self.claim, fence, sent);
+        let lease = Lease::start(&self.manager.engine, &self.claim, fence, sent, self.wanted_until);
         if !lease.is_held() {
             lease.finish();
             // Dropping `self` gives it back.

@@ -39,6 +39,8 @@ pub(crate) enum Loss {
     MaxHold = 5,
     /// An operator took it away.
     Forced = 6,
+    /// Whoever asked for it, and for others that were not free, was not polled to the end.
+    Abandoned = 7,
 }
 
 impl Loss {
@@ -49,11 +51,13 @@ impl Loss {
             Self::Closed => "the lock manager was closed",
             Self::MaxHold => "it was held for its `max_hold`",
             Self::Forced => "it was taken away by force_release",
+            Self::Abandoned => "the call that took it was not polled until the others were free",
         }
     }
 
     fn from_state(state: u8) -> Option<Self> {
-        [Self::Expired, Self::Taken, Self::Closed, Self::MaxHold, Self::Forced]
+        use Loss::{Abandoned, Closed, Expired, Forced, MaxHold, Taken};
+        [Expired, Taken, Closed, MaxHold, Forced, Abandoned]
             .into_iter()
             .find(|loss| *loss as u8 == state)
     }
@@ -81,6 +85,8 @@ pub(crate) struct Lease {
     slot: Mutex<Option<Slot>>,
     /// Whoever asked for it has it: before that nothing was done under it.
     handed_out: AtomicBool,
+    /// If it was not handed out by then, it never will be.
+    wanted_until: Moment,
     /// A body runs under it.
     body: AtomicBool,
     /// Its holder has let go of it, body and all.
@@ -94,6 +100,7 @@ impl Lease {
         claim: &Arc<Claim>,
         fencing_token: u64,
         sent: Moment,
+        wanted_until: Moment,
     ) -> Arc<Self> {
         let tended = engine.store.is_remote();
         let term = claim.term;
@@ -113,6 +120,7 @@ impl Lease {
             ended: Notify::new(),
             slot: Mutex::new(None),
             handed_out: AtomicBool::new(false),
+            wanted_until,
             body: AtomicBool::new(false),
             gone: AtomicBool::new(false),
         });
@@ -132,6 +140,11 @@ impl Lease {
     /// Whoever asked for it has it now, with all the others he asked for.
     pub(crate) fn hand_out(&self) {
         self.handed_out.store(true, Ordering::Release);
+    }
+
+    /// It was taken together with others, whose time is over, and nobody polls for them any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        !self.handed_out.load(Ordering::Acquire) && self.clock.now() >= self.wanted_until
     }
 
     /// For how long the store is to keep the lock after it was let go.
@@ -194,6 +207,8 @@ impl Lease {
 
     /// Has the engine look at this lease at `at`, unless it has ended.
     pub(crate) fn reschedule(self: &Arc<Self>, at: Moment) {
+        let handed_out = self.handed_out.load(Ordering::Acquire);
+        let at = if handed_out { at } else { at.min(self.wanted_until) };
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the slot's mutex: an end that comes now finds the new slot, or is seen here.
         if self.state.load(Ordering::Acquire) != HELD {

@@ -4,33 +4,30 @@
 //! A connection is left when two commands in a row had no answer, when nothing came for a second
 //! after one had none, or when the node says that it takes no writes.
 
-use std::ops::Deref;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisError, Value, cmd,
-};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, cmd};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
+use super::connection::{Connection, Live};
 use super::driver::{Bytes, Driver};
-use super::fault::{fault, leaves_connection, unexpected};
+use super::fault::fault;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::BackendKind;
+use crate::jitter::jittered;
 use crate::race::until;
 use crate::store::Fault;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Silence after a command without an answer.
-const SILENCE: Duration = Duration::from_secs(1);
 /// More earlier connections than this, where they cannot be closed, are not remembered.
 const MOST_OPEN: usize = 8;
 const KEEPALIVE: Duration = Duration::from_secs(1);
@@ -118,198 +115,44 @@ impl Link {
     }
 }
 
-/// A connection that is up, in one caller's hand.
-pub(crate) struct Connection {
-    handle: MultiplexedConnection,
-    live: Arc<Live>,
-}
-
-impl Connection {
-    fn to(live: &Arc<Live>) -> Self {
-        Self { handle: live.connection.clone(), live: live.clone() }
-    }
-
-    /// Sends one command. Answers of the server that are errors are faults.
-    pub(crate) async fn command(&mut self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
-        let Self { handle, live } = self;
-        let call = pin!(async { handle.send_packed_command(command).await?.extract_error() });
-        live.bounded(call, Clock::Boottime.now(), limit).await
-    }
-
-    /// Sends commands in one write; each has its own answer, which may be an error. `sent` is read
-    /// before, from the clock that leases age on.
-    pub(crate) async fn pipeline(
-        &mut self,
-        pipeline: &Pipeline,
-        sent: Moment,
-        limit: Moment,
-    ) -> Result<Vec<Value>, Fault> {
-        let Self { handle, live } = self;
-        let call = pin!(handle.send_packed_commands(pipeline, 0, pipeline.len()));
-        live.bounded(call, sent, limit).await.map_err(RedisOr::into_fault)
-    }
-}
-
-impl Deref for Connection {
-    type Target = Live;
-
-    fn deref(&self) -> &Live {
-        &self.live
-    }
-}
-
-/// A connection that is up.
-pub(crate) struct Live {
-    connection: MultiplexedConnection,
-    driver: Arc<Driver>,
-    /// Never zero.
-    pub(crate) number: u64,
-    /// What was sent on connections of this link with lower numbers will never run any more.
-    pub(crate) buried_below: u64,
-    /// The fence counter was raised to the server's time on this connection.
-    pub(crate) fence_raised: AtomicBool,
-    schedule: Arc<Schedule>,
-    command_timeout: Duration,
-    /// When a command first had no answer, with none answered since; 0 if all is well.
-    unanswered_since: AtomicU64,
-    suspect: Notify,
-    leave: Notify,
-}
-
-impl Live {
-    /// Takes the call pinned: every layer that takes a future by value makes the one around it
-    /// bigger by twice its size, and these are moved to the heap for every lock.
-    async fn bounded<T>(
-        &self,
-        call: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
-        sent: Moment,
-        limit: Moment,
-    ) -> Result<T, RedisOr> {
-        let patience = sent.after(self.command_timeout);
-        let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(patience));
-        match until(self.driver.carry(call), alarm).await {
-            Some(Ok(answer)) => {
-                // Looked at first: a write would take the line from every other thread.
-                if self.unanswered_since.load(Ordering::Relaxed) != 0 {
-                    self.unanswered_since.store(0, Ordering::Relaxed);
-                }
-                Ok(answer)
-            }
-            Some(Err(error)) => {
-                self.heed(&error);
-                Err(RedisOr::Redis(error))
-            }
-            None => {
-                // Cut short by its caller's limit it says little; but most limits are a command's
-                // timeout as well, counted from a moment before.
-                if limit.since(sent) >= self.command_timeout * 3 / 4 {
-                    self.missed(sent);
-                }
-                Err(RedisOr::Fault(Fault::timed_out()))
-            }
-        }
-    }
-
-    /// Leaves the node if that is what its answer calls for.
-    pub(crate) fn heed(&self, error: &RedisError) {
-        if leaves_connection(error) {
-            self.leave.notify_one();
-        }
-    }
-
-    /// A command had no answer. The second one in a row is enough; those sent together are one.
-    fn missed(&self, sent: Moment) {
-        let now = Clock::Boottime.now().as_nanos();
-        let first =
-            self.unanswered_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        match first {
-            Ok(_) => self.suspect.notify_one(),
-            Err(since) if sent.as_nanos() >= since => self.leave.notify_one(),
-            Err(_) => {}
-        }
-    }
-
-    /// Resolves when the connection should be left.
-    async fn gone_bad(&self) {
-        let silent = async {
-            loop {
-                self.suspect.notified().await;
-                tokio::time::sleep(SILENCE).await;
-                if self.unanswered_since.load(Ordering::Relaxed) != 0 {
-                    return;
-                }
-            }
-        };
-        until(silent, self.leave.notified()).await;
-    }
-}
-
-/// An error of the client, kept as it is for those who look at its code, or one of ours.
-pub(crate) enum RedisOr {
-    Redis(RedisError),
-    Fault(Fault),
-}
-
-impl RedisOr {
-    pub(crate) fn into_fault(self) -> Fault {
-        match self {
-            Self::Redis(error) => fault(&error),
-            Self::Fault(fault) => fault,
-        }
-    }
-}
-
 /// Keeps the link connected, for ever, from its first use on.
 async fn supervise(link: Arc<Link>) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
     let mut past = Past::default();
     loop {
-        let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-        let attempt = tokio::time::timeout(link.config.connect_timeout, connect(&link.config.info));
-        match attempt.await {
-            Ok(Ok((connection, driver))) => {
-                let driver = Arc::new(Driver::new(driver));
-                let greeting = greet(&connection, &mut past, number);
-                let greeting = tokio::time::timeout(link.config.connect_timeout, greeting);
-                match until(greeting, driver.run()).await {
-                    Some(Ok(buried_below)) => {
-                        pause = FIRST_PAUSE;
-                        let live = Arc::new(Live {
-                            connection,
-                            driver: driver.clone(),
-                            number,
-                            buried_below,
-                            fence_raised: AtomicBool::new(false),
-                            schedule: link.schedule.clone(),
-                            command_timeout: link.config.command_timeout,
-                            unanswered_since: AtomicU64::new(0),
-                            suspect: Notify::new(),
-                            leave: Notify::new(),
-                        });
-                        link.state.send_replace(State::Up(live.clone()));
-                        until(driver.run(), live.gone_bad()).await;
-                        driver.stop();
-                        link.state.send_replace(State::Down(lost("the connection was lost")));
-                    }
-                    Some(Err(_)) => {
-                        link.state.send_replace(State::Down(Fault::timed_out()));
-                    }
-                    None => {
-                        link.state.send_replace(State::Down(lost("closed while it was made")));
-                    }
-                }
+        let fault = match establish(&link, &mut past).await {
+            Ok((live, driver)) => {
+                pause = FIRST_PAUSE;
+                link.state.send_replace(State::Up(live.clone()));
+                until(driver.run(), live.gone_bad()).await;
+                driver.stop();
+                lost("the connection was lost")
             }
-            Ok(Err(error)) => {
-                link.state.send_replace(State::Down(fault(&error)));
-            }
-            Err(_) => {
-                link.state.send_replace(State::Down(Fault::timed_out()));
-            }
-        }
-        tokio::time::sleep(crate::jitter::jittered(pause)).await;
+            Err(fault) => fault,
+        };
+        link.state.send_replace(State::Down(fault));
+        tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Makes a connection and buries the one before it.
+async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
+    let LinkConfig { info, command_timeout, connect_timeout } = &link.config;
+    let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+    let connected = timeout(*connect_timeout, connect(info)).await;
+    let (connection, bytes) =
+        connected.map_err(|_| Fault::timed_out())?.map_err(|error| fault(&error))?;
+    let driver = Arc::new(Driver::new(bytes));
+    let greeting = timeout(*connect_timeout, greet(&connection, past, number));
+    let buried_below = until(greeting, driver.run())
+        .await
+        .ok_or_else(|| lost("it was closed while it was made"))?
+        .map_err(|_| Fault::timed_out())?;
+    let (schedule, driven) = (link.schedule.clone(), driver.clone());
+    let live = Live::new(connection, driven, number, buried_below, schedule, *command_timeout);
+    Ok((Arc::new(live), driver))
 }
 
 fn lost(detail: &'static str) -> Fault {
@@ -398,13 +241,4 @@ struct Past {
 struct Peer {
     id: String,
     addr: String,
-}
-
-/// Reads an integer answer.
-pub(crate) fn integer(value: &Value) -> Result<i64, Fault> {
-    match value {
-        Value::Int(number) => Ok(*number),
-        Value::ServerError(error) => Err(fault(&RedisError::from(error.clone()))),
-        _ => Err(unexpected()),
-    }
 }

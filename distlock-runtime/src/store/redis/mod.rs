@@ -5,6 +5,7 @@
 //! random value and compare-and-delete make a lock is the one the Redis documentation describes;
 //! the fence counter, raised to the server's time at every connect, is what it leaves out.
 
+mod connection;
 mod driver;
 mod fault;
 mod link;
@@ -25,8 +26,9 @@ use crate::clock::{Clock, Moment};
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
 use crate::options::millis;
+use connection::{Connection, Live, RedisOr, integer};
 use fault::{fault, is_missing_script, unexpected};
-use link::{Connection, LinkConfig, Live, RedisOr, integer};
+use link::LinkConfig;
 use pool::ConnectionPool;
 use script::Script;
 
