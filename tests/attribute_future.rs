@@ -137,3 +137,41 @@ async fn a_body_need_not_be_send() {
     let manager = LockManager::in_memory();
     assert_eq!(local("abc".into(), &manager).await.expect("free"), 3);
 }
+
+#[redis_lock(
+    keys = ["order:{id}", key("{}", id)], max_hold = "5s", min_hold = "1ms", on_lost = continue,
+    reentrant = true, name = "n", when = id > 0,
+    map_err = |error| error,
+)]
+async fn with_options(id: u64, request: Request) -> Result<u64, LockError> {
+    tokio::task::yield_now().await;
+    Ok(id + u64::from(request.0[0] + request.1.get()))
+}
+
+#[redis_lock(key = "{id}", on_fail = |_| Ok(id))]
+async fn with_copied_argument(id: u64, request: Request) -> Result<u64, LockError> {
+    tokio::task::yield_now().await;
+    Ok(id + u64::from(request.0[0] + request.1.get()))
+}
+
+#[redis_lock(key = "{id}", guard = lock)]
+async fn with_guard(id: u64, request: Request) -> Result<u64, LockError> {
+    tokio::task::yield_now().await;
+    Ok(id + lock.fencing_token() + u64::from(request.0[0] + request.1.get()))
+}
+
+#[test]
+fn options_cost_little_and_keep_it_send() {
+    fn measure<T: Send>(future: T) -> usize {
+        size_of_val(&future)
+    }
+    let request = || Request([0; 4096], Cell::new(0));
+    let plain = measure(plain(1, request()));
+    for locked in [measure(with_options(1, request())), measure(with_copied_argument(1, request()))]
+    {
+        assert!(locked <= plain + 1024, "plain {plain} bytes, locked {locked} bytes");
+    }
+    // The body borrows the guard and can only be made after it.
+    let guarded = measure(with_guard(1, request()));
+    assert!(guarded <= plain + 3 * 4096, "plain {plain} bytes, guarded {guarded} bytes");
+}

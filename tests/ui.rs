@@ -133,7 +133,8 @@ fn manifest(package: &str, dependency: &str, cases: &BTreeMap<String, PathBuf>) 
         "[package]\nname = \"distlock-ui-{package}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
          publish = false\nautobins = false\n\n[dependencies]\n\
          {dependency} = {{ package = \"distlock\", path = {ROOT:?} }}\n\
-         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n"
+         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
+         async-trait = \"0.1\"\n"
     );
     let renamed = |name: &str| {
         if name.contains("renamed") { "renamed" } else { "plain" }

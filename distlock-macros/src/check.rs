@@ -3,21 +3,25 @@
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::{Error, Expr, Path, ReturnType, Type};
+use syn::{Error, Expr, Ident, Path, Type};
 
 use crate::fallback::Errors;
 use crate::function::{Function, is_lock, mentions};
-use crate::key::{Piece, Template};
-use crate::options::{Options, Time};
+use crate::future::{self, Shape};
+use crate::key::{Arguments, Piece, Template};
+use crate::options::{Options, Settings};
 use crate::suggest;
+use crate::value::{KeyValue, Keys, OnFail, Time};
 
 /// What to expand, once nothing is wrong.
 pub(crate) struct Lock {
-    pub(crate) template: Template,
-    pub(crate) ttl: Option<Time>,
-    pub(crate) wait: Option<Time>,
-    pub(crate) renew: Option<bool>,
+    pub(crate) keys: Keys,
+    pub(crate) settings: Settings,
     pub(crate) manager: Option<Expr>,
+    pub(crate) when: Option<Expr>,
+    pub(crate) guard: Option<Ident>,
+    pub(crate) on_fail: Option<OnFail>,
+    pub(crate) map_err: Option<Expr>,
     pub(crate) krate: Option<Path>,
 }
 
@@ -26,25 +30,93 @@ pub(crate) fn check(
     function: Option<&Function>,
     errors: &mut Errors,
 ) -> Option<Lock> {
-    // No `..`: an option added later does not compile until it is dealt with here.
-    let Options { key, key_given, ttl, wait, renew, manager, krate } = options;
-    if !key_given {
+    if options.given("key").is_none() && options.given("keys").is_none() {
         errors.push(missing_key(function));
     }
+    contradictions(&options, errors);
+    // No `..`: an option added later does not compile until it is dealt with here.
+    let Options { key, keys, settings, manager, when, guard, on_fail, map_err, krate, given: _ } =
+        options;
+    let keys = key.map(|key| Keys::Array(vec![key])).or(keys);
     if let Some(function) = function {
         if let Some(error) = wrong_place(function) {
             errors.push(error);
-        } else if let Some(error) = wrong_return(function) {
+        } else if let Some(error) = wrong_return(function, on_fail.as_ref()) {
             errors.push(error);
         }
-        if let Some(template) = &key {
+        if let Some(guard) = &guard {
+            errors.extend(wrong_guard(guard, function));
+        }
+        let templates = || keys.iter().flat_map(templates);
+        for (template, _) in templates() {
             foreign_placeholders(template, function, errors);
+        }
+        for (template, values) in templates() {
             if !errors.is_empty() {
-                unknown_names(template, function, errors);
+                unknown_names(template, values, function, errors);
             }
         }
     }
-    Some(Lock { template: key?, ttl, wait, renew, manager, krate })
+    Some(Lock { keys: keys?, settings, manager, when, guard, on_fail, map_err, krate })
+}
+
+/// Options that cannot be meant together; each mistake is shown at one of them.
+fn contradictions(options: &Options, errors: &mut Errors) {
+    let mut report = |at: Span, message: &str| errors.push(Error::new(at, message));
+    if let (Some(_), Some(keys)) = (options.given("key"), options.given("keys")) {
+        report(keys.span(), "`key` and `keys` are both given: put all of them in `keys = […]`");
+    }
+    if let (Some(_), Some(guard)) = (&options.when, options.given("guard")) {
+        report(
+            guard.span(),
+            "`guard` and `when` cannot be combined: without a lock there is no guard",
+        );
+    }
+    if let (Some(OnFail::Function(_)), Some(map_err)) = (&options.on_fail, options.given("map_err"))
+    {
+        report(
+            map_err.span(),
+            "`on_fail` already decides about every error: remove `map_err`, or write \
+             `on_fail = skip`",
+        );
+    }
+    let Settings { max_hold, min_hold, .. } = &options.settings;
+    if let (Some(Time::Literal(max, _)), Some(Time::Literal(min, at))) = (max_hold, min_hold)
+        && min > max
+    {
+        report(
+            *at,
+            "`min_hold` is longer than `max_hold`: the lock would be lost before it is free",
+        );
+    }
+}
+
+fn templates(keys: &Keys) -> impl Iterator<Item = (&Template, Option<&Arguments>)> {
+    let keys = match keys {
+        Keys::Array(keys) => keys.as_slice(),
+        Keys::Expr(_) => &[],
+    };
+    keys.iter().filter_map(|key| match key {
+        KeyValue::Template(template) => Some((template, None)),
+        KeyValue::Call(template, values) => Some((template, Some(values))),
+        KeyValue::Expr(_) => None,
+    })
+}
+
+fn wrong_guard(guard: &Ident, function: &Function) -> Option<Error> {
+    let name = guard.unraw().to_string();
+    if matches!(function.shape, Shape::Future { .. }) {
+        let message = format!(
+            "`{name}` cannot be bound in code that has run before the lock is taken: make it an \
+             `async fn`"
+        );
+        return Some(Error::new(guard.span(), message));
+    }
+    let is_argument = function.bindings().iter().any(|argument| argument.unraw() == name.as_str());
+    is_argument.then(|| {
+        let message = format!("`{name}` would hide the argument `{name}`: choose another name");
+        Error::new(guard.span(), message)
+    })
 }
 
 fn missing_key(function: Option<&Function>) -> Error {
@@ -85,7 +157,7 @@ fn wrong_place(function: &Function) -> Option<Error> {
              `#[redis_lock]` on an `async fn` that it calls",
         ));
     }
-    if sig.asyncness.is_none() {
+    if matches!(function.shape, Shape::Sync) {
         return Some(Error::new(sig.fn_token.span, sync_message(function)));
     }
     None
@@ -103,29 +175,21 @@ fn sync_message(function: &Function) -> &'static str {
         return "this function is no longer `async`: `#[tokio::main]`, `#[tokio::test]` and their \
                 like take that away from what stands below them; put `#[redis_lock]` above them";
     }
-    match &function.sig.output {
-        ReturnType::Type(_, _) if returns_a_future(function) => {
-            "functions that return a future are not supported yet: make it an `async fn`"
-        }
-        _ => "a lock is awaited, so the function must be `async`: write `async fn`",
+    if future::is_about_futures(&function.sig) {
+        return "what the future comes to is not to be seen here: return \
+                `impl Future<Output = …>`, `BoxFuture<…>` or `Pin<Box<dyn Future<Output = …>>>`, or make it an \
+                `async fn`";
     }
+    "a lock is awaited, so the function must be `async`: write `async fn`"
 }
 
-/// `impl Future`, `Pin<Box<dyn Future>>`, `BoxFuture`: also what `#[async_trait]` makes.
-fn returns_a_future(function: &Function) -> bool {
-    let output = function.sig.output.to_token_stream();
-    ["Future", "BoxFuture", "LocalBoxFuture"].iter().any(|name| mentions(output.clone(), name))
-}
-
-fn wrong_return(function: &Function) -> Option<Error> {
-    let ReturnType::Type(_, ty) = &function.sig.output else {
-        return None;
-    };
-    match &**ty {
-        Type::ImplTrait(ty) => Some(Error::new_spanned(
+fn wrong_return(function: &Function, on_fail: Option<&OnFail>) -> Option<Error> {
+    match function.output()? {
+        Type::ImplTrait(ty) if on_fail.is_none() => Some(Error::new_spanned(
             ty,
             "a `LockError` cannot be made into an unknown type: return a `Result` of it, for \
-             example `Result<impl Sized, E>` where `E: From<LockError>`",
+             example `Result<impl Sized, E>` where `E: From<LockError>`, or say what to return \
+             instead with `on_fail = |error| …`",
         )),
         Type::Never(ty) => Some(Error::new_spanned(
             ty,
@@ -173,13 +237,20 @@ fn foreign_placeholders(template: &Template, function: &Function, errors: &mut E
 
 /// rustc reports a name that does not exist, with its caret in the text, but only in code that is
 /// expanded. Next to other mistakes it is reported here; constants (by their case) are left alone.
-fn unknown_names(template: &Template, function: &Function, errors: &mut Errors) {
+fn unknown_names(
+    template: &Template,
+    values: Option<&Arguments>,
+    function: &Function,
+    errors: &mut Errors,
+) {
     let names: Vec<String> =
         function.bindings().iter().map(|name| name.unraw().to_string()).collect();
     let generics = function.sig.generics.to_token_stream();
     for placeholder in template.placeholders() {
         let base = placeholder.base.as_str();
-        let known = base == "self" || names.iter().any(|name| name == base);
+        let known = base == "self"
+            || names.iter().any(|name| name == base)
+            || values.is_some_and(|values| values.get(base).is_some());
         if known || base.contains(char::is_uppercase) || mentions(generics.clone(), base) {
             continue;
         }

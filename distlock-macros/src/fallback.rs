@@ -18,6 +18,10 @@ impl Errors {
         }
     }
 
+    pub(crate) fn extend(&mut self, errors: impl IntoIterator<Item = Error>) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+
     /// The value, or `None` and the mistake noted.
     pub(crate) fn take<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()

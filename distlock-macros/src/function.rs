@@ -2,10 +2,14 @@
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Error, FnArg, Ident, Pat, Result, Signature, Token, Visibility};
+use syn::{
+    Attribute, Error, FnArg, Ident, Pat, Result, ReturnType, Signature, Token, Type, Visibility,
+};
 
 use crate::fallback::Errors;
+use crate::future::Shape;
 
 pub(crate) struct Function {
     /// Attributes, visibility and signature, token by token as written: nothing of the user's is
@@ -19,6 +23,7 @@ pub(crate) struct Function {
     pub(crate) body: TokenStream,
     /// The body's braces. Kept for the function, or rustc no longer reports it as unused.
     pub(crate) brace: Span,
+    pub(crate) shape: Shape,
 }
 
 impl Function {
@@ -39,12 +44,13 @@ impl Function {
             return None;
         };
         let (inner_attrs, tokens) = errors.take(split_inner_attrs.parse2(body.stream()))?;
-        Some(Self { head, attrs, sig, inner_attrs, body: tokens, brace: body.span() })
+        let shape = Shape::of(&sig, &tokens);
+        Some(Self { head, attrs, sig, inner_attrs, body: tokens, brace: body.span(), shape })
     }
 
     /// Every name the signature binds as a value; `self` is not among them.
     pub(crate) fn bindings(&self) -> Vec<Ident> {
-        let mut names = Vec::new();
+        let mut names = self.shape.frame().map_or(Vec::new(), |frame| frame.bindings.clone());
         for input in &self.sig.inputs {
             if let FnArg::Typed(argument) = input {
                 bound_names(&argument.pat, &mut names);
@@ -53,9 +59,23 @@ impl Function {
         names
     }
 
-    /// The receiver, with its own span: `self` written elsewhere may not be in its scope.
-    pub(crate) fn receiver(&self) -> Option<Token![self]> {
-        self.sig.receiver().map(|receiver| receiver.self_token)
+    /// What the call comes to: of a function that returns a future, what that comes to. `None` where
+    /// nothing is written.
+    pub(crate) fn output(&self) -> Option<&Type> {
+        match (&self.shape, &self.sig.output) {
+            (Shape::Future { output, .. } | Shape::AsyncTrait { output, .. }, _) => Some(output),
+            (_, ReturnType::Type(_, ty)) => Some(ty),
+            (_, ReturnType::Default) => None,
+        }
+    }
+
+    /// The receiver, with its own span: `self` written elsewhere may not be in its scope. After
+    /// `#[async_trait]` it has another name.
+    pub(crate) fn receiver(&self) -> Option<Ident> {
+        if let Some(frame) = self.shape.frame() {
+            return frame.receiver.clone();
+        }
+        self.sig.receiver().map(|receiver| Ident::new("self", receiver.self_token.span))
     }
 }
 
@@ -149,11 +169,27 @@ pub(crate) fn mentions(tokens: TokenStream, word: &str) -> bool {
     })
 }
 
+/// Whether a value's name occurs, also as `{name}` in a text.
+pub(crate) fn mentions_value(tokens: TokenStream, name: &str) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident.unraw() == name,
+        TokenTree::Group(group) => mentions_value(group.stream(), name),
+        TokenTree::Literal(literal) => {
+            let text = literal.to_string();
+            text.match_indices(name).any(|(at, _)| {
+                let (before, after) = (&text[..at], &text[at + name.len()..]);
+                before.ends_with('{') && after.starts_with([':', '}'])
+            })
+        }
+        TokenTree::Punct(_) => false,
+    })
+}
+
 fn split_inner_attrs(input: ParseStream<'_>) -> Result<(Vec<Attribute>, TokenStream)> {
     Ok((input.call(Attribute::parse_inner)?, input.parse()?))
 }
 
-fn bound_names(pat: &Pat, names: &mut Vec<Ident>) {
+pub(crate) fn bound_names(pat: &Pat, names: &mut Vec<Ident>) {
     match pat {
         Pat::Ident(pat) => {
             names.push(pat.ident.clone());

@@ -1,7 +1,8 @@
 //! A key template → literal texts and placeholders.
 
 use proc_macro2::Span;
-use syn::{Error, Ident, LitStr, Member};
+use syn::ext::IdentExt;
+use syn::{Error, Expr, Ident, LitStr, Member};
 
 /// `"order:{order_id}"`, taken apart.
 pub(crate) struct Template {
@@ -20,7 +21,7 @@ pub(crate) enum Piece {
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Placeholder {
-    /// The first name, without `r#`.
+    /// The first name, without `r#`; in `key("…", …)` possibly a value's number.
     pub(crate) base: String,
     /// What follows it after dots: `tenant`, `0`.
     pub(crate) fields: Vec<String>,
@@ -30,7 +31,31 @@ pub(crate) struct Placeholder {
     pub(crate) counts: Vec<String>,
 }
 
+/// The values in `key("…", …)`.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(Ident, Expr)>,
+}
+
+impl Arguments {
+    /// The value a placeholder's base stands for, if it is one of these.
+    pub(crate) fn get(&self, base: &str) -> Option<&Expr> {
+        match base.parse::<usize>() {
+            Ok(number) => self.positional.get(number),
+            Err(_) => {
+                self.named.iter().find(|(name, _)| name.unraw() == base).map(|(_, value)| value)
+            }
+        }
+    }
+}
+
 impl Placeholder {
+    /// It stands for a value by its place, as in `{}` and `{0}`.
+    pub(crate) fn number(&self) -> Option<usize> {
+        self.base.parse().ok()
+    }
+
     pub(crate) fn path(&self) -> String {
         let mut path = self.base.clone();
         for field in &self.fields {
@@ -43,10 +68,44 @@ impl Placeholder {
 
 impl Template {
     pub(crate) fn parse(literal: LitStr) -> syn::Result<Self> {
-        match scan(&literal.value()) {
+        match scan(&literal.value(), &mut Numbers::None) {
             Ok(pieces) => Ok(Self { literal, pieces }),
             Err(message) => Err(Error::new(literal.span(), message)),
         }
+    }
+
+    /// The text in `key("…", …)`, whose placeholders may be values without a name.
+    pub(crate) fn parse_call(literal: LitStr, values: &Arguments) -> syn::Result<Self> {
+        let wrong = |message: String| Error::new(literal.span(), message);
+        let pieces = scan(&literal.value(), &mut Numbers::Next(0)).map_err(wrong)?;
+        let template = Self { literal: literal.clone(), pieces };
+        let given = values.positional.len();
+        if let Some(number) =
+            template.placeholders().filter_map(Placeholder::number).find(|number| *number >= given)
+        {
+            let values = if given == 1 { "value follows" } else { "values follow" };
+            return Err(wrong(format!(
+                "there is no value number {}: only {given} {values} the text",
+                number + 1
+            )));
+        }
+        let is_used = |base: &str| {
+            template.placeholders().any(|placeholder| {
+                placeholder.base == base || placeholder.counts.iter().any(|count| count == base)
+            })
+        };
+        let named = values.named.iter().map(|(name, value)| (name.unraw().to_string(), value));
+        let numbered =
+            values.positional.iter().enumerate().map(|(number, value)| (number.to_string(), value));
+        for (base, value) in numbered.chain(named) {
+            if !is_used(&base) {
+                return Err(Error::new_spanned(
+                    value,
+                    "this value has no place in the text: write a `{}` for it",
+                ));
+            }
+        }
+        Ok(template)
     }
 
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
@@ -103,7 +162,13 @@ pub(crate) fn member(name: &str, span: Span) -> Member {
 
 type Scan<T> = Result<T, String>;
 
-fn scan(text: &str) -> Scan<Vec<Piece>> {
+/// Whether placeholders may be without a name, and which value the next `{}` is.
+enum Numbers {
+    None,
+    Next(usize),
+}
+
+fn scan(text: &str, numbers: &mut Numbers) -> Scan<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -120,7 +185,7 @@ fn scan(text: &str) -> Scan<Vec<Piece>> {
             if !literal.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Placeholder(placeholder(inside)?));
+            pieces.push(Piece::Placeholder(placeholder(inside, numbers)?));
             rest = after;
         } else {
             literal.push(c);
@@ -150,13 +215,21 @@ fn separated(pieces: &[Piece]) -> Scan<()> {
     Ok(())
 }
 
-fn placeholder(inside: &str) -> Scan<Placeholder> {
+fn placeholder(inside: &str, numbers: &mut Numbers) -> Scan<Placeholder> {
     let (name, spec) = match inside.split_once(':') {
         Some((name, spec)) => (name, format!(":{}", spec.trim_end())),
         None => (inside.trim_end(), String::new()),
     };
     let counts = counts(inside, &spec)?;
-    let (base, fields) = path(inside, name)?;
+    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    let (base, fields) = match numbers {
+        Numbers::Next(next) if name.is_empty() => {
+            *next += 1;
+            ((*next - 1).to_string(), Vec::new())
+        }
+        Numbers::Next(_) if is_number => (name.to_owned(), Vec::new()),
+        _ => path(inside, name)?,
+    };
     Ok(Placeholder { base, fields, spec, counts })
 }
 
@@ -237,6 +310,9 @@ fn counts(inside: &str, spec: &str) -> Scan<Vec<String>> {
     }
     let mut names: Vec<String> = spec.split('$').map(last_name).collect();
     names.pop(); // what follows the last `$` is the type
+    if names.iter().any(String::is_empty) {
+        return Err(format!("`{{{inside}}}`: give the width or precision a name, as in `width$`"));
+    }
     Ok(names)
 }
 

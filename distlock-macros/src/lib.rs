@@ -1,8 +1,8 @@
 //! The procedural macros of `distlock`. Use the `distlock` crate, which re-exports and documents
 //! them.
 //!
-//! An annotated function goes through the modules in this order: `options` (with `key` and
-//! `duration` for the values) → `function` → `check` → `expand`. Mistakes found on the way
+//! An annotated function goes through the modules in this order: `options` (with `value`, `key` and
+//! `duration` for the values) → `function` (with `future`) → `check` → `expand`. Mistakes found on the way
 //! are collected and handed out together by `fallback`, with the function unchanged.
 
 mod check;
@@ -10,9 +10,11 @@ mod duration;
 mod expand;
 mod fallback;
 mod function;
+mod future;
 mod key;
 mod options;
 mod suggest;
+mod value;
 
 use proc_macro2::TokenStream;
 

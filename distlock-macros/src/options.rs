@@ -1,35 +1,44 @@
 //! What stands in the attribute, each value with the place it was written at.
 
-use std::time::Duration;
-
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token};
+use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, Token, token};
 
-use crate::duration;
 use crate::fallback::Errors;
 use crate::key::Template;
 use crate::suggest;
+use crate::value::{self, KeyValue, Keys, OnFail, OnLost, Time};
 
 /// Every option, as far as it was given.
 #[derive(Default)]
 pub(crate) struct Options {
-    pub(crate) key: Option<Template>,
-    /// A key was given or meant, even if it was wrong: it is not missing then.
-    pub(crate) key_given: bool,
+    pub(crate) key: Option<KeyValue>,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) settings: Settings,
+    pub(crate) manager: Option<Expr>,
+    pub(crate) when: Option<Expr>,
+    pub(crate) guard: Option<Ident>,
+    pub(crate) on_fail: Option<OnFail>,
+    pub(crate) map_err: Option<Expr>,
+    pub(crate) krate: Option<Path>,
+    /// The names of all options that were given or meant, also of those with mistakes.
+    pub(crate) given: Vec<Ident>,
+}
+
+/// What the runtime's request for a lock is told, each by a method of the same name.
+#[derive(Default)]
+pub(crate) struct Settings {
     pub(crate) ttl: Option<Time>,
     pub(crate) wait: Option<Time>,
     pub(crate) renew: Option<bool>,
-    pub(crate) manager: Option<Expr>,
-    pub(crate) krate: Option<Path>,
-}
-
-/// A length of time: known now, or an expression of type `Duration`.
-pub(crate) enum Time {
-    Literal(Duration),
-    Expr(Expr),
+    pub(crate) max_hold: Option<Time>,
+    pub(crate) min_hold: Option<Time>,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) reentrant: Option<bool>,
+    pub(crate) name: Option<LitStr>,
+    pub(crate) prefix: Option<Expr>,
 }
 
 /// The arguments of `key!`.
@@ -58,30 +67,63 @@ impl Options {
         options
     }
 
+    /// The option's name, where it was given.
+    pub(crate) fn given(&self, name: &str) -> Option<&Ident> {
+        self.given.iter().find(|given| *given == name)
+    }
+
     fn option(&mut self, input: ParseStream<'_>) -> Result<()> {
-        if input.peek(syn::Lit) {
+        if input.peek(Lit) {
             let literal: Lit = input.parse()?;
             let text = literal.to_token_stream();
-            self.key_given = true;
+            self.given.push(Ident::new("key", literal.span()));
             return Err(Error::new(
                 literal.span(),
                 format!("an option needs its name: write `key = {text}`"),
             ));
         }
         let name = input.call(Ident::parse_any)?;
+        self.given.push(name.clone());
+        let Self { key, keys, settings, manager, when, guard, on_fail, map_err, krate, given } =
+            self;
+        let Settings {
+            ttl,
+            wait,
+            renew,
+            max_hold,
+            min_hold,
+            on_lost,
+            reentrant,
+            name: label,
+            prefix,
+        } = settings;
         match name.to_string().as_str() {
-            "key" => {
-                self.key_given = true;
-                once(&mut self.key, &name, input, template)
+            "key" if input.peek(token::Paren) => {
+                let call = value::format_call(&name, input)?;
+                store(key, &name, call)
             }
-            "ttl" => once(&mut self.ttl, &name, input, ttl),
-            "wait" => once(&mut self.wait, &name, input, wait),
-            "renew" => once(&mut self.renew, &name, input, boolean),
-            "manager" => once(&mut self.manager, &name, input, |input| input.parse()),
-            "crate" => once(&mut self.krate, &name, input, crate_path),
+            "key" => once(key, &name, input, value::key),
+            "keys" => once(keys, &name, input, value::keys),
+            "ttl" => once(ttl, &name, input, value::ttl),
+            "wait" => once(wait, &name, input, value::wait),
+            "renew" => once(renew, &name, input, value::boolean),
+            "max_hold" => once(max_hold, &name, input, value::max_hold),
+            "min_hold" => once(min_hold, &name, input, value::min_hold),
+            "on_lost" => once(on_lost, &name, input, value::on_lost),
+            "reentrant" => once(reentrant, &name, input, value::boolean),
+            "prefix" => once(prefix, &name, input, value::prefix),
+            "name" => once(label, &name, input, value::name),
+            "manager" => once(manager, &name, input, |input| input.parse()),
+            "when" => once(when, &name, input, value::when),
+            "guard" => once(guard, &name, input, value::guard),
+            "on_fail" => once(on_fail, &name, input, value::on_fail),
+            "map_err" => once(map_err, &name, input, value::map_err),
+            "crate" => once(krate, &name, input, value::crate_path),
             unknown => {
                 let (meant, message) = suggest::option(unknown);
-                self.key_given |= matches!(meant, Some("key" | "keys"));
+                if let Some(meant) = meant {
+                    given.push(Ident::new_raw(meant, name.span()).unraw());
+                }
                 Err(Error::new(name.span(), message))
             }
         }
@@ -95,7 +137,7 @@ impl KeyCall {
                 let example = "say what to lock, for example `key!(\"order:{order_id}\")`";
                 return Err(input.error(example));
             }
-            let template = template(input)?;
+            let template = value::template(input)?;
             let mut krate = None;
             while !input.is_empty() {
                 comma(input)?;
@@ -109,7 +151,7 @@ impl KeyCall {
                         "`key!` takes a template, and `crate = …` where `distlock` has another name",
                     ));
                 }
-                once(&mut krate, &name, input, crate_path)?;
+                once(&mut krate, &name, input, value::crate_path)?;
             }
             Ok(Self { template, krate })
         };
@@ -117,7 +159,7 @@ impl KeyCall {
     }
 }
 
-/// `name = value`, and not twice: the one place where an option is stored.
+/// `name = value`, and not twice.
 fn once<T>(
     slot: &mut Option<T>,
     name: &Ident,
@@ -132,113 +174,16 @@ fn once<T>(
         return Err(Error::new(equals.span, format!("a value for `{name}` is missing here")));
     }
     let value = value(input)?;
+    store(slot, name, value)
+}
+
+/// The one place where an option is stored.
+fn store<T>(slot: &mut Option<T>, name: &Ident, value: T) -> Result<()> {
     if slot.is_some() {
         return Err(Error::new(name.span(), format!("`{name}` is given twice: remove one")));
     }
     *slot = Some(value);
     Ok(())
-}
-
-fn template(input: ParseStream<'_>) -> Result<Template> {
-    match input.parse::<Expr>().map(ungroup)? {
-        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Template::parse(literal),
-        other => Err(Error::new_spanned(
-            other,
-            "a key is a text in quotes, with arguments in braces: `\"order:{order_id}\"`",
-        )),
-    }
-}
-
-fn ttl(input: ParseStream<'_>) -> Result<Time> {
-    let least = Duration::from_millis(10);
-    match time("ttl", "5s", least, input)? {
-        Time::Expr(Expr::Path(path)) if path.path.is_ident("none") => Err(Error::new_spanned(
-            path,
-            "a lock always has a `ttl`, or a dead holder would keep it for ever: write for example \
-             `ttl = \"30s\"` (it is renewed while the body runs)",
-        )),
-        time => Ok(time),
-    }
-}
-
-fn wait(input: ParseStream<'_>) -> Result<Time> {
-    match time("wait", "2s", Duration::ZERO, input)? {
-        Time::Expr(Expr::Path(path)) if path.path.is_ident("none") => {
-            Ok(Time::Literal(Duration::ZERO))
-        }
-        time => Ok(time),
-    }
-}
-
-/// A duration in quotes, or any expression; `example` is what to write instead of a mistake.
-fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> Result<Time> {
-    let expr = ungroup(input.parse::<Expr>()?);
-    let Expr::Lit(ExprLit { lit, .. }) = &expr else {
-        return Ok(Time::Expr(expr));
-    };
-    let wrong = |message: String| Err(Error::new(lit.span(), message));
-    let text = match lit {
-        Lit::Str(text) => text.value(),
-        Lit::Int(number) if duration::parse(&number.to_string()).is_ok() => {
-            return wrong(format!("put the duration in quotes: `{name} = \"{number}\"`"));
-        }
-        _ => {
-            return wrong(format!(
-                "a duration is a text with its unit: write `{name} = \"{example}\"`"
-            ));
-        }
-    };
-    if name == "wait" && text == "none" {
-        return wrong("write `wait = none`, without quotes".to_owned());
-    }
-    match duration::parse(&text) {
-        Ok(duration) if duration < least => wrong(format!(
-            "`{name}` is at least {least:?}: a shorter lease could be over before its answer arrives"
-        )),
-        Ok(duration) => Ok(Time::Literal(duration)),
-        Err(message) => wrong(message),
-    }
-}
-
-fn boolean(input: ParseStream<'_>) -> Result<bool> {
-    let expr = ungroup(input.parse::<Expr>()?);
-    match &expr {
-        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
-            if matches!(text.value().as_str(), "true" | "false") =>
-        {
-            let message = format!("write `{}`, without quotes", text.value());
-            Err(Error::new(text.span(), message))
-        }
-        other => Err(Error::new_spanned(other, "write `true` or `false`")),
-    }
-}
-
-fn crate_path(input: ParseStream<'_>) -> Result<Path> {
-    if input.peek(LitStr) {
-        let text: LitStr = input.parse()?;
-        let message = format!("write the path without quotes: `crate = {}`", text.value());
-        return Err(Error::new(text.span(), message));
-    }
-    let path = input.call(Path::parse_mod_style)?;
-    let first = path.segments.first().map(|segment| segment.ident.to_string());
-    if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
-        return Ok(path);
-    }
-    let text = path.to_token_stream().to_string().replace(' ', "");
-    let message = format!(
-        "a path that means the same in every module is needed: write `::{text}` for a crate, or \
-         `crate::…` for a module of this one"
-    );
-    Err(Error::new_spanned(path, message))
-}
-
-/// A fragment that went through `macro_rules!` arrives in an invisible group.
-fn ungroup(expr: Expr) -> Expr {
-    match expr {
-        Expr::Group(group) => ungroup(*group.expr),
-        other => other,
-    }
 }
 
 fn comma(input: ParseStream<'_>) -> Result<()> {
@@ -264,6 +209,8 @@ fn skip_to_comma(input: ParseStream<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(args: &str) -> (Options, Vec<String>) {
@@ -276,13 +223,21 @@ mod tests {
     fn reads_every_option() {
         let (options, errors) = parse(
             r#"key = "order:{id}", ttl = "5s", wait = TWO, renew = false, manager = &self.locks,
+               max_hold = "1m", min_hold = self.least(), on_lost = continue, reentrant = true,
+               name = "n", prefix = "p", when = a && b, guard = lock, on_fail = skip, map_err = |e| e.into(),
                crate = ::other,"#,
         );
         assert_eq!(errors, [""; 0]);
         assert!(options.key.is_some() && options.manager.is_some() && options.krate.is_some());
-        assert!(matches!(options.ttl, Some(Time::Literal(d)) if d == Duration::from_secs(5)));
-        assert!(matches!(options.wait, Some(Time::Expr(_))));
-        assert_eq!(options.renew, Some(false));
+        let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name, prefix } =
+            options.settings;
+        assert!(matches!(ttl, Some(Time::Literal(d, _)) if d == Duration::from_secs(5)));
+        assert!(matches!(wait, Some(Time::Expr(_))));
+        assert!(matches!(max_hold, Some(Time::Literal(d, _)) if d == Duration::from_secs(60)));
+        assert!(matches!(min_hold, Some(Time::Expr(_))) && name.is_some() && prefix.is_some());
+        assert_eq!((renew, reentrant, on_lost), (Some(false), Some(true), Some(OnLost::Continue)));
+        assert!(options.when.is_some() && options.guard.is_some());
+        assert!(matches!(options.on_fail, Some(OnFail::Skip(_))) && options.map_err.is_some());
     }
 
     #[test]
@@ -290,7 +245,7 @@ mod tests {
         for args in ["wait = none", r#"wait = "0s""#] {
             let (options, errors) = parse(args);
             assert!(
-                matches!(options.wait, Some(Time::Literal(Duration::ZERO))),
+                matches!(options.settings.wait, Some(Time::Literal(Duration::ZERO, _))),
                 "{args}: {errors:?}"
             );
         }
@@ -301,7 +256,7 @@ mod tests {
         let (options, errors) =
             parse(r#"ttl = "5", wiat = "2s", renew = "false", key = "{}", manager = m"#);
         assert_eq!(errors.len(), 4, "{errors:?}");
-        assert!(options.manager.is_some() && options.key_given);
+        assert!(options.manager.is_some() && options.given("key").is_some());
     }
 
     #[test]
@@ -330,9 +285,44 @@ mod tests {
             ("lockAtMostFor = 1", "`max_hold`"),
             ("lock_at_least_for = 1", "`min_hold`"),
             ("pool = x", "`manager`"),
-            ("guard = g", "`guard` is not supported yet"),
+            ("permits = 5", "`permits` is not supported yet"),
+            ("keys = []", "name at least one"),
+            (r#"keys = "a""#, "write `key = \"a\"`"),
+            (r#"keys = ("a", "b")"#, "in brackets"),
+            (r#"key = ["a", "b"]"#, "`keys = […]`"),
+            ("key = |e| e", "a text in quotes"),
+            ("key()", "say what to lock"),
+            ("key(id)", "a text in quotes comes first"),
+            (r#"key("{}:{}", id)"#, "no value number 2: only 1 value follows"),
+            (r#"key("{}", id, other)"#, "no place in the text"),
+            (r#"key("{}", x = id, other)"#, "come before"),
+            (r#"key("{:1$}", id)"#, "a name"),
+            (r#"ttl = "400d""#, "at most 365 days"),
+            (r#"max_hold = "1ms""#, "at least 10ms"),
+            ("max_hold = none", "leave the option out"),
+            (r#"on_lost = "cancel""#, "write `cancel`, without quotes"),
+            ("on_lost = abort", "write `cancel`"),
+            ("on_lost = |e| e", "write `cancel`"),
+            (r#"on_fail = "skip""#, "write `skip`, without quotes"),
+            ("on_fail = None", "write `on_fail = |_| None`"),
+            ("on_fail = Ok(())", "write `on_fail = |_| Ok(())`"),
+            ("on_fail = || 5", "write `on_fail = |error| …`"),
+            ("on_fail = async |e| 5", "without `async`"),
+            ("map_err = Err(5)", "write `map_err = |_|"),
+            (r#"guard = "lock""#, "write `lock`, without quotes"),
+            ("guard = a.b", "`guard = lock`"),
+            ("guard = _", "`guard = lock`"),
+            ("name = pay", "a text in quotes"),
+            (r#"name = """#, "a text in quotes"),
+            (r#"when = "x > 5""#, "without quotes"),
+            (r#"prefix = """#, "write `prefix = none`"),
+            (r#"prefix = "none""#, "write `none`, without quotes"),
+            (r#"prefix = "{shop}""#, "must not contain"),
+            (r#"prefix = "shop:""#, "without the `:`"),
+            ("prefix = 5", "a prefix is a text"),
+            ("reentrant = 1", "write `true` or `false`"),
             ("tll = 1", "did you mean `ttl`?"),
-            ("bananas = 1", "there are `key`, `ttl`"),
+            ("bananas = 1", "there are `key`, `keys`"),
         ] {
             let (_, errors) = parse(args);
             assert!(errors.iter().any(|e| e.contains(words)), "{args}: {errors:?}");

@@ -1,22 +1,26 @@
 //! "Did you mean": what to answer to a name that is wrong.
 
-const NAMES: [&str; 6] = ["key", "ttl", "wait", "renew", "manager", "crate"];
-/// Options of the contract that are not built yet.
-const LATER: [&str; 13] = [
+const NAMES: [&str; 17] = [
+    "key",
     "keys",
+    "ttl",
+    "wait",
+    "renew",
     "max_hold",
     "min_hold",
     "on_lost",
     "on_fail",
     "map_err",
     "reentrant",
-    "mode",
-    "permits",
+    "manager",
     "guard",
-    "prefix",
     "name",
     "when",
+    "prefix",
+    "crate",
 ];
+/// Options of the contract that are not built yet.
+const LATER: [&str; 2] = ["mode", "permits"];
 
 /// The option that was meant by a name that is none, and what to say about it.
 pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {

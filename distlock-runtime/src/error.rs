@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
@@ -118,12 +119,17 @@ impl LockError {
 
     /// The key of the lock, with its values. Not part of any text this type prints.
     pub fn key(&self) -> Option<&str> {
+        self.lock().map(LockName::key)
+    }
+
+    /// Which lock.
+    pub(crate) fn lock(&self) -> Option<&LockName> {
         match self {
             Self::Busy { lock, .. }
             | Self::Lost { lock, .. }
             | Self::InvalidKey { lock, .. }
-            | Self::WouldDeadlock { lock } => Some(lock.key()),
-            Self::Backend { lock, .. } => lock.as_deref().map(LockName::key),
+            | Self::WouldDeadlock { lock } => Some(lock),
+            Self::Backend { lock, .. } => lock.as_deref(),
             Self::InvalidOption { .. } | Self::NotConfigured | Self::Closed => None,
         }
     }
@@ -184,6 +190,7 @@ pub struct LockName {
     label: Label,
     key: LockKey,
     stored: String,
+    fence: Option<Arc<str>>,
 }
 
 /// What a lock is called.
@@ -204,8 +211,13 @@ impl fmt::Display for Label {
 }
 
 impl LockName {
-    pub(crate) fn new(label: Label, key: LockKey, stored: String) -> Self {
-        Self { label, key, stored }
+    pub(crate) fn new(label: Label, key: LockKey, stored: String, fence: Option<Arc<str>>) -> Self {
+        Self { label, key, stored, fence }
+    }
+
+    /// The counter of its fencing tokens, where it is not the manager's.
+    pub(crate) fn fence(&self) -> Option<&Arc<str>> {
+        self.fence.as_ref()
     }
 
     /// The name under which the store keeps it.

@@ -84,6 +84,13 @@ impl From<&str> for LockKey {
     }
 }
 
+/// An item of a list of texts: `lock_all(&["a", "b"])`.
+impl From<&&str> for LockKey {
+    fn from(text: &&str) -> Self {
+        (*text).into()
+    }
+}
+
 impl From<&String> for LockKey {
     fn from(text: &String) -> Self {
         text.clone().into()
@@ -318,10 +325,11 @@ mod tests {
 
     #[test]
     fn every_kind_of_text_is_a_key() {
-        let keys: [LockKey; 7] = [
+        let keys: [LockKey; 8] = [
             "k".into(),
             String::from("k").into(),
             (&String::from("k")).into(),
+            (&"k").into(),
             Cow::Borrowed("k").into(),
             Box::<str>::from("k").into(),
             Arc::<str>::from("k").into(),

@@ -14,6 +14,8 @@ use crate::key::LockKey;
 pub(crate) struct Namespace {
     /// With its separator; empty for none.
     prefix: String,
+    /// Not the manager's: a request named it.
+    of_request: bool,
 }
 
 impl Namespace {
@@ -31,14 +33,22 @@ impl Namespace {
             ));
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
-        Ok(Self { prefix })
+        Ok(Self { prefix, of_request: false })
+    }
+
+    /// What a request named instead, for this lock only.
+    pub(crate) fn of_request(&self, prefix: &str) -> Result<Self, LockError> {
+        let other = Self::new(prefix)?;
+        let of_request = other.prefix != self.prefix;
+        Ok(Self { of_request, ..other })
     }
 
     /// The lock of a key, or what is wrong with the key.
     pub(crate) fn name(&self, label: Label, key: LockKey) -> Result<Arc<LockName>, LockError> {
         let checked = key.check();
         let stored = self.lock(key.as_str());
-        let name = LockName::new(label, key, stored);
+        let fence = self.of_request.then(|| self.fence().into());
+        let name = LockName::new(label, key, stored, fence);
         match checked {
             Ok(()) => Ok(Arc::new(name)),
             Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),

@@ -26,3 +26,13 @@ pub(crate) fn released_late(lock: &LockName, error: &LockError) {
 pub(crate) fn given_up(fault: &Fault) {
     tracing::warn!(target: "distlock", error = %fault, "released_late");
 }
+
+/// A locked function skipped its body for another reason than that the lock is held elsewhere, and
+/// its return type has no place for an error.
+pub(crate) fn not_returned(error: &LockError) {
+    let (name, template) = match error.lock() {
+        Some(lock) => (lock.name(), lock.template()),
+        None => ("", None),
+    };
+    tracing::error!(target: "distlock", name, template, error = %error, "not_returned");
+}

@@ -3,12 +3,13 @@
 //! Traits decide, not the spelling of the return type, so that aliases of `Result` work.
 
 use crate::error::LockError;
+use crate::observe;
 
 /// The return type of a locked function: it can say that the lock was not taken, or was lost.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "a locked function must be able to return a `LockError`",
-    note = "return a `Result` whose error is `From<distlock::LockError>`"
+    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`"
 )]
 pub trait FromLockError {
     /// What the function returns instead of its body's value.
@@ -25,7 +26,7 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "the error of a locked function must be `From<distlock::LockError>`",
-    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`"
+    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`, or `map_err = |error| …`"
 )]
 pub trait LockFailure {
     /// The error, as the function returns it.
@@ -36,6 +37,107 @@ pub trait LockFailure {
 impl<E: From<LockError>> LockFailure for E {
     fn from_failure(error: LockError) -> Self {
         error.into()
+    }
+}
+
+/// What `map_err` is for: a `Result`.
+#[diagnostic::on_unimplemented(
+    message = "`map_err` makes the error of a `Result`, and `{Self}` is none",
+    label = "not a `Result`",
+    note = "for other types say what to return with `on_fail = |error| …`"
+)]
+pub trait IsResult {
+    /// Its error.
+    type Error;
+
+    /// The result of `map_err = function`. Without this call a closure would not know what it is
+    /// given.
+    fn map_err<F: FnOnce(LockError) -> Self::Error>(function: F, error: LockError) -> Self;
+}
+
+impl<T, E> IsResult for Result<T, E> {
+    type Error = E;
+
+    fn map_err<F: FnOnce(LockError) -> E>(function: F, error: LockError) -> Self {
+        Err(function(error))
+    }
+}
+
+/// What `on_fail = skip` returns where the lock is held elsewhere.
+#[diagnostic::on_unimplemented(
+    message = "`on_fail = skip` has nothing to return: `{Self}` is not `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
+    label = "there is no value for \"skipped\"",
+    note = "return an `Option`, or say what to return with `on_fail = |error| …`"
+)]
+pub trait Skip {
+    /// As if there had been nothing to do.
+    fn skip() -> Self;
+}
+
+impl Skip for () {
+    fn skip() -> Self {}
+}
+
+impl<T> Skip for Option<T> {
+    fn skip() -> Self {
+        None
+    }
+}
+
+impl<E> Skip for Result<(), E> {
+    fn skip() -> Self {
+        Ok(())
+    }
+}
+
+impl<T, E> Skip for Result<Option<T>, E> {
+    fn skip() -> Self {
+        Ok(None)
+    }
+}
+
+/// `on_fail = skip` of a function that returns `R`.
+///
+/// Errors other than "held elsewhere" are not to be swallowed: where `R` can be made from one,
+/// method resolution finds [`OrReturn`] first, else [`OrLog`].
+pub struct Skipping<R> {
+    skip: fn() -> R,
+}
+
+/// The start of `on_fail = skip`.
+pub fn skipping<R: Skip>() -> Skipping<R> {
+    Skipping { skip: R::skip }
+}
+
+impl<R> Skipping<R> {
+    /// What to return where the lock is held elsewhere.
+    pub fn skip(&self) -> R {
+        (self.skip)()
+    }
+}
+
+/// An error that goes through the return type.
+pub trait OrReturn<R> {
+    /// What the function returns.
+    fn fail(&self, error: LockError) -> R;
+}
+
+impl<R: FromLockError> OrReturn<R> for Skipping<R> {
+    fn fail(&self, error: LockError) -> R {
+        R::from_lock_error(error)
+    }
+}
+
+/// An error that the return type has no place for.
+pub trait OrLog<R> {
+    /// What the function returns.
+    fn fail(&self, error: LockError) -> R;
+}
+
+impl<R> OrLog<R> for &Skipping<R> {
+    fn fail(&self, error: LockError) -> R {
+        observe::not_returned(&error);
+        self.skip()
     }
 }
 
@@ -63,5 +165,23 @@ mod tests {
         ));
         let boxed = Result::<(), Box<dyn std::error::Error>>::from_lock_error(LockError::Closed);
         assert!(boxed.is_err_and(|error| error.to_string().contains("closed")));
+    }
+
+    #[test]
+    fn skipping_returns_other_errors_where_it_can() {
+        /// As generated code calls it.
+        macro_rules! fail {
+            ($ty:ty) => {{
+                let skipping = skipping::<$ty>();
+                (&skipping).fail(LockError::Closed)
+            }};
+        }
+        assert!(fail!(Result<(), Mine>).is_err());
+        assert!(fail!(Alias<Option<u8>>).is_err());
+        // No place for an error: it is logged.
+        fail!(());
+        assert_eq!(fail!(Option<u8>), None);
+        assert_eq!(fail!(Result<(), u8>), Ok(()));
+        assert!(skipping::<Alias<()>>().skip().is_ok());
     }
 }

@@ -2,19 +2,23 @@
 
 use std::future::Future;
 use std::panic::Location;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use crate::error::LockError;
 use crate::few::Few;
-use crate::lock::guard::LockGuard;
+use crate::key::LockKey;
 use crate::lock::hold;
 use crate::manager::LockManager;
 use crate::request::{LockRequest, release_quietly};
 
+pub use crate::error::LockError;
 pub use crate::global::manager as global;
 pub use crate::key::{KeyPart, KeyText, Part};
-pub use crate::outcome::{FromLockError, LockFailure};
+pub use crate::lock::guard::LockGuard;
+pub use crate::lock::hold::OnLost;
+pub use crate::outcome::{
+    FromLockError, IsResult, LockFailure, OrLog, OrReturn, Skip, Skipping, skipping,
+};
 
 /// What `manager = …` may be.
 #[diagnostic::on_unimplemented(
@@ -45,10 +49,89 @@ impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
     }
 }
 
+/// What a key that is not written as a template may be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a lock key",
+    label = "expected a text or a `LockKey`",
+    note = "write a template, `key = \"order:{{order_id}}\"`, or make a `String` or a `LockKey`"
+)]
+pub trait AsKey {
+    /// The key.
+    fn into_key(self) -> LockKey;
+}
+
+#[diagnostic::do_not_recommend]
+impl<K: Into<LockKey>> AsKey for K {
+    fn into_key(self) -> LockKey {
+        self.into()
+    }
+}
+
+/// `key = expr`.
+pub fn key<K: AsKey>(key: K) -> LockKey {
+    key.into_key()
+}
+
+/// What `keys = expr` may be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not iterate over lock keys",
+    label = "expected something that iterates over texts or `LockKey`s",
+    note = "for example a list of `String`s, or `ids.iter().map(|id| key!(\"order:{{id}}\"))`"
+)]
+pub trait AsKeys {
+    /// The keys.
+    fn into_keys(self) -> Vec<LockKey>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<I: IntoIterator<Item: Into<LockKey>>> AsKeys for I {
+    fn into_keys(self) -> Vec<LockKey> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+/// `keys = expr`.
+pub fn keys<K: AsKeys>(keys: K) -> Vec<LockKey> {
+    keys.into_keys()
+}
+
 /// The request of an annotated function.
 #[track_caller]
-pub fn request(manager: &LockManager, key: crate::LockKey, name: &'static str) -> LockRequest {
+pub fn request(manager: &LockManager, key: LockKey, name: &'static str) -> LockRequest {
     LockRequest::new(manager.clone(), Few::One(key), Location::caller()).name(name)
+}
+
+/// The request of an annotated function with several keys.
+#[track_caller]
+pub fn request_all(
+    manager: &LockManager,
+    keys: impl IntoIterator<Item = LockKey>,
+    name: &'static str,
+) -> LockRequest {
+    manager.lock_all(keys).name(name)
+}
+
+/// What `prefix = expr` may be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a prefix",
+    label = "expected a text",
+    note = "for example `prefix = \"shop\"`, or `prefix = none` for no prefix"
+)]
+pub trait AsPrefix {
+    /// The prefix.
+    fn as_prefix(&self) -> &str;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsRef<str> + ?Sized> AsPrefix for T {
+    fn as_prefix(&self) -> &str {
+        self.as_ref()
+    }
+}
+
+/// `prefix = expr`.
+pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockRequest {
+    request.prefix(prefix.as_prefix())
 }
 
 /// Polls the body while the lock is held.
@@ -56,7 +139,22 @@ pub async fn hold<F: Future>(guard: &LockGuard, body: Pin<&mut F>) -> Result<F::
     hold::hold(guard, body).await
 }
 
+/// The same for a body that borrows its guard.
+pub async fn run<F: Future>(guard: &LockGuard, body: F) -> Result<F::Output, LockError> {
+    hold::hold(guard, pin!(body)).await
+}
+
 /// Frees the lock of a body that has returned.
 pub async fn release(guard: LockGuard) {
     release_quietly(guard).await;
+}
+
+/// `on_fail = function`: without this call a closure would not know what it is given.
+pub fn apply<R, F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
+    function(error)
+}
+
+/// Code in which `return` leaves that code only.
+pub fn call<R>(code: impl FnOnce() -> R) -> R {
+    code()
 }

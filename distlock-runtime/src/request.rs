@@ -32,6 +32,7 @@ pub struct LockRequest {
     min_hold: Option<Duration>,
     on_lost: OnLost,
     reentrant: bool,
+    prefix: Option<Box<str>>,
 }
 
 impl LockRequest {
@@ -51,6 +52,7 @@ impl LockRequest {
             min_hold: None,
             on_lost: OnLost::Cancel,
             reentrant: false,
+            prefix: None,
         }
     }
 
@@ -108,6 +110,12 @@ impl LockRequest {
         self
     }
 
+    /// The namespace in the store, instead of the manager's.
+    pub(crate) fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
     /// Takes the lock.
     ///
     /// Returns within max(`wait`, the manager's `command_timeout`) + 50 ms, whatever the store does.
@@ -136,7 +144,12 @@ impl LockRequest {
         let term = Term { ttl, renewed: self.renew, max_hold, min_hold: self.min_hold };
         let wait = self.wait.unwrap_or(settings.wait);
         let label = self.label;
-        let mut wanted = self.keys.try_map(|key| settings.namespace.name(label.clone(), key))?;
+        let other = match &self.prefix {
+            Some(prefix) => Some(settings.namespace.of_request(prefix)?),
+            None => None,
+        };
+        let namespace = other.as_ref().unwrap_or(&settings.namespace);
+        let mut wanted = self.keys.try_map(|key| namespace.name(label.clone(), key))?;
         if wanted.is_empty() {
             return Err(LockError::invalid_option("keys: none; name at least one"));
         }

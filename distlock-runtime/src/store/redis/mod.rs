@@ -13,9 +13,10 @@ mod pool;
 mod script;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
@@ -55,9 +56,9 @@ pub(crate) struct RedisConfig {
 pub(crate) struct RedisStore {
     pool: ConnectionPool,
     command_timeout: Duration,
-    fence: String,
-    /// The highest counter value that this process was given.
-    fence_seen: AtomicU64,
+    fence: Fence,
+    /// Of other prefixes that requests have named, by their keys.
+    other_fences: Mutex<HashMap<Arc<str>, Arc<Fence>>>,
     release: Script,
     renew: Script,
     raise: Script,
@@ -70,8 +71,8 @@ impl RedisStore {
         Self {
             pool: ConnectionPool::start(&link, connections, handle, schedule),
             command_timeout,
-            fence,
-            fence_seen: AtomicU64::new(0),
+            fence: Fence::new(fence.into()),
+            other_fences: Mutex::default(),
             release: Script::release(),
             renew: Script::renew(),
             raise: Script::raise(),
@@ -97,22 +98,54 @@ impl RedisStore {
     }
 
     /// Raises the fence counter above everything this process has seen and to the server's time.
-    async fn raise_fence(&self, live: &mut Connection, limit: Moment) -> Result<(), Fault> {
-        let floor = (self.fence_seen.load(Ordering::Acquire) + 1).to_string();
-        self.run(live, &self.raise, &self.fence, &[floor.as_bytes()], limit).await?;
-        live.fence_raised.store(true, Ordering::Release);
+    async fn raise_fence(
+        &self,
+        fence: &Fence,
+        live: &mut Connection,
+        limit: Moment,
+    ) -> Result<(), Fault> {
+        let floor = (fence.seen.load(Ordering::Acquire) + 1).to_string();
+        self.run(live, &self.raise, &fence.key, &[floor.as_bytes()], limit).await?;
+        self.set_raised(fence, live, true);
         Ok(())
+    }
+
+    /// Whether the fence was raised on this connection.
+    fn is_raised(&self, fence: &Fence, live: &Live) -> bool {
+        match std::ptr::eq(fence, &self.fence) {
+            true => live.fence_raised.load(Ordering::Acquire),
+            false => fence.raised_on.load(Ordering::Acquire) == live.number,
+        }
+    }
+
+    fn set_raised(&self, fence: &Fence, live: &Live, raised: bool) {
+        match std::ptr::eq(fence, &self.fence) {
+            true => live.fence_raised.store(raised, Ordering::Release),
+            false => {
+                let number = if raised { live.number } else { 0 };
+                fence.raised_on.store(number, Ordering::Release);
+            }
+        }
+    }
+
+    /// The counter of a prefix that a request has named.
+    fn other_fence(&self, key: &Arc<str>) -> Arc<Fence> {
+        let mut fences = self.other_fences.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || Arc::new(Fence::new(key.clone()));
+        fences.entry(key.clone()).or_insert_with(made).clone()
     }
 
     async fn acquire(&self, claim: &Claim, limit: Moment) -> Result<Answer, Fault> {
         let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
+        let other = claim.lock.fence().map(|key| self.other_fence(key));
+        let counter = other.as_deref().unwrap_or(&self.fence);
         for _ in 0..FENCE_TRIES {
             // Before the first grant on a connection: the server behind it may have lost its data.
-            if !live.fence_raised.load(Ordering::Acquire) {
-                self.raise_fence(&mut live, limit).await?;
+            if !self.is_raised(counter, &live) {
+                self.raise_fence(counter, &mut live, limit).await?;
             }
             let Fast { granted, fence, sent, seen } =
-                self.fast_path(claim, &mut live, limit).await?;
+                self.fast_path(claim, counter, &mut live, limit).await?;
             let mut sent = sent;
             if !granted {
                 // `SET NX` says no to whatever is there. A look tells a lock from something that is
@@ -132,11 +165,11 @@ impl RedisStore {
                 ));
             }
             if fence > seen {
-                self.fence_seen.fetch_max(fence, Ordering::AcqRel);
+                counter.seen.fetch_max(fence, Ordering::AcqRel);
                 return Ok(Answer::Granted { fence: fence * TOKENS_PER_FENCE, sent });
             }
             // Data was lost under a live connection: give the lock back, raise, try again.
-            live.fence_raised.store(false, Ordering::Release);
+            self.set_raised(counter, &live, false);
             self.free(claim, None, &mut live, limit).await?;
         }
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
@@ -146,6 +179,7 @@ impl RedisStore {
     async fn fast_path(
         &self,
         claim: &Claim,
+        counter: &Fence,
         live: &mut Connection,
         limit: Moment,
     ) -> Result<Fast, Fault> {
@@ -157,11 +191,11 @@ impl RedisStore {
             .arg("NX")
             .arg("PX")
             .arg(millis(claim.term.stored_for()));
-        let mut incr = Cmd::with_capacity(2, self.fence.len() + 4);
-        incr.arg("INCR").arg(&self.fence);
+        let mut incr = Cmd::with_capacity(2, counter.key.len() + 4);
+        incr.arg("INCR").arg(&*counter.key);
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(set).add_command(incr);
-        let seen = self.fence_seen.load(Ordering::Acquire);
+        let seen = counter.seen.load(Ordering::Acquire);
         // The deadline counts from here: later, and a slow answer would make the lease longer here
         // than it is at the server.
         let sent = Clock::Boottime.now();
@@ -251,6 +285,23 @@ impl RedisStore {
     }
 }
 
+/// A counter that fencing tokens are drawn from: one for each prefix.
+struct Fence {
+    key: Arc<str>,
+    /// The highest value that this process was given.
+    seen: AtomicU64,
+    /// The number of the connection on which it was raised last; 0 if on none. The manager's own
+    /// counter is noted on each connection instead. With several connections another prefix's may
+    /// be raised more often than needed, which costs a round trip.
+    raised_on: AtomicU64,
+}
+
+impl Fence {
+    fn new(key: Arc<str>) -> Self {
+        Self { key, seen: AtomicU64::new(0), raised_on: AtomicU64::new(0) }
+    }
+}
+
 /// What the fast path was answered.
 struct Fast {
     granted: bool,
@@ -281,7 +332,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             for link in self.pool.all_commands() {
                 let mut live = link.first(limit).await?;
-                match self.raise_fence(&mut live, limit).await {
+                match self.raise_fence(&self.fence, &mut live, limit).await {
                     // Whoever is out of memory can still free and renew; acquires will say so.
                     Err(fault) if fault.kind != BackendKind::OutOfMemory => return Err(fault),
                     _ => {}

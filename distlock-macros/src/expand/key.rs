@@ -1,0 +1,218 @@
+//! Keys: templates as calls of `format_args!` whose values are encoded.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{Expr, LitStr};
+
+use super::ends;
+use crate::key::{self, Arguments, Piece, Placeholder, Template};
+use crate::value::KeyValue;
+
+/// Which names of a template are values to be encoded, and how they are reached.
+pub(super) enum Scope {
+    /// In the attribute: what the signature binds. Other names are constants, statics and const
+    /// generics, which are taken as they print.
+    Signature { names: Vec<Ident>, receiver: Option<Ident> },
+    /// In `key!`, which sees no signature: everything not written like a constant.
+    Anywhere,
+}
+
+impl Scope {
+    /// The name as it is to be written at `span`, if it is a value.
+    fn value(&self, name: &str, span: Span) -> Option<Ident> {
+        match self {
+            Self::Anywhere => {
+                let constant =
+                    !name.contains(char::is_lowercase) && name.contains(char::is_uppercase);
+                (!constant).then(|| key::ident(name, span))
+            }
+            // With the hygiene of the place where it is bound, so that a template from one macro
+            // finds an argument from another.
+            Self::Signature { receiver, .. } if name == "self" => Some(match receiver {
+                Some(receiver) => {
+                    let span = receiver.span().located_at(span);
+                    Ident::new(&receiver.to_string(), span)
+                }
+                None => key::ident(name, span),
+            }),
+            Self::Signature { names, .. } => {
+                let binding = names.iter().find(|binding| binding.unraw() == name)?;
+                Some(key::ident(name, binding.span().located_at(span)))
+            }
+        }
+    }
+}
+
+/// One key, as an expression of type `LockKey`; `expr` makes the user's expressions fit here.
+pub(super) fn value(
+    value: &KeyValue,
+    scope: &Scope,
+    private: &TokenStream,
+    expr: impl Fn(&Expr) -> TokenStream,
+) -> TokenStream {
+    match value {
+        KeyValue::Template(template) => self::template(template, scope, private),
+        KeyValue::Call(template, arguments) => {
+            call(template, &Values { arguments, expr: &expr }, scope, private)
+        }
+        KeyValue::Expr(user) => {
+            let (first, last) = ends(user);
+            let (user, key) = (expr(user), Ident::new("key", last));
+            quote_spanned!(first=> #private::#key(#user))
+        }
+    }
+}
+
+pub(super) fn template(template: &Template, scope: &Scope, private: &TokenStream) -> TokenStream {
+    call(
+        template,
+        &Values { arguments: &Arguments::default(), expr: &|_| quote!() },
+        scope,
+        private,
+    )
+}
+
+/// The values of `key("…", …)`, and how they are written here.
+struct Values<'a> {
+    arguments: &'a Arguments,
+    expr: &'a dyn Fn(&Expr) -> TokenStream,
+}
+
+impl Values<'_> {
+    fn are_given(&self) -> bool {
+        !(self.arguments.positional.is_empty() && self.arguments.named.is_empty())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.arguments.get(name).is_some()
+    }
+
+    /// What follows the text: `, __text.part(&a), name = __text.part(&b)`.
+    fn tokens(&self, template: &Template) -> TokenStream {
+        let site = Span::mixed_site();
+        let part = |value: &Expr| {
+            let (first, _) = ends(value);
+            let value = (self.expr)(value);
+            quote_spanned!(site.located_at(first)=> __text.part(&(#value)))
+        };
+        let mut tokens = TokenStream::new();
+        for value in &self.arguments.positional {
+            let part = part(value);
+            tokens.extend(quote!(, #part));
+        }
+        for (name, value) in &self.arguments.named {
+            // A width or a precision is a number.
+            let value = match template.prints(&name.unraw().to_string()) {
+                true => part(value),
+                false => (self.expr)(value),
+            };
+            tokens.extend(quote!(, #name = #value));
+        }
+        tokens
+    }
+}
+
+/// Where every placeholder is a plain name, rustc gets the user's own text, and each value's name
+/// is shadowed by a wrapper that encodes it: carets then point into the text.
+fn call(
+    template: &Template,
+    values: &Values<'_>,
+    scope: &Scope,
+    private: &TokenStream,
+) -> TokenStream {
+    let site = Span::mixed_site();
+    let literal = &template.literal;
+    let is_bound = |name: &str| !values.has(name) && scope.value(name, site).is_some();
+    let is_value = |name: &str| values.has(name) || is_bound(name);
+    let plain = |placeholder: &Placeholder| {
+        placeholder.fields.is_empty()
+            && placeholder.base != "self"
+            // The user's values would see the wrapper.
+            && !(values.are_given() && is_bound(&placeholder.base))
+            && !placeholder.counts.iter().any(|count| is_bound(count) && template.prints(count))
+    };
+    let (wrappers, arguments) = if template.placeholders().all(plain) {
+        let values = values.tokens(template);
+        (shadows(template, is_bound, scope), quote!(#literal #values))
+    } else {
+        (Vec::new(), rewritten(template, values, scope))
+    };
+    let encoded = template.placeholders().zip(template.separators());
+    let separators = encoded
+        .filter(|(placeholder, _)| !placeholder.fields.is_empty() || is_value(&placeholder.base))
+        .map(|(_, separator)| match separator {
+            Some(c) => quote!(::core::option::Option::Some(#c)),
+            None => quote!(::core::option::Option::None),
+        });
+    // The template is only a text here: a plain copy of it, so that an invalid suffix or the like
+    // is reported once.
+    let text = LitStr::new(&literal.value(), site);
+    quote_spanned! {site=>
+        {
+            let __text = #private::KeyText::new(&[#(#separators),*]);
+            #(#wrappers)*
+            __text.key(#text, ::core::format_args!(#arguments))
+        }
+    }
+}
+
+fn shadows(
+    template: &Template,
+    is_bound: impl Fn(&str) -> bool,
+    scope: &Scope,
+) -> Vec<TokenStream> {
+    let literal = template.literal.span();
+    let mut names: Vec<&str> = template.placeholders().map(|p| p.base.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let shadow = |name: &str| {
+        let value = scope.value(name, template.generated_span())?;
+        let wrapper = key::ident(name, literal);
+        // The wrapper has the literal's hygiene, so lints take it for the user's own. Only what is
+        // needed is allowed: a crate that forbids a lint must not meet an `allow` of it.
+        let style = name.contains(char::is_uppercase).then(|| quote!(non_snake_case,));
+        Some(quote_spanned! {Span::mixed_site()=>
+            #[allow(#style clippy::shadow_reuse)]
+            let #wrapper = __text.part(&#value);
+        })
+    };
+    names.into_iter().filter(|name| is_bound(name)).filter_map(shadow).collect()
+}
+
+/// `format_args!` knows no fields: `"{order.id:05}"` → `"{__0:05}", __0 = __text.part(&order.id)`.
+fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope) -> TokenStream {
+    let span = template.generated_span();
+    let mut text = String::new();
+    let mut arguments = TokenStream::new();
+    for (i, piece) in template.pieces.iter().enumerate() {
+        let placeholder = match piece {
+            Piece::Text(literal) => {
+                text.push_str(&literal.replace('{', "{{").replace('}', "}}"));
+                continue;
+            }
+            Piece::Placeholder(placeholder) => placeholder,
+        };
+        let Placeholder { base, fields, spec, .. } = placeholder;
+        if values.has(base) && fields.is_empty() {
+            text.push_str(&format!("{{{base}{spec}}}"));
+            continue;
+        }
+        let value = match scope.value(base, span) {
+            None if fields.is_empty() => {
+                text.push_str(&format!("{{{base}{spec}}}"));
+                continue;
+            }
+            value => value.unwrap_or_else(|| key::ident(base, span)),
+        };
+        let argument = Ident::new(&format!("__{i}"), span);
+        let fields = fields.iter().map(|field| key::member(field, span));
+        text.push_str(&format!("{{{argument}{spec}}}"));
+        let site = Span::mixed_site().located_at(span);
+        let part = quote_spanned!(site=> __text.part(&#value #(.#fields)*));
+        arguments.extend(quote!(, #argument = #part));
+    }
+    let text = LitStr::new(&text, span);
+    let values = values.tokens(template);
+    quote!(#text #values #arguments)
+}

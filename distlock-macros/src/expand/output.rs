@@ -1,0 +1,97 @@
+//! The return type, and how an error becomes one.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote_spanned;
+use syn::{GenericArgument, PathArguments, ReturnType, Type, TypeInfer, parse_quote_spanned};
+
+use super::ends;
+use crate::function::Function;
+
+/// The return type, with every `impl Trait` in it left to inference.
+pub(super) struct Output {
+    pub(super) ty: Type,
+    /// Where a wrong return type is shown: from the type's first token to its last.
+    first: Span,
+    pub(super) last: Span,
+}
+
+impl Output {
+    pub(super) fn of(function: &Function) -> Self {
+        let mut ty = match function.output() {
+            Some(ty) => ty.clone(),
+            // Nothing is written: the function's name stands for it.
+            None => parse_quote_spanned!(function.sig.ident.span()=> ()),
+        };
+        let (first, last) = ends(&ty);
+        erase_impl_trait(&mut ty);
+        Self { ty, first, last }
+    }
+
+    /// How a `LockError` becomes the return value, decided by a trait: aliases of `Result` work.
+    pub(super) fn fail(&self, private: &TokenStream) -> TokenStream {
+        self.method(private, "FromLockError", "from_lock_error")
+    }
+
+    /// How a function makes the error of a `Result`.
+    pub(super) fn map_err(&self, private: &TokenStream) -> TokenStream {
+        self.method(private, "IsResult", "map_err")
+    }
+
+    /// `<R as Trait>::method`, whose errors are shown at the return type.
+    fn method(&self, private: &TokenStream, name: &str, method: &str) -> TokenStream {
+        let Self { ty, first, last } = self;
+        let (name, method) = (Ident::new(name, *first), Ident::new(method, *last));
+        let method = quote_spanned!(*last=> >::#method);
+        quote_spanned!(*first=> <#ty as #private::#name #method)
+    }
+
+    /// Never runs. It tells rustc the body's type at the place where the user wrote it, so that
+    /// `?`, `collect` and `into` are inferred, and type errors point, as in a plain function.
+    pub(super) fn edge(&self) -> TokenStream {
+        let ty = &self.ty;
+        quote_spanned! {Span::mixed_site()=>
+            if let ::core::option::Option::Some(__return) = ::core::option::Option::None::<#ty> {
+                return __return;
+            }
+        }
+    }
+}
+
+fn erase_impl_trait(ty: &mut Type) {
+    match ty {
+        Type::ImplTrait(_) => {
+            *ty =
+                Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token: Default::default() });
+        }
+        Type::Path(path) => path.path.segments.iter_mut().for_each(|segment| {
+            if let PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
+                arguments.args.iter_mut().for_each(|argument| match argument {
+                    GenericArgument::Type(ty) => erase_impl_trait(ty),
+                    GenericArgument::AssocType(assoc) => erase_impl_trait(&mut assoc.ty),
+                    _ => {}
+                });
+            }
+        }),
+        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase_impl_trait),
+        Type::Array(array) => erase_impl_trait(&mut array.elem),
+        Type::Slice(slice) => erase_impl_trait(&mut slice.elem),
+        Type::Reference(reference) => erase_impl_trait(&mut reference.elem),
+        Type::Ptr(pointer) => erase_impl_trait(&mut pointer.elem),
+        Type::Paren(paren) => erase_impl_trait(&mut paren.elem),
+        Type::Group(group) => erase_impl_trait(&mut group.elem),
+        // Everywhere else `impl Trait` is not allowed.
+        _ => {}
+    }
+}
+
+/// The function's return type as one of a `let`; `None` where it has no name.
+pub(super) fn erased(output: &ReturnType) -> Option<Type> {
+    match output {
+        ReturnType::Type(_, ty) if !matches!(**ty, Type::ImplTrait(_)) => {
+            let mut ty = Type::clone(ty);
+            erase_impl_trait(&mut ty);
+            Some(ty)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,435 @@
+//! The values of options, one reader for each kind.
+
+use std::time::Duration;
+
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::punctuated::Punctuated;
+use syn::{
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized,
+    parse_quote_spanned,
+};
+
+use crate::duration;
+use crate::key::{Arguments, Template};
+
+/// What to lock: one key.
+pub(crate) enum KeyValue {
+    Template(Template),
+    /// `key("order:{}", order.id)`.
+    Call(Template, Arguments),
+    /// Of a type that is `Into<LockKey>`, and taken as it is.
+    Expr(Expr),
+}
+
+/// What to lock: several.
+pub(crate) enum Keys {
+    Array(Vec<KeyValue>),
+    /// Iterates over keys.
+    Expr(Expr),
+}
+
+/// A length of time: known now, or an expression of type `Duration`.
+pub(crate) enum Time {
+    Literal(Duration, proc_macro2::Span),
+    Expr(Expr),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum OnLost {
+    Cancel,
+    Continue,
+}
+
+/// What to return instead of an error.
+pub(crate) enum OnFail {
+    Skip(Ident),
+    Function(Expr),
+}
+
+pub(crate) fn template(input: ParseStream<'_>) -> Result<Template> {
+    match expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Template::parse(literal),
+        other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
+    }
+}
+
+const NOT_A_TEMPLATE: &str =
+    "a key is a text in quotes, with arguments in braces: `\"order:{order_id}\"`";
+
+pub(crate) fn key(input: ParseStream<'_>) -> Result<KeyValue> {
+    key_value(expr(input)?)
+}
+
+fn key_value(expr: Expr) -> Result<KeyValue> {
+    match ungroup(expr) {
+        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
+            Template::parse(literal).map(KeyValue::Template)
+        }
+        Expr::Call(call) if is_path(&call.func, "key") => {
+            let span = call.paren_token.span.join();
+            arguments(call.args, span)
+        }
+        Expr::Array(array) => {
+            Err(Error::new_spanned(array, "several locks are taken with `keys = […]`"))
+        }
+        other @ (Expr::Lit(_) | Expr::Tuple(_) | Expr::Closure(_)) => {
+            Err(Error::new_spanned(other, NOT_A_TEMPLATE))
+        }
+        other => Ok(KeyValue::Expr(other)),
+    }
+}
+
+/// `("order:{}", order.id)`, after the name `key`.
+pub(crate) fn format_call(name: &Ident, input: ParseStream<'_>) -> Result<KeyValue> {
+    let content;
+    parenthesized!(content in input);
+    arguments(content.parse_terminated(<Expr as syn::parse::Parse>::parse, Token![,])?, name.span())
+}
+
+/// What stands in the parentheses of `key(…)`.
+fn arguments(arguments: Punctuated<Expr, Token![,]>, span: proc_macro2::Span) -> Result<KeyValue> {
+    let mut arguments = arguments.into_iter().map(ungroup);
+    let literal = match arguments.next() {
+        Some(Expr::Lit(ExprLit { lit: Lit::Str(literal), .. })) => literal,
+        Some(other) => {
+            return Err(Error::new_spanned(
+                other,
+                "a text in quotes comes first: `key(\"order:{}\", order.id)`",
+            ));
+        }
+        None => {
+            return Err(Error::new(span, "say what to lock: `key(\"order:{}\", order.id)`"));
+        }
+    };
+    let mut values = Arguments::default();
+    for argument in arguments {
+        match argument {
+            Expr::Assign(assign) => match &*assign.left {
+                Expr::Path(path) if path.path.get_ident().is_some() => {
+                    let name = path.path.get_ident().expect("it was looked at").clone();
+                    values.named.push((name, *assign.right));
+                }
+                other => {
+                    return Err(Error::new_spanned(other, "a name is expected before the `=`"));
+                }
+            },
+            value if values.named.is_empty() => values.positional.push(value),
+            value => {
+                let message = "values without a name come before those with one";
+                return Err(Error::new_spanned(value, message));
+            }
+        }
+    }
+    let template = Template::parse_call(literal, &values)?;
+    Ok(KeyValue::Call(template, values))
+}
+
+pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
+    match expr(input)? {
+        Expr::Array(array) if array.elems.is_empty() => Err(Error::new_spanned(
+            array,
+            "no key: name at least one, for example `keys = [\"account:{from}\", \"account:{to}\"]`",
+        )),
+        Expr::Array(array) => {
+            let mut mistakes: Option<Error> = None;
+            let mut keys = Vec::new();
+            for element in array.elems {
+                match (key_value(element), &mut mistakes) {
+                    (Ok(key), _) => keys.push(key),
+                    (Err(error), Some(first)) => first.combine(error),
+                    (Err(error), none) => *none = Some(error),
+                }
+            }
+            mistakes.map_or(Ok(Keys::Array(keys)), Err)
+        }
+        Expr::Lit(literal) => {
+            let text = literal.to_token_stream();
+            let message =
+                format!("`keys` takes several: write `key = {text}`, or `keys = [{text}, …]`");
+            Err(Error::new_spanned(literal, message))
+        }
+        Expr::Tuple(tuple) => {
+            Err(Error::new_spanned(tuple, "write the keys in brackets: `keys = [\"…\", \"…\"]`"))
+        }
+        other => Ok(Keys::Expr(other)),
+    }
+}
+
+pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Time> {
+    let least = Duration::from_millis(10);
+    match time("ttl", "5s", least, input)? {
+        Time::Expr(expr) if is_path(&expr, "none") => Err(Error::new_spanned(
+            expr,
+            "a lock always has a `ttl`, or a dead holder would keep it for ever: write for example \
+             `ttl = \"30s\"` (it is renewed while the body runs)",
+        )),
+        Time::Literal(ttl, span) if ttl > Duration::from_secs(365 * 24 * 60 * 60) => {
+            Err(Error::new(
+                span,
+                "`ttl` is at most 365 days: it says how long the lock may outlive a holder that died \
+                 (it is renewed while the body runs)",
+            ))
+        }
+        time => Ok(time),
+    }
+}
+
+pub(crate) fn wait(input: ParseStream<'_>) -> Result<Time> {
+    match time("wait", "2s", Duration::ZERO, input)? {
+        Time::Expr(expr) if is_path(&expr, "none") => {
+            Ok(Time::Literal(Duration::ZERO, span_of(&expr)))
+        }
+        time => Ok(time),
+    }
+}
+
+pub(crate) fn max_hold(input: ParseStream<'_>) -> Result<Time> {
+    unless_none("max_hold", time("max_hold", "5m", Duration::from_millis(10), input)?)
+}
+
+pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Time> {
+    unless_none("min_hold", time("min_hold", "30s", Duration::ZERO, input)?)
+}
+
+fn unless_none(name: &str, time: Time) -> Result<Time> {
+    match time {
+        Time::Expr(expr) if is_path(&expr, "none") => {
+            let message = format!("without a `{name}`, leave the option out");
+            Err(Error::new_spanned(expr, message))
+        }
+        time => Ok(time),
+    }
+}
+
+/// A duration in quotes, or any expression; `example` is what to write instead of a mistake.
+fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> Result<Time> {
+    let expr = expr(input)?;
+    let Expr::Lit(ExprLit { lit, .. }) = &expr else {
+        return Ok(Time::Expr(expr));
+    };
+    let wrong = |message: String| Err(Error::new(lit.span(), message));
+    let text = match lit {
+        Lit::Str(text) => text.value(),
+        Lit::Int(number) if duration::parse(&number.to_string()).is_ok() => {
+            return wrong(format!("put the duration in quotes: `{name} = \"{number}\"`"));
+        }
+        _ => {
+            return wrong(format!(
+                "a duration is a text with its unit: write `{name} = \"{example}\"`"
+            ));
+        }
+    };
+    if name == "wait" && text == "none" {
+        return wrong("write `wait = none`, without quotes".to_owned());
+    }
+    match duration::parse(&text) {
+        Ok(duration) if duration < least => wrong(format!(
+            "`{name}` is at least {least:?}: a shorter lease could be over before its answer arrives"
+        )),
+        Ok(duration) => Ok(Time::Literal(duration, lit.span())),
+        Err(message) => wrong(message),
+    }
+}
+
+pub(crate) fn boolean(input: ParseStream<'_>) -> Result<bool> {
+    match &expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
+            if matches!(text.value().as_str(), "true" | "false") =>
+        {
+            Err(without_quotes(text))
+        }
+        other => Err(Error::new_spanned(other, "write `true` or `false`")),
+    }
+}
+
+pub(crate) fn on_lost(input: ParseStream<'_>) -> Result<OnLost> {
+    if input.peek(Ident::peek_any) {
+        let word = input.call(Ident::parse_any)?;
+        return match word.to_string().as_str() {
+            "cancel" => Ok(OnLost::Cancel),
+            "continue" => Ok(OnLost::Continue),
+            _ => Err(Error::new(word.span(), LOST)),
+        };
+    }
+    match &expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
+            if matches!(text.value().as_str(), "cancel" | "continue") =>
+        {
+            Err(without_quotes(text))
+        }
+        other => Err(Error::new_spanned(other, LOST)),
+    }
+}
+
+const LOST: &str = "write `cancel` (the body is dropped, the call returns `LockError::Lost`) or \
+                    `continue` (it runs to its end, the loss is only reported)";
+
+pub(crate) fn name(input: ParseStream<'_>) -> Result<LitStr> {
+    match expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().trim().is_empty() => {
+            Ok(text)
+        }
+        other => Err(Error::new_spanned(
+            other,
+            "a name is a text in quotes that stands in logs and metrics: `name = \"pay\"`",
+        )),
+    }
+}
+
+pub(crate) fn prefix(input: ParseStream<'_>) -> Result<Expr> {
+    let value = expr(input)?;
+    if is_path(&value, "none") {
+        return Ok(parse_quote_spanned!(span_of(&value)=> ""));
+    }
+    let Expr::Lit(ExprLit { lit, .. }) = &value else {
+        return Ok(value);
+    };
+    let wrong = |message: &str| Err(Error::new(lit.span(), message));
+    let text = match lit {
+        Lit::Str(text) => text,
+        _ => return wrong("a prefix is a text in quotes: `prefix = \"shop\"`"),
+    };
+    match text.value().as_str() {
+        "none" => Err(without_quotes(text)),
+        "" => wrong("for no prefix write `prefix = none`"),
+        prefix if prefix.contains(['{', '}']) || prefix.contains(char::is_control) => wrong(
+            "a prefix must not contain braces or control characters: arguments belong into the key, \
+             or write an expression, `prefix = self.tenant`",
+        ),
+        prefix if prefix.ends_with(':') => {
+            wrong("the `:` behind the prefix is added: write it without the `:`")
+        }
+        prefix if format!(":{prefix}:").contains(":lock::") => wrong(
+            "a prefix must not contain `lock` with an empty part behind it: its locks could be \
+             mistaken for those of a shorter prefix",
+        ),
+        _ => Ok(value),
+    }
+}
+
+pub(crate) fn when(input: ParseStream<'_>) -> Result<Expr> {
+    match expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Err(without_quotes(&text)),
+        other => Ok(other),
+    }
+}
+
+pub(crate) fn guard(input: ParseStream<'_>) -> Result<Ident> {
+    if input.peek(Ident) && !input.peek2(Token![::]) && !input.peek2(Token![.]) {
+        return input.parse();
+    }
+    match expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
+            if syn::parse_str::<Ident>(&text.value()).is_ok() =>
+        {
+            Err(without_quotes(&text))
+        }
+        other => Err(Error::new_spanned(
+            other,
+            "write the name that the guard is to have in the body: `guard = lock`",
+        )),
+    }
+}
+
+pub(crate) fn on_fail(input: ParseStream<'_>) -> Result<OnFail> {
+    let value = expr(input)?;
+    if let Expr::Path(path) = &value
+        && let Some(name) = path.path.get_ident().filter(|name| *name == "skip")
+    {
+        return Ok(OnFail::Skip(name.clone()));
+    }
+    function("on_fail", "the value to return", value).map(OnFail::Function)
+}
+
+pub(crate) fn map_err(input: ParseStream<'_>) -> Result<Expr> {
+    function("map_err", "the error to return", expr(input)?)
+}
+
+/// A closure or the name of a function. What cannot be one is answered here: rustc would speak of
+/// `FnOnce`.
+fn function(name: &str, value: &str, expr: Expr) -> Result<Expr> {
+    match &expr {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
+            if syn::parse_str::<Path>(&text.value()).is_ok() =>
+        {
+            Err(without_quotes(text))
+        }
+        Expr::Closure(closure) if closure.asyncness.is_some() => Err(Error::new_spanned(
+            expr,
+            format!("`{name}` is not awaited: write a closure without `async`"),
+        )),
+        Expr::Closure(closure) if closure.inputs.len() != 1 => {
+            let message = format!("the closure takes the `LockError`: write `{name} = |error| …`");
+            Err(Error::new_spanned(&expr, message))
+        }
+        _ if is_value(&expr) => Err(Error::new_spanned(
+            &expr,
+            format!(
+                "`{name}` takes a function of the `LockError`: write `{name} = |_| {value}`",
+                value = if name == "on_fail" { text_of(&expr) } else { value.to_owned() },
+            ),
+        )),
+        _ => Ok(expr),
+    }
+}
+
+fn is_value(expr: &Expr) -> bool {
+    let is_variant =
+        |path: &Expr| ["Ok", "Err", "Some", "None"].iter().any(|name| is_path(path, name));
+    match expr {
+        Expr::Lit(_) | Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) | Expr::Unary(_) => true,
+        Expr::Call(call) => is_variant(&call.func),
+        Expr::Path(_) => is_path(expr, "None"),
+        _ => false,
+    }
+}
+
+fn text_of(expr: &Expr) -> String {
+    expr.to_token_stream().to_string().replace(" (", "(").replace("( ", "(").replace(" )", ")")
+}
+
+pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
+    if input.peek(LitStr) {
+        let text: LitStr = input.parse()?;
+        let message = format!("write the path without quotes: `crate = {}`", text.value());
+        return Err(Error::new(text.span(), message));
+    }
+    let path = input.call(Path::parse_mod_style)?;
+    let first = path.segments.first().map(|segment| segment.ident.to_string());
+    if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
+        return Ok(path);
+    }
+    let text = path.to_token_stream().to_string().replace(' ', "");
+    let message = format!(
+        "a path that means the same in every module is needed: write `::{text}` for a crate, or \
+         `crate::…` for a module of this one"
+    );
+    Err(Error::new_spanned(path, message))
+}
+
+fn expr(input: ParseStream<'_>) -> Result<Expr> {
+    input.parse().map(ungroup)
+}
+
+/// A fragment that went through `macro_rules!` arrives in an invisible group.
+fn ungroup(expr: Expr) -> Expr {
+    match expr {
+        Expr::Group(group) => ungroup(*group.expr),
+        other => other,
+    }
+}
+
+fn is_path(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Path(path) if path.path.is_ident(name))
+}
+
+fn span_of(expr: &Expr) -> proc_macro2::Span {
+    syn::spanned::Spanned::span(expr)
+}
+
+fn without_quotes(text: &LitStr) -> Error {
+    Error::new(text.span(), format!("write `{}`, without quotes", text.value()))
+}

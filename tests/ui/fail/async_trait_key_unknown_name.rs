@@ -1,0 +1,18 @@
+use distlock::{LockError, redis_lock};
+
+#[async_trait::async_trait]
+trait Store {
+    //~ ERROR "idd" cannot find value `idd` in this scope
+    #[redis_lock(key = "{idd}")]
+    async fn save(&self, id: u64) -> Result<u64, LockError> {
+        Ok(id)
+    }
+}
+
+struct Memory;
+
+impl Store for Memory {}
+
+fn main() {
+    drop(Memory.save(1));
+}

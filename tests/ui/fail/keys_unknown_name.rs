@@ -1,0 +1,11 @@
+use distlock::{LockError, redis_lock};
+
+//~ ERROR "to" cannot find value `to` in this scope
+#[redis_lock(keys = ["a:{from}", "a:{to}"])]
+async fn locked(from: u64) -> Result<u64, LockError> {
+    Ok(from)
+}
+
+fn main() {
+    drop(locked(1));
+}

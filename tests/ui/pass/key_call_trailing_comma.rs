@@ -1,0 +1,10 @@
+use distlock::{LockError, redis_lock};
+
+#[redis_lock(key("order:{}", id,), ttl = "5s")]
+async fn locked(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(locked(1));
+}
