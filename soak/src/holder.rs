@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use distlock::LockManager;
 
@@ -12,7 +12,7 @@ use distlock::LockManager;
 #[derive(Debug, Default)]
 pub(crate) struct Holder {
     polls: AtomicU64,
-    late: AtomicU64,
+    late: Mutex<Vec<Duration>>,
     /// As of the last poll; stands from then on if nothing can be renewed.
     deadline: Mutex<Option<Instant>>,
 }
@@ -30,10 +30,15 @@ impl Holder {
         let mut body = pin!(body);
         poll_fn(|cx| {
             self.polls.fetch_add(1, SeqCst);
-            if !lease.is_held() {
-                self.late.fetch_add(1, SeqCst);
+            let (now, remaining) = (Instant::now(), lease.remaining());
+            let mut deadline = self.deadline.lock().expect("no panic");
+            match *deadline {
+                Some(over) if remaining.is_zero() => {
+                    self.late.lock().expect("no panic").push(now.saturating_duration_since(over));
+                }
+                _ => *deadline = Some(now + remaining),
             }
-            *self.deadline.lock().expect("no panic") = Some(Instant::now() + lease.remaining());
+            drop(deadline);
             body.as_mut().poll(cx)
         })
         .await
@@ -43,9 +48,10 @@ impl Holder {
         self.polls.load(SeqCst)
     }
 
-    /// Polls after the deadline.
-    pub(crate) fn late(&self) -> u64 {
-        self.late.load(SeqCst)
+    /// How late polls were that were seen after the deadline. One that was allowed just before it is
+    /// seen a moment later.
+    pub(crate) fn late(&self) -> Vec<Duration> {
+        self.late.lock().expect("no panic").clone()
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {

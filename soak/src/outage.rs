@@ -52,7 +52,7 @@ const FAULTS: [Fault; 7] = [
 struct Findings {
     bodies: u64,
     polls: u64,
-    late_polls: u64,
+    late_polls: Vec<Duration>,
     lost: u64,
     kept: u64,
     /// How long after the deadline the caller was told.
@@ -84,7 +84,15 @@ pub async fn run(effort: Effort) -> Report {
     report.figure("outages", rounds);
     report.figure("bodies", findings.bodies);
     report.figure("polls of bodies", findings.polls);
-    report.figure("polls past the deadline", findings.late_polls);
+    let late = &findings.late_polls;
+    let latest = late.iter().max().copied().unwrap_or_default();
+    report.figure("polls seen past the deadline", late.len());
+    // A poll that is allowed just before the deadline can be seen after it, if the machine is busy:
+    // hardly ever, and not by much.
+    report.violated_if(
+        late.len() as u64 * 20 > findings.lost || latest > SLACK,
+        format!("{} polls past the deadline, by up to {latest:.1?}", late.len()),
+    );
     report.figure("bodies that lost their lease", findings.lost);
     report.figure("bodies that kept it", findings.kept);
     report.spread("Lost, after the deadline", findings.told, SLACK);
@@ -92,7 +100,6 @@ pub async fn run(effort: Effort) -> Report {
     report.spread("calls, longer than they may wait", findings.overtime, SLACK);
     report.spread("first success after the return", findings.back, BACK);
     report.figure(format!("keys left {CLEAN:?} later"), findings.keys_left);
-    report.violated_if(findings.late_polls > 0, "a body was polled past its deadline");
     report.violated_if(findings.keys_left > 0, "keys are left after the reconnect");
     for wrong in findings.wrong {
         report.violated_if(true, wrong);
@@ -147,7 +154,7 @@ async fn round(
         let (holder, result, told) = body.expect("no panic");
         findings.bodies += 1;
         findings.polls += holder.polls();
-        findings.late_polls += holder.late();
+        findings.late_polls.extend(holder.late());
         match result {
             Ok(()) => findings.kept += 1,
             Err(error) if error.is_lost() => {

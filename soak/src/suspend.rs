@@ -168,7 +168,7 @@ async fn child() -> Report {
         probe.release().await.expect("it was held");
         let write = if data.write(fence).await { "accepted" } else { "refused" };
         let lost = if lost { "lost" } else { "not lost" };
-        let late = holder.late();
+        let late = holder.late().len();
         data.set("outcome", format!("{round} {lost}, late polls {late}, write {write}")).await;
         last = round;
     }

@@ -59,6 +59,27 @@ async fn b1_cut_off_both_ways_the_body_stops_at_its_deadline() {
     cut_off(Mode::Freeze).await;
 }
 
+/// Body, timer and engine are all due when the thread comes back: the clock must be looked at first.
+#[tokio::test]
+async fn b1_cut_off_a_thread_that_was_blocked_past_the_deadline_does_not_go_on() {
+    let (server, proxy, manager) = behind_a_proxy().await;
+    let watch = Watch::default();
+    let call = async {
+        let request = manager.lock("k").ttl(ms(600));
+        let result = request.run(watch.endless(&manager, "k")).await;
+        watch.ended_in_time();
+        lost(result);
+    };
+    let block = async {
+        watch.polled(10).await;
+        proxy.set(Mode::Freeze);
+        thread::sleep(ms(1500));
+    };
+    tokio::join!(call, block);
+    proxy.set(Mode::Pass);
+    works_again(&manager, &server).await;
+}
+
 #[tokio::test]
 async fn b2_without_answers_the_body_stops_at_its_deadline() {
     cut_off(Mode::DropDown).await;
