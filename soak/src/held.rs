@@ -31,7 +31,7 @@ pub async fn run(locks: usize, ttl: Duration, effort: Effort) -> Report {
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut calls = JoinSet::new();
     for n in 0..locks {
-        let (request, gate) = (manager.lock(format!("k-{n}")).ttl(ttl), gate.clone());
+        let (request, gate) = (manager.lock(format!("k-{n}")).ttl(ttl).wait(ttl), gate.clone());
         calls.spawn(async move {
             let _gate = gate.acquire().await.expect("never closed");
             request.acquire().await.expect("granted")
@@ -71,8 +71,8 @@ pub async fn run(locks: usize, ttl: Duration, effort: Effort) -> Report {
     report.figure("CPU of the server", percent(servers));
     report.figure("CPU of the server per renewal", micros(servers));
     let (more_threads, more_memory) =
-        (status("Threads") - threads, status("VmRSS").saturating_sub(memory));
-    let more_tasks = Handle::current().metrics().num_alive_tasks() - tasks;
+        (status("Threads").saturating_sub(threads), status("VmRSS").saturating_sub(memory));
+    let more_tasks = Handle::current().metrics().num_alive_tasks().saturating_sub(tasks);
     report.figure("threads more than before", more_threads);
     report.figure("tasks of the callers' runtime more", more_tasks);
     report.figure("memory per lock", format!("{} B", more_memory * 1024 / locks as u64));

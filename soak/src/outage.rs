@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager};
-use distlock_testkit::{Mode, Proxy, RedisServer};
+use distlock_testkit::{Mode, Proxy, RedisServer, wait_for};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -70,7 +70,7 @@ pub async fn run(effort: Effort) -> Report {
     let mut server = RedisServer::builder().durable().start();
     let proxy = Proxy::to(server.addr());
     let builder = LockManager::builder().url(proxy.url()).command_timeout(COMMAND_TIMEOUT);
-    let manager = builder.connect().await.expect("connect");
+    let manager = builder.build().expect("a URL");
     let (start, mut dice) = (Instant::now(), Dice(7));
     let (mut findings, mut rounds) = (Findings::default(), 0);
     while effort.goes_on(rounds, start) {
@@ -121,9 +121,8 @@ async fn round(
     for (n, holder) in holders.iter().enumerate() {
         bodies.spawn(body(manager.clone(), format!("held-{n}"), holder.clone(), end.subscribe()));
     }
-    while holders.iter().any(|holder| holder.polls() < 10) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let running = async || holders.iter().all(|holder| holder.polls() >= 10);
+    wait_for("all bodies run", running).await;
     let server = begin(fault, server, proxy).await;
     let begun = Instant::now();
     let mut callers = JoinSet::new();
@@ -144,9 +143,8 @@ async fn round(
 
     let server = heal(fault, server, proxy).await;
     let healed = Instant::now();
-    while manager.lock("probe").ttl(LONG).acquire().await.is_err() {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let success = async || manager.lock("probe").ttl(LONG).acquire().await.is_ok();
+    wait_for("the first success", success).await;
     let back = Instant::now();
     findings.back.push(back - healed);
     end.send_replace(true);
@@ -189,7 +187,7 @@ async fn body(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let request = manager.lock(key.clone()).ttl(TTL);
+    let request = manager.lock(key.clone()).ttl(TTL).wait(LONG);
     let result = request.run(holder.body(&manager, &key, ticks)).await;
     (holder, result, Instant::now())
 }

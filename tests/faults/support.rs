@@ -29,7 +29,14 @@ pub(crate) fn builder(url: &str) -> LockManagerBuilder {
 }
 
 pub(crate) async fn connect(url: &str) -> LockManager {
-    builder(url).connect().await.expect("connect")
+    let mut manager = None;
+    // A machine that is busy may not answer in time at first.
+    wait_for("the manager connects", async || {
+        manager = builder(url).connect().await.ok();
+        manager.is_some()
+    })
+    .await;
+    manager.expect("connected")
 }
 
 /// Where the lock of `key` is stored.
