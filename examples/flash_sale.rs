@@ -73,7 +73,11 @@ impl Shop {
             None => Shelf::Memory { stock: &STOCK, sold: &SOLD },
             Some(url) => {
                 let client = redis::Client::open(url)?;
-                Shelf::Redis(client.get_multiplexed_async_connection().await?)
+                // The shop's own client: a busy machine may need more than its default half a second.
+                let patient = redis::AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(Duration::from_secs(10)))
+                    .set_response_timeout(Some(Duration::from_secs(10)));
+                Shelf::Redis(client.get_multiplexed_async_connection_with_config(&patient).await?)
             }
         };
         Ok(Self { name, shelf })
