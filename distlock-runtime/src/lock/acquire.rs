@@ -80,7 +80,7 @@ impl<'a> Acquiring<'a> {
     /// One lock, with a place in its line if need be.
     async fn one(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
         let settled = match self.arrive(wanted) {
-            Begun::Trying(attempt, asked) => attempt.settle(asked.await, self.patient),
+            Begun::Trying(attempt, asked) => attempt.settle(asked.await, &self.wish, self.patient),
             Begun::Settled(settled) => settled,
         };
         match settled {
@@ -124,7 +124,7 @@ impl<'a> Acquiring<'a> {
             }
         }
         for (at, (attempt, answer)) in all(tries).await.into_iter().enumerate() {
-            let settled = attempt.settle(answer, self.patient);
+            let settled = attempt.settle(answer, &self.wish, self.patient);
             match (settled, &first_denied) {
                 (Settled::Held(lease), Some((first, _))) if *first < at => {
                     drop(LockGuard::of(self.manager.clone(), OnLost::Cancel, lease));
@@ -160,9 +160,7 @@ impl<'a> Acquiring<'a> {
         }
         let by = match table.arrive(wanted, self.wish, self.patient) {
             Arrival::Lead(lead) => By::Lead(lead),
-            Arrival::Alone(claim) => {
-                By::Own(Alone { table: table.clone(), claim, wish: self.wish, open: true })
-            }
+            Arrival::Alone(claim) => By::Own(Alone { table: table.clone(), claim, open: true }),
             Arrival::Wait(place) => return Begun::Settled(Settled::Wait(place)),
             Arrival::Busy(rest) => {
                 return Begun::Settled(Settled::Denied(Denied::Taken(rest)));
@@ -205,10 +203,10 @@ impl By {
         }
     }
 
-    fn settle(self, answer: Result<Answer, Fault>, patient: bool) -> Settled {
+    fn settle(self, answer: Result<Answer, Fault>, wish: &Wish, patient: bool) -> Settled {
         match self {
-            Self::Lead(lead) => lead.settle(answer, patient),
-            Self::Own(alone) => alone.settle(answer),
+            Self::Lead(lead) => lead.settle(answer, wish, patient),
+            Self::Own(alone) => alone.settle(answer, wish),
         }
     }
 }
@@ -235,15 +233,14 @@ async fn all(mut tries: Vec<(By, OpOn<'_, Answer>)>) -> Vec<(By, Result<Answer, 
 struct Alone {
     table: Arc<LockTable>,
     claim: Arc<Claim>,
-    wish: Wish,
     open: bool,
 }
 
 impl Alone {
-    fn settle(mut self, answer: Result<Answer, Fault>) -> Settled {
+    fn settle(mut self, answer: Result<Answer, Fault>, wish: &Wish) -> Settled {
         match answer {
             Ok(Answer::Granted { fence, sent }) => {
-                match start(&self.table, &self.claim, fence, sent, &self.wish) {
+                match start(&self.table, &self.claim, fence, sent, wish) {
                     Ok(lease) => {
                         self.open = false;
                         Settled::Held(lease)

@@ -250,7 +250,7 @@ impl LockTable {
                 let batch = Batch::new(number, claim.clone(), Stage::Leading(wish));
                 lines.insert(Name(lock.clone()), Line::new(batch));
                 let table = self.clone();
-                return Arrival::Lead(Lead { table, claim, number, wish, open: true });
+                return Arrival::Lead(Lead { table, claim, number, open: true });
             };
             if patient {
                 let waiter = self.join(line, lock, wish, &mut effects);
@@ -514,7 +514,11 @@ impl LockTable {
             else {
                 return;
             };
-            if batch.left() {
+            let nobody_is_left = batch.left();
+            if !self.remote {
+                self.nudge_next(batch, &mut effects);
+            }
+            if nobody_is_left {
                 match &mut batch.stage {
                     Stage::Queued(_) => {
                         self.dissolve(&mut lines, lock.stored(), number, &mut effects)
@@ -635,14 +639,18 @@ pub(crate) struct Lead {
     table: Arc<LockTable>,
     pub(crate) claim: Arc<Claim>,
     number: u64,
-    wish: Wish,
     /// The claim may own the lock, and nobody else sees to it.
     open: bool,
 }
 
 impl Lead {
     /// The store has answered, or has not.
-    pub(crate) fn settle(mut self, answer: Result<Answer, Fault>, patient: bool) -> Settled {
+    pub(crate) fn settle(
+        mut self,
+        answer: Result<Answer, Fault>,
+        wish: &Wish,
+        patient: bool,
+    ) -> Settled {
         let table = self.table.clone();
         let lock = self.claim.lock.clone();
         let mut effects = Effects::default();
@@ -651,7 +659,7 @@ impl Lead {
             let batch = lines.get_mut(lock.stored()).and_then(|line| line.numbered(self.number));
             match batch {
                 Some(batch) if matches!(batch.stage, Stage::Leading(_)) => {
-                    let settled = self.settle_own(batch, answer, patient, &mut effects);
+                    let settled = self.settle_own(batch, answer, wish, patient, &mut effects);
                     if let Settled::Denied(_) = settled {
                         take_out(&mut lines, lock.stored(), self.number);
                     }
@@ -670,6 +678,7 @@ impl Lead {
         &mut self,
         batch: &mut Batch,
         answer: Result<Answer, Fault>,
+        wish: &Wish,
         patient: bool,
         effects: &mut Effects,
     ) -> Settled {
@@ -677,7 +686,7 @@ impl Lead {
         let mut queued = Queued::new(None, PATIENCE);
         match answer {
             Ok(Answer::Granted { fence, sent }) => {
-                return match start(table, &self.claim, fence, sent, &self.wish) {
+                return match start(table, &self.claim, fence, sent, wish) {
                     Ok(lease) => {
                         batch.stage = Stage::Owned;
                         self.open = false;
@@ -699,7 +708,7 @@ impl Lead {
         }
         self.open = false;
         batch.stage = Stage::Queued(queued);
-        let waiter = Waiter::new(self.wish, self.number);
+        let waiter = Waiter::new(*wish, self.number);
         batch.push_back(waiter.clone());
         effects.attend();
         Settled::Wait(Place::new(table.clone(), self.claim.lock.clone(), waiter))

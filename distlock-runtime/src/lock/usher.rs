@@ -61,6 +61,7 @@ impl LockTable {
             let Some(line) = lines.get_mut(lock.stored()) else { return };
             for batch in line.batches() {
                 match &batch.stage {
+                    Stage::Queued(queued) if queued.asking => {}
                     Stage::Queued(queued) if queued.is_due(now) => {
                         match batch.next(now).map(|waiter| waiter.wish.term) {
                             Some(term) if !self.is_closed() => {
@@ -68,6 +69,9 @@ impl LockTable {
                             }
                             _ => deserted.push(batch.number),
                         }
+                    }
+                    Stage::Queued(queued) if queued.slot.is_none() => {
+                        self.plan(batch, &mut effects)
                     }
                     // The engine watches the leases of other stores.
                     Stage::Owned if !self.is_remote() => {
@@ -229,6 +233,15 @@ impl LockTable {
         } else if self.is_remote() {
             let due = Due::Attend(claim.lock.clone());
             queued.slot = Some(self.schedule().insert(queued.look_at, due));
+        } else {
+            self.nudge_next(batch, effects);
+        }
+    }
+
+    /// Has the first waiter of a batch set his timer anew, where no engine does.
+    pub(super) fn nudge_next(&self, batch: &mut Batch, effects: &mut Effects) {
+        if let Some(next) = batch.next(self.clock().now()) {
+            effects.wake(next.nudge());
         }
     }
 
@@ -326,6 +339,6 @@ impl LockTable {
 
 impl Queued {
     fn is_due(&self, now: Moment) -> bool {
-        !self.asking && (self.hint || self.look_at <= now)
+        self.hint || self.look_at <= now
     }
 }

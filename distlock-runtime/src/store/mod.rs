@@ -263,6 +263,11 @@ impl Fault {
         Self { kind: BackendKind::TimedOut, detail: None, passing: true }
     }
 
+    /// Nobody wants the answer any more.
+    pub(crate) fn given_up() -> Self {
+        Self::passing(BackendKind::Other, "it was given up")
+    }
+
     /// The manager gives no more locks.
     pub(crate) fn closed() -> Self {
         Self::lasting(BackendKind::Other, "the lock manager was closed")

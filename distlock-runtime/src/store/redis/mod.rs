@@ -110,12 +110,30 @@ impl RedisStore {
         args: &[&str],
         limit: Moment,
     ) -> Result<Value, Fault> {
-        let answer = match live.command(&script.by_hash(keys, args), limit).await {
-            Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
-                live.command(&script.by_text(keys, args), limit).await
+        self.run_unless(|| false, live, script, keys, args, limit).await
+    }
+
+    /// The same for a script that must not be sent any more once `given_up` says so: its text goes
+    /// out later than its hash, when what comes behind it may have been sent already.
+    async fn run_unless(
+        &self,
+        given_up: impl Fn() -> bool,
+        live: &mut Connection,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        limit: Moment,
+    ) -> Result<Value, Fault> {
+        let mut answer = live.command(&script.by_hash(keys, args), limit).await;
+        match answer {
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) && given_up() => {
+                return Err(Fault::given_up());
             }
-            answer => answer,
-        };
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
+                answer = live.command(&script.by_text(keys, args), limit).await;
+            }
+            _ => {}
+        }
         answer.map_err(RedisOr::into_fault)
     }
 
@@ -243,7 +261,7 @@ impl RedisStore {
                 self.raise_fence(counter, &mut live, limit).await?;
             }
             if claim.is_retired() {
-                return Err(Fault::passing(BackendKind::Other, "it was given up"));
+                return Err(Fault::given_up());
             }
             let not_after = self.not_after();
             let keys = [stored, &queue, &*counter.key];
@@ -251,7 +269,9 @@ impl RedisStore {
             let seen = counter.seen.load(Ordering::Acquire);
             let sent = Clock::Boottime.now();
             claim.sending(sent, term.stored_for(), live.number);
-            let answer = self.run(&mut live, &self.acquire, &keys, &args, limit).await?;
+            let given_up = || claim.is_retired();
+            let answer =
+                self.run_unless(given_up, &mut live, &self.acquire, &keys, &args, limit).await?;
             claim.answered();
             let Value::Array(answer) = answer else { return Err(unexpected()) };
             match (ints(&answer), answer.get(1)) {
