@@ -1,6 +1,5 @@
 //! A lock around services.
 
-use std::collections::HashMap;
 use std::future::{Future, Ready, ready};
 use std::mem;
 use std::panic::Location;
@@ -199,33 +198,74 @@ async fn lock(
     Ok(Some(rule.lock(key)))
 }
 
-/// The path's parameters as handlers see them, decoded.
+/// The names and values of the path's parameters, decoded as for handlers.
+type Parameters = Vec<(String, String)>;
+
 async fn parameters(
     template: &Template,
     request: &mut ServiceRequest,
-) -> Result<HashMap<String, String>, HttpResponse> {
+) -> Result<Parameters, HttpResponse> {
     if !template.has_parameters() {
-        return Ok(HashMap::new());
+        return Ok(Vec::new());
     }
-    let parameters = decoded(request).await?;
-    if template.missing(|name| parameters.contains_key(name)).is_none() {
-        return Ok(parameters);
+    let matched = |name: &str| request.match_info().get(name).is_some();
+    if template.missing(matched).is_none() {
+        return decoded(request).await;
     }
     // Around a scope or the app only the beginning of the path is matched so far.
-    let Some(pattern) = request.match_pattern() else {
-        return Ok(parameters);
-    };
     let mut path = Path::new(request.match_info().get_ref().clone());
-    if !ResourceDef::new(pattern).capture_match_info(&mut path) {
-        return Ok(parameters);
+    let whole = request.match_pattern().and_then(resource);
+    if !whole.is_some_and(|resource| resource.capture_match_info(&mut path)) {
+        return decoded(request).await;
     }
-    let matched = mem::replace(request.match_info_mut(), path);
-    let whole = decoded(request).await;
-    *request.match_info_mut() = matched;
-    whole
+    let beginning = mem::replace(request.match_info_mut(), path);
+    let parameters = decoded(request).await;
+    *request.match_info_mut() = beginning;
+    parameters
 }
 
-async fn decoded(request: &mut ServiceRequest) -> Result<HashMap<String, String>, HttpResponse> {
-    let path = request.extract::<web::Path<HashMap<String, String>>>().await;
-    path.map(web::Path::into_inner).map_err(HttpResponse::from_error)
+/// The pattern of a whole path. Its parts were good when the app was made; put together they may
+/// have a name twice, or too many, which `ResourceDef` does not bear.
+fn resource(pattern: String) -> Option<ResourceDef> {
+    const MOST: usize = 16;
+    let mut names: Vec<&str> = Vec::new();
+    let mut depth = 0;
+    for (at, c) in pattern.char_indices() {
+        match c {
+            '{' => {
+                if depth == 0 {
+                    let rest = &pattern[at + 1..];
+                    names.push(rest.split([':', '}']).next().unwrap_or(rest));
+                }
+                depth += 1;
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    (count <= MOST && names.len() == count).then(|| ResourceDef::new(pattern))
+}
+
+async fn decoded(request: &mut ServiceRequest) -> Result<Parameters, HttpResponse> {
+    let values = request.extract::<web::Path<Vec<String>>>().await;
+    let values = values.map_err(HttpResponse::from_error)?.into_inner();
+    // Both are in the order of the path.
+    let names = request.match_info().iter().map(|(name, _)| name.to_owned());
+    Ok(names.zip(values).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_that_cannot_be_put_together_do_no_harm() {
+        assert!(resource("/a/{id}/b/{other:[0-9]{2,4}}".to_owned()).is_some());
+        assert!(resource("/a/{id}/b/{id:[0-9]{2}}".to_owned()).is_none());
+        let many: String = (0..17).map(|n| format!("/{{p{n}}}")).collect();
+        assert!(resource(many).is_none());
+    }
 }
