@@ -87,8 +87,6 @@ fn name(bound: &TypeParamBound) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     fn refused(ty: &str, axum: bool, actix: bool) -> Option<String> {
         super::refused(&syn::parse_str(ty).expect(ty), axum, actix)
     }

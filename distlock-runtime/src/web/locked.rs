@@ -25,6 +25,10 @@ use crate::manager::LockManager;
 /// answer may arrive a moment before the lock is free. To have it free before that, release
 /// [`into_guard`](Self::into_guard). Moved into a body that streams, it holds the lock until the
 /// body has ended or the client is gone.
+///
+/// # Cancel safety
+///
+/// A request that is dropped while it waits for the lock, or while it holds it, leaves no lock behind.
 #[must_use = "dropping it frees the lock"]
 pub struct Locked<K> {
     guard: LockGuard,

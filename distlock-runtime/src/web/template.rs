@@ -34,7 +34,7 @@ impl Template {
 
     /// The name of a parameter that is not among these.
     #[cfg(feature = "actix")]
-    pub(super) fn missing<'t>(&'t self, is_there: impl Fn(&str) -> bool) -> Option<&'t str> {
+    pub(super) fn missing(&self, is_there: impl Fn(&str) -> bool) -> Option<&str> {
         self.pieces.iter().find_map(|piece| match piece {
             Piece::Parameter(name) if !is_there(name) => Some(name.as_str()),
             _ => None,

@@ -19,12 +19,13 @@ use crate::web::Locked;
 /// after the lock is taken.
 ///
 /// ```
+/// # extern crate distlock_runtime as distlock;
 /// use std::future::{Ready, ready};
 ///
 /// use actix_web::dev::Payload;
 /// use actix_web::{Error, FromRequest, HttpRequest, error, web};
-/// use distlock_runtime::LockKey;
-/// use distlock_runtime::actix::Locked;
+/// use distlock::LockKey;
+/// use distlock::actix::Locked;
 ///
 /// /// The order of the path.
 /// struct OrderId(u64);

@@ -21,11 +21,12 @@ use crate::web::template::Template;
 /// Runs handlers under a lock: for `wrap` of a resource, a route, a scope or the app.
 ///
 /// ```
+/// # extern crate distlock_runtime as distlock;
 /// use std::time::Duration;
 ///
 /// use actix_web::{App, web};
-/// use distlock_runtime::LockManager;
-/// use distlock_runtime::actix::LockMiddleware;
+/// use distlock::LockManager;
+/// use distlock::actix::LockMiddleware;
 ///
 /// async fn pay(order_id: web::Path<u64>) -> String {
 ///     format!("order {order_id} is paid")
@@ -49,7 +50,7 @@ use crate::web::template::Template;
 /// # When the lock ends
 ///
 /// When the handler's future is done, before its response is sent. A body that streams is sent
-/// without the lock; see the [module](self#when-the-lock-ends).
+/// without the lock; see the [module](crate::actix#when-the-lock-ends).
 ///
 /// # Cancel safety
 ///
@@ -88,8 +89,9 @@ impl LockMiddleware {
     /// What to lock, from all of the request but its body. `None`: this request is not locked.
     ///
     /// ```
-    /// # use distlock_runtime::{LockKey, LockManager};
-    /// # use distlock_runtime::actix::LockMiddleware;
+    /// # extern crate distlock_runtime as distlock;
+    /// # use distlock::{LockKey, LockManager};
+    /// # use distlock::actix::LockMiddleware;
     /// use actix_web::dev::ServiceRequest;
     ///
     /// let changes_only =

@@ -22,13 +22,14 @@ use crate::web::rule::{Rule, Source, options};
 /// `MethodRouter::route_layer`.
 ///
 /// ```
+/// # extern crate distlock_runtime as distlock;
 /// use std::time::Duration;
 ///
 /// use axum::Router;
 /// use axum::extract::Path;
 /// use axum::routing::post;
-/// use distlock_runtime::LockManager;
-/// use distlock_runtime::axum::LockLayer;
+/// use distlock::LockManager;
+/// use distlock::axum::LockLayer;
 ///
 /// async fn pay(Path(order_id): Path<u64>) -> String {
 ///     format!("order {order_id} is paid")
@@ -52,7 +53,7 @@ use crate::web::rule::{Rule, Source, options};
 /// # When the lock ends
 ///
 /// When the handler's future is done, before its response is sent. A body that streams is sent
-/// without the lock; see the [module](self#when-the-lock-ends).
+/// without the lock; see the [module](crate::axum#when-the-lock-ends).
 ///
 /// # Cancel safety
 ///
@@ -89,8 +90,9 @@ impl LockLayer {
     /// What to lock, from all of the request but its body. `None`: this request is not locked.
     ///
     /// ```
-    /// # use distlock_runtime::{LockKey, LockManager};
-    /// # use distlock_runtime::axum::LockLayer;
+    /// # extern crate distlock_runtime as distlock;
+    /// # use distlock::{LockKey, LockManager};
+    /// # use distlock::axum::LockLayer;
     /// use axum::http::request::Parts;
     ///
     /// let changes_only = LockLayer::new(LockManager::in_memory()).key_fn(|request: &Parts| {

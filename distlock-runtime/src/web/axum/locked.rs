@@ -19,9 +19,10 @@ use crate::web::Locked;
 /// lock. The request's body, which is extracted last, is read under the lock.
 ///
 /// ```
+/// # extern crate distlock_runtime as distlock;
 /// use axum::extract::{FromRequestParts, Path};
-/// use distlock_runtime::LockKey;
-/// use distlock_runtime::axum::Locked;
+/// use distlock::LockKey;
+/// use distlock::axum::Locked;
 /// # use axum::http::request::Parts;
 ///
 /// /// The order of the path.
