@@ -70,10 +70,13 @@ pub(crate) struct Config {
     pub(crate) arrivals: Option<u8>,
     /// Calls of one process under way at once.
     pub(crate) tasks: u8,
-    /// Time passes while messages are under way. Otherwise every message takes less than a tick.
-    pub(crate) lag: bool,
+    /// Ticks a command and its answer may be under way in all. 0: every message takes less than a
+    /// tick; otherwise hints may take for ever.
+    pub(crate) lag: u8,
     /// An answer is delivered with the command's execution.
     pub(crate) prompt: bool,
+    /// A message is delivered as it is published.
+    pub(crate) prompt_hints: bool,
     /// `SET NX` first. Without: `acquire` always, as on a cluster.
     pub(crate) fast_path: bool,
     /// `SET` and `INCR` are two commands.
@@ -116,8 +119,9 @@ impl Default for Config {
             who_asks: Vec::new(),
             arrivals: None,
             tasks: 1,
-            lag: false,
+            lag: 0,
             prompt: false,
+            prompt_hints: false,
             fast_path: true,
             split_fast_path: false,
             take_over: false,
@@ -149,6 +153,7 @@ impl Config {
 
     /// No age is told apart past this one.
     pub(crate) fn oldest(&self) -> u8 {
-        self.asks.iter().map(|ask| ask.ttl).max().unwrap_or_default() + 1
+        let longest = self.asks.iter().map(|ask| ask.ttl).max().unwrap_or_default();
+        self.lag.min(longest + 1)
     }
 }

@@ -1,8 +1,23 @@
 //! One rule broken at a time.
 
-/// A mutant: the model with one rule broken.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Mutant {
+use crate::invariants::Invariant;
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// A mutant: the model with one rule broken.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Mutant {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Mutant {
+            /// All of them, with what each breaks.
+            pub const ALL: &[(Self, &str)] = &[$((Self::$name, concat!($($doc),*)),)*];
+        }
+    };
+}
+
+mutants! {
     // The scripts.
     /// The lock's value says that somebody waits, and nobody looks at the queue.
     MarkerForQueue,
@@ -101,4 +116,39 @@ pub enum Mutant {
     SwapsOutFirst,
     /// R13: mode `s` although the process cannot hear.
     KeepsMode,
+}
+
+impl Mutant {
+    /// Which scenario catches it, by which invariant.
+    pub const CAUGHT: &[(Self, &str, Invariant)] = {
+        use Invariant::*;
+        use Mutant::*;
+        &[
+            (MarkerForQueue, "queue", Idle),
+            (LookDoesNotReturn, "lost hints", Idle),
+            (AddsTwice, "queue", Order),
+            (ConfirmDoesNotExtend, "lost hints", Lease),
+            (ConfirmReusesFence, "queue", Fencing),
+            (NoSealMessage, "queue", Order),
+            (SkipsNobody, "expiry", Idle),
+            (BlindRelease, "lag", Lease),
+            (ReleaseDoesNotRepair, "unreachable", Idle),
+            (RenewCreates, "lost hints", Stray),
+            (DeadlineFromReply, "lag", Exclusion),
+            (RenewalFromReply, "renewal", Lease),
+            (NoDriftMargin, "lag", Exclusion),
+            (DoubtIsHope, "renewal", Lease),
+            (StartsOnHint, "forged hints", Exclusion),
+            (EnteringIgnoresHint, "overtaking", Idle),
+            (SealIgnored, "queue", Order),
+            (OwnedAdmits, "queue", Order),
+            (HandsOverAfterRelease, "queue", Exclusion),
+            (NoRepairTimer, "unreachable", Idle),
+            (CancelWithoutRelease, "cancel", Accounted),
+            (NoJanitorRetry, "connection", Accounted),
+            (AnswerIsFinal, "connection", Accounted),
+            (JanitorElsewhere, "cancel", Accounted),
+            (NoLook, "lost hints", Idle),
+        ]
+    };
 }

@@ -74,7 +74,11 @@ impl Command {
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
-        match *self {
+        { *self }.token_mut().copied()
+    }
+
+    pub(crate) fn token_mut(&mut self) -> Option<&mut Token> {
+        match self {
             Self::Take { token, .. }
             | Self::Draw { token, .. }
             | Self::Acquire { token, .. }
@@ -129,6 +133,12 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn is_quiet(&self) -> bool {
         self.requests.is_empty() && self.answers.is_empty()
+    }
+
+    /// How long the oldest message has been under way.
+    pub(crate) fn age(&self) -> Option<u8> {
+        let requests = self.requests.iter().map(|sent| sent.age);
+        requests.chain(self.answers.iter().map(|answer| answer.age)).max()
     }
 
     /// The sender's clock ticks.

@@ -131,9 +131,9 @@ impl World {
         &mut self.processes[usize::from(process)]
     }
 
-    /// Nothing is under way that takes less than a tick.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.processes.iter().all(Process::is_quiet)
+    /// Nothing is under way that must arrive before the next tick.
+    fn is_quiet(&self, lag: u8) -> bool {
+        self.processes.iter().all(|process| process.is_quiet(lag))
     }
 
     fn turn(&mut self, cfg: &Config, process: u8, act: impl FnOnce(&mut Turn<'_>)) {
@@ -156,15 +156,20 @@ impl World {
         let mut script = Script { cfg, server, listening, published: Vec::new() };
         let answer = run(&mut script);
         for hint in script.published {
-            self.publish(hint);
+            self.publish(cfg, hint);
         }
         answer
     }
 
-    fn publish(&mut self, hint: Hint) {
+    fn publish(&mut self, cfg: &Config, hint: Hint) {
         let process = self.process(hint.token.process);
         if process.alive && process.subscribed {
-            process.hints.push(hint);
+            if cfg.prompt_hints {
+                self.turn(cfg, hint.token.process, |turn| turn.on_hint(hint));
+            } else if !process.hints.contains(&hint) {
+                // Two that say the same are one; doubled ones are forged.
+                process.hints.push(hint);
+            }
         } else if hint.kind == HintKind::Seal {
             self.ghost.unordered = true;
         }
@@ -377,7 +382,7 @@ impl World {
             }
             Action::Forge { hint } => {
                 self.faults.forged_hints -= 1;
-                self.publish(hint);
+                self.publish(cfg, hint);
             }
             Action::Deafen { process } => {
                 self.faults.deafenings -= 1;
@@ -415,34 +420,44 @@ impl World {
     /// Sequence numbers of `process` that something mentions.
     fn used(&self, process: u8) -> u32 {
         let mut used = 0;
-        let mut note = |token: Token| {
+        self.clone().tokens(&mut |token| {
             if token.process == process {
                 used |= 1_u32 << token.seq;
             }
-        };
-        for key in &self.server.keys {
-            key.lock.iter().for_each(|lock| note(lock.token));
-            key.queue.iter().for_each(|entry| note(entry.token));
+        });
+        used
+    }
+
+    /// Every token.
+    fn tokens(&mut self, see: &mut impl FnMut(&mut Token)) {
+        for key in &mut self.server.keys {
+            key.lock.iter_mut().for_each(|lock| see(&mut lock.token));
+            key.queue.iter_mut().for_each(|entry| see(&mut entry.token));
         }
-        for process in &self.processes {
-            for line in [&process.main, &process.renewals] {
-                line.requests.iter().filter_map(|sent| sent.command.token()).for_each(&mut note);
-                for answer in &line.answers {
-                    answer.command.token().into_iter().for_each(&mut note);
-                    if let Result::Released(released) = answer.result {
-                        released.to.into_iter().for_each(&mut note);
+        for process in &mut self.processes {
+            for state in &mut process.keys {
+                state.batches.iter_mut().for_each(|batch| see(&mut batch.token));
+            }
+            for line in [&mut process.main, &mut process.renewals] {
+                for sent in &mut line.requests {
+                    sent.command.token_mut().into_iter().for_each(&mut *see);
+                }
+                for answer in &mut line.answers {
+                    answer.command.token_mut().into_iter().for_each(&mut *see);
+                    if let Result::Released(released) = &mut answer.result {
+                        released.to.iter_mut().for_each(&mut *see);
                     }
                 }
             }
-            process.stale.iter().filter_map(|sent| sent.command.token()).for_each(&mut note);
-            process.hints.iter().for_each(|hint| note(hint.token));
-            process.chores.iter().for_each(|chore| note(chore.token));
-            for state in &process.keys {
-                state.batches.iter().for_each(|batch| note(batch.token));
-                state.repair.iter().for_each(|repair| note(repair.token));
+            for sent in &mut process.stale {
+                sent.command.token_mut().into_iter().for_each(&mut *see);
+            }
+            process.hints.iter_mut().for_each(|hint| see(&mut hint.token));
+            process.chores.iter_mut().for_each(|chore| see(&mut chore.token));
+            for state in &mut process.keys {
+                state.repair.iter_mut().for_each(|repair| see(&mut repair.token));
             }
         }
-        used
     }
 
     /// Every ticket and fence. Only their order matters where server time does not count.
@@ -490,6 +505,17 @@ impl World {
             let rank = |number: &u16| all.binary_search(number).unwrap_or_default() as u16;
             self.numbers(&mut |number| *number = rank(number));
         }
+        let mut names = [[u8::MAX; 32]; 4];
+        let mut next = [0_u8; 4];
+        self.tokens(&mut |token| {
+            let process = usize::from(token.process);
+            let name = &mut names[process][usize::from(token.seq)];
+            if *name == u8::MAX {
+                *name = next[process];
+                next[process] += 1;
+            }
+            token.seq = *name;
+        });
         invariants::normalise(self, cfg);
     }
 }
@@ -516,7 +542,9 @@ fn numbers_of_result(result: &mut Result, see: &mut impl FnMut(&mut u16)) {
 
 impl Config {
     fn calls(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
-        if process.arrivals == 0 || process.tasks(self) >= usize::from(self.tasks) {
+        // Calls without end within one tick would outrun a message without end.
+        let outrun = world.processes.iter().any(|process| process.hints.len() > 1);
+        if process.arrivals == 0 || process.tasks(self) >= usize::from(self.tasks) || outrun {
             return;
         }
         let all: Vec<u8> = (0..self.asks.len() as u8).collect();
@@ -528,7 +556,6 @@ impl Config {
             }
             actions.push(Action::Call { process: number, ask });
         }
-        let _ = world;
     }
 
     fn traffic(&self, number: u8, process: &Process, actions: &mut Vec<Action>) {
@@ -659,7 +686,7 @@ impl Model for Config {
             actions.push(Action::LoseData { drops_connections: true });
         }
         let ended = self.horizon.is_some_and(|horizon| world.ghost.ticks >= horizon);
-        if (self.lag || world.is_quiet()) && !ended {
+        if world.is_quiet(self.lag) && !ended {
             actions.push(Action::Tick { slow: None });
             for (number, process) in (0..).zip(&world.processes) {
                 if process.slow_ticks > 0 {

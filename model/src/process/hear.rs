@@ -72,11 +72,9 @@ impl Turn<'_> {
         if self.cfg.is(Mutant::SealIgnored) {
             return;
         }
-        if let Some(batch) = self.batch(key, token) {
-            if !batch.sealed {
-                batch.sealed = true;
-                batch.grace = grace;
-            }
+        if let Some(batch) = self.batch(key, token).filter(|batch| !batch.sealed) {
+            batch.sealed = true;
+            batch.grace = grace;
         }
     }
 

@@ -48,10 +48,11 @@ impl Turn<'_> {
         if deadline == 0 {
             return self.release(key, token, 0);
         }
-        if self.is_later_of_several(key, token) && !self.cfg.is(Mutant::KeepsLaterKeys) {
-            if let Some(batch) = self.batch(key, token) {
+        let goes_back = self.is_later_of_several(key, token);
+        if goes_back && !self.cfg.is(Mutant::KeepsLaterKeys) {
+            self.batches(key).iter_mut().filter(|batch| batch.token == token).for_each(|batch| {
                 batch.waiters.remove(0);
-            }
+            });
         }
         self.start_next(key, token);
     }

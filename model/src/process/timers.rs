@@ -20,11 +20,12 @@ impl Turn<'_> {
         self.process.renewals.grow_old(oldest);
         let batches: Vec<_> =
             self.process.batches().map(|(key, batch)| (key, batch.token)).collect();
+        // What this tick adds to either of them is not yet a tick old.
+        self.tick_repairs();
+        self.tick_chores();
         for (key, token) in batches {
             self.tick_batch(key, token);
         }
-        self.tick_repairs();
-        self.tick_chores();
     }
 
     fn tick_batch(&mut self, key: u8, token: Token) {
