@@ -121,11 +121,11 @@ impl<R> Skipping<R> {
 /// An error that goes through the return type.
 pub trait OrReturn<R> {
     /// What the function returns.
-    fn fail(&self, error: LockError) -> R;
+    fn return_or_log(&self, error: LockError) -> R;
 }
 
 impl<R: FromLockError> OrReturn<R> for Skipping<R> {
-    fn fail(&self, error: LockError) -> R {
+    fn return_or_log(&self, error: LockError) -> R {
         R::from_lock_error(error)
     }
 }
@@ -133,11 +133,11 @@ impl<R: FromLockError> OrReturn<R> for Skipping<R> {
 /// An error that the return type has no place for.
 pub trait OrLog<R> {
     /// What the function returns.
-    fn fail(&self, error: LockError) -> R;
+    fn return_or_log(&self, error: LockError) -> R;
 }
 
 impl<R> OrLog<R> for &Skipping<R> {
-    fn fail(&self, error: LockError) -> R {
+    fn return_or_log(&self, error: LockError) -> R {
         observe::not_returned(&error);
         self.skip()
     }
@@ -174,8 +174,8 @@ mod tests {
         /// As generated code calls it.
         macro_rules! fail {
             ($ty:ty) => {{
-                let skipping = skipping::<$ty>();
-                (&skipping).fail(LockError::Closed)
+                let skipping = &skipping::<$ty>();
+                skipping.return_or_log(LockError::Closed)
             }};
         }
         assert!(fail!(Result<(), Mine>).is_err());

@@ -1,6 +1,7 @@
 //! What generated code calls, and nothing else. No stability: the crates are pinned to each other.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::panic::Location;
 use std::pin::{Pin, pin};
@@ -146,9 +147,25 @@ pub async fn release(guard: LockGuard) {
     release_quietly(guard).await;
 }
 
-/// `on_fail = function`: without this call a closure would not know what it is given.
-pub fn apply<R, F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
-    function(error)
+/// What the body comes to. Calls through it tell closures and futures their types, and rustc where a
+/// mistake in one was made.
+pub struct Output<R>(PhantomData<R>);
+
+impl<R> Output<R> {
+    /// `on_fail = function`.
+    pub fn apply<F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
+        function(error)
+    }
+
+    /// The future that a function returns.
+    pub fn future<F: Future<Output = R>>(future: F) -> F {
+        future
+    }
+
+    /// The same from code with `return` in it.
+    pub fn made<F: Future<Output = R>>(code: impl FnOnce() -> F) -> F {
+        code()
+    }
 }
 
 /// Code in which `return` leaves that code only.
