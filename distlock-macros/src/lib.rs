@@ -2,9 +2,10 @@
 //! them.
 //!
 //! An annotated function goes through the modules in this order: `options` (with `value`, `key` and
-//! `duration` for the values) → `function` (with `future`) → `check` → `expand`. Mistakes found on the way
+//! `duration` for the values) → `function` (with `future`) → `check` (with `answer`) → `expand`. Mistakes found on the way
 //! are collected and handed out together by `fallback`, with the function unchanged.
 
+mod answer;
 mod check;
 mod duration;
 mod expand;

@@ -83,9 +83,10 @@ impl Code<'_> {
             };
         };
         let unlocked = lock.when.as_ref().map(|_| {
+            let unlocked_value = self.done(&quote_spanned!(site=> __body.await));
             quote_spanned! {site=>
                 let ::core::option::Option::Some(__request) = __request else {
-                    return __body.await;
+                    return #unlocked_value;
                 };
             }
         });
@@ -116,7 +117,7 @@ impl Code<'_> {
                 let __result = #private::hold(&__guard, __body).await;
             }
         };
-        let fail = self.fail();
+        let (fail, done) = (self.fail(), self.done(&quote_spanned!(site=> __output)));
         let release = quote_spanned!(shown=> #private::release(__guard));
         quote_spanned! {site=>
             let __error = '__failed: {
@@ -125,7 +126,7 @@ impl Code<'_> {
                 match __result {
                     ::core::result::Result::Ok(__output) => {
                         #release.await;
-                        return __output;
+                        return #done;
                     }
                     ::core::result::Result::Err(__error) => __error,
                 }
@@ -257,6 +258,25 @@ impl Code<'_> {
         }
     }
 
+    /// A response is returned as a `Result` of it: the body's `impl Trait` has one type, an error
+    /// another, and both frameworks answer with either.
+    fn is_answer(&self) -> bool {
+        let Self { lock, function, .. } = self;
+        lock.on_fail.is_none() && matches!(function.output(), Some(Type::ImplTrait(_)))
+    }
+
+    /// The body's value as the function returns it.
+    fn done(&self, value: &TokenStream) -> TokenStream {
+        let Self { private, .. } = self;
+        if self.is_answer() {
+            quote_spanned! {Span::mixed_site()=>
+                ::core::result::Result::Ok::<_, #private::LockError>(#value)
+            }
+        } else {
+            value.clone()
+        }
+    }
+
     /// What becomes of `__error`.
     fn fail(&self) -> TokenStream {
         let Self { lock, private, output, .. } = self;
@@ -275,6 +295,9 @@ impl Code<'_> {
         };
         // With `return`: some want it everywhere.
         let value = match (&lock.on_fail, &lock.map_err) {
+            (None, None) if self.is_answer() => {
+                quote_spanned!(site=> ::core::result::Result::Err(__error))
+            }
             (None, None) => {
                 let fail = output.fail(private);
                 quote_spanned!(site=> #fail(__error))
