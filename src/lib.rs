@@ -8,6 +8,18 @@ pub use distlock_runtime::{
     LockName, LockRequest, LockStatus, OnLost, init, manager, with_manager,
 };
 
+#[cfg(feature = "axum")]
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+pub use distlock_runtime::axum::{self, LockLayer};
+
+#[cfg(feature = "actix")]
+#[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
+pub use distlock_runtime::actix::{self, LockMiddleware};
+
+#[cfg(any(feature = "axum", feature = "actix"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
+pub use distlock_runtime::Locked;
+
 #[doc = include_str!("redis_lock.md")]
 pub use distlock_macros::redis_lock;
 

@@ -3,8 +3,9 @@
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::{Error, Expr, Ident, Path, Type};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Type};
 
+use crate::answer;
 use crate::fallback::Errors;
 use crate::function::{Function, is_lock, mentions};
 use crate::future::{self, Shape};
@@ -41,7 +42,7 @@ pub(crate) fn check(
     if let Some(function) = function {
         if let Some(error) = wrong_place(function) {
             errors.push(error);
-        } else if let Some(error) = wrong_return(function, on_fail.as_ref()) {
+        } else if let Some(error) = wrong_return(function, on_fail.as_ref(), map_err.as_ref()) {
             errors.push(error);
         }
         if let Some(guard) = &guard {
@@ -50,6 +51,9 @@ pub(crate) fn check(
         let templates = || keys.iter().flat_map(templates);
         for (template, _) in templates() {
             foreign_placeholders(template, function, errors);
+        }
+        if let Some(Keys::Array(keys)) = &keys {
+            keys.iter().for_each(|key| template_in_an_expression(key, function, errors));
         }
         for (template, values) in templates() {
             if !errors.is_empty() {
@@ -138,11 +142,11 @@ fn wrong_place(function: &Function) -> Option<Error> {
     let sig = &function.sig;
     if function.attrs.iter().any(is_lock) {
         let second = function.attrs.iter().find(|attr| is_lock(attr));
-        return Some(Error::new_spanned(
-            second,
-            "two `#[redis_lock]` on one function would be taken one after the other and could \
-             deadlock: one attribute with `keys = [\"…\", \"…\"]` takes all or none",
-        ));
+        return Some(Error::new_spanned(second, STACKED));
+    }
+    // Under another name, the attribute below has been expanded by now.
+    if mentions(function.body.clone(), "__failed") {
+        return Some(Error::new(Span::call_site(), STACKED));
     }
     if let Some(constness) = &sig.constness {
         return Some(Error::new(
@@ -163,6 +167,20 @@ fn wrong_place(function: &Function) -> Option<Error> {
     None
 }
 
+const STACKED: &str = "two `#[redis_lock]` on one function would be taken one after the other and could \
+                       deadlock: one attribute with `keys = [\"…\", \"…\"]` takes all or none";
+
+/// A function that would be right if it were `async`.
+pub(crate) fn only_async_is_missing(function: &Function) -> bool {
+    let sig = &function.sig;
+    matches!(function.shape, Shape::Sync)
+        && sig.constness.is_none()
+        && sig.abi.is_none()
+        && sync_message(function) == NOT_ASYNC
+}
+
+const NOT_ASYNC: &str = "a lock is awaited, so the function must be `async`: write `async fn`";
+
 fn sync_message(function: &Function) -> &'static str {
     let is_test = |attr: &syn::Attribute| {
         attr.path().segments.last().is_some_and(|segment| segment.ident == "test")
@@ -180,17 +198,22 @@ fn sync_message(function: &Function) -> &'static str {
                 `impl Future<Output = …>`, `BoxFuture<…>` or `Pin<Box<dyn Future<Output = …>>>`, or make it an \
                 `async fn`";
     }
-    "a lock is awaited, so the function must be `async`: write `async fn`"
+    NOT_ASYNC
 }
 
-fn wrong_return(function: &Function, on_fail: Option<&OnFail>) -> Option<Error> {
+fn wrong_return(
+    function: &Function,
+    on_fail: Option<&OnFail>,
+    map_err: Option<&Expr>,
+) -> Option<Error> {
     match function.output()? {
-        Type::ImplTrait(ty) if on_fail.is_none() => Some(Error::new_spanned(
-            ty,
-            "a `LockError` cannot be made into an unknown type: return a `Result` of it, for \
-             example `Result<impl Sized, E>` where `E: From<LockError>`, or say what to return \
-             instead with `on_fail = |error| …`",
-        )),
+        Type::ImplTrait(ty) if on_fail.is_none() => {
+            let error = match map_err {
+                Some(_) => Some(answer::UNKNOWN_TYPE.to_owned()),
+                None => answer::refusal(ty),
+            };
+            error.map(|message| Error::new_spanned(ty, message))
+        }
         Type::Never(ty) => Some(Error::new_spanned(
             ty,
             "a function that never returns cannot say that the lock was not taken or was lost: \
@@ -222,16 +245,59 @@ fn foreign_placeholders(template: &Template, function: &Function, errors: &mut E
         return;
     };
     for name in &names {
-        let after = text.split_once(&format!("#{name}")).map(|(_, after)| after);
-        if after.is_some_and(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
-        {
-            report(&format!("#{name}"), name);
+        for sign in ["#", "$"] {
+            let after = text.split_once(&format!("{sign}{name}")).map(|(_, after)| after);
+            let ends = |after: &str| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+            if after.is_some_and(ends) {
+                report(&format!("{sign}{name}"), name);
+            }
+        }
+        if text.contains(&format!("{{{name}}}")) {
+            report(&format!("{{{{{name}}}}}"), name);
         }
     }
     if let (Some(wrong), Some(name)) =
         (["%s", "%d"].into_iter().find(|wrong| text.contains(wrong)), names.first())
     {
         report(wrong, name);
+    }
+}
+
+/// `key = "order:{id}".to_string()`: an expression is taken as it is, which would lock one and the
+/// same key for every argument.
+fn template_in_an_expression(key: &KeyValue, function: &Function, errors: &mut Errors) {
+    let KeyValue::Expr(expr) = key else {
+        return;
+    };
+    let names = function.bindings();
+    let is_value = |base: &str| base == "self" || names.iter().any(|name| name.unraw() == base);
+    let Some(template) = text_in(expr).and_then(|text| Template::parse(text).ok()) else {
+        return;
+    };
+    if let Some(placeholder) = template.placeholders().find(|one| is_value(&one.base)) {
+        let (path, literal) = (placeholder.path(), &template.literal);
+        let message = format!(
+            "`{{{path}}}` is plain text in an expression: write the text alone, `{}`",
+            literal.token(),
+        );
+        errors.push(Error::new(literal.span(), message));
+    }
+}
+
+/// The text that such an expression makes a key of.
+fn text_in(expr: &Expr) -> Option<LitStr> {
+    match expr {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.clone()),
+        Expr::Reference(reference) => text_in(&reference.expr),
+        Expr::MethodCall(call) if call.args.is_empty() => text_in(&call.receiver),
+        Expr::Call(call) => match (&*call.func, call.args.first()) {
+            (Expr::Path(path), Some(text)) if call.args.len() == 1 => {
+                let last = path.path.segments.last()?;
+                (last.ident == "from" || last.ident == "Borrowed").then(|| text_in(text))?
+            }
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -152,6 +152,7 @@ fn output(ty: &Type) -> Option<(Type, bool)> {
             let inner = inner.path.segments.last().filter(|inner| inner.ident == "Box")?;
             match types(inner).next()? {
                 Type::TraitObject(object) => Some((of_bounds(object.bounds.iter())?, true)),
+                Type::ImplTrait(ty) => Some((of_bounds(ty.bounds.iter())?, true)),
                 _ => None,
             }
         }
@@ -190,9 +191,16 @@ fn types(segment: &PathSegment) -> impl DoubleEndedIterator<Item = &Type> {
 /// A return type that speaks of futures, whether or not it could be understood.
 pub(crate) fn is_about_futures(sig: &Signature) -> bool {
     let output = sig.output.to_token_stream();
-    ["Future", "BoxFuture", "LocalBoxFuture"]
-        .iter()
-        .any(|name| crate::function::mentions(output.clone(), name))
+    idents(output)
+        .any(|name| name.starts_with("Fut") || name.ends_with("Fut") || name.ends_with("Future"))
+}
+
+fn idents(tokens: TokenStream) -> Box<dyn Iterator<Item = String>> {
+    Box::new(tokens.into_iter().flat_map(|token| match token {
+        TokenTree::Group(group) => idents(group.stream()),
+        TokenTree::Ident(ident) => Box::new(std::iter::once(ident.to_string())),
+        _ => Box::new(std::iter::empty()),
+    }))
 }
 
 #[cfg(test)]
@@ -216,6 +224,7 @@ mod tests {
             ("Pin<Box<dyn Future<Output = (A, B)> + Send + '_>>", Some(("(A , B)", true))),
             ("(impl Future<Output = u8>)", Some(("u8", false))),
             ("impl Future", None),
+            ("Pin<Box<impl Future<Output = u8> + Send>>", Some(("u8", true))),
             ("Pin<Arc<dyn Future<Output = u8>>>", None),
             ("Ready<u8>", None),
         ] {

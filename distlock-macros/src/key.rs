@@ -220,6 +220,9 @@ fn placeholder(inside: &str, numbers: &mut Numbers) -> Scan<Placeholder> {
         Some((name, spec)) => (name, format!(":{}", spec.trim_end())),
         None => (inside.trim_end(), String::new()),
     };
+    if inside.contains("::") && syn::parse_str::<syn::Path>(inside).is_ok() {
+        return Err(not_a_name(inside, inside));
+    }
     let counts = counts(inside, &spec)?;
     let is_number = name.bytes().all(|b| b.is_ascii_digit());
     let (base, fields) = match numbers {
@@ -253,15 +256,21 @@ fn path(inside: &str, name: &str) -> Scan<(String, Vec<String>)> {
     let base = unraw(base);
     let is_index = |field: &String| !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
     if !is_name(&base) || !fields.iter().all(|field| is_name(field) || is_index(field)) {
-        let plain = name.trim_matches(|c: char| "#$%@&".contains(c) || c.is_whitespace());
-        let mend = if is_name(plain) {
-            format!("write `{{{plain}}}`")
-        } else {
-            "write `{order}`, `{order.id}` or `{pair.0}` (and `{{` for a literal brace)".to_owned()
-        };
-        return Err(format!("`{{{inside}}}` is not a name or a field: {mend}"));
+        return Err(not_a_name(inside, name));
     }
     Ok((base, fields))
+}
+
+fn not_a_name(inside: &str, name: &str) -> String {
+    let plain = name.trim_matches(|c: char| "#$%@&".contains(c) || c.is_whitespace());
+    let mend = if is_name(plain) {
+        format!("write `{{{plain}}}`")
+    } else if syn::parse_str::<Expr>(name).is_ok() {
+        format!("write `key(\"…{{}}…\", {name})`, or give the value a name")
+    } else {
+        "write `{order}`, `{order.id}` or `{pair.0}` (and `{{` for a literal brace)".to_owned()
+    };
+    format!("`{{{inside}}}` is not a name or a field: {mend}")
 }
 
 fn is_name(name: &str) -> bool {
@@ -387,6 +396,8 @@ mod tests {
             ("order:{:05}", "write the argument's name"),
             ("order:{id", "write `{{` for a literal brace"),
             ("order:id}", "write `}}` for a literal brace"),
+            ("{Self::ID}", "write `key(\"…{}…\", Self::ID)`"),
+            ("{id.len()}", "write `key(\"…{}…\", id.len())`"),
             ("{a}{b}", "write `{a}:{b}`"),
             ("{a.x}{b}", "nothing separates `{a.x}` from `{b}`"),
             ("{id:?}", "without the `?`"),

@@ -2,9 +2,10 @@
 //! them.
 //!
 //! An annotated function goes through the modules in this order: `options` (with `value`, `key` and
-//! `duration` for the values) → `function` (with `future`) → `check` → `expand`. Mistakes found on the way
+//! `duration` for the values) → `function` (with `future`) → `check` (with `answer`) → `expand`. Mistakes found on the way
 //! are collected and handed out together by `fallback`, with the function unchanged.
 
+mod answer;
 mod check;
 mod duration;
 mod expand;
@@ -45,7 +46,8 @@ fn lock_function(args: TokenStream, item: TokenStream) -> TokenStream {
     let lock = check::check(options, function.as_ref(), &mut errors);
     match (function, lock, errors.into_compile_errors()) {
         (Some(function), Some(lock), None) => expand::expand(&lock, &function),
-        (_, _, errors) => fallback::fallback(errors, item),
+        (Some(function), _, errors) => fallback::function(errors, &function),
+        (None, _, errors) => fallback::item(errors, item),
     }
 }
 
@@ -59,6 +61,9 @@ fn make_key(input: TokenStream) -> TokenStream {
 }
 
 #[cfg(test)]
+mod snapshot;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -67,12 +72,33 @@ mod tests {
     }
 
     #[test]
-    fn a_function_with_mistakes_stays_as_it_was() {
-        let item = "#[inline] async fn pay(id: u64) -> Result<(), E> { half . }";
-        let expanded = expand(r#"key = "{id", ttl = "5", wiat = x"#, item);
-        let kept = item.parse::<TokenStream>().expect(item).to_string();
-        assert!(expanded.starts_with(&kept), "{expanded}");
+    fn a_function_with_mistakes_stays_what_it_was() {
+        let (head, body) = ("#[inline] async fn pay(id: u64) -> Result<(), E>", "half .");
+        let expanded =
+            expand(r#"key = "{id", ttl = "5", wiat = x"#, &format!("{head} {{ {body} }}"));
+        let head = head.parse::<TokenStream>().expect(head).to_string();
+        assert!(expanded.starts_with(&head) && expanded.contains("; half . }"), "{expanded}");
         assert_eq!(expanded.matches("compile_error").count(), 3, "{expanded}");
+    }
+
+    #[test]
+    fn no_lint_fires_where_only_the_attribute_was_to_use_an_argument() {
+        let item = "async fn f(id: u8, #[cfg(x)] b: u8) -> R { b }";
+        let expanded = expand(r#"key = "{}""#, item);
+        let kept = "let _ = & id ; b }".replace(' ', "");
+        assert!(expanded.replace(' ', "").contains(&kept), "{expanded}");
+    }
+
+    #[test]
+    fn what_would_be_wrong_a_second_time_is_put_right() {
+        for (item, kept) in [
+            ("pub unsafe fn f() { g().await }", "pub async unsafe fn f ()"),
+            ("const async fn f<const N: u8>() {}", "async fn f < const N : u8 > ()"),
+            ("const fn f() {}", "const fn f ()"),
+        ] {
+            let expanded = expand("key = \"a\"", item).replace(' ', "");
+            assert!(expanded.starts_with(&kept.replace(' ', "")), "{expanded}");
+        }
     }
 
     #[test]
@@ -112,7 +138,7 @@ mod tests {
     fn the_body_is_dropped_before_the_lock() {
         let expanded =
             expand(r#"key = "{id}""#, "async fn pay(id: u64) -> Result<(), E> { Ok(()) }");
-        let (slot, body) = (expanded.find("let __guard ;"), expanded.find("let mut __body"));
+        let (slot, body) = (expanded.find("let __guard ;"), expanded.find("let __future"));
         assert!(slot.is_some() && slot < body, "{expanded}");
     }
 }

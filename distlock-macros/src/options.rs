@@ -6,6 +6,7 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, Token, token};
 
+use crate::duration;
 use crate::fallback::Errors;
 use crate::key::Template;
 use crate::suggest;
@@ -75,14 +76,14 @@ impl Options {
     fn option(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(Lit) {
             let literal: Lit = input.parse()?;
-            let text = literal.to_token_stream();
-            self.given.push(Ident::new("key", literal.span()));
-            return Err(Error::new(
-                literal.span(),
-                format!("an option needs its name: write `key = {text}`"),
-            ));
+            return Err(Error::new(literal.span(), self.without_name(&literal)));
         }
-        let name = input.call(Ident::parse_any)?;
+        if input.peek(Token![,]) {
+            return Err(input.error("no option stands before this comma: remove it"));
+        }
+        let Ok(name) = input.call(Ident::parse_any) else {
+            return Err(input.error("an option is expected here, for example `ttl = \"5s\"`"));
+        };
         self.given.push(name.clone());
         let Self { key, keys, settings, manager, when, guard, on_fail, map_err, krate, given } =
             self;
@@ -113,7 +114,7 @@ impl Options {
             "reentrant" => once(reentrant, &name, input, value::boolean),
             "prefix" => once(prefix, &name, input, value::prefix),
             "name" => once(label, &name, input, value::name),
-            "manager" => once(manager, &name, input, |input| input.parse()),
+            "manager" => once(manager, &name, input, value::manager),
             "when" => once(when, &name, input, value::when),
             "guard" => once(guard, &name, input, value::guard),
             "on_fail" => once(on_fail, &name, input, value::on_fail),
@@ -127,6 +128,20 @@ impl Options {
                 Err(Error::new(name.span(), message))
             }
         }
+    }
+}
+
+impl Options {
+    /// A value that stands alone: which option was meant.
+    fn without_name(&mut self, literal: &Lit) -> String {
+        let text = literal.to_token_stream();
+        let is_time = matches!(literal, Lit::Str(text) if duration::parse(&text.value()).is_ok());
+        let meant = if is_time { "ttl" } else { "key" };
+        if !is_time && (self.given("key").is_some() || self.given("keys").is_some()) {
+            return format!("several locks are taken with `keys = [\"…\", {text}]`");
+        }
+        self.given.push(Ident::new(meant, literal.span()));
+        format!("an option needs its name: write `{meant} = {text}`")
     }
 }
 
@@ -166,8 +181,15 @@ fn once<T>(
     input: ParseStream<'_>,
     value: impl FnOnce(ParseStream<'_>) -> Result<T>,
 ) -> Result<()> {
+    if input.peek(Token![==]) || input.peek(Token![=>]) {
+        return Err(input.error(format!("write `{name} = …`, with a plain `=`")));
+    }
     if !input.peek(Token![=]) {
-        return Err(Error::new(name.span(), format!("`{name}` needs a value: write `{name} = …`")));
+        let example = example(&name.to_string());
+        return Err(Error::new(
+            name.span(),
+            format!("`{name}` needs a value: write `{name} = {example}`"),
+        ));
     }
     let equals: Token![=] = input.parse()?;
     if input.is_empty() || input.peek(Token![,]) {
@@ -175,6 +197,25 @@ fn once<T>(
     }
     let value = value(input)?;
     store(slot, name, value)
+}
+
+/// A value of an option.
+fn example(name: &str) -> &'static str {
+    match name {
+        "key" => "\"order:{order_id}\"",
+        "keys" => "[\"…\", \"…\"]",
+        "ttl" | "min_hold" => "\"5s\"",
+        "wait" => "\"2s\"",
+        "max_hold" => "\"5m\"",
+        "renew" => "false",
+        "reentrant" => "true",
+        "on_lost" => "continue",
+        "on_fail" => "skip",
+        "guard" => "lock",
+        "map_err" => "|error| …",
+        "crate" => "::distlock",
+        _ => "…",
+    }
 }
 
 /// The one place where an option is stored.
@@ -189,7 +230,7 @@ fn store<T>(slot: &mut Option<T>, name: &Ident, value: T) -> Result<()> {
 fn comma(input: ParseStream<'_>) -> Result<()> {
     if input.peek(Token![,]) {
         input.parse::<Token![,]>().map(drop)
-    } else if input.peek(Ident::peek_any) {
+    } else if input.peek(Ident::peek_any) && (input.peek2(Token![=]) || input.peek2(token::Paren)) {
         Err(input.error("a comma is missing before this option"))
     } else {
         let error = input.error("expected a comma and the next option");
@@ -263,12 +304,22 @@ mod tests {
     fn every_mistake_names_the_mend() {
         for (args, words) in [
             (r#""order:{id}""#, "write `key = \"order:{id}\"`"),
-            ("key", "write `key = …`"),
+            ("key", "write `key = \"order:{order_id}\"`"),
+            ("reentrant, key", "write `reentrant = true`"),
             ("key =", "a value for `key` is missing"),
             ("key = , ttl = 5", "a value for `key` is missing"),
             ("key = 5", "a text in quotes"),
             (r#"key = "a", key = "b""#, "given twice"),
-            (r#"ttl: "5s""#, "write `ttl = …`"),
+            (r#"ttl: "5s""#, r#"write `ttl = "5s"`"#),
+            ("key == 5", "with a plain `=`"),
+            ("key => 5", "with a plain `=`"),
+            (",", "before this comma"),
+            ("@", "an option is expected here"),
+            (r#"key = "a", "5s""#, "write `ttl = \"5s\"`"),
+            (r#"key = "a", "b""#, "write `keys = [\"…\", \"b\"]`".trim_start_matches("write ")),
+            ("wait = None", "write `wait = none`"),
+            ("max_hold = None", "leave the option out"),
+            ("guard = mut lock", "alone"),
             ("ttl = 5", "a text with its unit"),
             ("ttl = 5s", r#"in quotes: `ttl = "5s"`"#),
             (r#"ttl = "5ms""#, "at least 10ms"),

@@ -24,10 +24,15 @@ const LATER: [&str; 2] = ["mode", "permits"];
 
 /// The option that was meant by a name that is none, and what to say about it.
 pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {
-    let meant = nearest(unknown, NAMES.into_iter().chain(LATER));
+    let answer = of_others(unknown);
+    let named = answer.and_then(|answer| {
+        let name = answer.strip_prefix("it is called `")?.split('`').next()?;
+        NAMES.into_iter().find(|known| *known == name)
+    });
+    let meant = named.or_else(|| nearest(unknown, NAMES.into_iter().chain(LATER)));
     let message = if LATER.contains(&unknown) {
         format!("`{unknown}` is not supported yet")
-    } else if let Some(answer) = of_others(unknown) {
+    } else if let Some(answer) = answer {
         format!("unknown option `{unknown}`: {answer}")
     } else if let Some(name) = meant {
         format!("unknown option `{unknown}`: did you mean `{name}`?")
@@ -41,7 +46,8 @@ pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {
 /// What users of other libraries bring along, answered with our names.
 fn of_others(name: &str) -> Option<&'static str> {
     match plain(name).as_str() {
-        "timeout" | "waittime" | "waittimeout" | "acquiretimeout" | "maxwait" => {
+        "timeout" | "waittime" | "waittimeout" | "acquiretimeout" | "maxwait"
+        | "blockingtimeout" | "locktimeout" => {
             Some("it is called `wait` here: how long to wait while others hold the lock")
         }
         "expire" | "expires" | "expiry" | "expiration" | "expiretime" | "lease" | "leasetime" => {
@@ -56,6 +62,21 @@ fn of_others(name: &str) -> Option<&'static str> {
             Some("it is called `manager` here, and takes a `LockManager`")
         }
         "timeunit" | "unit" => Some("a duration carries its unit: `ttl = \"5s\"`"),
+        "lockname" | "lockkey" | "resource" | "value" | "id" => {
+            Some("it is called `key` here: what to lock")
+        }
+        "retry" | "retries" | "retrycount" | "retrydelay" | "retryinterval" | "blocking" => {
+            Some("it is called `wait` here: a duration; who waits is woken, and does not retry")
+        }
+        "watchdog" | "autorenew" | "autorenewal" | "autoextend" | "autoextension" | "keepalive" => {
+            Some("it is called `renew` here, and is on unless `renew = false`")
+        }
+        "condition" | "if" | "unless" => Some("it is called `when` here: lock only if it is true"),
+        "fallback" | "orelse" | "onerror" | "onbusy" | "failstrategy" | "lockfailurestrategy" => {
+            Some("it is called `on_fail` here: what to return without the lock")
+        }
+        "namespace" | "keyprefix" => Some("it is called `prefix` here"),
+        "locktype" | "fair" => Some("every lock is fair here: first come, first served"),
         _ => None,
     }
 }

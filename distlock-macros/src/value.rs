@@ -160,7 +160,7 @@ pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
 pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Time> {
     let least = Duration::from_millis(10);
     match time("ttl", "5s", least, input)? {
-        Time::Expr(expr) if is_path(&expr, "none") => Err(Error::new_spanned(
+        Time::Expr(expr) if is_none(&expr) => Err(Error::new_spanned(
             expr,
             "a lock always has a `ttl`, or a dead holder would keep it for ever: write for example \
              `ttl = \"30s\"` (it is renewed while the body runs)",
@@ -181,6 +181,9 @@ pub(crate) fn wait(input: ParseStream<'_>) -> Result<Time> {
         Time::Expr(expr) if is_path(&expr, "none") => {
             Ok(Time::Literal(Duration::ZERO, span_of(&expr)))
         }
+        Time::Expr(expr) if is_path(&expr, "None") => {
+            Err(Error::new_spanned(expr, "write `wait = none`, or leave it out for the manager's"))
+        }
         time => Ok(time),
     }
 }
@@ -195,7 +198,7 @@ pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Time> {
 
 fn unless_none(name: &str, time: Time) -> Result<Time> {
     match time {
-        Time::Expr(expr) if is_path(&expr, "none") => {
+        Time::Expr(expr) if is_none(&expr) => {
             let message = format!("without a `{name}`, leave the option out");
             Err(Error::new_spanned(expr, message))
         }
@@ -317,7 +320,16 @@ pub(crate) fn when(input: ParseStream<'_>) -> Result<Expr> {
     }
 }
 
+pub(crate) fn manager(input: ParseStream<'_>) -> Result<Expr> {
+    expr(input)
+}
+
 pub(crate) fn guard(input: ParseStream<'_>) -> Result<Ident> {
+    if input.peek(Token![mut]) || input.peek(Token![&]) || input.peek(Token![ref]) {
+        return Err(
+            input.error("write the guard's name alone, as in `guard = lock`: it is a `&LockGuard`")
+        );
+    }
     if input.peek(Ident) && !input.peek2(Token![::]) && !input.peek2(Token![.]) {
         return input.parse();
     }
@@ -414,12 +426,19 @@ fn expr(input: ParseStream<'_>) -> Result<Expr> {
     input.parse().map(ungroup)
 }
 
-/// A fragment that went through `macro_rules!` arrives in an invisible group.
+/// A fragment that went through `macro_rules!` arrives in an invisible group. Parentheses mean
+/// nothing here either, and where the value is used they would be superfluous.
 fn ungroup(expr: Expr) -> Expr {
     match expr {
         Expr::Group(group) => ungroup(*group.expr),
+        Expr::Paren(paren) => ungroup(*paren.expr),
         other => other,
     }
+}
+
+/// `none`, or what it is called in Rust.
+fn is_none(expr: &Expr) -> bool {
+    is_path(expr, "none") || is_path(expr, "None")
 }
 
 fn is_path(expr: &Expr, name: &str) -> bool {

@@ -9,7 +9,8 @@ use crate::observe;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "a locked function must be able to return a `LockError`",
-    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`"
+    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`",
+    note = "axum's `Response` and actix-web's `HttpResponse` will do with the feature `axum` or `actix` of distlock"
 )]
 pub trait FromLockError {
     /// What the function returns instead of its body's value.
@@ -26,7 +27,8 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "the error of a locked function must be `From<distlock::LockError>`",
-    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`, or `map_err = |error| …`"
+    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`, or `map_err = |error| …`",
+    note = "axum's `StatusCode` and actix-web's `Error` will do with the feature `axum` or `actix` of distlock"
 )]
 pub trait LockFailure {
     /// The error, as the function returns it.
@@ -119,11 +121,11 @@ impl<R> Skipping<R> {
 /// An error that goes through the return type.
 pub trait OrReturn<R> {
     /// What the function returns.
-    fn fail(&self, error: LockError) -> R;
+    fn return_or_log(&self, error: LockError) -> R;
 }
 
 impl<R: FromLockError> OrReturn<R> for Skipping<R> {
-    fn fail(&self, error: LockError) -> R {
+    fn return_or_log(&self, error: LockError) -> R {
         R::from_lock_error(error)
     }
 }
@@ -131,11 +133,11 @@ impl<R: FromLockError> OrReturn<R> for Skipping<R> {
 /// An error that the return type has no place for.
 pub trait OrLog<R> {
     /// What the function returns.
-    fn fail(&self, error: LockError) -> R;
+    fn return_or_log(&self, error: LockError) -> R;
 }
 
 impl<R> OrLog<R> for &Skipping<R> {
-    fn fail(&self, error: LockError) -> R {
+    fn return_or_log(&self, error: LockError) -> R {
         observe::not_returned(&error);
         self.skip()
     }
@@ -172,8 +174,8 @@ mod tests {
         /// As generated code calls it.
         macro_rules! fail {
             ($ty:ty) => {{
-                let skipping = skipping::<$ty>();
-                (&skipping).fail(LockError::Closed)
+                let skipping = &skipping::<$ty>();
+                skipping.return_or_log(LockError::Closed)
             }};
         }
         assert!(fail!(Result<(), Mine>).is_err());

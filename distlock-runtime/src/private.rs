@@ -1,9 +1,10 @@
 //! What generated code calls, and nothing else. No stability: the crates are pinned to each other.
 
 use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::panic::Location;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 
 use crate::few::Few;
 use crate::key::LockKey;
@@ -23,7 +24,7 @@ pub use crate::outcome::{
 /// What `manager = …` may be.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a lock manager",
-    label = "expected a `LockManager`, or a reference or `Arc` of one",
+    label = "expected a `LockManager`, or a reference, `Arc`, `State` or `web::Data` of one",
     note = "name the manager itself: `manager = self.locks`"
 )]
 pub trait AsLockManager {
@@ -37,13 +38,10 @@ impl AsLockManager for LockManager {
     }
 }
 
-impl<M: AsLockManager + ?Sized> AsLockManager for &M {
-    fn lock_manager(&self) -> &LockManager {
-        (**self).lock_manager()
-    }
-}
-
-impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
+/// References, `Arc`, and what the frameworks hand their state to handlers in: axum's `State` and
+/// `Extension`, actix-web's `web::Data`.
+#[diagnostic::do_not_recommend]
+impl<M: Deref<Target: AsLockManager>> AsLockManager for M {
     fn lock_manager(&self) -> &LockManager {
         (**self).lock_manager()
     }
@@ -135,8 +133,11 @@ pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockR
 }
 
 /// Polls the body while the lock is held.
-pub async fn hold<F: Future>(guard: &LockGuard, body: Pin<&mut F>) -> Result<F::Output, LockError> {
-    hold::hold(guard, body).await
+pub fn hold<F: Future>(
+    guard: &LockGuard,
+    body: Pin<&mut F>,
+) -> impl Future<Output = Result<F::Output, LockError>> {
+    hold::hold(guard, body)
 }
 
 /// The same for a body that borrows its guard.
@@ -149,9 +150,25 @@ pub async fn release(guard: LockGuard) {
     release_quietly(guard).await;
 }
 
-/// `on_fail = function`: without this call a closure would not know what it is given.
-pub fn apply<R, F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
-    function(error)
+/// What the body comes to. Calls through it tell closures and futures their types, and rustc where a
+/// mistake in one was made.
+pub struct Output<R>(PhantomData<R>);
+
+impl<R> Output<R> {
+    /// `on_fail = function`.
+    pub fn apply<F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
+        function(error)
+    }
+
+    /// The future that a function returns.
+    pub fn future<F: Future<Output = R>>(future: F) -> F {
+        future
+    }
+
+    /// The same from code with `return` in it.
+    pub fn made<F: Future<Output = R>>(code: impl FnOnce() -> F) -> F {
+        code()
+    }
 }
 
 /// Code in which `return` leaves that code only.

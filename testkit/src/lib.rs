@@ -16,11 +16,13 @@
 //! wait_until("the lock is free", || server.lock_keys().is_empty());
 //! ```
 
+mod http;
 mod process;
 mod proxy;
 mod server;
 mod wait;
 
+pub use http::{HttpClient, HttpResponse};
 pub use process::{Fork, fork_self, in_fork};
 pub use proxy::{Mode, Proxy};
 pub use server::{RedisServer, RedisServerBuilder};

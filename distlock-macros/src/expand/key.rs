@@ -1,6 +1,6 @@
 //! Keys: templates as calls of `format_args!` whose values are encoded.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Expr, LitStr};
@@ -14,18 +14,19 @@ pub(super) enum Scope {
     /// In the attribute: what the signature binds. Other names are constants, statics and const
     /// generics, which are taken as they print.
     Signature { names: Vec<Ident>, receiver: Option<Ident> },
-    /// In `key!`, which sees no signature: everything not written like a constant.
-    Anywhere,
+    /// In `key!`, which sees no signature: everything not written like a constant. It is looked for
+    /// where the text was written, which may be outside of the macro that calls `key!`.
+    Anywhere { literal: Span },
 }
 
 impl Scope {
     /// The name as it is to be written at `span`, if it is a value.
     fn value(&self, name: &str, span: Span) -> Option<Ident> {
         match self {
-            Self::Anywhere => {
+            Self::Anywhere { literal } => {
                 let constant =
                     !name.contains(char::is_lowercase) && name.contains(char::is_uppercase);
-                (!constant).then(|| key::ident(name, span))
+                (!constant).then(|| key::ident(name, literal.located_at(span)))
             }
             // With the hygiene of the place where it is bound, so that a template from one macro
             // finds an argument from another.
@@ -88,29 +89,48 @@ impl Values<'_> {
         self.arguments.get(name).is_some()
     }
 
-    /// What follows the text: `, __text.part(&a), name = __text.part(&b)`.
+    fn all(&self) -> impl Iterator<Item = &Expr> {
+        let named = self.arguments.named.iter().map(|(_, value)| value);
+        self.arguments.positional.iter().chain(named)
+    }
+
+    /// What follows the text: `, __text.part(__value0), name = __text.part(__value1)`.
     fn tokens(&self, template: &Template) -> TokenStream {
-        let site = Span::mixed_site();
-        let part = |value: &Expr| {
-            let (first, _) = ends(value);
-            let value = (self.expr)(value);
-            quote_spanned!(site.located_at(first)=> __text.part(&(#value)))
-        };
         let mut tokens = TokenStream::new();
-        for value in &self.arguments.positional {
-            let part = part(value);
-            tokens.extend(quote!(, #part));
-        }
-        for (name, value) in &self.arguments.named {
-            // A width or a precision is a number.
-            let value = match template.prints(&name.unraw().to_string()) {
-                true => part(value),
-                false => (self.expr)(value),
-            };
-            tokens.extend(quote!(, #name = #value));
+        for (number, value) in self.all().enumerate() {
+            let (first, last) = ends(value);
+            let local = local(number, last);
+            let mut argument = Group::new(Delimiter::Parenthesis, quote!(#local));
+            argument.set_span(last);
+            let part = quote_spanned!(first=> __text.part #argument);
+            let name = number.checked_sub(self.arguments.positional.len());
+            tokens.extend(match name.map(|at| &self.arguments.named[at].0) {
+                None => quote!(, #part),
+                Some(name) if template.prints(&name.unraw().to_string()) => quote!(, #name = #part),
+                // A width or a precision is a number.
+                Some(name) => quote!(, #name = *#local),
+            });
         }
         tokens
     }
+
+    /// `code`, with the values in locals. They may await, and see no names but the user's.
+    fn bound_in(&self, code: TokenStream) -> TokenStream {
+        if !self.are_given() {
+            return code;
+        }
+        let values = self.all().map(|value| (self.expr)(value));
+        let locals = self.all().enumerate().map(|(number, value)| local(number, ends(value).1));
+        quote_spanned! {Span::mixed_site()=>
+            match (#(&(#values),)*) {
+                (#(#locals,)*) => #code
+            }
+        }
+    }
+}
+
+fn local(number: usize, span: Span) -> Ident {
+    Ident::new(&format!("__value{number}"), Span::mixed_site().located_at(span))
 }
 
 /// Where every placeholder is a plain name, rustc gets the user's own text, and each value's name
@@ -128,8 +148,6 @@ fn call(
     let plain = |placeholder: &Placeholder| {
         placeholder.fields.is_empty()
             && placeholder.base != "self"
-            // The user's values would see the wrapper.
-            && !(values.are_given() && is_bound(&placeholder.base))
             && !placeholder.counts.iter().any(|count| is_bound(count) && template.prints(count))
     };
     let (wrappers, arguments) = if template.placeholders().all(plain) {
@@ -148,13 +166,13 @@ fn call(
     // The template is only a text here: a plain copy of it, so that an invalid suffix or the like
     // is reported once.
     let text = LitStr::new(&literal.value(), site);
-    quote_spanned! {site=>
+    values.bound_in(quote_spanned! {site=>
         {
-            let __text = #private::KeyText::new(&[#(#separators),*]);
+            let __text = &#private::KeyText::new(&[#(#separators),*]);
             #(#wrappers)*
             __text.key(#text, ::core::format_args!(#arguments))
         }
-    }
+    })
 }
 
 fn shadows(

@@ -51,7 +51,8 @@ pub(crate) fn expand(lock: &Lock, function: &Function) -> TokenStream {
 
 /// `key!`: the template's key, as an expression.
 pub(crate) fn key_call(call: &KeyCall) -> TokenStream {
-    key::template(&call.template, &Scope::Anywhere, &private(call.krate.as_ref()))
+    let scope = Scope::Anywhere { literal: call.template.literal.span() };
+    key::template(&call.template, &scope, &private(call.krate.as_ref()))
 }
 
 fn private(krate: Option<&Path>) -> TokenStream {
@@ -82,41 +83,50 @@ impl Code<'_> {
             };
         };
         let unlocked = lock.when.as_ref().map(|_| {
+            let unlocked_value = self.done(&quote_spanned!(site=> __body.await));
             quote_spanned! {site=>
                 let ::core::option::Option::Some(__request) = __request else {
-                    return __body.await;
+                    return #unlocked_value;
                 };
             }
         });
+        // Where a guard that is borrowed for too long is shown.
+        let shown = lock.guard.as_ref().map_or(site, |guard| site.located_at(guard.span()));
         let run = if lock.guard.is_some() {
             // The body borrows the guard, so it is made after it.
+            let lend = quote_spanned!(shown=> let __lock = &__guard;);
             quote_spanned! {site=>
                 let __guard = #acquired
                 let __result = {
-                    let __lock = &__guard;
+                    #lend
                     #private::run(__lock, #body).await
                 };
             }
         } else {
+            // That of a function that returns one is there already.
+            let future = (!matches!(self.function.shape, Shape::Future { .. }))
+                .then(|| quote_spanned!(site=> let __future = #body;));
             // The body is made before the lock is taken, which keeps the future small. The guard
             // is declared before it: a cancelled call drops the body first, and unlocks last.
             quote_spanned! {site=>
                 let __guard;
-                let mut __body = ::core::pin::pin!(#body);
+                #future
+                let __body = ::core::pin::pin!(__future);
                 #unlocked
                 __guard = #acquired
-                let __result = #private::hold(&__guard, __body.as_mut()).await;
+                let __result = #private::hold(&__guard, __body).await;
             }
         };
-        let fail = self.fail();
+        let (fail, done) = (self.fail(), self.done(&quote_spanned!(site=> __output)));
+        let release = quote_spanned!(shown=> #private::release(__guard));
         quote_spanned! {site=>
             let __error = '__failed: {
                 #request
                 #run
                 match __result {
                     ::core::result::Result::Ok(__output) => {
-                        #private::release(__guard).await;
-                        return __output;
+                        #release.await;
+                        return #done;
                     }
                     ::core::result::Result::Err(__error) => __error,
                 }
@@ -135,14 +145,19 @@ impl Code<'_> {
         let request = self.request(&missing);
         let made = ours(body.clone(), *brace);
         let ty = output::erased(&sig.output);
+        let output = &self.output.ty;
         // A closure only where `return` needs one.
         let made = match (mentions(body.clone(), "return"), &ty) {
             (false, Some(ty)) => quote_spanned!(site=> let __future: #ty = #made;),
-            (false, None) => quote_spanned!(site=> let __future = #made;),
+            (false, None) => quote_spanned! {site=>
+                let __future = #private::Output::<#output>::future(#made);
+            },
             (true, Some(ty)) => {
                 quote_spanned!(site=> let __future = #private::call(move || -> #ty #made);)
             }
-            (true, None) => quote_spanned!(site=> let __future = #private::call(move || #made);),
+            (true, None) => quote_spanned! {site=>
+                let __future = #private::Output::<#output>::made(move || #made);
+            },
         };
         let opened = quote_spanned! {site=>
             let __request = match __request {
@@ -173,8 +188,8 @@ impl Code<'_> {
         let manager = match &lock.manager {
             Some(expr) => {
                 let (first, _) = ends(expr);
-                let expr = self.expr(expr);
-                quote_spanned!(first=> #private::AsLockManager::lock_manager(&(#expr)))
+                let expr = self.borrowed(expr);
+                quote_spanned!(first=> #private::AsLockManager::lock_manager(#expr))
             }
             None => quote_spanned! {site=>
                 &match #private::global() {
@@ -219,8 +234,8 @@ impl Code<'_> {
             Some(prefix) => {
                 let (first, last) = ends(prefix);
                 let prefixed = Ident::new("prefixed", last);
-                let prefix = self.expr(prefix);
-                quote_spanned!(first=> #private::#prefixed(#request, &(#prefix)))
+                let prefix = self.borrowed(prefix);
+                quote_spanned!(first=> #private::#prefixed(#request, #prefix))
             }
         };
         match &lock.when {
@@ -231,7 +246,7 @@ impl Code<'_> {
             Some(when) => {
                 let when = self.expr(when);
                 quote_spanned! {site=>
-                    let __when: bool = #when;
+                    let __when: ::core::primitive::bool = #when;
                     let __request = if __when {
                         let __key = #keys;
                         ::core::option::Option::Some(#request)
@@ -240,6 +255,25 @@ impl Code<'_> {
                     };
                 }
             }
+        }
+    }
+
+    /// A response is returned as a `Result` of it: the body's `impl Trait` has one type, an error
+    /// another, and both frameworks answer with either.
+    fn is_answer(&self) -> bool {
+        let Self { lock, function, .. } = self;
+        lock.on_fail.is_none() && matches!(function.output(), Some(Type::ImplTrait(_)))
+    }
+
+    /// The body's value as the function returns it.
+    fn done(&self, value: &TokenStream) -> TokenStream {
+        let Self { private, .. } = self;
+        if self.is_answer() {
+            quote_spanned! {Span::mixed_site()=>
+                ::core::result::Result::Ok::<_, #private::LockError>(#value)
+            }
+        } else {
+            value.clone()
         }
     }
 
@@ -256,10 +290,14 @@ impl Code<'_> {
         let apply = |expr: &Expr| {
             let (first, last) = ends(expr);
             let apply = Ident::new("apply", last);
-            let expr = self.expr(expr);
-            quote_spanned!(first=> #private::#apply::<#ty, _>(#expr, __error))
+            let (expr, private) = (self.expr(expr), shown_at(private, first));
+            quote_spanned!(first=> #private::Output::<#ty>::#apply(#expr, __error))
         };
-        match (&lock.on_fail, &lock.map_err) {
+        // With `return`: some want it everywhere.
+        let value = match (&lock.on_fail, &lock.map_err) {
+            (None, None) if self.is_answer() => {
+                quote_spanned!(site=> ::core::result::Result::Err(__error))
+            }
             (None, None) => {
                 let fail = output.fail(private);
                 quote_spanned!(site=> #fail(__error))
@@ -274,16 +312,20 @@ impl Code<'_> {
                     None => quote_spanned! {site=>
                         {
                             use #private::{OrLog as _, OrReturn as _};
-                            (&__skipping).fail(__error)
+                            __skipping.return_or_log(__error)
                         }
                     },
                 };
-                quote_spanned! {site=>
-                    let __skipping = #skipping;
-                    if __error.is_busy() { __skipping.skip() } else { #rest }
-                }
+                return quote_spanned! {site=>
+                    let __skipping = &#skipping;
+                    if #private::LockError::is_busy(&__error) {
+                        return __skipping.skip();
+                    }
+                    return #rest;
+                };
             }
-        }
+        };
+        quote_spanned!(site=> return #value;)
     }
 
     /// The user's body as a future.
@@ -296,8 +338,10 @@ impl Code<'_> {
         });
         // Capturing by reference would ask for `Sync` arguments. But what happens after the body
         // may use arguments too: those that are not copied must stay then.
-        let capture = if self.needs_arguments() { None } else { Some(quote_spanned!(site=> move)) };
-        quote_spanned!(site=> async #capture { #guard #edge #block })
+        // Shown as the body: what is wrong with its captures is not the attribute's fault.
+        let shown = site.located_at(block.span());
+        let capture = (!self.needs_arguments()).then(|| quote_spanned!(shown=> move));
+        quote_spanned!(shown=> async #capture { #guard #edge #block })
     }
 
     /// `on_fail` or `map_err` uses arguments that moving into the body would take away.
@@ -319,6 +363,13 @@ impl Code<'_> {
             is_receiver_used
                 || function.bindings().iter().any(|name| is_moved(name) && is_used(name))
         })
+    }
+
+    /// A reference to what the user's expression comes to, shown as that expression.
+    fn borrowed(&self, expr: &Expr) -> TokenStream {
+        let (first, last) = ends(expr);
+        let group = with_span(Group::new(Delimiter::Parenthesis, self.expr(expr)), last);
+        quote_spanned!(first=> &#group)
     }
 
     /// The user's expression, for the place where ours stands.
@@ -427,6 +478,15 @@ fn braced(span: Span, content: TokenStream) -> Group {
 fn with_span(mut group: Group, span: Span) -> Group {
     group.set_span(span);
     group
+}
+
+/// The same tokens, shown elsewhere.
+fn shown_at(tokens: &TokenStream, span: Span) -> TokenStream {
+    let shown = |mut token: TokenTree| {
+        token.set_span(token.span().located_at(span));
+        token
+    };
+    tokens.clone().into_iter().map(shown).collect()
 }
 
 /// Spans of the first and the last token. They show the user's code without counting as it, which

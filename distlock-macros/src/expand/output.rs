@@ -2,7 +2,10 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
-use syn::{GenericArgument, PathArguments, ReturnType, Type, TypeInfer, parse_quote_spanned};
+use syn::{
+    GenericArgument, Path, PathArguments, ReturnType, Type, TypeInfer, TypeParamBound,
+    parse_quote_spanned,
+};
 
 use super::ends;
 use crate::function::Function;
@@ -63,13 +66,10 @@ fn erase_impl_trait(ty: &mut Type) {
             *ty =
                 Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token: Default::default() });
         }
-        Type::Path(path) => path.path.segments.iter_mut().for_each(|segment| {
-            if let PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
-                arguments.args.iter_mut().for_each(|argument| match argument {
-                    GenericArgument::Type(ty) => erase_impl_trait(ty),
-                    GenericArgument::AssocType(assoc) => erase_impl_trait(&mut assoc.ty),
-                    _ => {}
-                });
+        Type::Path(path) => erase_in_path(&mut path.path),
+        Type::TraitObject(object) => object.bounds.iter_mut().for_each(|bound| {
+            if let TypeParamBound::Trait(bound) = bound {
+                erase_in_path(&mut bound.path);
             }
         }),
         Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase_impl_trait),
@@ -81,6 +81,18 @@ fn erase_impl_trait(ty: &mut Type) {
         Type::Group(group) => erase_impl_trait(&mut group.elem),
         // Everywhere else `impl Trait` is not allowed.
         _ => {}
+    }
+}
+
+fn erase_in_path(path: &mut Path) {
+    for segment in &mut path.segments {
+        if let PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
+            arguments.args.iter_mut().for_each(|argument| match argument {
+                GenericArgument::Type(ty) => erase_impl_trait(ty),
+                GenericArgument::AssocType(assoc) => erase_impl_trait(&mut assoc.ty),
+                _ => {}
+            });
+        }
     }
 }
 

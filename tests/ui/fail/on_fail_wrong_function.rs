@@ -5,7 +5,6 @@ fn fallback(_: std::io::Error) -> u64 {
 }
 
 //~ ERROR "fallback" type mismatch in function arguments
-//~ ERROR "fallback" type mismatch in function arguments
 #[redis_lock(key = "{id}", on_fail = fallback)]
 async fn locked(id: u64) -> u64 {
     id

@@ -1,0 +1,17 @@
+//! The waiting protocol as a state machine, checked exhaustively. See the README beside it.
+
+mod check;
+mod config;
+mod invariants;
+mod mutants;
+mod network;
+mod process;
+mod scenarios;
+mod server;
+mod token;
+mod world;
+
+pub use check::{Outcome, check};
+pub use invariants::Invariant;
+pub use mutants::Mutant;
+pub use scenarios::{Scenario, scenarios};

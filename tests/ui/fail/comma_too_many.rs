@@ -1,0 +1,11 @@
+use distlock::{LockError, redis_lock};
+
+//~ ERROR "," no option stands before this comma: remove it
+#[redis_lock(key = "{id}",, ttl = "5s")]
+async fn locked(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(locked(1));
+}

@@ -1,0 +1,9 @@
+//! Locks behind real HTTP servers. The same site is served by axum and by actix-web, and the same
+//! questions are asked of both over TCP; nothing else is in this package, so that nothing else waits
+//! for the frameworks to be built.
+
+mod log;
+pub mod promises;
+pub mod site;
+
+pub use log::Log;
