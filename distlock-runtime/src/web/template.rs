@@ -188,11 +188,12 @@ mod tests {
 
     #[test]
     fn a_missing_parameter_is_named_with_what_there_is() {
-        let error = fill("order:{order_id}", &[("id", "secret"), ("shop", "x")]).unwrap_err();
+        let error = fill("order:{order_id}", &[("id", "secret"), ("shop", "x")])
+            .expect_err("a name that is not there");
         assert!(error.contains("no path parameter `order_id`"), "{error}");
         assert!(error.contains("it has `id`, `shop`"), "{error}");
         assert!(!error.contains("secret"), "{error}");
-        assert!(fill("{a}", &[]).unwrap_err().contains("it has none"));
+        assert!(fill("{a}", &[]).expect_err("no parameters").contains("it has none"));
     }
 
     #[test]
