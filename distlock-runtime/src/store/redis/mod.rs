@@ -146,10 +146,9 @@ impl RedisStore {
     ) -> Result<(), Fault> {
         let floor = (fence.seen.load(Ordering::Acquire) + 1).to_string();
         let raised = self.run(live, &self.raise, &[&fence.key], &[&floor], limit).await?;
-        match raised {
-            Value::Array(answer) if let [_, Value::Int(now)] = answer[..] => self.server_time(now),
-            _ => return Err(unexpected()),
-        }
+        let Value::Array(raised) = raised else { return Err(unexpected()) };
+        let [_, Value::Int(now)] = raised[..] else { return Err(unexpected()) };
+        self.server_time(now);
         self.set_raised(fence, live, true);
         Ok(())
     }
