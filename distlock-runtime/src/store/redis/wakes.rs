@@ -136,7 +136,10 @@ impl Wakes {
         connection: &mut MultiplexedConnection,
     ) -> Result<(), RedisError> {
         if !self.hears.load(Ordering::Acquire) {
-            connection.subscribe(self.channel(&self.prefix)).await?;
+            let channel = self.channel(&self.prefix);
+            connection.subscribe(&channel).await?;
+            // Others who share these rights could not tell us what we may not tell ourselves.
+            redis::cmd("PUBLISH").arg(&channel).arg("").exec_async(connection).await?;
             self.hears.store(true, Ordering::Release);
             self.said.store(0, Ordering::Release);
             self.tell(News::Interrupted);
