@@ -30,7 +30,10 @@ struct Doing {
     what: String,
     holds: Vec<String>,
     wants: Vec<String>,
+    /// When it began.
     since: Instant,
+    /// When it got or wanted something last.
+    changed: Instant,
 }
 
 /// An instance as others see it.
@@ -89,7 +92,8 @@ impl Board {
         let mut inner = self.lock();
         inner.next += 1;
         let number = inner.next;
-        let doing = Doing { who, what, holds: Vec::new(), wants, since: Instant::now() };
+        let (holds, now) = (Vec::new(), Instant::now());
+        let doing = Doing { who, what, holds, wants, since: now, changed: now };
         inner.turns.insert(number, doing);
         Turn(Arc::new(Ticket { board: self.clone(), number }))
     }
@@ -101,7 +105,7 @@ impl Board {
             what: doing.what.clone(),
             holds: doing.holds.clone(),
             wants: doing.wants.clone(),
-            ms: millis(doing.since.elapsed()),
+            ms: millis(doing.changed.elapsed()),
         };
         Seen {
             instance: self.instance.to_string(),
@@ -127,6 +131,7 @@ impl Board {
     fn change(&self, number: u64, change: impl FnOnce(&mut Doing)) {
         if let Some(doing) = self.lock().turns.get_mut(&number) {
             change(doing);
+            doing.changed = Instant::now();
         }
     }
 }

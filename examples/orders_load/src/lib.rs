@@ -120,6 +120,7 @@ pub fn is_right(audit: &Value) -> bool {
 }
 
 struct Customer {
+    name: String,
     plan: Plan,
     dice: Dice,
     report: Report,
@@ -127,7 +128,8 @@ struct Customer {
 
 impl Customer {
     fn new(number: u32, plan: &Plan) -> Self {
-        Self { plan: plan.clone(), dice: Dice(number.into()), report: Report::default() }
+        let (name, plan) = (format!("customer {}", number + 1), plan.clone());
+        Self { name, plan, dice: Dice(number.into()), report: Report::default() }
     }
 
     async fn shop_until(mut self, end: Instant) -> Report {
@@ -155,8 +157,10 @@ impl Customer {
         }
         let mut payments = JoinSet::new();
         for instance in self.plan.instances.iter().copied().cycle().take(3) {
-            let pay = pay.clone();
-            payments.spawn(async move { HttpClient::once(instance, "POST", &pay).await });
+            let (name, pay) = (self.name.clone(), pay.clone());
+            payments.spawn(async move {
+                connect(instance, &name).await?.request("POST", &pay, "").await
+            });
         }
         if self.dice.below(4) == 0 {
             let _ = self.post("cancel", &format!("/orders/{id}/cancel"), "").await;
@@ -188,8 +192,8 @@ impl Customer {
         body: &str,
     ) -> io::Result<HttpResponse> {
         let instance = self.instance();
-        let answer =
-            async { HttpClient::connect(instance).await?.request("POST", path, body).await };
+        let name = &self.name;
+        let answer = async { connect(instance, name).await?.request("POST", path, body).await };
         let answer = answer.await;
         self.report.note(what, &answer);
         answer
@@ -197,7 +201,7 @@ impl Customer {
 
     /// Asks, and leaves before the answer.
     async fn abandon(&mut self, path: &str) {
-        if let Ok(mut client) = HttpClient::connect(self.instance()).await
+        if let Ok(mut client) = connect(self.instance(), &self.name).await
             && client.send("POST", path, "").await.is_ok()
         {
             tokio::time::sleep(Duration::from_millis(self.dice.below(20))).await;
@@ -213,6 +217,10 @@ impl Customer {
         let count = self.plan.instances.len() as u64;
         self.plan.instances[self.dice.below(count) as usize]
     }
+}
+
+async fn connect(instance: SocketAddr, name: &str) -> io::Result<HttpClient> {
+    Ok(HttpClient::connect(instance).await?.with_header("x-customer", name))
 }
 
 /// The same customers every time.

@@ -67,7 +67,7 @@ impl Shop {
 /// Under load no order is paid twice and the balances add up; where a wait ran out the answer is 423
 /// with `Retry-After`.
 pub(crate) async fn under_load(program: &str) {
-    let shop = Shop::open(program, &["--work-ms", "5", "--wait-ms", "40"]);
+    let shop = Shop::open(program, &["--work-ms", "5", "--wait-ms", "120"]);
     let report = shop.load(12, Duration::from_secs(3)).await;
     assert_eq!(report.paid_twice, [0; 0], "{report}");
     assert_eq!((report.without_retry_after, report.failed), (0, 0), "{report}");
