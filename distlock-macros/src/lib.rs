@@ -61,6 +61,9 @@ fn make_key(input: TokenStream) -> TokenStream {
 }
 
 #[cfg(test)]
+mod snapshot;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -135,7 +138,7 @@ mod tests {
     fn the_body_is_dropped_before_the_lock() {
         let expanded =
             expand(r#"key = "{id}""#, "async fn pay(id: u64) -> Result<(), E> { Ok(()) }");
-        let (slot, body) = (expanded.find("let __guard ;"), expanded.find("let __body"));
+        let (slot, body) = (expanded.find("let __guard ;"), expanded.find("let __future"));
         assert!(slot.is_some() && slot < body, "{expanded}");
     }
 }

@@ -133,8 +133,11 @@ pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockR
 }
 
 /// Polls the body while the lock is held.
-pub async fn hold<F: Future>(guard: &LockGuard, body: Pin<&mut F>) -> Result<F::Output, LockError> {
-    hold::hold(guard, body).await
+pub fn hold<F: Future>(
+    guard: &LockGuard,
+    body: Pin<&mut F>,
+) -> impl Future<Output = Result<F::Output, LockError>> {
+    hold::hold(guard, body)
 }
 
 /// The same for a body that borrows its guard.

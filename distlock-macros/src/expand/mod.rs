@@ -103,11 +103,15 @@ impl Code<'_> {
                 };
             }
         } else {
+            // That of a function that returns one is there already.
+            let future = (!matches!(self.function.shape, Shape::Future { .. }))
+                .then(|| quote_spanned!(site=> let __future = #body;));
             // The body is made before the lock is taken, which keeps the future small. The guard
             // is declared before it: a cancelled call drops the body first, and unlocks last.
             quote_spanned! {site=>
                 let __guard;
-                let __body = ::core::pin::pin!(#body);
+                #future
+                let __body = ::core::pin::pin!(__future);
                 #unlocked
                 __guard = #acquired
                 let __result = #private::hold(&__guard, __body).await;
