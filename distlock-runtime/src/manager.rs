@@ -169,10 +169,13 @@ impl LockManager {
                 lease.lose(Loss::Forced);
             }
         }
-        engine.store.clone().tell_taken(lock.clone(), token.clone());
         let claim = Arc::new(Claim::stray(lock.clone(), token));
-        match engine.table.release(claim, None).await {
-            Ok(freed) => Ok(freed.was_ours),
+        match engine.table.release(claim.clone(), None).await {
+            Ok(freed) => {
+                // Only now: the holder gives up what he is told of, and it would not have been held.
+                engine.store.clone().tell_taken(lock, claim.token.clone());
+                Ok(freed.was_ours)
+            }
             Err(fault) => Err(fault.into_error(Some(&lock))),
         }
     }

@@ -423,8 +423,21 @@ impl RedisStore {
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| self.look_after(&live, answer));
-        let answers = answers.iter().map(owned).collect();
-        Ok(Renewed { sent, answers })
+        let answers = renewals.iter().zip(&answers).map(|(one, answer)| self.owned(one, answer));
+        Ok(Renewed { sent, answers: answers.collect() })
+    }
+
+    fn owned(&self, renewal: &Renewal, answer: &Value) -> Result<Owned, Fault> {
+        let owned = owned(answer)?;
+        if let Owned::Yes { fence: Some(fence), .. } = owned {
+            let other = renewal.claim.lock.fence().map(|key| self.other_fence(key));
+            let counter = other.as_deref().unwrap_or(&self.fence);
+            if !self.is_new(counter, fence, renewal.claim.fence())? {
+                let text = "the counter of fencing tokens goes backwards";
+                return Err(Fault::passing(BackendKind::Other, text));
+            }
+        }
+        Ok(owned)
     }
 
     fn renewal(&self, renewal: &Renewal, form: fn(&Script, &[&str], &[&str]) -> Cmd) -> Cmd {
