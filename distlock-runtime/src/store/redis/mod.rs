@@ -13,7 +13,6 @@ mod pool;
 mod script;
 mod wakes;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -252,7 +251,7 @@ impl RedisStore {
         let mut live = self.pool.commands(stored).live(limit).await?;
         let other = claim.lock.fence().map(|key| self.other_fence(key));
         let counter = other.as_deref().unwrap_or(&self.fence);
-        let (queue, channels) = (claim.lock.queue(), Wakes::channels(claim.lock.prefix()));
+        let queue = claim.lock.queue();
         let ttl = millis(term.stored_for()).to_string();
         let ticket = ticket.to_string();
         for _ in 0..FENCE_TRIES {
@@ -264,7 +263,7 @@ impl RedisStore {
             }
             let not_after = self.not_after();
             let keys = [stored, &queue, &*counter.key];
-            let args = [&*claim.token, &channels, &ttl, &ticket, QUEUE_EXPIRY, &not_after];
+            let args = [&*claim.token, &ttl, &ticket, QUEUE_EXPIRY, &not_after];
             let seen = counter.seen.load(Ordering::Acquire);
             let sent = Clock::Boottime.now();
             claim.sending(sent, term.stored_for(), live.number);
@@ -365,11 +364,12 @@ impl RedisStore {
         live: &mut Connection,
         limit: Moment,
     ) -> Result<(bool, Option<Box<str>>), Fault> {
-        let keep = keep.map_or(Cow::Borrowed("0"), |keep| Cow::Owned(millis(keep).to_string()));
-        let (queue, channels) = (claim.lock.queue(), Wakes::channels(claim.lock.prefix()));
+        let keep = keep.map(|keep| millis(keep).to_string());
+        let queue = claim.lock.queue();
         let keys = [claim.lock.stored(), &queue];
-        let args = [&*claim.token, &channels, &keep];
-        match self.run(live, &self.release, &keys, &args, limit).await? {
+        let args = [&*claim.token, keep.as_deref().unwrap_or_default()];
+        let args = &args[..1 + usize::from(keep.is_some())];
+        match self.run(live, &self.release, &keys, args, limit).await? {
             Value::Int(was_ours) => Ok((was_ours != 0, None)),
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(was_ours), Value::BulkString(next)] => {
