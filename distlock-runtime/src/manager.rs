@@ -164,9 +164,11 @@ impl LockManager {
             return Ok(false);
         };
         let engine = &self.inner.engine;
+        let mut lost_here = false;
         for lease in engine.schedule.leases() {
             if *lease.claim.token == *token {
-                lease.lose(Loss::Forced);
+                // Its holder may give the lock back before we do.
+                lost_here |= lease.lose(Loss::Forced);
             }
         }
         let claim = Arc::new(Claim::stray(lock.clone(), token));
@@ -174,7 +176,7 @@ impl LockManager {
             Ok(freed) => {
                 // Only now: the holder gives up what he is told of, and it would not have been held.
                 engine.store.clone().tell_taken(lock, claim.token.clone());
-                Ok(freed.was_ours)
+                Ok(freed.was_ours || lost_here)
             }
             Err(fault) => Err(fault.into_error(Some(&lock))),
         }
