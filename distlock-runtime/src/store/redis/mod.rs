@@ -129,7 +129,8 @@ impl RedisStore {
                 return Err(Fault::given_up());
             }
             Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
-                answer = live.command(&script.by_text(keys, args), limit).await;
+                let again = script.by_text(keys, args);
+                answer = Box::pin(live.command(&again, limit)).await;
             }
             _ => {}
         }
@@ -195,6 +196,8 @@ impl RedisStore {
         fences.entry(key.clone()).or_insert_with(made).clone()
     }
 
+    /// What is rare is on the heap: it would make the future of every acquire larger, which is moved
+    /// to the heap for each.
     async fn acquire(&self, attempt: &Attempt, limit: Moment) -> Result<Answer, Fault> {
         let claim = &*attempt.claim;
         let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
@@ -203,7 +206,7 @@ impl RedisStore {
         for _ in 0..FENCE_TRIES {
             // Before the first grant on a connection: the server behind it may have lost its data.
             if !self.is_raised(counter, &live) {
-                self.raise_fence(counter, &mut live, limit).await?;
+                Box::pin(self.raise_fence(counter, &mut live, limit)).await?;
             }
             let Fast { granted, fence, sent, seen } =
                 self.fast_path(attempt, counter, &mut live, limit).await?;
@@ -215,7 +218,7 @@ impl RedisStore {
                 // `SET NX` says no to whatever is there. A look tells a lock from something that is
                 // none, for which nobody should wait, and from our own: an acquire that was
                 // delivered twice finds itself.
-                match self.holder(claim.lock.stored(), &mut live, limit).await? {
+                match Box::pin(self.holder(claim.lock.stored(), &mut live, limit)).await? {
                     Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
                     Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
                     None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
@@ -226,7 +229,7 @@ impl RedisStore {
             }
             // Data was lost under a live connection: give the lock back, raise, try again.
             self.set_raised(counter, &live, false);
-            self.free(claim, None, &mut live, limit).await?;
+            Box::pin(self.free(claim, None, &mut live, limit)).await?;
         }
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
     }
