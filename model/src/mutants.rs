@@ -80,6 +80,12 @@ mutants! {
     HandsOverAnyTtl,
     /// A long lease is shortened by a renewal for its next holder.
     ShortensByRenewal,
+    /// R6: the answer of an earlier renewal is taken for the one the next holder needs.
+    AnyRenewalRefreshes,
+    /// R6: the F of a second grant of an owned token is dropped.
+    SecondGrantKeepsFence,
+    /// R3: "somebody else has it", for an owned token, is ignored.
+    OwnedIgnoresZero,
     /// More hand-overs than one F has room for.
     StepsOverflow,
     /// A lease of several forgets the largest fencing token.
@@ -94,10 +100,16 @@ mutants! {
     NoRaise,
     /// R5: a future that nobody polls keeps the lock.
     OffersForEver,
+    /// R6: back in after the release of the old token, not before.
+    ReentersAfterRelease,
+    /// R5: who did not take the lock is back in before the release.
+    DozersStayInFront,
     /// R6: back in with a new ticket.
     ReentryForgetsTicket,
     /// R7: nobody looks after the one a release handed the lock to.
     NoRepairTimer,
+    /// `min_hold`: the lock expires when it is due, and nobody releases it.
+    KeepWithoutRelease,
     /// R8: a batch that became empty is forgotten.
     CancelWithoutRelease,
     /// R9: no release after a connection was lost.

@@ -57,6 +57,7 @@ pub fn scenarios() -> Vec<Scenario> {
         (
             "renewal lost",
             Config {
+                prompt_hints: true,
                 arrivals: Some(1),
                 asks: vec![ask(2)],
                 faults: Faults { disconnects: 1, ..none },
@@ -133,6 +134,228 @@ pub fn scenarios() -> Vec<Scenario> {
                 mode_n: true,
                 faults: Faults { deafenings: 1, ..none },
                 bounds: Bounds { idle: Some(2), outside: Some(1), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "late grants",
+            Config {
+                processes: 1,
+                lag: 2,
+                claim: 3,
+                prompt_hints: true,
+                arrivals: Some(1),
+                asks: vec![fixed(2)],
+                ..lagging()
+            },
+        ),
+        (
+            "slow link",
+            Config {
+                lag: 2,
+                claim: 1,
+                prompt_hints: true,
+                arrivals: Some(1),
+                asks: vec![fixed(4)],
+                bounds: Bounds { idle: Some(4), ..Bounds::default() },
+                ..lagging()
+            },
+        ),
+        (
+            "cluster",
+            Config {
+                processes: 3,
+                arrivals: Some(1),
+                prompt_hints: true,
+                fast_path: false,
+                expiry_excuses: false,
+                faults: Faults { crashes: 1, ..none },
+                bounds: Bounds { idle: Some(3), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "parked",
+            Config {
+                prompt_hints: true,
+                arrivals: Some(1),
+                fast_path: false,
+                stale_life: None,
+                not_after: Some(1),
+                faults: Faults { disconnects: 1, cancels: 1, ..none },
+                ..lagging()
+            },
+        ),
+        (
+            "doubled",
+            Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                doubles: true,
+                claim: 4,
+                faults: Faults { disconnects: 1, cancels: 1, ..none },
+                bounds: Bounds { stray: Some(2), idle: Some(2), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "deaf unknowingly",
+            Config {
+                arrivals: Some(2),
+                silent: true,
+                faults: Faults { deafenings: 1, ..none },
+                bounds: Bounds { idle: Some(2), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "fences",
+            Config {
+                tasks: 3,
+                who_asks: vec![vec![0], vec![]],
+                prompt_hints: true,
+                split_fast_path: true,
+                ..base()
+            },
+        ),
+        (
+            "fences of two",
+            Config {
+                tasks: 2,
+                arrivals: Some(3),
+                prompt_hints: true,
+                split_fast_path: true,
+                ..base()
+            },
+        ),
+        (
+            "ttls that grow",
+            Config {
+                tasks: 2,
+                arrivals: Some(2),
+                order: false,
+                prompt_hints: true,
+                asks: vec![ask(2), fixed(5)],
+                who_asks: vec![vec![0, 1], vec![0]],
+                ..base()
+            },
+        ),
+        (
+            "ttls that shrink",
+            Config {
+                tasks: 2,
+                arrivals: Some(2),
+                order: false,
+                prompt_hints: true,
+                asks: vec![fixed(5), fixed(2)],
+                who_asks: vec![vec![0, 1], vec![1]],
+                ..base()
+            },
+        ),
+        (
+            "lost lease",
+            Config {
+                tasks: 2,
+                arrivals: Some(2),
+                margin: 1,
+                expiry_excuses: false,
+                prompt_hints: true,
+                asks: vec![fixed(3)],
+                ..base()
+            },
+        ),
+        (
+            "data loss",
+            Config {
+                arrivals: Some(2),
+                prompt_hints: true,
+                server_time: true,
+                split_fast_path: true,
+                faults: Faults { data_losses: 1, ..none },
+                bounds: Bounds { robbed: Some(1), idle: Some(3), outside: Some(3), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "force release",
+            Config {
+                arrivals: Some(2),
+                asks: vec![ask(2), fixed(4)],
+                faults: Faults { force_releases: 1, ..none },
+                bounds: Bounds { robbed: Some(0), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "force release unheard",
+            Config {
+                arrivals: Some(2),
+                tasks: 2,
+                prompt_hints: true,
+                taken_unheard: true,
+                faults: Faults { force_releases: 1, ..none },
+                bounds: Bounds { robbed: Some(1), idle: Some(3), outside: Some(3), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "lost queue",
+            Config {
+                arrivals: Some(2),
+                prompt_hints: true,
+                faults: Faults { queue_losses: 1, ..none },
+                bounds: Bounds { idle: Some(3), outside: Some(3), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "min_hold",
+            Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt_hints: true,
+                asks: vec![Ask { min_hold: 2, ..ask(3) }, ask(3)],
+                ..base()
+            },
+        ),
+        (
+            "unpolled",
+            Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt_hints: true,
+                faults: Faults { dozes: 1, ..none },
+                bounds: Bounds { idle: Some(1), ..strict },
+                ..base()
+            },
+        ),
+        (
+            "take-over",
+            Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt: false,
+                take_over: true,
+                prompt_hints: true,
+                asks: vec![ask(2), Ask { patient: false, ..ask(2) }],
+                who_asks: vec![vec![0, 1], vec![0]],
+                ..base()
+            },
+        ),
+        (
+            "two keys",
+            Config {
+                keys: 2,
+                tasks: 2,
+                arrivals: Some(2),
+                order: false,
+                prompt_hints: true,
+                asks: vec![
+                    Ask { keys: vec![0, 1], ..ask(2) },
+                    ask(2),
+                    Ask { keys: vec![1], ..ask(2) },
+                ],
+                who_asks: vec![vec![0, 1], vec![0, 2]],
                 ..base()
             },
         ),

@@ -9,9 +9,6 @@ use crate::process::{Batch, Holder, Lease, Process, Stage, Turn, Waiter};
 use crate::server::{Acquired, Key, Script, Server};
 use crate::token::Token;
 
-/// How much server time passes in a tick: more than fences are drawn in one.
-const CLOCK_STEP: u16 = 32;
-
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct World {
@@ -43,6 +40,7 @@ pub(crate) enum Action {
     /// The server runs a command of a dead connection.
     RunStale {
         process: u8,
+        again: bool,
     },
     /// The next answer arrives.
     Answer {
@@ -113,7 +111,7 @@ pub(crate) enum Action {
 
 impl World {
     fn new(cfg: &Config) -> Self {
-        let clock = if cfg.server_time { CLOCK_STEP } else { 0 };
+        let clock = u16::from(cfg.server_time);
         let keys = vec![Key::default(); usize::from(cfg.keys)];
         let mut processes = vec![Process::new(cfg); usize::from(cfg.processes)];
         for process in &mut processes {
@@ -162,6 +160,9 @@ impl World {
     }
 
     fn publish(&mut self, cfg: &Config, hint: Hint) {
+        if cfg.taken_unheard && hint.kind == HintKind::Taken {
+            return;
+        }
         let process = self.process(hint.token.process);
         if process.alive && process.subscribed {
             if cfg.prompt_hints {
@@ -178,6 +179,11 @@ impl World {
     /// The server runs a command. `None`: the second half is still to come.
     fn execute(&mut self, cfg: &Config, sent: Sent) -> Option<Result> {
         let expired = sent.expires == Some(0);
+        // Time passes faster than fences are drawn, and one script may draw two.
+        if cfg.server_time {
+            self.server.clock = self.server.clock.max(self.server.fence);
+        }
+        self.server.clock += if cfg.server_time { 4 } else { 0 };
         Some(match sent.command {
             Command::Take { key, token, ttl, seen: _ } => self.script(cfg, |script| {
                 let ok = script.take(key, token, ttl);
@@ -222,7 +228,8 @@ impl World {
         if !self.process(process).alive {
             return;
         }
-        let answer = Answer { command: sent.command, age: sent.age, result };
+        let Sent { command, age, robbed, .. } = sent;
+        let answer = Answer { command, age, result, robbed };
         if cfg.prompt {
             self.turn(cfg, process, |turn| turn.on_answer(answer));
         } else {
@@ -243,9 +250,6 @@ impl World {
         for key in self.server.tick() {
             self.on_expired(cfg, key);
         }
-        if cfg.server_time {
-            self.server.clock += CLOCK_STEP;
-        }
         for process in &mut self.processes {
             let requests = process.main.requests.iter_mut().chain(&mut process.stale);
             for expires in requests.filter_map(|sent| sent.expires.as_mut()) {
@@ -265,7 +269,7 @@ impl World {
                 self.turn(cfg, process, |turn| turn.tick());
             }
         }
-        self.ghost.ticks(cfg);
+        self.ghost.epoch += 1;
     }
 
     fn kill(&mut self, process: u8, lingers: bool) {
@@ -292,7 +296,15 @@ impl World {
     fn rob(&mut self, key: u8) {
         self.ghost.unordered = true;
         let Some(lock) = self.server.keys[usize::from(key)].lock else { return };
-        let state = &mut self.processes[usize::from(lock.token.process)].keys[usize::from(key)];
+        let process = &mut self.processes[usize::from(lock.token.process)];
+        for answer in &mut process.main.answers {
+            answer.robbed |= answer.command.token() == Some(lock.token);
+        }
+        for sent in &mut process.main.requests {
+            sent.robbed |= sent.command.token() == Some(lock.token)
+                && matches!(sent.command, Command::Draw { .. });
+        }
+        let state = &mut process.keys[usize::from(key)];
         let batches = state.batches.iter_mut().filter(|batch| batch.token == lock.token);
         for lease in batches.filter_map(Batch::lease_mut) {
             lease.robbed = lease.robbed.or(Some(0));
@@ -304,17 +316,12 @@ impl World {
             self.rob(key);
         }
         self.server.keys.fill(Key::default());
-        self.server.fence = 0;
+        if cfg.server_time {
+            self.server.clock = self.server.clock.max(self.server.fence);
+        }
+        // A replica that takes over lacks the last writes; `FLUSHALL` leaves nothing.
+        self.server.fence = if drops_connections { self.server.fence / 2 } else { 0 };
         for process in 0..cfg.processes {
-            // A confirmation that is under way is of a lock that is gone.
-            for key in 0..cfg.keys {
-                self.ghost.robbed_answers |= self
-                    .process(process)
-                    .main
-                    .answers
-                    .iter()
-                    .any(|answer| answer.command.token().is_some_and(|_| key == 0));
-            }
             if drops_connections && self.process(process).alive {
                 for connection in [Connection::Main, Connection::Renewals] {
                     self.turn(cfg, process, |turn| turn.reconnect(connection, false));
@@ -328,7 +335,8 @@ impl World {
             Action::Call { process, ask } => {
                 let licence = 0;
                 let epoch = self.ghost.epoch;
-                let (exempt, dozes, tried) = (false, false, false);
+                let exempt = !self.process(process).subscribed && !cfg.mode_n;
+                let (dozes, tried) = (false, false);
                 if self.process(process).arrivals != u8::MAX {
                     self.process(process).arrivals -= 1;
                 }
@@ -336,11 +344,13 @@ impl World {
                 self.turn(cfg, process, |turn| turn.call(waiter));
             }
             Action::SendFastPath { process, key, token } => {
-                self.turn(cfg, process, |turn| turn.send_fast_path(key, token));
+                let epoch = self.ghost.epoch;
+                self.turn(cfg, process, |turn| turn.send_fast_path(key, token, epoch));
             }
             Action::Run { process, connection } => self.run(cfg, process, connection),
-            Action::RunStale { process } => {
-                let sent = self.process(process).stale.remove(0);
+            Action::RunStale { process, again } => {
+                let stale = &mut self.process(process).stale;
+                let sent = if again { stale[0] } else { stale.remove(0) };
                 // Without an answer, the second half of a fast path changes nothing but a counter.
                 let _ = self.execute(cfg, sent);
             }
@@ -386,7 +396,6 @@ impl World {
             }
             Action::Deafen { process } => {
                 self.faults.deafenings -= 1;
-                self.ghost.unordered = true;
                 self.turn(cfg, process, |turn| turn.deafen());
             }
             Action::HearAgain { process } => self.turn(cfg, process, |turn| turn.hear_again()),
@@ -460,9 +469,10 @@ impl World {
         }
     }
 
-    /// Every ticket and fence. Only their order matters where server time does not count.
+    /// Every ticket, fence and time. Only their order matters.
     fn numbers(&mut self, see: &mut impl FnMut(&mut u16)) {
         see(&mut self.server.fence);
+        see(&mut self.server.clock);
         for key in &mut self.server.keys {
             key.queue.iter_mut().for_each(|entry| see(&mut entry.ticket));
         }
@@ -496,15 +506,15 @@ impl World {
 
     /// Equal for our purposes is equal: numbers become ranks, epochs keep only the gaps that matter.
     fn normalise(&mut self, cfg: &Config) {
-        if !cfg.server_time {
-            let mut all = Vec::new();
-            self.numbers(&mut |number| all.push(*number));
-            all.push(0);
-            all.sort_unstable();
-            all.dedup();
-            let rank = |number: &u16| all.binary_search(number).unwrap_or_default() as u16;
-            self.numbers(&mut |number| *number = rank(number));
-        }
+        let mut all = Vec::new();
+        self.numbers(&mut |number| all.push(*number));
+        all.push(0);
+        all.sort_unstable();
+        all.dedup();
+        let rank = |number: &u16| all.binary_search(number).unwrap_or_default() as u16;
+        // A counter that begins again stays below what was seen.
+        let gap = if cfg.server_time { 8 } else { 1 };
+        self.numbers(&mut |number| *number = rank(number) * gap);
         let mut names = [[u8::MAX; 32]; 4];
         let mut next = [0_u8; 4];
         self.tokens(&mut |token| {
@@ -570,7 +580,10 @@ impl Config {
             }
         }
         if !process.stale.is_empty() {
-            actions.push(Action::RunStale { process: number });
+            actions.push(Action::RunStale { process: number, again: false });
+            if self.doubles {
+                actions.push(Action::RunStale { process: number, again: true });
+            }
         }
         if process.alive && !process.hints.is_empty() {
             actions.push(Action::Hear { process: number });
@@ -619,7 +632,7 @@ impl Config {
         if faults.lost_hints > 0 && !process.hints.is_empty() {
             actions.push(Action::LoseHint { process: number });
         }
-        if !process.hears {
+        if !process.subscribed {
             actions.push(Action::HearAgain { process: number });
         } else if faults.deafenings > 0 {
             actions.push(Action::Deafen { process: number });
@@ -685,8 +698,7 @@ impl Model for Config {
             actions.push(Action::LoseData { drops_connections: false });
             actions.push(Action::LoseData { drops_connections: true });
         }
-        let ended = self.horizon.is_some_and(|horizon| world.ghost.ticks >= horizon);
-        if world.is_quiet(self.lag) && !ended {
+        if world.is_quiet(self.lag) {
             actions.push(Action::Tick { slow: None });
             for (number, process) in (0..).zip(&world.processes) {
                 if process.slow_ticks > 0 {

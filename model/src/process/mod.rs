@@ -157,10 +157,13 @@ pub(crate) struct Chore {
 
 /// A body has started.
 pub(crate) struct Started {
-    pub(crate) process: u8,
     pub(crate) key: u8,
+    pub(crate) token: Token,
     pub(crate) epoch: u16,
     pub(crate) fencing: Fencing,
+    /// Ticks it has, and asked for (without the margin).
+    pub(crate) left: u8,
+    pub(crate) asked: u8,
 }
 
 /// One process's turn: what happens to it, and what it does about it.
@@ -300,7 +303,7 @@ impl Turn<'_> {
             Connection::Main => &mut self.process.main,
             Connection::Renewals => &mut self.process.renewals,
         };
-        line.requests.push(Sent { command, age: 0, expires });
+        line.requests.push(Sent { command, age: 0, expires, robbed: false });
     }
 
     /// The first waiter's ttl, or the ttl of any ask if nobody waits.
