@@ -192,6 +192,7 @@ impl Turn<'_> {
             Acquired::Queued { ticket, pttl, rank, behind, added } => {
                 let mode_n = self.cfg.mode_n;
                 let hears = self.process.subscribed;
+                let hasty = self.cfg.is(Mutant::AnyZeroIsLapse);
                 let zero_is_lost = !self.cfg.is(Mutant::OwnedIgnoresZero);
                 let Some(batch) = self.batch(key, token) else { return };
                 if batch.is_owned() && zero_is_lost {
@@ -208,7 +209,7 @@ impl Turn<'_> {
                 if hears || mode_n {
                     batch.waiters.iter_mut().for_each(|waiter| waiter.exempt = false);
                 }
-                let lapsed = added && matches!(batch.stage, Stage::Queued { .. });
+                let lapsed = (added || hasty) && matches!(batch.stage, Stage::Queued { .. });
                 batch.stage = Stage::Queued { look: 0, outside: 0 };
                 if behind {
                     self.seal(key, token);

@@ -204,12 +204,6 @@ impl Turn<'_> {
 
     /// R6: too much is left, and a lease in use is never shortened: through the queue's first place.
     fn enter_again_shorter(&mut self, key: u8, token: Token, ttl: u8) {
-        if self.cfg.is(Mutant::ShortensByRenewal) {
-            if let Some(lease) = self.lease(key, token) {
-                lease.awaits = Some(Awaited::Refresh);
-            }
-            return self.renew(key, token, ttl);
-        }
         let new = self.token(self.cfg.claim);
         let Some(batch) = self.batch(key, token) else { return };
         let Some(lease) = batch.lease() else { return };

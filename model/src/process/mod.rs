@@ -171,8 +171,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) cfg: &'a Config,
     pub(crate) me: u8,
     pub(crate) process: &'a mut Process,
-    /// Sequence numbers that something still mentions, one bit each.
-    pub(crate) used: u32,
+    /// The next sequence number.
+    pub(crate) name: &'a mut u8,
     pub(crate) started: Vec<Started>,
 }
 
@@ -284,8 +284,8 @@ impl Turn<'_> {
     }
 
     fn token(&mut self, claim: u8) -> Token {
-        let seq = self.used.trailing_ones() as u8;
-        self.used |= 1 << seq;
+        let seq = *self.name;
+        *self.name += 1;
         let deaf = self.cfg.mode_n && !self.process.hears;
         Token { process: self.me, seq, claim, deaf }
     }
