@@ -8,8 +8,26 @@ pub use distlock_runtime::{
     LockName, LockRequest, LockStatus, OnLost, init, manager, with_manager,
 };
 
+#[cfg(feature = "axum")]
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+pub use distlock_runtime::axum::{self, LockLayer};
+
+#[cfg(feature = "actix")]
+#[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
+pub use distlock_runtime::actix::{self, LockMiddleware};
+
+#[cfg(any(feature = "axum", feature = "actix"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
+pub use distlock_runtime::Locked;
+
 #[doc = include_str!("redis_lock.md")]
+// These are tested in `tests/web`, which has both frameworks.
+#[cfg_attr(not(doctest), doc = include_str!("redis_lock_web.md"))]
 pub use distlock_macros::redis_lock;
 
 #[doc = include_str!("key.md")]
 pub use distlock_macros::key;
+
+#[doc = include_str!("coming_from_java.md")]
+#[cfg(doc)]
+pub mod coming_from_java {}

@@ -175,3 +175,80 @@ fn options_cost_little_and_keep_it_send() {
     let guarded = measure(with_guard(1, request()));
     assert!(guarded <= plain + 3 * 4096, "plain {plain} bytes, guarded {guarded} bytes");
 }
+
+/// Methods of traits, plain and locked.
+#[allow(async_fn_in_trait)]
+trait Native {
+    async fn plain(&self, id: u64, request: Request) -> Result<u64, LockError>;
+    async fn locked(&self, id: u64, request: Request) -> Result<u64, LockError>;
+    async fn plain_default(&self, id: u64, request: Request) -> Result<u64, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id + u64::from(request.0[0] + request.1.get()))
+    }
+    #[redis_lock(key = "order:{id}", ttl = "5s", wait = "2s")]
+    async fn locked_default(&self, id: u64, request: Request) -> Result<u64, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id + u64::from(request.0[0] + request.1.get()))
+    }
+}
+
+struct Shop(u64);
+
+impl Native for Shop {
+    async fn plain(&self, id: u64, request: Request) -> Result<u64, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id + self.0 + u64::from(request.0[0] + request.1.get()))
+    }
+
+    #[redis_lock(key = "{self.0}:order:{id}", ttl = "5s", wait = "2s")]
+    async fn locked(&self, id: u64, request: Request) -> Result<u64, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id + self.0 + u64::from(request.0[0] + request.1.get()))
+    }
+}
+
+#[async_trait::async_trait]
+trait Boxed {
+    async fn plain(&self, id: u64, request: Request) -> Result<u64, LockError>;
+    async fn locked(&self, id: u64, request: Request) -> Result<u64, LockError>;
+}
+
+#[async_trait::async_trait]
+impl Boxed for Shop {
+    async fn plain(&self, id: u64, request: Request) -> Result<u64, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id + self.0 + u64::from(request.0[0] + request.1.get()))
+    }
+
+    #[redis_lock(key = "{self.0}:order:{id}", ttl = "5s", wait = "2s")]
+    async fn locked(&self, id: u64, request: Request) -> Result<u64, LockError> {
+        tokio::task::yield_now().await;
+        Ok(id + self.0 + u64::from(request.0[0] + request.1.get()))
+    }
+}
+
+#[test]
+fn methods_of_traits_cost_as_little() {
+    let request = || Request([0; 4096], Cell::new(0));
+    let shop = Shop(1);
+    let sizes = [
+        (
+            "native",
+            size_of_val(&Native::plain(&shop, 1, request())),
+            size_of_val(&Native::locked(&shop, 1, request())),
+        ),
+        (
+            "default",
+            size_of_val(&shop.plain_default(1, request())),
+            size_of_val(&shop.locked_default(1, request())),
+        ),
+        (
+            "async_trait",
+            size_of_val(&*Boxed::plain(&shop, 1, request())),
+            size_of_val(&*Boxed::locked(&shop, 1, request())),
+        ),
+    ];
+    for (kind, plain, locked) in sizes {
+        assert!(locked <= plain + 1024, "{kind}: plain {plain} bytes, locked {locked} bytes");
+    }
+}

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Words and carets come from rustc's JSON, so the cases hold with any compiler. All of them are
-//! checked by one run of cargo.
+//! checked by one run of cargo; those in `ui_web`, which see distlock with both web frameworks, by
+//! another.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,14 +21,34 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Packages of cases whose name contains the package's: what `distlock` is called there, and which
-/// edition they have. Other cases are in the first.
-const PACKAGES: [(&str, &str, &str); 4] = [
-    ("plain", "distlock", "2024"),
-    ("renamed", "renamed", "2024"),
-    ("edition_2018", "distlock", "2018"),
-    ("edition_2021", "distlock", "2021"),
+
+/// A package of cases: those whose name contains its own.
+struct Package {
+    name: &'static str,
+    /// What `distlock` is called there.
+    dependency: &'static str,
+    edition: &'static str,
+    features: &'static [&'static str],
+    /// Other dependencies than all have.
+    more: &'static str,
+}
+
+const PLAIN: Package =
+    Package { name: "plain", dependency: "distlock", edition: "2024", features: &[], more: "" };
+/// With default features. Cases that name none are in the first.
+const PLAIN_PACKAGES: [Package; 4] = [
+    PLAIN,
+    Package { name: "renamed", dependency: "renamed", ..PLAIN },
+    Package { name: "edition_2018", edition: "2018", ..PLAIN },
+    Package { name: "edition_2021", edition: "2021", ..PLAIN },
 ];
+const WEB_PACKAGES: [Package; 1] = [Package {
+    name: "web",
+    features: &["axum", "actix"],
+    more: "axum = { version = \"0.8\", default-features = false, features = [\"json\", \"macros\"] }\n\
+           actix-web = { version = \"4\", default-features = false, features = [\"macros\"] }\n",
+    ..PLAIN
+}];
 
 #[derive(Debug, Clone, PartialEq)]
 struct Said {
@@ -38,16 +59,25 @@ struct Said {
 
 #[test]
 fn compiler_says_what_the_cases_announce() {
+    judge("ui", &PLAIN_PACKAGES, 200);
+}
+
+#[test]
+fn compiler_says_what_the_cases_with_web_frameworks_announce() {
+    judge("ui_web", &WEB_PACKAGES, 15);
+}
+
+fn judge(directory: &str, packages: &[Package], at_least: usize) {
     let mut cases = BTreeMap::new();
     for kind in ["pass", "fail"] {
-        for path in rust_files(&Path::new(ROOT).join("tests/ui").join(kind)) {
+        for path in rust_files(&Path::new(ROOT).join("tests").join(directory).join(kind)) {
             let stem = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
             cases.insert(format!("{kind}-{stem}"), path);
         }
     }
-    assert!(cases.len() > 200, "cases are missing: {}", cases.len());
+    assert!(cases.len() > at_least, "cases are missing: {}", cases.len());
 
-    let mut said = check(&cases);
+    let mut said = check(directory, packages, &cases);
     let mut failures = String::new();
     for (name, path) in &cases {
         let expected = expectations(path);
@@ -91,15 +121,20 @@ fn expectations(path: &Path) -> Vec<Said> {
 }
 
 /// Checks all cases in a package of their own, and returns what was said about each.
-fn check(cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Said>> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
-    for (package, dependency, edition) in PACKAGES {
-        let manifest = manifest(package, dependency, edition, cases);
-        fs::create_dir_all(directory.join(package)).expect("a directory for the cases");
-        fs::write(directory.join(package).join("Cargo.toml"), manifest).expect("a manifest");
+fn check(
+    directory: &str,
+    packages: &[Package],
+    cases: &BTreeMap<String, PathBuf>,
+) -> BTreeMap<String, Vec<Said>> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    for package in packages {
+        let home = directory.join(package.name);
+        fs::create_dir_all(&home).expect("a directory for the cases");
+        let manifest = manifest(package, packages, cases);
+        fs::write(home.join("Cargo.toml"), manifest).expect("a manifest");
     }
-    let packages = PACKAGES.map(|(package, ..)| package);
-    let workspace = format!("[workspace]\nmembers = {packages:?}\nresolver = \"3\"\n");
+    let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
+    let workspace = format!("[workspace]\nmembers = {names:?}\nresolver = \"3\"\n");
     fs::write(directory.join("Cargo.toml"), workspace).expect("a manifest");
     fs::copy(Path::new(ROOT).join("Cargo.lock"), directory.join("Cargo.lock"))
         .expect("a lock file");
@@ -135,25 +170,21 @@ fn check(cases: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Vec<Said>> {
     said
 }
 
-fn manifest(
-    package: &str,
-    dependency: &str,
-    edition: &str,
-    cases: &BTreeMap<String, PathBuf>,
-) -> String {
+fn manifest(package: &Package, packages: &[Package], cases: &BTreeMap<String, PathBuf>) -> String {
+    let Package { name, dependency, edition, features, more } = package;
     let mut manifest = format!(
-        "[package]\nname = \"distlock-ui-{package}\"\nversion = \"0.0.0\"\nedition = {edition:?}\n\
+        "[package]\nname = \"distlock-ui-{name}\"\nversion = \"0.0.0\"\nedition = {edition:?}\n\
          publish = false\nautobins = false\n\n[dependencies]\n\
-         {dependency} = {{ package = \"distlock\", path = {ROOT:?} }}\n\
+         {dependency} = {{ package = \"distlock\", path = {ROOT:?}, features = {features:?} }}\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
-         async-trait = \"0.1\"\n"
+         async-trait = \"0.1\"\n{more}"
     );
-    let package_of = |name: &str| {
-        let named = PACKAGES.iter().find(|(package, ..)| name.contains(package));
-        named.unwrap_or(&PACKAGES[0]).0
+    let package_of = |case: &str| {
+        let named = packages.iter().find(|package| case.contains(package.name));
+        named.unwrap_or(&packages[0]).name
     };
-    for (name, path) in cases.iter().filter(|(name, _)| package_of(name) == package) {
-        write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n")
+    for (case, path) in cases.iter().filter(|(case, _)| package_of(case) == *name) {
+        write!(manifest, "\n[[bin]]\nname = {case:?}\npath = {path:?}\n")
             .expect("a String takes it");
     }
     manifest

@@ -5,6 +5,7 @@ use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Type};
 
+use crate::answer;
 use crate::fallback::Errors;
 use crate::function::{Function, is_lock, mentions};
 use crate::future::{self, Shape};
@@ -41,7 +42,7 @@ pub(crate) fn check(
     if let Some(function) = function {
         if let Some(error) = wrong_place(function) {
             errors.push(error);
-        } else if let Some(error) = wrong_return(function, on_fail.as_ref()) {
+        } else if let Some(error) = wrong_return(function, on_fail.as_ref(), map_err.as_ref()) {
             errors.push(error);
         }
         if let Some(guard) = &guard {
@@ -200,14 +201,19 @@ fn sync_message(function: &Function) -> &'static str {
     NOT_ASYNC
 }
 
-fn wrong_return(function: &Function, on_fail: Option<&OnFail>) -> Option<Error> {
+fn wrong_return(
+    function: &Function,
+    on_fail: Option<&OnFail>,
+    map_err: Option<&Expr>,
+) -> Option<Error> {
     match function.output()? {
-        Type::ImplTrait(ty) if on_fail.is_none() => Some(Error::new_spanned(
-            ty,
-            "a `LockError` cannot be made into an unknown type: return a `Result` of it, for \
-             example `Result<impl Sized, E>` where `E: From<LockError>`, or say what to return \
-             instead with `on_fail = |error| …`",
-        )),
+        Type::ImplTrait(ty) if on_fail.is_none() => {
+            let error = match map_err {
+                Some(_) => Some(answer::UNKNOWN_TYPE.to_owned()),
+                None => answer::refusal(ty),
+            };
+            error.map(|message| Error::new_spanned(ty, message))
+        }
         Type::Never(ty) => Some(Error::new_spanned(
             ty,
             "a function that never returns cannot say that the lock was not taken or was lost: \

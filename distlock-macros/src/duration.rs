@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 /// Reads a duration, or says what is wrong with it and how to write it.
@@ -36,10 +36,13 @@ pub(crate) fn tokens(duration: Duration) -> TokenStream {
     if duration.is_zero() {
         quote!(::core::time::Duration::ZERO)
     } else if nanos == 0 {
+        let seconds = Literal::u64_unsuffixed(seconds);
         quote!(::core::time::Duration::from_secs(#seconds))
     } else if let (0, Ok(millis)) = (nanos % 1_000_000, u64::try_from(duration.as_millis())) {
+        let millis = Literal::u64_unsuffixed(millis);
         quote!(::core::time::Duration::from_millis(#millis))
     } else {
+        let (seconds, nanos) = (Literal::u64_unsuffixed(seconds), Literal::u32_unsuffixed(nanos));
         quote!(::core::time::Duration::new(#seconds, #nanos))
     }
 }
@@ -107,9 +110,9 @@ mod tests {
     fn emits_the_largest_exact_unit() {
         for (text, code) in [
             ("0s", "ZERO"),
-            ("5s", "from_secs (5u64)"),
-            ("1500ms", "from_millis (1500u64)"),
-            ("1s 1ns", "new (1u64 , 1u32)"),
+            ("5s", "from_secs (5)"),
+            ("1500ms", "from_millis (1500)"),
+            ("1s 1ns", "new (1 , 1)"),
         ] {
             let emitted = tokens(parse(text).expect(text)).to_string();
             assert!(emitted.ends_with(code), "{text}: {emitted}");

@@ -162,7 +162,7 @@ impl LockManagerBuilder {
             return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
         }
         let namespace = Namespace::new(&prefix)?;
-        let fence = namespace.fence();
+        let (fence, prefix) = (namespace.fence(), namespace.prefix().to_owned());
         let settings = Settings {
             namespace,
             ttl,
@@ -173,13 +173,19 @@ impl LockManagerBuilder {
             connect_timeout,
         };
         let engine = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => {
-                Engine::start(|_, schedule| over(Arc::new(MemoryStore::new()), schedule))?
-            }
+            StoreUrl::Memory => Engine::start(command_timeout, |_, schedule| {
+                over(Arc::new(MemoryStore::new()), schedule)
+            })?,
             StoreUrl::Redis(info) => {
-                let config =
-                    RedisConfig { info, command_timeout, connect_timeout, connections, fence };
-                Engine::start(|handle, schedule| {
+                let config = RedisConfig {
+                    info,
+                    command_timeout,
+                    connect_timeout,
+                    connections,
+                    fence,
+                    prefix,
+                };
+                Engine::start(command_timeout, |handle, schedule| {
                     over(Arc::new(RedisStore::start(config, handle, schedule)), schedule)
                 })?
             }

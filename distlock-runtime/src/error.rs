@@ -190,6 +190,8 @@ pub struct LockName {
     label: Label,
     key: LockKey,
     stored: String,
+    /// How much of `stored` is the prefix, with its separator.
+    prefix: usize,
     fence: Option<Arc<str>>,
 }
 
@@ -211,8 +213,36 @@ impl fmt::Display for Label {
 }
 
 impl LockName {
-    pub(crate) fn new(label: Label, key: LockKey, stored: String, fence: Option<Arc<str>>) -> Self {
-        Self { label, key, stored, fence }
+    pub(crate) fn new(
+        label: Label,
+        key: LockKey,
+        stored: String,
+        prefix: usize,
+        fence: Option<Arc<str>>,
+    ) -> Self {
+        Self { label, key, stored, prefix, fence }
+    }
+
+    /// A lock of which only the name in the store is known; `None` if it is not one of ours.
+    pub(crate) fn of_stored(prefix: &str, stored: &str) -> Option<Self> {
+        let tagged = stored.strip_prefix(prefix)?.strip_prefix("lock:")?;
+        let key = match tagged.strip_prefix(':') {
+            Some(key) => key,
+            None => tagged.strip_prefix('{')?.strip_suffix('}')?,
+        };
+        let label = Label::Given("wake-up".into());
+        Some(Self::new(label, LockKey::from(key), stored.to_owned(), prefix.len(), None))
+    }
+
+    /// The prefix in the store, with its separator.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.stored[..self.prefix]
+    }
+
+    /// Where processes that wait for it stand in the store.
+    pub(crate) fn queue(&self) -> String {
+        let tagged = &self.stored[self.prefix + "lock".len()..];
+        [self.prefix(), "queue", tagged].concat()
     }
 
     /// The counter of its fencing tokens, where it is not the manager's.

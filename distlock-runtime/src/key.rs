@@ -117,18 +117,18 @@ impl From<&Self> for LockKey {
 
 /// One template being filled in. Generated code makes it, wraps each value with
 /// [`part`](KeyText::part), and prints the whole with [`key`](KeyText::key).
-pub struct KeyText {
+pub struct KeyText<'s> {
     /// For each value, in the order of printing, the character that ends it.
-    separators: &'static [Option<char>],
+    separators: &'s [Option<char>],
     /// How many values have been printed.
     printed: Cell<usize>,
     /// Set while a value is printing.
     in_value: Cell<bool>,
 }
 
-impl KeyText {
+impl<'s> KeyText<'s> {
     /// A template with one separator for each time a [`Part`] of it is printed.
-    pub fn new(separators: &'static [Option<char>]) -> Self {
+    pub fn new(separators: &'s [Option<char>]) -> Self {
         Self { separators, printed: Cell::new(0), in_value: Cell::new(false) }
     }
 
@@ -160,7 +160,7 @@ impl KeyText {
 
 /// Where a template is printed to.
 struct Encoder<'a> {
-    source: &'a KeyText,
+    source: &'a KeyText<'a>,
     out: String,
 }
 
@@ -197,7 +197,7 @@ impl<T: fmt::Display + ?Sized> KeyPart for T {}
 /// A value of a template: prints as the value does, and is encoded while it prints.
 pub struct Part<'a, T: ?Sized> {
     value: &'a T,
-    text: &'a KeyText,
+    text: &'a KeyText<'a>,
 }
 
 impl<T: KeyPart + ?Sized> fmt::Display for Part<'_, T> {

@@ -31,6 +31,8 @@ mod shards;
 mod store;
 mod token;
 mod url;
+#[cfg(any(feature = "axum", feature = "actix"))]
+mod web;
 
 pub use builder::LockManagerBuilder;
 pub use error::{BackendKind, LockError, LockName};
@@ -40,3 +42,9 @@ pub use lock::guard::LockGuard;
 pub use lock::hold::OnLost;
 pub use manager::{CloseReport, LockManager, LockStatus};
 pub use request::LockRequest;
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub use web::Locked;
+#[cfg(feature = "actix")]
+pub use web::actix;
+#[cfg(feature = "axum")]
+pub use web::axum;

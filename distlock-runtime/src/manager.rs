@@ -3,7 +3,6 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::builder::{LockManagerBuilder, Settings};
@@ -13,13 +12,11 @@ use crate::engine::schedule::Alarm;
 use crate::error::{Label, LockError, LockName};
 use crate::few::Few;
 use crate::key::LockKey;
+use crate::lock::claim::Claim;
 use crate::lock::lease::Loss;
-use crate::lock::release::Releaser;
-use crate::lock::waiting::Waiting;
 use crate::race::until;
 use crate::request::LockRequest;
-use crate::store::{Claim, Holder, Term};
-use crate::token::Owner;
+use crate::store::Holder;
 
 /// Takes locks in one store, over connections that it owns for the whole process.
 ///
@@ -31,27 +28,18 @@ pub struct LockManager {
 
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) waiting: Arc<Waiting>,
-    pub(crate) releaser: Releaser,
-    pub(crate) owner: Owner,
-    closed: AtomicBool,
+    pub(crate) engine: Engine,
 }
 
 impl Inner {
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.engine.table.is_closed()
     }
 }
 
 impl LockManager {
     pub(crate) fn new(settings: Settings, engine: Engine) -> Self {
-        let engine = Arc::new(engine);
-        let waiting = Arc::new(Waiting::default());
-        let patience = settings.command_timeout;
-        let releaser = Releaser { engine: engine.clone(), waiting: waiting.clone(), patience };
-        let (owner, closed) = (Owner::new(), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { settings, engine, waiting, releaser, owner, closed }) }
+        Self { inner: Arc::new(Inner { settings, engine }) }
     }
 
     /// Resolves once the store has answered.
@@ -145,10 +133,14 @@ impl LockManager {
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
         let lock = self.named(key.into(), "inspect")?;
         let holder = self.holder(&lock).await?;
-        let waiting = usize::from(self.inner.waiting.has_line(lock.stored()));
+        // Who waits behind a holder of his own process does not stand in the store's queue.
+        let here = usize::from(self.inner.engine.table.has_waiters(lock.stored()));
         Ok(match holder {
             None => LockStatus::Free,
-            Some(Holder { rest: remaining, .. }) => LockStatus::Held { remaining, waiting },
+            Some(Holder { rest: remaining, waiting, .. }) => {
+                let waiting = usize::try_from(waiting).unwrap_or(usize::MAX).max(here);
+                LockStatus::Held { remaining, waiting }
+            }
         })
     }
 
@@ -171,16 +163,19 @@ impl LockManager {
         let Some(Holder { token, .. }) = self.holder(&lock).await? else {
             return Ok(false);
         };
-        let Inner { engine, releaser, .. } = &*self.inner;
+        let engine = &self.inner.engine;
         for lease in engine.schedule.leases() {
             if *lease.claim.token == *token {
                 lease.lose(Loss::Forced);
             }
         }
-        let term = Term { ttl: Duration::ZERO, renewed: false, max_hold: None, min_hold: None };
-        let claim = Arc::new(Claim::new(lock.clone(), token, term));
-        match releaser.release(claim, None).await {
-            Ok(freed) => Ok(freed.was_ours),
+        let claim = Arc::new(Claim::stray(lock.clone(), token));
+        match engine.table.release(claim.clone(), None).await {
+            Ok(freed) => {
+                // Only now: the holder gives up what he is told of, and it would not have been held.
+                engine.store.clone().tell_taken(lock, claim.token.clone());
+                Ok(freed.was_ours)
+            }
             Err(fault) => Err(fault.into_error(Some(&lock))),
         }
     }
@@ -208,7 +203,7 @@ impl LockManager {
     /// Cancel safe: what was begun goes on in the background.
     pub async fn close(&self, timeout: Duration) -> CloseReport {
         let inner = &self.inner;
-        inner.closed.store(true, Ordering::Release);
+        inner.engine.table.close();
         let leases = inner.engine.schedule.leases();
         let (mut ending, mut in_use) = (Vec::new(), Vec::new());
         for lease in leases {
@@ -217,7 +212,7 @@ impl LockManager {
             if lease.has_body() {
                 in_use.push(lease);
             } else {
-                ending.push(inner.releaser.release(lease.claim.clone(), lease.keep()));
+                ending.push(inner.engine.table.release(lease.claim.clone(), lease.keep()));
             }
         }
         let limit = inner.engine.clock().now().after(timeout);
@@ -261,7 +256,7 @@ pub enum LockStatus {
         /// How long the lease still runs if it is not renewed; `None` if the store keeps something
         /// there without an end, which is no lock of ours.
         remaining: Option<Duration>,
-        /// How many processes are known to wait for it: at present only this one is known.
+        /// How many processes wait for it.
         waiting: usize,
     },
 }

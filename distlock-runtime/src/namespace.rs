@@ -48,7 +48,7 @@ impl Namespace {
         let checked = key.check();
         let stored = self.lock(key.as_str());
         let fence = self.of_request.then(|| self.fence().into());
-        let name = LockName::new(label, key, stored, fence);
+        let name = LockName::new(label, key, stored, self.prefix.len(), fence);
         match checked {
             Ok(()) => Ok(Arc::new(name)),
             Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
@@ -59,6 +59,11 @@ impl Namespace {
     fn lock(&self, key: &str) -> String {
         let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
         [&self.prefix, open, key, close].concat()
+    }
+
+    /// The prefix, with its separator.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The counter that fencing tokens are drawn from.

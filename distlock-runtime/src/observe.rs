@@ -36,3 +36,21 @@ pub(crate) fn not_returned(error: &LockError) {
     };
     tracing::error!(target: "distlock", name, template, error = %error, "not_returned");
 }
+
+/// A request was answered with an error of its lock. What a client can do something about is not
+/// worth an operator's time.
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub(crate) fn answered(error: &LockError, status: u16) {
+    let (name, template) = match error.lock() {
+        Some(lock) => (lock.name(), lock.template()),
+        None => ("", None),
+    };
+    match error {
+        LockError::Busy { .. } | LockError::InvalidKey { .. } => {
+            tracing::debug!(target: "distlock", name, template, status, error = %error, "answered");
+        }
+        _ => {
+            tracing::error!(target: "distlock", name, template, status, error = %error, "answered");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::LockError;
 
 /// Shorter leases would be over before an answer is back.
-const SHORTEST_TTL: Duration = Duration::from_millis(10);
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(10);
 /// Longer ones are a mistake of units, and overflow what Redis counts in.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

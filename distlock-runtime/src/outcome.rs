@@ -9,7 +9,8 @@ use crate::observe;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "a locked function must be able to return a `LockError`",
-    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`"
+    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`",
+    note = "axum's `Response` and actix-web's `HttpResponse` will do with the feature `axum` or `actix` of distlock"
 )]
 pub trait FromLockError {
     /// What the function returns instead of its body's value.
@@ -26,7 +27,8 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "the error of a locked function must be `From<distlock::LockError>`",
-    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`, or `map_err = |error| …`"
+    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`, or `map_err = |error| …`",
+    note = "axum's `StatusCode` and actix-web's `Error` will do with the feature `axum` or `actix` of distlock"
 )]
 pub trait LockFailure {
     /// The error, as the function returns it.

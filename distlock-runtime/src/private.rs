@@ -2,9 +2,9 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::panic::Location;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 
 use crate::few::Few;
 use crate::key::LockKey;
@@ -24,7 +24,7 @@ pub use crate::outcome::{
 /// What `manager = …` may be.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a lock manager",
-    label = "expected a `LockManager`, or a reference or `Arc` of one",
+    label = "expected a `LockManager`, or a reference, `Arc`, `State` or `web::Data` of one",
     note = "name the manager itself: `manager = self.locks`"
 )]
 pub trait AsLockManager {
@@ -38,13 +38,10 @@ impl AsLockManager for LockManager {
     }
 }
 
-impl<M: AsLockManager + ?Sized> AsLockManager for &M {
-    fn lock_manager(&self) -> &LockManager {
-        (**self).lock_manager()
-    }
-}
-
-impl<M: AsLockManager + ?Sized> AsLockManager for Arc<M> {
+/// References, `Arc`, and what the frameworks hand their state to handlers in: axum's `State` and
+/// `Extension`, actix-web's `web::Data`.
+#[diagnostic::do_not_recommend]
+impl<M: Deref<Target: AsLockManager>> AsLockManager for M {
     fn lock_manager(&self) -> &LockManager {
         (**self).lock_manager()
     }
@@ -136,8 +133,11 @@ pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockR
 }
 
 /// Polls the body while the lock is held.
-pub async fn hold<F: Future>(guard: &LockGuard, body: Pin<&mut F>) -> Result<F::Output, LockError> {
-    hold::hold(guard, body).await
+pub fn hold<F: Future>(
+    guard: &LockGuard,
+    body: Pin<&mut F>,
+) -> impl Future<Output = Result<F::Output, LockError>> {
+    hold::hold(guard, body)
 }
 
 /// The same for a body that borrows its guard.

@@ -134,8 +134,26 @@ impl LockRequest {
         acquire(manager.into_inner(), ask).await
     }
 
+    /// The same for another key.
+    #[cfg(any(feature = "axum", feature = "actix"))]
+    pub(crate) fn with_key(&self, key: LockKey) -> Self {
+        self.with_keys(Few::One(key))
+    }
+
+    /// The same for other keys.
+    #[cfg(any(feature = "axum", feature = "actix"))]
+    pub(crate) fn with_keys(&self, keys: Few<LockKey>) -> Self {
+        Self {
+            manager: self.manager.clone(),
+            keys,
+            label: self.label.clone(),
+            prefix: self.prefix.clone(),
+            ..*self
+        }
+    }
+
     /// The request with the manager's defaults, or what is wrong with it.
-    fn check(self) -> Result<(LockManager, Ask), LockError> {
+    pub(crate) fn check(self) -> Result<(LockManager, Ask), LockError> {
         let settings = &self.manager.inner().settings;
         let ttl = self.ttl.unwrap_or(settings.ttl);
         check_ttl(ttl)?;

@@ -5,12 +5,9 @@
 //! be told (`s`) or looks by itself (`n`). A token names one lease and is used once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use uuid::Uuid;
-
-/// Claim and mode of every token: a reserved lock waits a second for its owner, who is not told but
-/// looks by itself.
-const CLAIM_AND_MODE: &str = ".1000n";
 
 /// The identity of one manager, and the source of its tokens.
 #[derive(Debug)]
@@ -24,26 +21,58 @@ impl Owner {
         Self { process: Uuid::new_v4().simple().to_string(), issued: AtomicU64::new(0) }
     }
 
-    /// A token that was never issued before.
-    pub(crate) fn issue(&self) -> String {
+    /// What its tokens begin with.
+    pub(crate) fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// A token that was never issued before: its owner `hears` of a lock that was reserved for it,
+    /// and is given `claim` to answer.
+    pub(crate) fn issue(&self, hears: bool, claim: Duration) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
         let mut token = String::with_capacity(self.process.len() + 24);
         token.push_str(&self.process);
         token.push('.');
-        push_base36(&mut token, sequence);
-        token.push_str(CLAIM_AND_MODE);
+        push_number(&mut token, 36, sequence);
+        token.push('.');
+        push_number(&mut token, 10, u64::try_from(claim.as_millis()).unwrap_or(u64::MAX));
+        token.push(if hears { 's' } else { 'n' });
         token
     }
 }
 
-fn push_base36(text: &mut String, mut number: u64) {
+/// What a token says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token<'a> {
+    pub(crate) process: &'a str,
+    pub(crate) claim: Duration,
+    pub(crate) hears: bool,
+}
+
+impl<'a> Token<'a> {
+    /// `None` for a value that is no token of ours.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let (process, _, last) = (parts.next()?, parts.next()?, parts.next()?);
+        let hears = match last.as_bytes().last()? {
+            b's' => true,
+            b'n' => false,
+            _ => return None,
+        };
+        let claim = last[..last.len() - 1].parse().ok()?;
+        let whole = parts.next().is_none() && !process.is_empty();
+        whole.then_some(Self { process, claim: Duration::from_millis(claim), hears })
+    }
+}
+
+fn push_number(text: &mut String, base: u64, mut number: u64) {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    let mut digits = [0u8; 13];
+    let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {
         at -= 1;
-        digits[at] = DIGITS[(number % 36) as usize];
-        number /= 36;
+        digits[at] = DIGITS[(number % base) as usize];
+        number /= base;
         if number == 0 {
             break;
         }
@@ -55,28 +84,41 @@ fn push_base36(text: &mut String, mut number: u64) {
 mod tests {
     use super::*;
 
+    const CLAIM: Duration = Duration::from_millis(1500);
+
     #[test]
     fn tokens_are_distinct_and_well_formed() {
         let (a, b) = (Owner::new(), Owner::new());
-        let tokens = [a.issue(), a.issue(), b.issue(), b.issue()];
+        let issue = |owner: &Owner| owner.issue(true, CLAIM);
+        let tokens = [issue(&a), issue(&a), issue(&b), issue(&b)];
         for (i, token) in tokens.iter().enumerate() {
             assert!(!tokens[..i].contains(token));
-            let parts: Vec<_> = token.split('.').collect();
-            assert_eq!(parts.len(), 3);
-            assert_eq!(parts[0].len(), 32);
+            let parsed = Token::parse(token).expect("one of ours");
+            assert_eq!(parsed.process.len(), 32);
+            assert_eq!((parsed.claim, parsed.hears), (CLAIM, true));
         }
     }
 
     #[test]
-    fn base36() {
-        let text = |n| {
+    fn other_values_are_not_tokens() {
+        let deaf = Owner::new().issue(false, CLAIM);
+        assert!(Token::parse(&deaf).is_some_and(|token| !token.hears));
+        for text in ["", "locked", "a.b", "a.b.c", "a.b.12", "a.b.12x", ".b.12s", "a.b.12s.d"] {
+            assert_eq!(Token::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        let text = |base, n| {
             let mut s = String::new();
-            push_base36(&mut s, n);
+            push_number(&mut s, base, n);
             s
         };
-        assert_eq!(text(0), "0");
-        assert_eq!(text(35), "z");
-        assert_eq!(text(36), "10");
-        assert_eq!(text(u64::MAX), "3w5e11264sgsf");
+        assert_eq!(text(36, 0), "0");
+        assert_eq!(text(36, 35), "z");
+        assert_eq!(text(36, 36), "10");
+        assert_eq!(text(36, u64::MAX), "3w5e11264sgsf");
+        assert_eq!(text(10, u64::MAX), u64::MAX.to_string());
     }
 }

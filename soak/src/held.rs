@@ -83,7 +83,7 @@ pub async fn run(locks: usize, ttl: Duration, effort: Effort) -> Report {
     // Those that blocking calls of this program may have started.
     report.violated_if(more_threads > 8, format!("{more_threads} threads more than before"));
     report.violated_if(more_tasks > 0, format!("{more_tasks} tasks more than before"));
-    report.violated_if(connections(&server) > 2, "more than two connections");
+    report.violated_if(connections(&server) > 3, "more than three connections");
 
     let start = Instant::now();
     drop(guards);

@@ -16,12 +16,14 @@
 //! wait_until("the lock is free", || server.lock_keys().is_empty());
 //! ```
 
+mod http;
 mod process;
 mod proxy;
 mod server;
 mod wait;
 
-pub use process::{Fork, fork_self, in_fork};
+pub use http::{HttpClient, HttpResponse};
+pub use process::{Fork, Service, fork_self, in_fork};
 pub use proxy::{Mode, Proxy};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use wait::{wait_for, wait_until, wait_within};

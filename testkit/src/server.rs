@@ -175,8 +175,16 @@ impl RedisServer {
         keys
     }
 
+    /// The locks of database 0 that are held.
+    #[track_caller]
+    pub fn held_locks(&self) -> Vec<String> {
+        let mut keys = self.keys();
+        keys.retain(|key| key.contains(":lock:"));
+        keys
+    }
+
     /// All keys of database 0 but the fence counters, which outlive every lock: empty means that no
-    /// lock is held and nothing is left of one.
+    /// lock is held, nobody waits, and nothing is left of one who did.
     #[track_caller]
     pub fn lock_keys(&self) -> Vec<String> {
         let mut keys = self.keys();

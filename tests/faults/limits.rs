@@ -178,7 +178,11 @@ async fn c5_what_an_acl_denies_is_an_error_at_the_start() {
 #[tokio::test]
 async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
     let server = RedisServer::start();
-    let rights = "~distlock:* +set +get +del +incr +pttl +pexpire +time +eval +evalsha";
+    let rights = [
+        "~distlock:* +set +get +del +incr +pttl +pexpire +exists +time +eval +evalsha",
+        "+zadd +zrem +zrange +zrank +zcard +zscore +zpopmin",
+    ]
+    .join(" ");
     let manager = connect(&user(&server, &format!("reset on >secret {rights}"))).await;
     let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
     renewed(&guard).await;

@@ -402,8 +402,7 @@ async fn g12_a_release_of_what_is_not_held_says_so_and_touches_nothing() {
     assert!(!other.force_release("k").await.expect("an answer"), "it is free");
     let next = other.lock("k").ttl(LONG).acquire().await.expect("free");
     let owner_before = owner(&server, "k");
-    // It does not know yet; the server does.
-    assert!(guard.is_held());
+    // It may not have been told yet; the server knows.
     assert_lost(guard.release().await);
     assert_eq!(owner(&server, "k"), owner_before);
     assert!(next.is_held());

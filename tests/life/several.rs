@@ -89,7 +89,7 @@ async fn only_those_before_the_one_that_is_waited_for_are_held() {
     let request = manager.lock_all(["a", "m", "z"]).ttl(LONG).min_hold(LONG).wait(LONG);
     let waiter = tokio::spawn(request.acquire());
     wait_for("it waits with one in hand", async || {
-        server.lock_keys() == [stored("a"), stored("m")]
+        server.held_locks() == [stored("a"), stored("m")]
     })
     .await;
     other.lock("z").acquire().await.expect("free").release().await.expect("it was held");
@@ -187,7 +187,7 @@ async fn one_lost_while_another_is_waited_for_is_never_handed_out() {
     let held = other.lock("b").ttl(LONG).acquire().await.expect("granted");
     let request = manager.lock_all(["a", "b"]).ttl(600 * MS).wait(LONG);
     let waiter = tokio::spawn(request.acquire());
-    wait_for("it waits with one in hand", async || server.lock_keys().len() == 2).await;
+    wait_for("it waits with one in hand", async || server.held_locks().len() == 2).await;
     assert!(other.force_release("a").await.expect("an answer"));
     let thief = other.lock("a").ttl(LONG).acquire().await.expect("free");
     // It finds out at its next renewal; until then nothing could be known.
@@ -207,7 +207,7 @@ async fn a_call_cancelled_while_it_waits_for_one_gives_back_the_others() {
     let request = manager.lock_all(["a", "m", "z"]).ttl(LONG).min_hold(LONG).wait(LONG);
     let waiter = tokio::spawn(request.acquire());
     wait_for("it waits with one in hand", async || {
-        server.lock_keys() == [stored("a"), stored("m")]
+        server.held_locks() == [stored("a"), stored("m")]
     })
     .await;
     waiter.abort();

@@ -83,9 +83,10 @@ impl Code<'_> {
             };
         };
         let unlocked = lock.when.as_ref().map(|_| {
+            let unlocked_value = self.done(&quote_spanned!(site=> __body.await));
             quote_spanned! {site=>
                 let ::core::option::Option::Some(__request) = __request else {
-                    return __body.await;
+                    return #unlocked_value;
                 };
             }
         });
@@ -102,17 +103,21 @@ impl Code<'_> {
                 };
             }
         } else {
+            // That of a function that returns one is there already.
+            let future = (!matches!(self.function.shape, Shape::Future { .. }))
+                .then(|| quote_spanned!(site=> let __future = #body;));
             // The body is made before the lock is taken, which keeps the future small. The guard
             // is declared before it: a cancelled call drops the body first, and unlocks last.
             quote_spanned! {site=>
                 let __guard;
-                let __body = ::core::pin::pin!(#body);
+                #future
+                let __body = ::core::pin::pin!(__future);
                 #unlocked
                 __guard = #acquired
                 let __result = #private::hold(&__guard, __body).await;
             }
         };
-        let fail = self.fail();
+        let (fail, done) = (self.fail(), self.done(&quote_spanned!(site=> __output)));
         let release = quote_spanned!(shown=> #private::release(__guard));
         quote_spanned! {site=>
             let __error = '__failed: {
@@ -121,7 +126,7 @@ impl Code<'_> {
                 match __result {
                     ::core::result::Result::Ok(__output) => {
                         #release.await;
-                        return __output;
+                        return #done;
                     }
                     ::core::result::Result::Err(__error) => __error,
                 }
@@ -253,6 +258,25 @@ impl Code<'_> {
         }
     }
 
+    /// A response is returned as a `Result` of it: the body's `impl Trait` has one type, an error
+    /// another, and both frameworks answer with either.
+    fn is_answer(&self) -> bool {
+        let Self { lock, function, .. } = self;
+        lock.on_fail.is_none() && matches!(function.output(), Some(Type::ImplTrait(_)))
+    }
+
+    /// The body's value as the function returns it.
+    fn done(&self, value: &TokenStream) -> TokenStream {
+        let Self { private, .. } = self;
+        if self.is_answer() {
+            quote_spanned! {Span::mixed_site()=>
+                ::core::result::Result::Ok::<_, #private::LockError>(#value)
+            }
+        } else {
+            value.clone()
+        }
+    }
+
     /// What becomes of `__error`.
     fn fail(&self) -> TokenStream {
         let Self { lock, private, output, .. } = self;
@@ -271,6 +295,9 @@ impl Code<'_> {
         };
         // With `return`: some want it everywhere.
         let value = match (&lock.on_fail, &lock.map_err) {
+            (None, None) if self.is_answer() => {
+                quote_spanned!(site=> ::core::result::Result::Err(__error))
+            }
             (None, None) => {
                 let fail = output.fail(private);
                 quote_spanned!(site=> #fail(__error))

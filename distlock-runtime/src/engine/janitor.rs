@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::lock::claim::Claim;
 use crate::lock::release::KEEP_MARGIN;
 use crate::observe;
-use crate::store::{Claim, Freed, Op, Store};
+use crate::store::{Freed, Op, Store};
 
 /// After a connection died with an acquire unanswered, its bytes may still be on their way: the
 /// release is repeated at these pauses.
@@ -23,26 +24,27 @@ const LATE_TRY: Duration = Duration::from_secs(1);
 /// on, and its ttl counts from there. A server that stands still for longer is not waited for.
 const LATEST: Duration = Duration::from_secs(10 * 60);
 
-/// Sees a release through that was begun elsewhere. With `due` the lock is to be kept until then.
+/// Sees a release through that was begun elsewhere, and says what came of it. With `due` the lock is
+/// to be kept until then.
 pub(crate) async fn see_through(
     store: Arc<dyn Store>,
     claim: Arc<Claim>,
     due: Option<Moment>,
     begun: Op<Freed>,
-) {
+) -> Freed {
     let mut aftershocks = AFTERSHOCKS.into_iter();
     let mut op = begun;
     loop {
         let pause = match op.await {
-            Ok(Freed { settled: true, .. }) => return,
-            Ok(Freed { settled: false, .. }) => match aftershocks.next() {
+            Ok(freed) if freed.settled => return freed,
+            Ok(freed) => match aftershocks.next() {
                 Some(pause) => pause,
-                None => return,
+                None => return freed,
             },
             Err(fault) => {
                 if store.clock().now() >= last_try(&claim) {
                     observe::given_up(&fault);
-                    return;
+                    return Freed { was_ours: false, settled: true, next: None };
                 }
                 RETRY
             }
@@ -58,5 +60,5 @@ pub(crate) async fn see_through(
 /// From when on nothing can be left of a claim.
 fn last_try(claim: &Claim) -> Moment {
     let expired = claim.expired_by();
-    if claim.in_doubt().is_some() { expired.after(LATEST) } else { expired }
+    if claim.in_doubt() { expired.after(LATEST) } else { expired }
 }

@@ -4,64 +4,111 @@
 //! lease in doubt: its old deadline stands, and it is tried again inside what is left.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::janitor;
-use crate::clock::Clock;
-use crate::lock::lease::{Lease, Loss};
+use crate::clock::Moment;
+use crate::lock::claim::Claim;
+use crate::lock::lease::Loss;
+use crate::lock::table::LockTable;
 use crate::observe;
-use crate::store::{Fault, Renewal, Renewed, Store};
+use crate::options::SHORTEST_TTL;
+use crate::store::{Fault, Owned, Renewal, Renewed};
 
 /// Looks at leases that came due: expired ones are lost, the others renewed. To be called on the
 /// engine's thread.
-pub(crate) fn tend(leases: Vec<Arc<Lease>>, store: &Arc<dyn Store>, clock: Clock) {
+pub(crate) fn tend(claims: Vec<Arc<Claim>>, table: &Arc<LockTable>) {
+    let now = table.clock().now();
     let mut renewals = Vec::new();
-    for lease in leases {
-        if clock.now() >= lease.deadline() {
+    for claim in claims {
+        let Some(lease) = claim.holder() else {
+            // Nobody holds it until it was renewed for the next one.
+            match claim.wanted() {
+                Some(_) if now >= claim.deadline() => {
+                    table.orphaned(&claim);
+                    table.give_back(claim, None);
+                }
+                Some(ttl) => renew_to(&claim, ttl, table, &mut renewals),
+                None => claim.untend(table.schedule()),
+            }
+            continue;
+        };
+        if now >= lease.deadline() {
             lease.lose(Loss::Expired);
         } else if lease.is_abandoned() {
             lease.lose(Loss::Abandoned);
-            let (store, claim) = (store.clone(), lease.claim.clone());
-            let release = store.clone().release(claim.clone(), None, lease.deadline());
-            tokio::spawn(janitor::see_through(store, claim, None, release));
-        } else if lease.claim.term.renewed {
-            // Until the answer is here the lease is due at its deadline, so that a renewal that
-            // hangs does not keep its loss from being seen.
-            lease.reschedule(lease.deadline());
-            renewals.push(lease);
+            table.give_back(claim, None);
+        } else if lease.is_left_lying() {
+            table.pass_over(&lease);
+        } else if lease.is_renewable() {
+            renew_to(&claim, lease.renewal_ttl(), table, &mut renewals);
+        } else if claim.needs_fence() {
+            // Never shorter than it is: this draws a counter value and extends nothing.
+            renew_to(&claim, SHORTEST_TTL, table, &mut renewals);
         } else {
-            lease.reschedule(lease.deadline());
+            claim.reschedule(lease.tend_at(), table.schedule());
         }
     }
     if !renewals.is_empty() {
-        tokio::spawn(renew(renewals, store.clone()));
+        tokio::spawn(renew(renewals, table.clone()));
     }
 }
 
-async fn renew(leases: Vec<Arc<Lease>>, store: Arc<dyn Store>) {
-    let renewals: Vec<_> = leases
-        .iter()
-        .map(|lease| Renewal { claim: lease.claim.clone(), ttl: lease.renewal_ttl() })
-        .collect();
-    match store.renew(renewals.clone()).await {
+fn renew_to(claim: &Arc<Claim>, ttl: Duration, table: &LockTable, renewals: &mut Vec<Renewal>) {
+    if claim.begin_renewal() {
+        renewals.push(Renewal { claim: claim.clone(), ttl, draw: claim.needs_fence() });
+    }
+    // Until the answer is here the lease is due at its deadline, so that a renewal that hangs does
+    // not keep its loss from being seen.
+    let at = claim.holder().map_or(claim.deadline(), |lease| lease.tend_at());
+    claim.reschedule(at, table.schedule());
+}
+
+async fn renew(renewals: Vec<Renewal>, table: Arc<LockTable>) {
+    match table.store().clone().renew(renewals.clone()).await {
         Ok(Renewed { sent, answers }) => {
-            for ((lease, renewal), answer) in leases.iter().zip(&renewals).zip(answers) {
+            for (renewal, answer) in renewals.iter().zip(answers) {
                 match answer {
-                    Ok(true) => {
-                        lease.renewed(sent, renewal.ttl);
-                        lease.reschedule(lease.next_renewal(sent));
-                    }
-                    Ok(false) => {
-                        lease.lose(Loss::Taken);
-                    }
-                    Err(fault) => in_doubt(lease, &fault),
+                    Ok(owned) => renewed(renewal, sent, owned, &table),
+                    Err(fault) => in_doubt(&renewal.claim, &fault, &table),
                 }
             }
         }
-        Err(fault) => leases.iter().for_each(|lease| in_doubt(lease, &fault)),
+        Err(fault) => {
+            renewals.iter().for_each(|renewal| in_doubt(&renewal.claim, &fault, &table));
+        }
     }
 }
 
-fn in_doubt(lease: &Arc<Lease>, fault: &Fault) {
-    observe::renew_failed(lease.name(), fault);
-    lease.reschedule(lease.next_retry());
+fn renewed(renewal: &Renewal, sent: Moment, owned: Owned, table: &Arc<LockTable>) {
+    let claim = &renewal.claim;
+    claim.end_renewal(None);
+    match owned {
+        Owned::Yes { contended, fence } => {
+            claim.renewed(sent, renewal.ttl, fence);
+            if contended {
+                table.seal(claim);
+            }
+            match claim.holder() {
+                Some(lease) => claim.reschedule(lease.tend_at(), table.schedule()),
+                // What was under way may have been for less than the next holder wants.
+                None if claim.wanted().is_some_and(|wanted| wanted > renewal.ttl) => {
+                    claim.reschedule(Moment::from_nanos(0), table.schedule());
+                }
+                None => table.resume(claim),
+            }
+        }
+        Owned::No => match claim.holder() {
+            Some(lease) => drop(lease.lose(Loss::Taken)),
+            None => table.orphaned(claim),
+        },
+    }
+}
+
+fn in_doubt(claim: &Arc<Claim>, fault: &Fault, table: &LockTable) {
+    observe::renew_failed(&claim.lock, fault);
+    let now = table.clock().now();
+    let pause = Duration::from_millis(50);
+    let retry_at = claim.holder().map_or(now.after(pause), |lease| lease.next_retry());
+    claim.end_renewal(Some(retry_at));
+    claim.reschedule(retry_at, table.schedule());
 }

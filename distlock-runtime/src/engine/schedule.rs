@@ -15,6 +15,8 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::error::LockName;
+use crate::lock::claim::Claim;
 use crate::lock::lease::Lease;
 use crate::shards::PerThread;
 
@@ -23,7 +25,11 @@ pub(crate) enum Due {
     /// Somebody waits for this moment.
     Wake(Waker),
     /// A lease is to be renewed, or has reached its deadline.
-    Tend(Arc<Lease>),
+    Tend(Arc<Claim>),
+    /// A batch that waits for this lock is to look at the store.
+    Attend(Arc<LockName>),
+    /// Releases are to be repeated.
+    Repair,
 }
 
 /// Where an entry stands in the schedule.
@@ -46,6 +52,12 @@ pub(crate) struct Schedule {
     /// When the engine will look next, in nanoseconds. Entries that are due earlier wake it.
     planned: AtomicU64,
     changed: Notify,
+}
+
+impl Slot {
+    pub(crate) fn at(self) -> Moment {
+        self.at
+    }
 }
 
 impl Schedule {
@@ -84,7 +96,7 @@ impl Schedule {
         self.changed.notified().await;
     }
 
-    /// Everything that is due at `now`, and when the next entry is. Wakers are taken out. Leases stay
+    /// Everything that is due at `now`, and when the next entry is. Wakers are taken out. Claims stay
     /// until they are rescheduled or ended, which whoever tends them does before he comes back:
     /// somebody who looks for all leases must find those that are being tended, too.
     pub(crate) fn take_due(&self, now: Moment) -> (Vec<Due>, Moment) {
@@ -102,8 +114,8 @@ impl Schedule {
                 due.push(entry.remove_entry());
             }
             for (slot, entry) in &due[from..] {
-                if let Due::Tend(lease) = entry {
-                    shard.entries.insert(*slot, Due::Tend(lease.clone()));
+                if let Due::Tend(claim) = entry {
+                    shard.entries.insert(*slot, Due::Tend(claim.clone()));
                 }
             }
         }
@@ -117,12 +129,15 @@ impl Schedule {
         // new place before it leaves the old one, so it may be seen twice, but is never missed.
         let shards: Vec<_> = self.shards.parts().map(lock).collect();
         let entries = shards.iter().flat_map(|shard| shard.entries.values());
-        let mut leases: Vec<_> = entries
+        let claims = entries
             .filter_map(|due| match due {
-                Due::Tend(lease) => Some(lease.clone()),
-                Due::Wake(_) => None,
+                Due::Tend(claim) => Some(claim.clone()),
+                Due::Wake(_) | Due::Attend(_) | Due::Repair => None,
             })
-            .collect();
+            .collect::<Vec<_>>();
+        // Asked only when no shard is held: a claim takes its own mutex before a shard's.
+        drop(shards);
+        let mut leases: Vec<_> = claims.iter().filter_map(|claim| claim.holder()).collect();
         leases.sort_by_key(|lease| Arc::as_ptr(lease).addr());
         leases.dedup_by(|a, b| Arc::ptr_eq(a, b));
         leases

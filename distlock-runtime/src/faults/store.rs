@@ -9,7 +9,10 @@ use super::switches::State;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::{BackendKind, LockName};
-use crate::store::{Answer, Claim, Fault, Freed, Holder, Op, OpOn, Renewal, Renewed, Store};
+use crate::lock::claim::Claim;
+use crate::store::{
+    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Renewal, Renewed, Store,
+};
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
 #[derive(Debug)]
@@ -89,12 +92,33 @@ impl Store for FaultyStore {
         Box::pin(async move { self.deliver(limit, || self.inner.clone().ready(limit)).await })
     }
 
-    fn try_acquire(&self, claim: Arc<Claim>, limit: Moment) -> OpOn<'_, Answer> {
+    fn hears(&self, lock: &LockName) -> bool {
+        self.inner.hears(lock)
+    }
+
+    fn listen(&self, process: &str, ears: Ears) {
+        self.inner.listen(process, ears);
+    }
+
+    fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
             if self.state.is_busy() {
                 return self.deliver(limit, async || Ok(Answer::Taken { rest: None })).await;
             }
-            self.deliver(limit, || self.inner.try_acquire(claim.clone(), limit)).await
+            self.deliver(limit, || self.inner.try_acquire(attempt.clone(), limit)).await
+        })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered> {
+        Box::pin(async move {
+            if self.state.is_busy() {
+                let ticket = entry.ticket;
+                let queued = async || {
+                    Ok(Entered::Queued { ticket, rest: None, rank: 0, behind: 0, added: false })
+                };
+                return self.deliver(limit, queued).await;
+            }
+            self.deliver(limit, || self.inner.clone().enter(entry.clone(), limit)).await
         })
     }
 
@@ -117,6 +141,10 @@ impl Store for FaultyStore {
             })
             .await
         })
+    }
+
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        self.inner.clone().tell_taken(lock, token);
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {

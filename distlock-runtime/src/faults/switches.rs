@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::script::Script;
 use crate::error::{Label, LockError};
 use crate::key::LockKey;
+use crate::lock::claim::Claim;
 use crate::namespace::Namespace;
-use crate::store::{Claim, Store, Term};
+use crate::store::Store;
 
 /// What is wrong with a store at the moment.
 #[derive(Debug, Default)]
@@ -99,8 +100,7 @@ impl Switches {
         let limit = self.inner.clock().now().after(Duration::from_secs(60));
         let held = self.inner.clone().inspect(lock.clone(), limit).await;
         let Some(holder) = held.map_err(|fault| fault.into_error(None))? else { return Ok(false) };
-        let term = Term { ttl: Duration::ZERO, renewed: false, max_hold: None, min_hold: None };
-        let claim = Arc::new(Claim::new(lock, holder.token, term));
+        let claim = Arc::new(Claim::stray(lock, holder.token));
         let freed = self.inner.clone().release(claim, None, limit).await;
         freed.map(|freed| freed.was_ours).map_err(|fault| fault.into_error(None))
     }

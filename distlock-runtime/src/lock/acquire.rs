@@ -12,26 +12,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::claim::Claim;
 use super::guard::LockGuard;
 use super::hold::OnLost;
-use super::lease::Lease;
+use super::lease::{Lease, Loss};
 use super::nested;
-use super::waiting::Place;
+use super::table::{Arrival, Lead, LockTable, Settled, start};
+use super::waiter::{Denied, Wish};
 use crate::clock::Moment;
-use crate::engine::schedule::Alarm;
-use crate::error::{BackendKind, LockError, LockName};
+use crate::error::{LockError, LockName};
 use crate::few::Few;
-use crate::jitter::jittered;
 use crate::manager::Inner;
-use crate::race::until;
-use crate::store::{Answer, Claim, Fault, OpOn, Term};
+use crate::store::{Answer, Attempt, Fault, OpOn, Term};
 
-/// A store that cannot tell waiters is looked at again after at most this time.
-const LOOK: Duration = Duration::from_millis(250);
 /// How long after its time a call for several locks may still come to an end by itself.
 const LATE: Duration = Duration::from_millis(50);
-/// First pause after a fault; doubled up to a second.
-const RETRY: Duration = Duration::from_millis(50);
 
 /// What is asked for, with the manager's defaults filled in.
 pub(crate) struct Ask {
@@ -46,10 +41,12 @@ pub(crate) struct Ask {
 /// Acquires within max(`wait`, `command_timeout`).
 pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, LockError> {
     let Ask { wanted, term, wait, on_lost, reentrant } = ask;
-    let limits = Limits::start(&manager, wait);
+    let table = &manager.engine.table;
+    let now = table.clock().now();
+    let overall = now.after(wait.max(manager.settings.command_timeout));
     let (mut joined, mut open) = (Few::none(), Few::none());
     for one in wanted {
-        match nested::holder(|lease| lease.is_lock(one.stored(), &manager.engine.schedule)) {
+        match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
             None => open.push(one),
             Some(outer) if reentrant => joined.push(outer),
             Some(_) => {
@@ -58,9 +55,9 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
         }
     }
     // What is taken first must not be held for a future that nobody polls any more.
-    let wanted_until = if open.len() > 1 { limits.overall.after(LATE) } else { Moment::NEVER };
-    let patient = !wait.is_zero();
-    let acquiring = Acquiring { manager: &manager, term, limits, patient, wanted_until };
+    let wanted_until = if open.len() > 1 { overall.after(LATE) } else { Moment::NEVER };
+    let wish = Wish { term, wait: now.after(wait), overall, wanted_until };
+    let acquiring = Acquiring { manager: &manager, wish, patient: !wait.is_zero() };
     if let (Few::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
         return Ok(LockGuard::of(manager, on_lost, lease).complete());
@@ -69,105 +66,30 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
     joined.into_iter().for_each(|outer| guard.join(outer));
     Box::pin(acquiring.several(&open, &mut guard)).await?;
     // The first of them may have been lost while the last was waited for.
-    if guard.is_held() {
-        Ok(guard.complete())
-    } else {
-        Err(guard.lost_error(super::lease::Loss::Expired))
-    }
-}
-
-/// When an acquire must be over.
-struct Limits {
-    /// Others may hold the lock until then.
-    wait: Moment,
-    /// No answer counts after this.
-    overall: Moment,
-}
-
-impl Limits {
-    fn start(manager: &Inner, wait: Duration) -> Self {
-        let now = manager.engine.clock().now();
-        let overall = now.after(wait.max(manager.settings.command_timeout));
-        Self { wait: now.after(wait), overall }
-    }
-}
-
-/// What a try came to that did not get the lock.
-enum Denied {
-    Taken(Option<Duration>),
-    Fault(Fault),
+    if guard.is_held() { Ok(guard.complete()) } else { Err(guard.lost_error(Loss::Expired)) }
 }
 
 struct Acquiring<'a> {
     manager: &'a Arc<Inner>,
-    term: Term,
-    limits: Limits,
+    wish: Wish,
     /// There is a `wait`.
     patient: bool,
-    /// When one of several locks is of no use any more without the others.
-    wanted_until: Moment,
 }
 
 impl<'a> Acquiring<'a> {
     /// One lock, with a place in its line if need be.
     async fn one(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
-        let mut denied = Denied::Taken(None);
-        if !self.patient || !self.manager.waiting.has_line(wanted.stored()) {
-            match self.attempt(wanted).await {
-                Ok(lease) => return Ok(lease),
-                Err(why) => denied = why,
+        let settled = match self.arrive(wanted) {
+            Begun::Trying(attempt, asked) => attempt.settle(asked.await, &self.wish, self.patient),
+            Begun::Settled(settled) => settled,
+        };
+        match settled {
+            Settled::Held(lease) => Ok(lease),
+            Settled::Denied(denied) => Err(self.error(wanted, denied)),
+            // On the heap: it is the rare path, and would be part of every locked function's future.
+            Settled::Wait(place) => {
+                Box::pin(place.granted()).await.map_err(|denied| self.error(wanted, denied))
             }
-        }
-        if !self.patient {
-            return Err(self.error(wanted, denied));
-        }
-        // On the heap: it is the rare path, and would be part of every locked function's future.
-        Box::pin(self.in_line(wanted, denied)).await
-    }
-
-    /// Waits in the lock's line.
-    async fn in_line(
-        &self,
-        wanted: &Arc<LockName>,
-        mut denied: Denied,
-    ) -> Result<Arc<Lease>, LockError> {
-        let place = self.manager.waiting.join(wanted);
-        if let Denied::Fault(fault) = &denied {
-            place.report(Some(fault));
-        }
-        let mut pause = RETRY;
-        loop {
-            let now = self.manager.engine.clock().now();
-            let look_at = match &denied {
-                Denied::Fault(fault) if !fault.passing => return Err(self.error(wanted, denied)),
-                Denied::Fault(_) => {
-                    let at = now.after(jittered(pause));
-                    pause = (pause * 2).min(Duration::from_secs(1));
-                    at
-                }
-                Denied::Taken(rest) => {
-                    pause = RETRY;
-                    let expiry = rest.map_or(LOOK, |rest| rest + Duration::from_millis(5));
-                    now.after(jittered(LOOK).min(expiry))
-                }
-            };
-            if !self.turn(&place, look_at).await {
-                // Whoever is not the head never looked, or not lately.
-                let trouble = place.trouble().filter(|_| !place.is_head());
-                return Err(self.error(wanted, trouble.map_or(denied, Denied::Fault)));
-            }
-            denied = match self.attempt(wanted).await {
-                Ok(lease) => {
-                    place.report(None);
-                    place.served();
-                    return Ok(lease);
-                }
-                Err(why) => self.weightier(denied, why),
-            };
-            place.report(match &denied {
-                Denied::Fault(fault) => Some(fault),
-                Denied::Taken(_) => None,
-            });
         }
     }
 
@@ -189,79 +111,65 @@ impl<'a> Acquiring<'a> {
         wanted: &[Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<usize, LockError> {
-        let tries: Vec<_> = wanted.iter().map(|one| self.begin(one)).collect();
+        let mut tries = Vec::with_capacity(wanted.len());
         let mut first_denied = None;
-        for (at, answer) in all(tries).await.into_iter().enumerate() {
-            match (answer, &first_denied) {
-                (Ok(lease), None) => guard.add(lease),
-                (Err(denied), None) => first_denied = Some((at, denied)),
-                // Behind one that was denied: whoever waits for it must not hold this.
-                (Ok(lease), Some(_)) => {
-                    drop(LockGuard::of(self.manager.clone(), OnLost::Cancel, lease))
+        for (at, one) in wanted.iter().enumerate() {
+            match self.arrive(one) {
+                Begun::Trying(attempt, asked) => tries.push((attempt, asked)),
+                // Others of this process are before us: what is behind it must not be held.
+                Begun::Settled(settled) => {
+                    first_denied = Some((at, settled));
+                    break;
                 }
-                (Err(_), Some(_)) => {}
+            }
+        }
+        for (at, (attempt, answer)) in all(tries).await.into_iter().enumerate() {
+            let settled = attempt.settle(answer, &self.wish, self.patient);
+            match (settled, &first_denied) {
+                (Settled::Held(lease), Some((first, _))) if *first < at => {
+                    drop(LockGuard::of(self.manager.clone(), OnLost::Cancel, lease));
+                }
+                (Settled::Held(lease), _) => guard.add(lease),
+                (settled, Some((first, _))) if *first > at => first_denied = Some((at, settled)),
+                (settled, None) => first_denied = Some((at, settled)),
+                (_, Some(_)) => {}
             }
         }
         match first_denied {
             None => Ok(wanted.len()),
-            Some((at, Denied::Fault(fault))) if !fault.passing => {
+            Some((at, Settled::Denied(Denied::Fault(fault)))) if !fault.passing => {
                 Err(self.error(&wanted[at], Denied::Fault(fault)))
             }
-            Some((at, denied)) if !self.patient => Err(self.error(&wanted[at], denied)),
+            Some((at, Settled::Denied(denied))) if !self.patient => {
+                Err(self.error(&wanted[at], denied))
+            }
+            Some((at, Settled::Wait(place))) => {
+                let lease = place.granted().await;
+                guard.add(lease.map_err(|denied| self.error(&wanted[at], denied))?);
+                Ok(at + 1)
+            }
             Some((at, _)) => Ok(at),
         }
     }
 
-    /// Resolves when this place should look at the store; false when `wait` is over first.
-    async fn turn(&self, place: &Place, look_at: Moment) -> bool {
-        loop {
-            if place.is_head() && place.take_hint() {
-                return true;
-            }
-            let clock = self.manager.engine.clock();
-            // Only the head looks by the clock, so only it needs to be woken for that.
-            let at = if place.is_head() { look_at.min(self.limits.wait) } else { self.limits.wait };
-            let alarm = Alarm::at(&self.manager.engine.schedule, clock, at);
-            let news = until(place.news(), alarm).await.is_some();
-            if clock.now() >= self.limits.wait {
-                return false;
-            }
-            if !news && place.is_head() {
-                return true;
-            }
+    /// Takes a place in the line, or begins a try with a token of its own.
+    fn arrive(&self, wanted: &Arc<LockName>) -> Begun<'a> {
+        let table = &self.manager.engine.table;
+        if table.is_closed() {
+            return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
         }
-    }
-
-    /// A look that was cut short because `wait` ended says less than the "taken" before it.
-    fn weightier(&self, before: Denied, now: Denied) -> Denied {
-        match (&before, &now) {
-            (Denied::Taken(_), Denied::Fault(fault))
-                if fault.kind == BackendKind::TimedOut
-                    && self.manager.engine.clock().now() >= self.limits.wait =>
-            {
-                before
+        let by = match table.arrive(wanted, self.wish, self.patient) {
+            Arrival::Lead(lead) => By::Lead(lead),
+            Arrival::Alone(claim) => By::Own(Alone { table: table.clone(), claim, open: true }),
+            Arrival::Wait(place) => return Begun::Settled(Settled::Wait(place)),
+            Arrival::Busy(rest) => {
+                return Begun::Settled(Settled::Denied(Denied::Taken(rest)));
             }
-            _ => now,
-        }
-    }
-
-    /// One try with a token of its own.
-    async fn attempt(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, Denied> {
-        let (attempt, asked) = self.begin(wanted);
-        attempt.resolve(asked.await)
-    }
-
-    fn begin(&self, wanted: &Arc<LockName>) -> (Attempt<'a>, OpOn<'a, Answer>) {
-        let manager = self.manager;
-        let token = manager.owner.issue();
-        let claim = Arc::new(Claim::new(wanted.clone(), token, self.term));
-        let asked: OpOn<'a, Answer> = if manager.is_closed() {
-            Box::pin(std::future::ready(Err(Fault::closed())))
-        } else {
-            manager.engine.store.try_acquire(claim.clone(), self.limits.overall)
         };
-        let attempt = Attempt { manager, claim, open: true, wanted_until: self.wanted_until };
-        (attempt, asked)
+        let claim = by.claim().clone();
+        let attempt = Attempt { claim, term: self.wish.term, look: !self.patient };
+        let asked = self.manager.engine.store.try_acquire(attempt, self.wish.overall);
+        Begun::Trying(by, asked)
     }
 
     fn error(&self, wanted: &Arc<LockName>, denied: Denied) -> LockError {
@@ -276,8 +184,35 @@ impl<'a> Acquiring<'a> {
     }
 }
 
+enum Begun<'a> {
+    Trying(By, OpOn<'a, Answer>),
+    Settled(Settled),
+}
+
+/// Whose try it is.
+enum By {
+    Lead(Lead),
+    Own(Alone),
+}
+
+impl By {
+    fn claim(&self) -> &Arc<Claim> {
+        match self {
+            Self::Lead(lead) => &lead.claim,
+            Self::Own(alone) => &alone.claim,
+        }
+    }
+
+    fn settle(self, answer: Result<Answer, Fault>, wish: &Wish, patient: bool) -> Settled {
+        match self {
+            Self::Lead(lead) => lead.settle(answer, wish, patient),
+            Self::Own(alone) => alone.settle(answer, wish),
+        }
+    }
+}
+
 /// Tries under way at the same time, sent in order.
-async fn all(mut tries: Vec<(Attempt<'_>, OpOn<'_, Answer>)>) -> Vec<Result<Arc<Lease>, Denied>> {
+async fn all(mut tries: Vec<(By, OpOn<'_, Answer>)>) -> Vec<(By, Result<Answer, Fault>)> {
     let mut answers: Vec<Option<Result<Answer, Fault>>> = tries.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for ((_, asked), answer) in tries.iter_mut().zip(&mut answers) {
@@ -290,53 +225,42 @@ async fn all(mut tries: Vec<(Attempt<'_>, OpOn<'_, Answer>)>) -> Vec<Result<Arc<
         if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    let attempts = tries.into_iter().map(|(attempt, _)| attempt);
-    attempts.zip(answers.into_iter().flatten()).map(|(own, answer)| own.resolve(answer)).collect()
+    tries.into_iter().map(|(by, _)| by).zip(answers.into_iter().flatten()).collect()
 }
 
-/// A token that may own the lock. Dropped before it is known, it is released.
-struct Attempt<'a> {
-    manager: &'a Inner,
+/// A try of somebody who does not wait in the line that there is. Dropped before it is settled, it
+/// gives back what it may have taken.
+struct Alone {
+    table: Arc<LockTable>,
     claim: Arc<Claim>,
     open: bool,
-    wanted_until: Moment,
 }
 
-impl Attempt<'_> {
-    fn resolve(mut self, answer: Result<Answer, Fault>) -> Result<Arc<Lease>, Denied> {
+impl Alone {
+    fn settle(mut self, answer: Result<Answer, Fault>, wish: &Wish) -> Settled {
         match answer {
-            Ok(Answer::Granted { fence, sent }) => self.granted(fence, sent),
-            Ok(Answer::Taken { rest }) => {
-                // A clear no: there is nothing to release.
-                self.open = false;
-                Err(Denied::Taken(rest))
+            Ok(Answer::Granted { fence, sent }) => {
+                match start(&self.table, &self.claim, fence, sent, wish) {
+                    Ok(lease) => {
+                        self.open = false;
+                        Settled::Held(lease)
+                    }
+                    Err(fault) => Settled::Denied(Denied::Fault(fault)),
+                }
             }
-            Err(fault) => Err(Denied::Fault(fault)),
+            Ok(Answer::Taken { rest }) => {
+                self.open = false;
+                Settled::Denied(Denied::Taken(rest))
+            }
+            Err(fault) => Settled::Denied(Denied::Fault(fault)),
         }
-    }
-
-    fn granted(mut self, fence: u64, sent: Moment) -> Result<Arc<Lease>, Denied> {
-        let lease = Lease::start(&self.manager.engine, &self.claim, fence, sent, self.wanted_until);
-        if !lease.is_held() {
-            lease.finish();
-            // Dropping `self` gives it back.
-            let text = "its answer took longer than the lock's ttl";
-            return Err(Denied::Fault(Fault::passing(BackendKind::TimedOut, text)));
-        }
-        if self.manager.is_closed() {
-            // Closed since it was asked for: close() may have looked before the lease was there.
-            lease.finish();
-            return Err(Denied::Fault(Fault::closed()));
-        }
-        self.open = false;
-        Ok(lease)
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Alone {
     fn drop(&mut self) {
         if self.open {
-            self.manager.releaser.let_go(self.claim.clone(), None);
+            self.table.give_back(self.claim.clone(), None);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::error::LockError;
 use crate::few::Few;
 use crate::manager::Inner;
 use crate::options::check_ttl;
-use crate::store::{Renewal, Renewed};
+use crate::store::{Owned, Renewal, Renewed};
 
 /// A lock that is held. Dropping it frees the lock in the background.
 ///
@@ -55,7 +55,13 @@ impl LockGuard {
 
     /// Nothing is missing any more; from here on its `min_hold` counts.
     pub(crate) fn complete(self) -> Self {
-        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
+        let owned = &self.leases[..self.owned];
+        owned.iter().for_each(|lease| lease.hand_out());
+        if owned.len() > 1 {
+            // A later holder of one of them must have a higher token than this guard has.
+            let fencing_token = self.fencing_token();
+            owned.iter().for_each(|lease| lease.claim.outdo(fencing_token));
+        }
         self
     }
 
@@ -132,7 +138,7 @@ impl LockGuard {
         }
         let renewal = |lease: &Arc<Lease>| {
             let claim = lease.claim.clone();
-            Renewal { claim, ttl: lease.capped(ttl) }
+            Renewal { claim, ttl: lease.capped(ttl), draw: false }
         };
         let renewals: Vec<_> = self.leases.iter().map(renewal).collect();
         let renewed = self.manager.engine.store.clone().renew(renewals.clone()).await;
@@ -141,8 +147,8 @@ impl LockGuard {
         let mut doubt = None;
         for ((lease, renewal), answer) in self.leases.iter().zip(&renewals).zip(answers) {
             match answer {
-                Ok(true) => lease.renewed(sent, renewal.ttl),
-                Ok(false) => drop(lease.lose(Loss::Taken)),
+                Ok(Owned::Yes { .. }) => lease.extended(sent, renewal.ttl),
+                Ok(Owned::No) => drop(lease.lose(Loss::Taken)),
                 Err(fault) => doubt = Some(fault.into_error(Some(lease.name()))),
             }
         }
@@ -184,13 +190,19 @@ impl LockGuard {
     ///
     /// Cancel safe: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
+        let table = self.manager.engine.table.clone();
         // All on their way before the first answer is awaited.
-        let releases = self.let_go().map(|(lease, was_held)| {
-            let release = self.manager.releaser.release(lease.claim.clone(), lease.keep());
+        let releases = self.let_go().map(|lease| {
+            let was_held = lease.finish();
+            let keep = lease.keep();
+            let handed_on = table.end(&lease, was_held, keep.is_some());
+            let release = (!handed_on).then(|| table.release(lease.claim.clone(), keep));
             (lease, was_held, release)
         });
         let mut outcome = Ok(());
         for (lease, was_held, release) in releases.collect::<Few<_>>() {
+            // Handed on, it was ours, and there is nothing to confirm.
+            let Some(release) = release else { continue };
             let one = match release.await {
                 Ok(freed) if freed.was_ours && was_held => Ok(()),
                 Ok(_) if !was_held => Err(lease.lost_error()),
@@ -205,22 +217,19 @@ impl LockGuard {
         outcome
     }
 
-    /// The leases this guard is to free, last one first, and whether each was held until now.
-    fn let_go(&mut self) -> impl Iterator<Item = (Arc<Lease>, bool)> + use<> {
+    /// The leases this guard is to free, last one first.
+    fn let_go(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
         let owned = std::mem::take(&mut self.owned);
         let mut leases = std::mem::replace(&mut self.leases, Few::none());
         leases.truncate(owned);
-        leases.into_iter().rev().map(|lease| {
-            let was_held = lease.finish();
-            (lease, was_held)
-        })
+        leases.into_iter().rev()
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        for (lease, _) in self.let_go() {
-            self.manager.releaser.let_go(lease.claim.clone(), lease.keep());
+        for lease in self.let_go() {
+            self.manager.engine.table.let_go(&lease);
         }
     }
 }

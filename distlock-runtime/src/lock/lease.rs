@@ -1,29 +1,28 @@
-//! A lease: the time for which the store has promised a lock to one owner.
+//! A lease: the time for which the store has promised a lock, in the hand of one holder.
 //!
-//! `Held → Released | Lost`, both final. The deadline is the engine's own: counted from before the
-//! command was sent, less drift, so that it passes here before it passes at the store.
+//! `Held → Released | Lost`, both final. The deadline is our own: counted from before the command
+//! was sent, less drift, so that it passes here before it passes at the store.
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, Moment};
-use crate::engine::Engine;
-use crate::engine::schedule::{Alarm, Due, Schedule, Slot};
+use super::claim::{Claim, deadline};
+use super::table::LockTable;
+use super::waiter::{Waiter, Wish};
+use crate::clock::Moment;
+use crate::engine::schedule::Alarm;
 use crate::error::{LockError, LockName};
 use crate::observe;
 use crate::race::until;
-use crate::store::{Claim, padded};
+use crate::store::{Term, padded};
 
-/// What a lease is worth here: its time to live less what two clocks may drift apart in it.
-pub(crate) fn deadline(sent: Moment, ttl: Duration) -> Moment {
-    let drift = ttl / 100 + Duration::from_millis(2).min(ttl / 4);
-    sent.after(ttl - drift)
-}
+/// A future that was granted a lock has to take it in a poll of its own within this time.
+const TAKE: Duration = Duration::from_secs(1);
 
 /// How a lease ended that its holder did not give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,23 +65,23 @@ impl Loss {
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
 
-/// A lock that was granted.
+/// A lock in the hand of one holder.
 pub(crate) struct Lease {
     pub(crate) claim: Arc<Claim>,
     pub(crate) fencing_token: u64,
-    schedule: Arc<Schedule>,
-    clock: Clock,
-    /// The engine renews it and watches its deadline.
-    tended: bool,
-    deadline: AtomicU64,
-    /// `max_hold`: no renewal moves the deadline past this.
-    last: Moment,
+    pub(crate) term: Term,
+    table: Arc<LockTable>,
+    /// The end of its `max_hold`.
+    max: Moment,
+    /// No renewal moves the deadline past this: `max`, or a lease that is not renewed.
+    last: AtomicU64,
     /// `min_hold`: it is not freed before this.
     free_from: Option<Moment>,
     state: AtomicU8,
     ended: Notify,
-    /// Where it stands in the engine's schedule; `None` once it ended.
-    slot: Mutex<Option<Slot>>,
+    /// Whoever waited for it has taken it in a poll of its own.
+    taken: AtomicBool,
+    take_by: Moment,
     /// Whoever asked for it has it: before that nothing was done under it.
     handed_out: AtomicBool,
     /// If it was not handed out by then, it never will be.
@@ -91,40 +90,44 @@ pub(crate) struct Lease {
     body: AtomicBool,
     /// Its holder has let go of it, body and all.
     gone: AtomicBool,
+    /// Whose it is until it was taken.
+    pub(super) waiter: Weak<Waiter>,
 }
 
 impl Lease {
-    /// A lock that was granted to a command sent at `sent`, put into the engine's schedule.
+    /// The next holder's part of a claim that the store has granted, held from `start` on; with
+    /// `waiter` it is that one's to take.
     pub(crate) fn start(
-        engine: &Engine,
+        table: &Arc<LockTable>,
         claim: &Arc<Claim>,
         fencing_token: u64,
-        sent: Moment,
-        wanted_until: Moment,
+        wish: &Wish,
+        start: Moment,
+        waiter: Weak<Waiter>,
     ) -> Arc<Self> {
-        let tended = engine.store.is_remote();
-        let term = claim.term;
-        let last = term.max_hold.map_or(Moment::NEVER, |max_hold| sent.after(max_hold));
-        let endless = term.renewed && !tended;
-        let end = if endless { Moment::NEVER } else { deadline(sent, term.lease()) };
+        let term = wish.term;
+        let max = term.max_hold.map_or(Moment::NEVER, |max_hold| start.after(max_hold));
+        let last = if term.renewed { max } else { max.min(claim.deadline()) };
+        let waits = waiter.strong_count() > 0;
         let lease = Arc::new(Self {
             claim: claim.clone(),
             fencing_token,
-            schedule: engine.schedule.clone(),
-            clock: engine.clock(),
-            tended,
-            deadline: AtomicU64::new(end.min(last).as_nanos()),
-            last,
-            free_from: term.min_hold.map(|min_hold| sent.after(min_hold)),
+            term,
+            table: table.clone(),
+            max,
+            last: AtomicU64::new(last.as_nanos()),
+            free_from: term.min_hold.map(|min_hold| start.after(min_hold)),
             state: AtomicU8::new(HELD),
             ended: Notify::new(),
-            slot: Mutex::new(None),
+            taken: AtomicBool::new(!waits),
+            take_by: if waits { start.after(TAKE) } else { Moment::NEVER },
             handed_out: AtomicBool::new(false),
-            wanted_until,
+            wanted_until: wish.wanted_until,
             body: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            waiter,
         });
-        lease.reschedule(if tended { lease.next_renewal(sent) } else { Moment::NEVER });
+        claim.held_by(&lease, table.schedule());
         lease
     }
 
@@ -132,9 +135,19 @@ impl Lease {
         &self.claim.lock
     }
 
-    /// Whether this is the lock stored under that name by the manager with that schedule.
-    pub(crate) fn is_lock(&self, lock: &str, schedule: &Arc<Schedule>) -> bool {
-        self.claim.lock.stored() == lock && Arc::ptr_eq(&self.schedule, schedule)
+    /// Whether this is the lock stored under that name by the manager with that table.
+    pub(crate) fn is_lock(&self, lock: &str, table: &Arc<LockTable>) -> bool {
+        self.claim.lock.stored() == lock && Arc::ptr_eq(&self.table, table)
+    }
+
+    /// Whoever waited for it has it in hand.
+    pub(super) fn take(&self) {
+        self.taken.store(true, Ordering::Release);
+    }
+
+    /// It was granted to a future that nobody polls: it must not be held for that.
+    pub(crate) fn is_left_lying(&self) -> bool {
+        !self.taken.load(Ordering::Acquire) && self.now() >= self.take_by
     }
 
     /// Whoever asked for it has it now, with all the others he asked for.
@@ -144,7 +157,7 @@ impl Lease {
 
     /// It was taken together with others, whose time is over, and nobody polls for them any more.
     pub(crate) fn is_abandoned(&self) -> bool {
-        !self.handed_out.load(Ordering::Acquire) && self.clock.now() >= self.wanted_until
+        !self.handed_out.load(Ordering::Acquire) && self.now() >= self.wanted_until
     }
 
     /// For how long the store is to keep the lock after it was let go.
@@ -152,27 +165,31 @@ impl Lease {
         if !self.handed_out.load(Ordering::Acquire) {
             return None;
         }
-        let left = self.free_from?.since(self.clock.now());
+        let left = self.free_from?.since(self.now());
         (!left.is_zero()).then_some(left)
     }
 
     /// The `ttl` to ask for in a renewal.
     pub(crate) fn renewal_ttl(&self) -> Duration {
-        self.capped(self.claim.term.ttl)
+        self.capped(self.term.ttl)
     }
 
     /// A `ttl` from now, not past `max_hold`.
     pub(crate) fn capped(&self, ttl: Duration) -> Duration {
-        padded(self.last.since(self.clock.now())).min(ttl)
+        padded(self.max.since(self.now())).min(ttl)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_nanos(self.deadline.load(Ordering::Acquire))
+        self.claim.deadline().min(self.last())
+    }
+
+    fn now(&self) -> Moment {
+        self.table.clock().now()
     }
 
     /// Still ours at this very moment.
     pub(crate) fn is_held(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD && self.clock.now() < self.deadline()
+        self.state.load(Ordering::Acquire) == HELD && self.now() < self.deadline()
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -181,57 +198,61 @@ impl Lease {
         }
         match self.deadline() {
             // In memory a renewed lease has no end, which is to say its whole ttl at any time.
-            Moment::NEVER => self.claim.term.ttl,
-            deadline => deadline.since(self.clock.now()),
+            Moment::NEVER => self.term.ttl,
+            deadline => deadline.since(self.now()),
         }
     }
 
-    /// When to renew next: a third of the time to live after the last renewal, on a grid, so that
-    /// leases taken one after the other are renewed together in one pipeline.
-    pub(crate) fn next_renewal(&self, renewed: Moment) -> Moment {
-        if !self.claim.term.renewed || self.deadline() == self.last {
-            return self.deadline();
+    /// The store has extended it on its holder's wish, in answer to a command sent at `sent`.
+    pub(crate) fn extended(&self, sent: Moment, ttl: Duration) {
+        self.claim.renewed(sent, ttl, None);
+        let end = deadline(sent, ttl).min(self.max);
+        self.last.fetch_max(end.as_nanos(), Ordering::AcqRel);
+        self.claim.reschedule(self.tend_at(), self.table.schedule());
+    }
+
+    fn last(&self) -> Moment {
+        Moment::from_nanos(self.last.load(Ordering::Acquire))
+    }
+
+    /// Whether a renewal would move its deadline.
+    pub(crate) fn is_renewable(&self) -> bool {
+        self.term.renewed && self.claim.deadline() < self.last()
+    }
+
+    /// When the engine is to look at it next.
+    pub(crate) fn tend_at(&self) -> Moment {
+        let deadline = self.deadline();
+        if !self.table.is_remote() {
+            return Moment::NEVER;
         }
-        let period = self.claim.term.ttl / 3;
-        let grid = u64::try_from((period / 8).as_nanos()).unwrap_or(u64::MAX).max(1_000_000);
-        let due = renewed.after(period).as_nanos();
-        Moment::from_nanos(due - due % grid).min(self.deadline())
+        let renewal =
+            if self.is_renewable() { self.claim.next_renewal(&self.term) } else { Moment::NEVER };
+        let mut at = deadline.min(renewal);
+        if !self.taken.load(Ordering::Acquire) {
+            at = at.min(self.take_by);
+        }
+        if !self.handed_out.load(Ordering::Acquire) {
+            at = at.min(self.wanted_until);
+        }
+        at
     }
 
     /// When to try a failed renewal again, inside what is left of the lease.
     pub(crate) fn next_retry(&self) -> Moment {
-        let pause =
-            (self.claim.term.ttl / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
-        self.clock.now().after(pause).min(self.deadline())
-    }
-
-    /// Has the engine look at this lease at `at`, unless it has ended.
-    pub(crate) fn reschedule(self: &Arc<Self>, at: Moment) {
-        let handed_out = self.handed_out.load(Ordering::Acquire);
-        let at = if handed_out { at } else { at.min(self.wanted_until) };
-        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the slot's mutex: an end that comes now finds the new slot, or is seen here.
-        if self.state.load(Ordering::Acquire) != HELD {
-            return;
-        }
-        if let Some(old) = slot.replace(self.schedule.insert(at, Due::Tend(self.clone()))) {
-            self.schedule.remove(old);
-        }
-    }
-
-    /// A renewal that was sent at `sent` was confirmed. Never shortens; too late changes nothing.
-    pub(crate) fn renewed(&self, sent: Moment, ttl: Duration) {
-        let confirmed = deadline(sent, ttl).min(self.last);
-        self.deadline.fetch_max(confirmed.as_nanos(), Ordering::AcqRel);
+        let pause = (self.term.ttl / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        self.now().after(pause).min(self.deadline())
     }
 
     /// The lease is no longer ours. Final; the first reason stands.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
-        let capped = loss == Loss::Expired && self.deadline() == self.last;
+        let capped = loss == Loss::Expired && self.deadline() == self.max;
         let loss = if capped { Loss::MaxHold } else { loss };
         let lost = self.end(loss as u8);
         if lost {
             observe::lost(self.name(), self.fencing_token, loss.reason());
+            // Those who wait behind it need not wait for its body to end.
+            self.table.orphaned(&self.claim);
         }
         lost
     }
@@ -239,7 +260,7 @@ impl Lease {
     /// Its holder is done with it: it is not renewed any more. False if it was lost before.
     pub(crate) fn finish(&self) -> bool {
         // A deadline that passed unseen is a loss too: the engine may be a moment behind.
-        if self.state.load(Ordering::Acquire) == HELD && self.clock.now() >= self.deadline() {
+        if self.state.load(Ordering::Acquire) == HELD && self.now() >= self.deadline() {
             self.lose(Loss::Expired);
         }
         let was_held = self.end(RELEASED);
@@ -272,10 +293,6 @@ impl Lease {
     fn end(&self, state: u8) -> bool {
         let ended =
             self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(slot) = slot {
-            self.schedule.remove(slot);
-        }
         if ended {
             self.ended.notify_waiters();
         }
@@ -296,9 +313,10 @@ impl Lease {
                 return;
             }
             // The engine watches what it tends. A lease on tokio's clock is watched from here.
-            let watch = if self.tended { Moment::NEVER } else { self.deadline() };
-            let alarm = Alarm::at(&self.schedule, self.clock, watch);
-            if until(ended, alarm).await.is_none() && self.clock.now() >= self.deadline() {
+            let remote = self.table.is_remote();
+            let watch = if remote { Moment::NEVER } else { self.deadline() };
+            let alarm = Alarm::at(self.table.schedule(), self.table.clock(), watch);
+            if until(ended, alarm).await.is_none() && self.now() >= self.deadline() {
                 self.lose(Loss::Expired);
             }
         }
@@ -318,20 +336,5 @@ impl fmt::Debug for Lease {
             .field("fencing_token", &self.fencing_token)
             .field("held", &self.is_held())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_deadline_leaves_room_for_drift() {
-        let sent = Moment::from_nanos(0);
-        let ms = |n| Duration::from_millis(n);
-        assert_eq!(deadline(sent, ms(1000)), sent.after(ms(988)));
-        assert_eq!(deadline(sent, ms(10)), sent.after(Duration::from_micros(7900)));
-        // Two milliseconds of drift would be all of a very short lease.
-        assert_eq!(deadline(sent, ms(4)), sent.after(Duration::from_micros(2960)));
     }
 }

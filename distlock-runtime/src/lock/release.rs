@@ -1,88 +1,170 @@
 //! Giving a lock back: once, in order behind the acquire, and whoever gives up on the answer.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::engine::{Engine, janitor};
-use crate::lock::waiting::Waiting;
-use crate::store::{Claim, Fault, Freed, Op, Store};
+use super::claim::Claim;
+use super::table::LockTable;
+use crate::clock::Moment;
+use crate::engine::janitor;
+use crate::engine::schedule::Due;
+use crate::store::{Fault, Freed, Message, Op, Store};
+use crate::token::Token;
 
 /// A lock that is kept after its release outlives the time the engine frees it by this much.
 pub(crate) const KEEP_MARGIN: Duration = Duration::from_millis(100);
+/// How long after a reserved lock should have been taken it is looked at.
+const REPAIR_AFTER: Duration = Duration::from_millis(5);
 
-/// What releases work with.
-pub(crate) struct Releaser {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) waiting: Arc<Waiting>,
-    pub(crate) patience: Duration,
-}
-
-impl Releaser {
+impl LockTable {
     /// Begins a release in the background: its command is on its way when this returns (behind
     /// everything that was sent for the lock before), and the engine waits for the answer.
-    pub(crate) fn let_go(&self, claim: Arc<Claim>, keep: Option<Duration>) {
-        if claim.is_unsent() {
-            return;
+    pub(crate) fn give_back(self: &Arc<Self>, claim: Arc<Claim>, keep: Option<Duration>) {
+        claim.retire();
+        if !claim.is_unsent() {
+            drop(self.release(claim, keep));
+        } else {
+            self.freed(&claim, None, &Freed { was_ours: false, settled: true, next: None });
         }
-        drop(self.release(claim, keep));
+    }
+
+    /// Gives a claim back that may stand in the queue: the engine does, behind what it sent.
+    pub(super) fn leave_queue(self: &Arc<Self>, claim: Arc<Claim>) {
+        if self.is_remote() {
+            let table = self.clone();
+            self.background.finish(async move { table.give_back(claim, None) });
+        } else {
+            self.give_back(claim, None);
+        }
     }
 
     /// A release whose answer can be awaited. Dropped before that, the engine finishes it.
     ///
     /// With `keep` the lock is not free before that time, though nobody holds it any more: the
     /// store is told now, so that this also holds when the process ends.
-    pub(crate) fn release(&self, claim: Arc<Claim>, keep: Option<Duration>) -> Releasing<'_> {
-        let limit = self.engine.clock().now().after(self.patience);
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+    ) -> Releasing {
+        claim.retire();
+        let limit = self.clock().now().after(self.patience);
         // Freed by its ttl a little after the engine frees it, or nobody would be told.
         let stored = keep.map(|keep| keep + KEEP_MARGIN);
-        let mut op = self.engine.store.clone().release(claim.clone(), stored, limit);
+        let mut op = self.store.clone().release(claim.clone(), stored, limit);
         // Polled here and now, so that it is sent from here and now: what this task does next to
         // the same lock comes behind it.
         let begun = op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let state = match begun {
-            Poll::Ready(Ok(freed)) if freed.settled => State::Done(Ok(freed)),
+            Poll::Ready(Ok(freed)) if freed.settled => State::Done(freed),
             Poll::Ready(result) => State::Answered(result),
             Poll::Pending => State::Sent(op),
         };
-        Releasing { releaser: self, claim, keep, state }
+        Releasing { table: self.clone(), claim, keep, state }
     }
 
-    /// The store has answered: whoever waits here may look.
-    fn freed(&self, claim: &Arc<Claim>, keep: Option<Duration>) {
-        match keep {
-            None => self.waiting.freed(claim.lock.stored()),
-            Some(keep) => self.free_later(claim.clone(), keep),
+    /// The store has answered: it has reserved the lock for the next one, or whoever waits here may
+    /// look.
+    fn freed(self: &Arc<Self>, claim: &Arc<Claim>, keep: Option<Duration>, freed: &Freed) {
+        let lock = &claim.lock;
+        if let Some(keep) = keep {
+            return self.free_later(claim.clone(), keep);
+        }
+        match freed.next.as_deref().and_then(|next| Some((next, Token::parse(next)?))) {
+            Some((next, token)) if token.process == self.owner.process() => {
+                let message = Message { prefix: lock.prefix(), stored: lock.stored(), token: next };
+                if let Some(lock) = self.called(message) {
+                    self.call_usher(&lock);
+                }
+            }
+            Some((_, token)) => {
+                let at = self.clock().now().after(token.claim + REPAIR_AFTER);
+                self.repairs.note(claim, at, self);
+            }
+            None if !self.store.hears(lock) => self.look_now(lock),
+            None => {}
         }
     }
 
-    fn free_later(&self, claim: Arc<Claim>, keep: Duration) {
-        let (store, waiting) = (self.engine.store.clone(), self.waiting.clone());
-        self.engine.background(async move {
+    fn free_later(self: &Arc<Self>, claim: Arc<Claim>, keep: Duration) {
+        let table = self.clone();
+        self.background.spawn(async move {
             tokio::time::sleep(keep).await;
-            let limit = store.clock().now().after(KEEP_MARGIN);
-            // The store frees it by itself if this fails.
-            let _ = store.release(claim.clone(), None, limit).await;
-            waiting.freed(claim.lock.stored());
+            table.release_once(claim).await;
         });
     }
 
-    fn hand_to_engine(&self, claim: Arc<Claim>, keep: Option<Duration>, op: Op<Freed>) {
-        let waiting = self.waiting.clone();
-        let store: Arc<dyn Store> = self.engine.store.clone();
+    /// Releases a claim that the store frees by itself if this fails.
+    async fn release_once(self: &Arc<Self>, claim: Arc<Claim>) {
+        let limit = self.clock().now().after(self.patience);
+        if let Ok(freed) = self.store.clone().release(claim.clone(), None, limit).await {
+            self.freed(&claim, None, &freed);
+        }
+    }
+
+    /// Looks after locks that were reserved for processes which may have died since.
+    pub(crate) fn repair(self: &Arc<Self>) {
+        for claim in self.repairs.due(self) {
+            let table = self.clone();
+            self.background.spawn(async move { table.release_once(claim).await });
+        }
+    }
+
+    fn hand_to_engine(self: &Arc<Self>, claim: Arc<Claim>, keep: Option<Duration>, op: Op<Freed>) {
+        let table = self.clone();
+        let store: Arc<dyn Store> = self.store.clone();
         let due = keep.map(|keep| store.clock().now().after(keep));
-        self.engine.finish(async move {
-            janitor::see_through(store, claim.clone(), due, op).await;
-            waiting.freed(claim.lock.stored());
+        self.background.finish(async move {
+            let freed = janitor::see_through(store, claim.clone(), due, op).await;
+            let rest = due.map(|due| due.since(table.clock().now()));
+            table.freed(&claim, rest.filter(|rest| !rest.is_zero()), &freed);
         });
     }
 }
 
+/// Releases to be repeated: a lock that was handed to a process which died before it took it would
+/// else be free without anybody noticing, with others in the queue.
+#[derive(Default)]
+pub(super) struct Repairs {
+    /// The last release of each lock, and when to repeat it.
+    notes: Mutex<HashMap<String, (Arc<Claim>, Moment)>>,
+}
+
+impl Repairs {
+    fn note(&self, claim: &Arc<Claim>, at: Moment, table: &LockTable) {
+        let mut notes = self.notes();
+        if notes.is_empty() {
+            table.schedule().insert(at, Due::Repair);
+        }
+        match notes.get_mut(claim.lock.stored()) {
+            Some(note) => *note = (claim.clone(), at),
+            None => drop(notes.insert(claim.lock.stored().to_owned(), (claim.clone(), at))),
+        }
+    }
+
+    /// Takes out what is due.
+    fn due(&self, table: &LockTable) -> Vec<Arc<Claim>> {
+        let now = table.clock().now();
+        let mut notes = self.notes();
+        let due = notes.extract_if(|_, (_, at)| *at <= now).map(|(_, (claim, _))| claim).collect();
+        if let Some(next) = notes.values().map(|(_, at)| *at).min() {
+            table.schedule().insert(next, Due::Repair);
+        }
+        due
+    }
+
+    fn notes(&self) -> MutexGuard<'_, HashMap<String, (Arc<Claim>, Moment)>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A release under way.
-pub(crate) struct Releasing<'a> {
-    releaser: &'a Releaser,
+pub(crate) struct Releasing {
+    table: Arc<LockTable>,
     claim: Arc<Claim>,
     keep: Option<Duration>,
     state: State,
@@ -92,11 +174,11 @@ enum State {
     Sent(Op<Freed>),
     /// Answered, but not the end of it.
     Answered(Result<Freed, Fault>),
-    Done(Result<Freed, Fault>),
+    Done(Freed),
     Gone,
 }
 
-impl Future for Releasing<'_> {
+impl Future for Releasing {
     type Output = Result<Freed, Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -108,17 +190,17 @@ impl Future for Releasing<'_> {
                         this.state = State::Sent(op);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(freed)) if freed.settled => this.state = State::Done(Ok(freed)),
+                    Poll::Ready(Ok(freed)) if freed.settled => this.state = State::Done(freed),
                     Poll::Ready(result) => this.state = State::Answered(result),
                 },
                 State::Answered(result) => {
                     let repeated = Box::pin(std::future::ready(result.clone()));
-                    this.releaser.hand_to_engine(this.claim.clone(), this.keep, repeated);
+                    this.table.hand_to_engine(this.claim.clone(), this.keep, repeated);
                     return Poll::Ready(result);
                 }
-                State::Done(result) => {
-                    this.releaser.freed(&this.claim, this.keep);
-                    return Poll::Ready(result);
+                State::Done(freed) => {
+                    this.table.freed(&this.claim, this.keep, &freed);
+                    return Poll::Ready(Ok(freed));
                 }
                 State::Gone => unreachable!("a release was polled after it was done"),
             }
@@ -126,14 +208,14 @@ impl Future for Releasing<'_> {
     }
 }
 
-impl Drop for Releasing<'_> {
+impl Drop for Releasing {
     fn drop(&mut self) {
         let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
             State::Gone => return,
-            State::Done(_) => return self.releaser.freed(&self.claim, self.keep),
+            State::Done(freed) => return self.table.freed(&self.claim, self.keep, &freed),
             State::Answered(result) => Box::pin(std::future::ready(result)),
             State::Sent(op) => op,
         };
-        self.releaser.hand_to_engine(self.claim.clone(), self.keep, op);
+        self.table.hand_to_engine(self.claim.clone(), self.keep, op);
     }
 }

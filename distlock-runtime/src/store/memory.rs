@@ -10,9 +10,13 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Answer, Claim, Freed, Holder, Op, OpOn, Renewal, Renewed, Store};
+use super::{
+    Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Owned, Renewal, Renewed, Store,
+    Term,
+};
 use crate::clock::{Clock, Moment};
 use crate::error::LockName;
+use crate::lock::claim::Claim;
 
 /// Every lock of one manager.
 #[derive(Debug)]
@@ -57,37 +61,39 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, claim: &Claim) -> Answer {
+    /// A value of the fence counter and when the lock was taken, or for how long it is taken.
+    fn take(&self, claim: &Claim, term: Term) -> Result<(u64, Moment), Duration> {
         let now = self.clock.now();
         let mut state = self.state();
-        let held = state.held.get(claim.lock.stored()).filter(|held| held.until > now);
+        let held = state.held.get_mut(claim.lock.stored()).filter(|held| held.until > now);
         // An acquire that was delivered twice finds itself.
-        let again = held.is_some_and(|held| held.token == claim.token);
-        if let Some(held) = held
-            && !again
-        {
-            return Answer::Taken { rest: Some(held.rest(now)) };
-        }
-        claim.sending(now, 1);
-        claim.answered();
-        state.fence += 1;
-        let fence = state.fence;
-        if again {
-            return Answer::Granted { fence, sent: claim.first_sent() };
-        }
-        let term = claim.term;
-        let until = match term.max_hold {
-            // Nothing can keep a renewal from being in time here, so its lease simply has no end.
-            None if term.renewed && !self.as_remote => Moment::NEVER,
-            Some(max_hold) if term.renewed && !self.as_remote => {
-                now.after(max_hold.max(term.stored_for()))
+        let sent = match held {
+            Some(held) if held.token == claim.token => {
+                held.until = held.until.max(self.end(now, term));
+                claim.first_sent()
             }
-            _ => now.after(term.stored_for()),
+            Some(held) => return Err(held.rest(now)),
+            None => {
+                let until = self.end(now, term);
+                claim.sending(now, until.since(now), 1);
+                claim.answered();
+                let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
+                state.held.insert(claim.lock.stored().to_owned(), held);
+                now
+            }
         };
-        claim.stored_until(until);
-        let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
-        state.held.insert(claim.lock.stored().to_owned(), held);
-        Answer::Granted { fence, sent: now }
+        state.fence += 1;
+        Ok((state.fence, sent))
+    }
+
+    /// Until when a lock is kept that is taken now.
+    fn end(&self, now: Moment, term: Term) -> Moment {
+        match term.max_hold {
+            _ if !term.renewed || self.as_remote => now.after(term.stored_for()),
+            // Nothing can keep a renewal from being in time here, so its lease simply has no end.
+            None => Moment::NEVER,
+            Some(max_hold) => now.after(max_hold.max(term.stored_for())),
+        }
     }
 
     fn free(&self, claim: &Claim, keep: Option<Duration>) -> bool {
@@ -106,18 +112,23 @@ impl MemoryStore {
         was_held
     }
 
-    fn extend(&self, renewal: &Renewal, now: Moment) -> bool {
-        match self.state().held.get_mut(renewal.claim.lock.stored()) {
+    fn extend(&self, renewal: &Renewal, now: Moment) -> Owned {
+        let mut state = self.state();
+        let until = now.after(renewal.ttl);
+        match state.held.get_mut(renewal.claim.lock.stored()) {
             Some(held) if held.token == renewal.claim.token && held.until > now => {
-                renewal.claim.stored_until(now.after(renewal.ttl));
-                held.until = held.until.max(now.after(renewal.ttl));
-                true
+                renewal.claim.stored_until(until);
+                held.until = held.until.max(until);
             }
-            _ => false,
+            _ => return Owned::No,
         }
+        state.fence += u64::from(renewal.draw);
+        Owned::Yes { contended: false, fence: renewal.draw.then_some(state.fence) }
     }
 }
 
+/// There is one process and one line for each lock, so nobody needs to stand in a queue here: the
+/// first batch of the line looks when the lock is free, and it is told at once.
 impl Store for MemoryStore {
     fn clock(&self) -> Clock {
         self.clock
@@ -131,8 +142,34 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(())))
     }
 
-    fn try_acquire(&self, claim: Arc<Claim>, _limit: Moment) -> OpOn<'_, Answer> {
-        Box::pin(async move { Ok(self.take(&claim)) })
+    fn hears(&self, _lock: &LockName) -> bool {
+        false
+    }
+
+    fn listen(&self, _process: &str, _ears: Ears) {}
+
+    fn try_acquire(&self, attempt: Attempt, _limit: Moment) -> OpOn<'_, Answer> {
+        Box::pin(async move {
+            Ok(match self.take(&attempt.claim, attempt.term) {
+                Ok((fence, sent)) => Answer::Granted { fence, sent },
+                Err(rest) => Answer::Taken { rest: Some(rest) },
+            })
+        })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, _limit: Moment) -> Op<Entered> {
+        Box::pin(async move {
+            Ok(match self.take(&entry.claim, entry.term) {
+                Ok((fence, sent)) => Entered::Granted { fence, sent, contended: false },
+                Err(rest) => Entered::Queued {
+                    ticket: entry.ticket.max(1),
+                    rest: Some(rest),
+                    rank: 0,
+                    behind: 0,
+                    added: false,
+                },
+            })
+        })
     }
 
     fn release(
@@ -141,7 +178,9 @@ impl Store for MemoryStore {
         keep: Option<Duration>,
         _limit: Moment,
     ) -> Op<Freed> {
-        Box::pin(async move { Ok(Freed { was_ours: self.free(&claim, keep), settled: true }) })
+        Box::pin(async move {
+            Ok(Freed { was_ours: self.free(&claim, keep), settled: true, next: None })
+        })
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
@@ -152,12 +191,18 @@ impl Store for MemoryStore {
         })
     }
 
+    fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
+
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, _limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
             let now = self.clock.now();
             let state = self.state();
             let held = state.held.get(lock.stored()).filter(|held| held.until > now);
-            Ok(held.map(|held| Holder { token: held.token.clone(), rest: Some(held.rest(now)) }))
+            Ok(held.map(|held| Holder {
+                token: held.token.clone(),
+                rest: Some(held.rest(now)),
+                waiting: 0,
+            }))
         })
     }
 }

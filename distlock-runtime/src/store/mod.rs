@@ -1,8 +1,8 @@
 //! What the engine needs from a place that keeps locks.
 //!
-//! One narrow trait: try once, renew, release, and a clock. Everything about time, waiting,
-//! cancellation and repair is the engine's and the same for every store. A store that can wake
-//! waiters, keep a queue or ask several nodes does so behind the same four verbs.
+//! One narrow trait: try once, stand in the queue, renew, release, and a clock. Everything about
+//! time, cancellation and repair is the engine's and the same for every store. A store that can
+//! wake waiters says so; one that asks several nodes does so behind the same verbs.
 
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -11,11 +11,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError, LockName};
+use crate::lock::claim::Claim;
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
@@ -38,11 +38,23 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Resolves once the store has answered, so that a bad address shows at start-up.
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()>;
 
-    /// Takes the lock if it is free. Answers by `limit`, or with a fault.
-    fn try_acquire(&self, claim: Arc<Claim>, limit: Moment) -> OpOn<'_, Answer>;
+    /// Whether a claim on this lock would be told when the lock is reserved for it. Where not, its
+    /// owner looks.
+    fn hears(&self, lock: &LockName) -> bool;
 
-    /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time.
-    /// Idempotent. Waits for a connection until `limit`.
+    /// From here on what the store has to tell the process of that name goes to `ears`.
+    fn listen(&self, process: &str, ears: Ears);
+
+    /// Takes the lock if it is free. Answers by `limit`, or with a fault.
+    fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer>;
+
+    /// Takes the lock if it is free or reserved for this claim, and otherwise stands in the queue
+    /// for it. Idempotent. Answers by `limit`, or with a fault.
+    fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered>;
+
+    /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time;
+    /// takes the claim out of the queue if it stands there. Idempotent. Waits for a connection until
+    /// `limit`.
     fn release(
         self: Arc<Self>,
         claim: Arc<Claim>,
@@ -51,11 +63,84 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     ) -> Op<Freed>;
 
     /// Extends the leases to at least these times to live, never re-creating a lock: one answer for
-    /// each, in order. A `false` means that the lock is no longer the claim's.
+    /// each, in order.
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
+
+    /// Tells the owner of a token that the lock was taken away from it, if that can be told.
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
 
     /// Who has the lock, and for how long.
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
+}
+
+/// Where a store's news go.
+pub(crate) type Ears = Box<dyn Fn(News<'_>) + Send + Sync>;
+
+/// What a store has to tell. Hints, no more: a lock is held only by the answer to a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum News<'a> {
+    /// A lock may have been reserved for this token.
+    Reserved(Message<'a>),
+    /// Somebody of another process stands behind this token.
+    Behind(Message<'a>),
+    /// An operator took the lock away from this token.
+    TakenAway(Message<'a>),
+    /// The connection was lost or made again: news may have been missed, and places in the queue.
+    Interrupted,
+}
+
+/// A lock and a token in the store's own words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message<'a> {
+    /// The prefix of the lock, with its separator.
+    pub(crate) prefix: &'a str,
+    pub(crate) stored: &'a str,
+    pub(crate) token: &'a str,
+}
+
+/// One try without a place in the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) term: Term,
+    /// If it is taken, find out for how long.
+    pub(crate) look: bool,
+}
+
+/// A place in the queue, or the wish for one.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) claim: Arc<Claim>,
+    /// On what terms it is held once it is granted.
+    pub(crate) term: Term,
+    /// The place it had before; 0 for a new one at the end.
+    pub(crate) ticket: u64,
+}
+
+/// What a store says to an entry.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// The lock is the claim's until `sent + ttl`, less drift.
+    Granted {
+        /// A value of the fence counter, drawn for this grant.
+        fence: u64,
+        /// Read before the command was sent.
+        sent: Moment,
+        /// Others stand in the queue.
+        contended: bool,
+    },
+    /// It stands in the queue.
+    Queued {
+        ticket: u64,
+        /// How long the present owner's lease still runs; `None` if the store could not tell.
+        rest: Option<Duration>,
+        /// How many stand in front.
+        rank: u64,
+        /// How many stand behind.
+        behind: u64,
+        /// It did not stand there before.
+        added: bool,
+    },
 }
 
 /// Who has a lock.
@@ -64,69 +149,8 @@ pub(crate) struct Holder {
     pub(crate) token: String,
     /// `None` if it has no end, which no lock of ours is.
     pub(crate) rest: Option<Duration>,
-}
-
-/// One attempt to own one lock: what the store is told about it.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    pub(crate) lock: Arc<LockName>,
-    /// The owner token: unique, used once.
-    pub(crate) token: String,
-    pub(crate) term: Term,
-    /// When the first command that could create the lock was sent.
-    first_sent: AtomicU64,
-    /// The latest moment until which the commands that were sent may have the lock stored.
-    stored_until: AtomicU64,
-    /// The connection on which an acquire was sent and not answered; 0 if there is none.
-    in_doubt: AtomicU64,
-}
-
-impl Claim {
-    pub(crate) fn new(lock: Arc<LockName>, token: String, term: Term) -> Self {
-        let first_sent = AtomicU64::new(Moment::NEVER.as_nanos());
-        let (stored_until, in_doubt) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { lock, token, term, first_sent, stored_until, in_doubt }
-    }
-
-    /// To be called before the bytes of an acquire go out on connection number `connection`.
-    pub(crate) fn sending(&self, now: Moment, connection: u64) {
-        self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
-        self.stored_until(now.after(self.term.stored_for()));
-        self.in_doubt.store(connection, Ordering::Release);
-    }
-
-    /// To be called before the bytes of a command go out that may keep the lock until `end`.
-    pub(crate) fn stored_until(&self, end: Moment) {
-        self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
-    }
-
-    /// Not later than the grant, if there was one: read before the first acquire was sent.
-    pub(crate) fn first_sent(&self) -> Moment {
-        Moment::from_nanos(self.first_sent.load(Ordering::Acquire))
-    }
-
-    /// The store has answered the acquire, whatever it said.
-    pub(crate) fn answered(&self) {
-        self.in_doubt.store(0, Ordering::Release);
-    }
-
-    /// On which connection an acquire is unanswered, if any is.
-    pub(crate) fn in_doubt(&self) -> Option<u64> {
-        match self.in_doubt.load(Ordering::Acquire) {
-            0 => None,
-            connection => Some(connection),
-        }
-    }
-
-    /// Nothing was ever sent for this claim: there is nothing to free.
-    pub(crate) fn is_unsent(&self) -> bool {
-        self.first_sent() == Moment::NEVER
-    }
-
-    /// From here on the lock has expired by itself, whatever became of the commands.
-    pub(crate) fn expired_by(&self) -> Moment {
-        Moment::from_nanos(self.stored_until.load(Ordering::Acquire))
-    }
+    /// How many processes stand in the queue.
+    pub(crate) waiting: u64,
 }
 
 /// For how long a lock is wanted.
@@ -175,12 +199,14 @@ pub(crate) enum Answer {
 }
 
 /// What became of a release.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Freed {
     /// The lock was the claim's until now.
     pub(crate) was_ours: bool,
     /// No command of the claim can still take effect. If not, the release must be repeated.
     pub(crate) settled: bool,
+    /// The token for which the lock was reserved next.
+    pub(crate) next: Option<Box<str>>,
 }
 
 /// One lease to extend.
@@ -188,6 +214,8 @@ pub(crate) struct Freed {
 pub(crate) struct Renewal {
     pub(crate) claim: Arc<Claim>,
     pub(crate) ttl: Duration,
+    /// Draw a value from the fence counter as well.
+    pub(crate) draw: bool,
 }
 
 /// Answers to renewals, in the order they were asked.
@@ -195,7 +223,21 @@ pub(crate) struct Renewal {
 pub(crate) struct Renewed {
     /// Read before the commands were sent.
     pub(crate) sent: Moment,
-    pub(crate) answers: Vec<Result<bool, Fault>>,
+    pub(crate) answers: Vec<Result<Owned, Fault>>,
+}
+
+/// What a store says to a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// The lock is the claim's.
+    Yes {
+        /// Others stand in the queue.
+        contended: bool,
+        /// The value that was drawn, if one was asked for.
+        fence: Option<u64>,
+    },
+    /// It is not.
+    No,
 }
 
 /// Why a store could not say yes or no.
@@ -219,6 +261,11 @@ impl Fault {
 
     pub(crate) fn timed_out() -> Self {
         Self { kind: BackendKind::TimedOut, detail: None, passing: true }
+    }
+
+    /// Nobody wants the answer any more.
+    pub(crate) fn given_up() -> Self {
+        Self::passing(BackendKind::Other, "it was given up")
     }
 
     /// The manager gives no more locks.

@@ -141,6 +141,11 @@ impl Live {
         }
     }
 
+    /// Leaves it for good: what comes over it cannot be trusted.
+    pub(crate) fn abandon(&self) {
+        self.leave.notify_one();
+    }
+
     /// A command had no answer. The second one in a row is enough; those sent together are one.
     fn missed(&self, sent: Moment) {
         let now = Clock::Boottime.now().as_nanos();

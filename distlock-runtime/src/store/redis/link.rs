@@ -97,6 +97,12 @@ impl Link {
         self.outcome(limit, |state| !matches!(state, State::Unused)).await
     }
 
+    /// Resolves when there is a connection; it makes none.
+    pub(super) async fn is_up(&self) {
+        let mut states = self.state.subscribe();
+        let _ = states.wait_for(|state| matches!(state, State::Up(_))).await;
+    }
+
     async fn outcome(
         &self,
         limit: Moment,
@@ -141,7 +147,11 @@ async fn supervise(link: Arc<Link>) {
 async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
     let LinkConfig { info, command_timeout, connect_timeout } = &link.config;
     let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-    let connected = timeout(*connect_timeout, connect(info)).await;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(BUFFER);
+    let connected = timeout(*connect_timeout, connect(info, config)).await;
     let (connection, bytes) =
         connected.map_err(|_| Fault::timed_out())?.map_err(|error| fault(&error))?;
     let driver = Arc::new(Driver::new(bytes));
@@ -160,11 +170,10 @@ fn lost(detail: &'static str) -> Fault {
 }
 
 /// Opens the socket (looking the name up again) and signs in.
-async fn connect(info: &ConnectionInfo) -> Result<(MultiplexedConnection, Bytes), RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(BUFFER);
+pub(super) async fn connect(
+    info: &ConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> Result<(MultiplexedConnection, Bytes), RedisError> {
     match info.addr() {
         ConnectionAddr::Unix(path) => {
             let stream = UnixStream::connect(path).await?;

@@ -11,36 +11,45 @@ mod fault;
 mod link;
 mod pool;
 mod script;
+mod wakes;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 
-use super::{Answer, Claim, Fault, Freed, Holder, Op, OpOn, Renewal, Renewed, Store};
+use super::{
+    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Owned, Renewal, Renewed,
+    Store,
+};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
+use crate::lock::claim::{Claim, TOKENS_PER_FENCE};
 use crate::options::millis;
+use crate::token::Token;
 use connection::{Connection, Live, RedisOr, integer};
 use fault::{fault, is_missing_script, unexpected};
 use link::LinkConfig;
 use pool::ConnectionPool;
 use script::Script;
+use wakes::Wakes;
 
-/// Public fencing tokens leave room under each counter value for holders of one process that hand
-/// a lease on without asking the server.
-const TOKENS_PER_FENCE: u64 = 1024;
 /// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
 /// a fencing token is still a positive number of 64 bits. Microseconds reach it in 2255.
 const LAST_FENCE: u64 = 1 << 53;
+const _: () = assert!(LAST_FENCE.checked_mul(TOKENS_PER_FENCE).is_some());
 /// A counter that went backwards was lost with the server's data; raising it once is enough.
 const FENCE_TRIES: usize = 3;
+/// A queue that nobody looks at any more is forgotten; everybody in it looks more often than that.
+const QUEUE_EXPIRY: &str = "20000";
+/// What was sent longer ago than its answer is waited for, and this, must not run any more.
+const NOT_AFTER: Duration = Duration::from_secs(1);
 
 /// How to reach a Redis.
 pub(crate) struct RedisConfig {
@@ -50,6 +59,8 @@ pub(crate) struct RedisConfig {
     pub(crate) connections: usize,
     /// Where the counter of fencing tokens is stored.
     pub(crate) fence: String,
+    /// What all names in the store begin with.
+    pub(crate) prefix: String,
 }
 
 /// Locks on one Redis.
@@ -59,6 +70,12 @@ pub(crate) struct RedisStore {
     fence: Fence,
     /// Of other prefixes that requests have named, by their keys.
     other_fences: Mutex<HashMap<Arc<str>, Arc<Fence>>>,
+    wakes: Arc<Wakes>,
+    link: LinkConfig,
+    handle: Handle,
+    /// By how many µs the server's clock is ahead of ours; `i64::MIN` while that is not known.
+    server_ahead: AtomicI64,
+    acquire: Script,
     release: Script,
     renew: Script,
     raise: Script,
@@ -66,35 +83,58 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     pub(crate) fn start(config: RedisConfig, handle: &Handle, schedule: &Arc<Schedule>) -> Self {
-        let RedisConfig { info, command_timeout, connect_timeout, connections, fence } = config;
+        let RedisConfig { info, command_timeout, connect_timeout, connections, fence, prefix } =
+            config;
         let link = LinkConfig { info, command_timeout, connect_timeout };
         Self {
             pool: ConnectionPool::start(&link, connections, handle, schedule),
             command_timeout,
             fence: Fence::new(fence.into()),
             other_fences: Mutex::default(),
+            wakes: Arc::new(Wakes::new(prefix)),
+            link,
+            handle: handle.clone(),
+            server_ahead: AtomicI64::new(i64::MIN),
+            acquire: Script::acquire(),
             release: Script::release(),
             renew: Script::renew(),
             raise: Script::raise(),
         }
     }
 
-    /// Runs a script that answers with a number.
     async fn run(
         &self,
         live: &mut Connection,
         script: &Script,
-        key: &str,
-        args: &[&[u8]],
+        keys: &[&str],
+        args: &[&str],
         limit: Moment,
-    ) -> Result<i64, Fault> {
-        let answer = match live.command(&script.by_hash(key, args), limit).await {
-            Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
-                live.command(&script.by_text(key, args), limit).await
+    ) -> Result<Value, Fault> {
+        self.run_unless(|| false, live, script, keys, args, limit).await
+    }
+
+    /// The same for a script that must not be sent any more once `given_up` says so: its text goes
+    /// out later than its hash, when what comes behind it may have been sent already.
+    async fn run_unless(
+        &self,
+        given_up: impl Fn() -> bool,
+        live: &mut Connection,
+        script: &Script,
+        keys: &[&str],
+        args: &[&str],
+        limit: Moment,
+    ) -> Result<Value, Fault> {
+        let mut answer = live.command(&script.by_hash(keys, args), limit).await;
+        match answer {
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) && given_up() => {
+                return Err(Fault::given_up());
             }
-            answer => answer,
-        };
-        integer(&answer.map_err(RedisOr::into_fault)?)
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
+                answer = live.command(&script.by_text(keys, args), limit).await;
+            }
+            _ => {}
+        }
+        answer.map_err(RedisOr::into_fault)
     }
 
     /// Raises the fence counter above everything this process has seen and to the server's time.
@@ -105,9 +145,30 @@ impl RedisStore {
         limit: Moment,
     ) -> Result<(), Fault> {
         let floor = (fence.seen.load(Ordering::Acquire) + 1).to_string();
-        self.run(live, &self.raise, &fence.key, &[floor.as_bytes()], limit).await?;
+        let raised = self.run(live, &self.raise, &[&fence.key], &[&floor], limit).await?;
+        let Value::Array(raised) = raised else { return Err(unexpected()) };
+        let [_, Value::Int(now)] = raised[..] else { return Err(unexpected()) };
+        self.server_time(now);
         self.set_raised(fence, live, true);
         Ok(())
+    }
+
+    /// The server's clock shows so many µs.
+    fn server_time(&self, micros: i64) {
+        let own = i64::try_from(Clock::Boottime.now().as_nanos() / 1000).unwrap_or(i64::MAX);
+        self.server_ahead.store(micros.saturating_sub(own), Ordering::Release);
+    }
+
+    /// When a command that is sent now must not run any more, by the server's clock.
+    fn not_after(&self) -> String {
+        match self.server_ahead.load(Ordering::Acquire) {
+            i64::MIN => "0".to_owned(),
+            ahead => {
+                let until = Clock::Boottime.now().after(self.command_timeout + NOT_AFTER);
+                let until = i64::try_from(until.as_nanos() / 1000).unwrap_or(i64::MAX);
+                until.saturating_add(ahead).to_string()
+            }
+        }
     }
 
     /// Whether the fence was raised on this connection.
@@ -135,7 +196,8 @@ impl RedisStore {
         fences.entry(key.clone()).or_insert_with(made).clone()
     }
 
-    async fn acquire(&self, claim: &Claim, limit: Moment) -> Result<Answer, Fault> {
+    async fn acquire(&self, attempt: &Attempt, limit: Moment) -> Result<Answer, Fault> {
+        let claim = &*attempt.claim;
         let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
         let other = claim.lock.fence().map(|key| self.other_fence(key));
         let counter = other.as_deref().unwrap_or(&self.fence);
@@ -145,8 +207,11 @@ impl RedisStore {
                 self.raise_fence(counter, &mut live, limit).await?;
             }
             let Fast { granted, fence, sent, seen } =
-                self.fast_path(claim, counter, &mut live, limit).await?;
+                self.fast_path(attempt, counter, &mut live, limit).await?;
             let mut sent = sent;
+            if !granted && !attempt.look {
+                return Ok(Answer::Taken { rest: None });
+            }
             if !granted {
                 // `SET NX` says no to whatever is there. A look tells a lock from something that is
                 // none, for which nobody should wait, and from our own: an acquire that was
@@ -157,16 +222,8 @@ impl RedisStore {
                     None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
                 }
             }
-            let fence = u64::try_from(fence).unwrap_or(0);
-            if fence > LAST_FENCE {
-                return Err(Fault::lasting(
-                    BackendKind::Other,
-                    "the counter of fencing tokens is used up: something else has written to it",
-                ));
-            }
-            if fence > seen {
-                counter.seen.fetch_max(fence, Ordering::AcqRel);
-                return Ok(Answer::Granted { fence: fence * TOKENS_PER_FENCE, sent });
+            if self.is_new(counter, fence, seen)? {
+                return Ok(Answer::Granted { fence, sent });
             }
             // Data was lost under a live connection: give the lock back, raise, try again.
             self.set_raised(counter, &live, false);
@@ -175,14 +232,91 @@ impl RedisStore {
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
     }
 
+    /// Whether a counter value is above all that were known when it was asked for.
+    fn is_new(&self, counter: &Fence, fence: u64, seen: u64) -> Result<bool, Fault> {
+        if fence > LAST_FENCE {
+            let text = "the counter of fencing tokens is used up: something else has written to it";
+            return Err(Fault::lasting(BackendKind::Other, text));
+        }
+        let new = fence > seen;
+        if new {
+            counter.seen.fetch_max(fence, Ordering::AcqRel);
+        }
+        Ok(new)
+    }
+
+    /// Takes the lock if it is free or reserved for the claim, and stands in the queue if not.
+    async fn stand_in_queue(&self, entry: &Entry, limit: Moment) -> Result<Entered, Fault> {
+        let Entry { claim, term, ticket } = entry;
+        let stored = claim.lock.stored();
+        let mut live = self.pool.commands(stored).live(limit).await?;
+        let other = claim.lock.fence().map(|key| self.other_fence(key));
+        let counter = other.as_deref().unwrap_or(&self.fence);
+        let (queue, channels) = (claim.lock.queue(), Wakes::channels(claim.lock.prefix()));
+        let ttl = millis(term.stored_for()).to_string();
+        let ticket = ticket.to_string();
+        for _ in 0..FENCE_TRIES {
+            if !self.is_raised(counter, &live) {
+                self.raise_fence(counter, &mut live, limit).await?;
+            }
+            if claim.is_retired() {
+                return Err(Fault::given_up());
+            }
+            let not_after = self.not_after();
+            let keys = [stored, &queue, &*counter.key];
+            let args = [&*claim.token, &channels, &ttl, &ticket, QUEUE_EXPIRY, &not_after];
+            let seen = counter.seen.load(Ordering::Acquire);
+            let sent = Clock::Boottime.now();
+            claim.sending(sent, term.stored_for(), live.number);
+            let given_up = || claim.is_retired();
+            let answer =
+                self.run_unless(given_up, &mut live, &self.acquire, &keys, &args, limit).await?;
+            claim.answered();
+            let Value::Array(answer) = answer else { return Err(unexpected()) };
+            match (ints(&answer), answer.get(1)) {
+                (_, Some(Value::BulkString(token))) if *token != claim.token.as_bytes() => {
+                    // Somebody else's answer: this connection has come out of step.
+                    live.abandon();
+                    return Err(unexpected());
+                }
+                ([Some(1), _, Some(fence), Some(behind), ..], _) => {
+                    let fence = u64::try_from(fence).unwrap_or(0);
+                    if self.is_new(counter, fence, seen)? {
+                        return Ok(Entered::Granted { fence, sent, contended: behind != 0 });
+                    }
+                    // Data was lost under a live connection: raise, and draw another value.
+                    self.set_raised(counter, &live, false);
+                }
+                (
+                    [Some(0), _, Some(ticket), Some(rest), Some(rank), Some(behind), Some(added)],
+                    _,
+                ) => {
+                    let number = |number| u64::try_from(number).unwrap_or(0);
+                    return Ok(Entered::Queued {
+                        ticket: number(ticket),
+                        rest: u64::try_from(rest).ok().map(Duration::from_millis),
+                        rank: number(rank),
+                        behind: number(behind),
+                        added: added != 0,
+                    });
+                }
+                // It came too late by the server's clock, which may have been set.
+                ([Some(3), _, Some(now), ..], _) => self.server_time(now),
+                _ => return Err(unexpected()),
+            }
+        }
+        Err(Fault::passing(BackendKind::Other, "the server's clock or its counters are unsteady"))
+    }
+
     /// `SET NX` and the fence in one write, whose answers come together.
     async fn fast_path(
         &self,
-        claim: &Claim,
+        attempt: &Attempt,
         counter: &Fence,
         live: &mut Connection,
         limit: Moment,
     ) -> Result<Fast, Fault> {
+        let Attempt { claim, term, .. } = attempt;
         let lock = claim.lock.stored();
         let mut set = Cmd::with_capacity(6, lock.len() + claim.token.len() + 32);
         set.arg("SET")
@@ -190,7 +324,7 @@ impl RedisStore {
             .arg(&claim.token)
             .arg("NX")
             .arg("PX")
-            .arg(millis(claim.term.stored_for()));
+            .arg(millis(term.stored_for()));
         let mut incr = Cmd::with_capacity(2, counter.key.len() + 4);
         incr.arg("INCR").arg(&*counter.key);
         let mut pipeline = redis::Pipeline::with_capacity(2);
@@ -199,12 +333,13 @@ impl RedisStore {
         // The deadline counts from here: later, and a slow answer would make the lease longer here
         // than it is at the server.
         let sent = Clock::Boottime.now();
-        claim.sending(sent, live.number);
+        claim.sending(sent, term.stored_for(), live.number);
         let answers = live.pipeline(&pipeline, sent, limit).await?;
         claim.answered();
         match answers.as_slice() {
             [answer @ (Value::Okay | Value::Nil), fence] => {
                 let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
+                let fence = u64::try_from(fence).unwrap_or(0);
                 Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen })
             }
             [Value::ServerError(error), _] => {
@@ -222,16 +357,30 @@ impl RedisStore {
         }
     }
 
+    /// Whether the lock was the claim's, and who has it next.
     async fn free(
         &self,
         claim: &Claim,
         keep: Option<Duration>,
         live: &mut Connection,
         limit: Moment,
-    ) -> Result<bool, Fault> {
+    ) -> Result<(bool, Option<Box<str>>), Fault> {
         let keep = keep.map_or(Cow::Borrowed("0"), |keep| Cow::Owned(millis(keep).to_string()));
-        let args = [claim.token.as_bytes(), keep.as_bytes()];
-        Ok(self.run(live, &self.release, claim.lock.stored(), &args, limit).await? == 1)
+        let (queue, channels) = (claim.lock.queue(), Wakes::channels(claim.lock.prefix()));
+        let keys = [claim.lock.stored(), &queue];
+        let args = [&*claim.token, &channels, &keep];
+        match self.run(live, &self.release, &keys, &args, limit).await? {
+            Value::Int(was_ours) => Ok((was_ours != 0, None)),
+            Value::Array(answer) => match answer.as_slice() {
+                [Value::Int(was_ours), Value::BulkString(next)] => {
+                    let next = String::from_utf8_lossy(next);
+                    let next = (!next.is_empty()).then(|| next.into());
+                    Ok((*was_ours != 0, next))
+                }
+                _ => Err(unexpected()),
+            },
+            _ => Err(unexpected()),
+        }
     }
 
     async fn holder(
@@ -247,7 +396,7 @@ impl RedisStore {
             [Value::BulkString(token), rest] => {
                 let token = String::from_utf8_lossy(token).into_owned();
                 let rest = u64::try_from(integer(rest)?).ok().map(Duration::from_millis);
-                Ok(Some(Holder { token, rest }))
+                Ok(Some(Holder { token, rest, waiting: 0 }))
             }
             [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
             _ => Err(unexpected()),
@@ -274,15 +423,54 @@ impl RedisStore {
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| self.look_after(&live, answer));
-        let answers = answers.iter().map(|answer| Ok(integer(answer)? == 1)).collect();
-        Ok(Renewed { sent, answers })
+        let answers = renewals.iter().zip(&answers).map(|(one, answer)| self.owned(one, answer));
+        Ok(Renewed { sent, answers: answers.collect() })
     }
 
-    fn renewal(&self, renewal: &Renewal, form: fn(&Script, &str, &[&[u8]]) -> Cmd) -> Cmd {
+    fn owned(&self, renewal: &Renewal, answer: &Value) -> Result<Owned, Fault> {
+        let owned = owned(answer)?;
+        if let Owned::Yes { fence: Some(fence), .. } = owned {
+            let other = renewal.claim.lock.fence().map(|key| self.other_fence(key));
+            let counter = other.as_deref().unwrap_or(&self.fence);
+            if !self.is_new(counter, fence, renewal.claim.fence())? {
+                let text = "the counter of fencing tokens goes backwards";
+                return Err(Fault::passing(BackendKind::Other, text));
+            }
+        }
+        Ok(owned)
+    }
+
+    fn renewal(&self, renewal: &Renewal, form: fn(&Script, &[&str], &[&str]) -> Cmd) -> Cmd {
         let ttl = millis(renewal.ttl).to_string();
         let Claim { lock, token, .. } = &*renewal.claim;
-        form(&self.renew, lock.stored(), &[token.as_bytes(), ttl.as_bytes()])
+        let keys = [lock.stored(), &lock.queue(), lock.fence().map_or(&*self.fence.key, |key| key)];
+        form(&self.renew, &keys, &[token, &ttl, if renewal.draw { "1" } else { "0" }])
     }
+}
+
+fn owned(answer: &Value) -> Result<Owned, Fault> {
+    let (state, fence) = match answer {
+        Value::Array(answer) => match answer.as_slice() {
+            [state, fence] => (integer(state)?, Some(integer(fence)?)),
+            _ => return Err(unexpected()),
+        },
+        state => (integer(state)?, None),
+    };
+    match state {
+        0 => Ok(Owned::No),
+        state => {
+            let fence = fence.and_then(|fence| u64::try_from(fence).ok());
+            Ok(Owned::Yes { contended: state == 2, fence })
+        }
+    }
+}
+
+/// The numbers in an answer of up to seven parts.
+fn ints(answer: &[Value]) -> [Option<i64>; 7] {
+    std::array::from_fn(|at| match answer.get(at) {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    })
 }
 
 /// A counter that fencing tokens are drawn from: one for each prefix.
@@ -306,7 +494,7 @@ impl Fence {
 struct Fast {
     granted: bool,
     /// The counter of fencing tokens, drawn for this try.
-    fence: i64,
+    fence: u64,
     sent: Moment,
     /// The highest counter that was known when it was sent.
     seen: u64,
@@ -342,8 +530,22 @@ impl Store for RedisStore {
         })
     }
 
-    fn try_acquire(&self, claim: Arc<Claim>, limit: Moment) -> OpOn<'_, Answer> {
-        Box::pin(async move { self.acquire(&claim, limit).await })
+    fn hears(&self, lock: &LockName) -> bool {
+        self.wakes.hears(lock)
+    }
+
+    fn listen(&self, process: &str, ears: Ears) {
+        // Every link serves as a sign that the server can be reached; the first one will do.
+        let link = self.pool.all_commands()[0].clone();
+        self.wakes.start(process, ears, self.link.clone(), link, &self.handle);
+    }
+
+    fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer> {
+        Box::pin(async move { self.acquire(&attempt, limit).await })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered> {
+        Box::pin(async move { self.stand_in_queue(&entry, limit).await })
     }
 
     fn release(
@@ -354,12 +556,10 @@ impl Store for RedisStore {
     ) -> Op<Freed> {
         Box::pin(async move {
             let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
-            let in_doubt = claim.in_doubt();
-            let was_ours = self.free(&claim, keep, &mut live, limit).await?;
             // An acquire that died unanswered with an older connection may still run.
-            let settled =
-                in_doubt.is_none_or(|number| number == live.number || number < live.buried_below);
-            Ok(Freed { was_ours, settled })
+            let settled = claim.is_behind(live.number, live.buried_below);
+            let (was_ours, next) = self.free(&claim, keep, &mut live, limit).await?;
+            Ok(Freed { was_ours, settled, next })
         })
     }
 
@@ -367,16 +567,34 @@ impl Store for RedisStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        let handle = self.handle.clone();
+        handle.spawn(async move {
+            let Some(owner) = Token::parse(&token).map(|token| token.process) else { return };
+            let limit = Clock::Boottime.now().after(self.command_timeout);
+            let Ok(mut live) = self.pool.commands(lock.stored()).live(limit).await else { return };
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(Wakes::channels(lock.prefix()) + owner);
+            publish.arg(format!("x {token} {}", lock.stored()));
+            // Its owner finds out at his next renewal, too.
+            let _ = live.command(&publish, limit).await;
+        });
+    }
+
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
             let mut live = self.pool.commands(lock.stored()).live(limit).await?;
-            self.holder(lock.stored(), &mut live, limit).await
+            let holder = self.holder(lock.stored(), &mut live, limit).await?;
+            let count = redis::Cmd::zcard(lock.queue());
+            let waiting = live.command(&count, limit).await.map_err(RedisOr::into_fault)?;
+            let waiting = u64::try_from(integer(&waiting)?).unwrap_or(0);
+            Ok(holder.map(|holder| Holder { waiting, ..holder }))
         })
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("waiters", &self.wakes.state()).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,9 @@
 //! The Lua that locks need, and how it is run: by its hash, with its text where the server does
 //! not have it. Never by `SCRIPT LOAD`, which a cluster client sends to every node. Without a
 //! shebang line: a script that declares itself is refused under `maxmemory` even if it only frees.
+//!
+//! What is hot comes first in a text, before closures are made that it does not call: they cost
+//! more than the look at the queue.
 
 use redis::Cmd;
 
@@ -15,35 +18,48 @@ impl Script {
         Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 
+    pub(crate) fn acquire() -> Self {
+        Self::new(concat!(
+            include_str!("lua/confirm.lua"),
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/acquire.lua")
+        ))
+    }
+
     pub(crate) fn release() -> Self {
-        Self::new(include_str!("release.lua"))
+        Self::new(concat!(
+            include_str!("lua/free.lua"),
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/release.lua")
+        ))
     }
 
     pub(crate) fn renew() -> Self {
-        Self::new(include_str!("renew.lua"))
+        Self::new(include_str!("lua/renew.lua"))
     }
 
     pub(crate) fn raise() -> Self {
-        Self::new(include_str!("raise.lua"))
+        Self::new(include_str!("lua/raise.lua"))
     }
 
     /// Runs it from the server's cache.
-    pub(crate) fn by_hash(&self, key: &str, args: &[&[u8]]) -> Cmd {
-        call("EVALSHA", &self.hash, key, args)
+    pub(crate) fn by_hash(&self, keys: &[&str], args: &[&str]) -> Cmd {
+        call("EVALSHA", &self.hash, keys, args)
     }
 
     /// Runs it and fills the server's cache.
-    pub(crate) fn by_text(&self, key: &str, args: &[&[u8]]) -> Cmd {
-        call("EVAL", self.text, key, args)
+    pub(crate) fn by_text(&self, keys: &[&str], args: &[&str]) -> Cmd {
+        call("EVAL", self.text, keys, args)
     }
 }
 
-fn call(name: &str, script: &str, key: &str, args: &[&[u8]]) -> Cmd {
-    let size = args.iter().map(|arg| arg.len()).sum::<usize>() + script.len() + key.len() + 16;
-    let mut call = Cmd::with_capacity(4 + args.len(), size);
-    call.arg(name).arg(script).arg(1).arg(key);
-    for arg in args {
-        call.arg(*arg);
+fn call(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
+    let words = keys.iter().chain(args);
+    let size = words.map(|word| word.len()).sum::<usize>() + script.len() + 16;
+    let mut call = Cmd::with_capacity(3 + keys.len() + args.len(), size);
+    call.arg(name).arg(script).arg(keys.len());
+    for word in keys.iter().chain(args) {
+        call.arg(*word);
     }
     call
 }

@@ -1,0 +1,219 @@
+//! Neighbours in a lock's line: they stand at one place of the store's queue, under one claim.
+//!
+//! `Leading → Queued ⇄ Owned`. A lock's line in this process is its batches in order of arrival;
+//! only the last one may still be open.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claim::Claim;
+use super::waiter::{Waiter, Wish};
+use crate::clock::Moment;
+use crate::engine::schedule::Slot;
+use crate::jitter::jittered;
+use crate::store::Fault;
+
+/// A batch that was sealed before it owns the lock still lets in who comes within this time: tasks
+/// that come back one after the other would else stand alone for ever.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// What a lock that is held or waited for is to this process: never empty.
+pub(super) struct Line {
+    first: Batch,
+    rest: VecDeque<Batch>,
+}
+
+pub(super) struct Batch {
+    /// Stays the same while its claim changes.
+    pub(super) number: u64,
+    pub(super) claim: Arc<Claim>,
+    pub(super) stage: Stage,
+    /// Its place in the store's queue; 0 if it has none.
+    pub(super) ticket: u64,
+    sealed_at: Option<Moment>,
+    /// In order of arrival; those who left are still among them for a while.
+    waiters: VecDeque<Arc<Waiter>>,
+    /// How many of them have not left.
+    live: usize,
+}
+
+pub(super) enum Stage {
+    /// A caller tries by itself; what it wants.
+    Leading(Wish),
+    /// Entered by the engine, or on its way there.
+    Queued(Box<Queued>),
+    /// The lock is the claim's; somebody holds it, or will once it was renewed.
+    Owned,
+}
+
+/// What is known of a place in the store's queue.
+pub(super) struct Queued {
+    /// An answer is awaited.
+    pub(super) asking: bool,
+    /// The lock may be free or reserved: look as soon as the answer is there.
+    pub(super) hint: bool,
+    pub(super) look_at: Moment,
+    pub(super) slot: Option<Slot>,
+    /// After the next fault.
+    pub(super) pause: Duration,
+    /// How long the lock is kept for its claim.
+    pub(super) patience: Duration,
+    /// The store has said that it stands there.
+    pub(super) stands: bool,
+    /// When the present owner's lease ends, as the store said.
+    pub(super) taken_until: Option<Option<Moment>>,
+    /// Why the last look had no answer.
+    pub(super) trouble: Option<Fault>,
+    /// An earlier claim of this batch, to be released once the present one stands in its place.
+    pub(super) instead_of: Option<Arc<Claim>>,
+}
+
+/// First pause after a fault; doubled up to a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a reserved lock waits for an owner who can be told.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Queued {
+    pub(super) fn new(instead_of: Option<Arc<Claim>>, patience: Duration) -> Box<Self> {
+        Box::new(Self {
+            asking: false,
+            hint: false,
+            look_at: Moment::from_nanos(0),
+            slot: None,
+            pause: FIRST_PAUSE,
+            patience,
+            stands: false,
+            taken_until: None,
+            trouble: None,
+            instead_of,
+        })
+    }
+
+    /// A look had no answer: there is another one after a while.
+    pub(super) fn failed(&mut self, fault: Fault, now: Moment) {
+        self.trouble = Some(fault);
+        self.look_at = now.after(jittered(self.pause));
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Batch {
+    pub(super) fn new(number: u64, claim: Arc<Claim>, stage: Stage) -> Self {
+        Self { number, claim, stage, ticket: 0, sealed_at: None, waiters: VecDeque::new(), live: 0 }
+    }
+
+    /// Whether who arrives now may still stand here.
+    pub(super) fn admits(&self, now: Moment) -> bool {
+        match (self.sealed_at, &self.stage) {
+            (None, _) => true,
+            (Some(_), Stage::Owned) => false,
+            (Some(sealed_at), _) => now < sealed_at.after(GRACE),
+        }
+    }
+
+    /// Somebody of another process stands behind it.
+    pub(super) fn seal(&mut self, now: Moment) {
+        self.sealed_at.get_or_insert(now);
+    }
+
+    pub(super) fn push_back(&mut self, waiter: Arc<Waiter>) {
+        self.live += 1;
+        self.waiters.push_back(waiter);
+    }
+
+    pub(super) fn push_front(&mut self, waiter: Arc<Waiter>) {
+        self.live += 1;
+        self.waiters.push_front(waiter);
+    }
+
+    /// The next one to serve. Those before him who left or are past their time are forgotten.
+    pub(super) fn next(&mut self, now: Moment) -> Option<&Arc<Waiter>> {
+        while self.waiters.front().is_some_and(|waiter| !waiter.is_live(now)) {
+            self.waiters.pop_front();
+        }
+        self.waiters.front()
+    }
+
+    /// The next one was served.
+    pub(super) fn served(&mut self) {
+        self.waiters.pop_front();
+        self.live = self.live.saturating_sub(1);
+    }
+
+    /// One of them left; true if nobody is there any more.
+    pub(super) fn left(&mut self) -> bool {
+        self.live = self.live.saturating_sub(1);
+        // Half of the places empty pays for walking past all of them: constant time on average.
+        if self.waiters.len() > 16 && self.waiters.len() / 2 > self.live {
+            self.waiters.retain(|waiter| !waiter.has_left());
+        }
+        self.live == 0
+    }
+
+    pub(super) fn is_crowded(&self) -> bool {
+        self.live > 0
+    }
+
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        self.waiters.iter()
+    }
+}
+
+impl Line {
+    pub(super) fn new(first: Batch) -> Self {
+        Self { first, rest: VecDeque::new() }
+    }
+
+    pub(super) fn push(&mut self, batch: Batch) {
+        self.rest.push_back(batch);
+    }
+
+    pub(super) fn first(&mut self) -> &mut Batch {
+        &mut self.first
+    }
+
+    pub(super) fn last(&mut self) -> &mut Batch {
+        self.rest.back_mut().unwrap_or(&mut self.first)
+    }
+
+    pub(super) fn batches(&mut self) -> impl Iterator<Item = &mut Batch> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch> {
+        self.batches().find(|batch| batch.number == number)
+    }
+
+    pub(super) fn of_claim(&mut self, claim: &Arc<Claim>) -> Option<&mut Batch> {
+        self.batches().find(|batch| Arc::ptr_eq(&batch.claim, claim))
+    }
+
+    pub(super) fn of_token(&mut self, token: &str) -> Option<&mut Batch> {
+        self.batches().find(|batch| batch.claim.token == token)
+    }
+
+    /// Takes a batch out; the line is to be forgotten if it was the last one, which is then left in
+    /// it.
+    pub(super) fn take_out(&mut self, number: u64) -> TakenOut {
+        if self.first.number == number {
+            return match self.rest.pop_front() {
+                Some(next) => TakenOut::One(std::mem::replace(&mut self.first, next)),
+                None => TakenOut::Last,
+            };
+        }
+        let at = self.rest.iter().position(|batch| batch.number == number);
+        at.and_then(|at| self.rest.remove(at)).map_or(TakenOut::None, TakenOut::One)
+    }
+
+    pub(super) fn into_first(self) -> Batch {
+        self.first
+    }
+}
+
+pub(super) enum TakenOut {
+    None,
+    One(Batch),
+    Last,
+}

@@ -1,0 +1,783 @@
+//! Which locks this process holds or waits for, and how they pass from one caller to the next.
+//!
+//! A caller that finds no line for its lock makes one and tries by itself; one that finds a line
+//! joins it. Who is done hands the lease to the next in line, in his own task and without asking
+//! the store. Mutexes are never held across an await, and nobody is woken under one.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use super::batch::{Batch, Line, PATIENCE, Queued, Stage, TakenOut};
+use super::claim::{Claim, Fit, deadline};
+use super::lease::Lease;
+use super::release::Repairs;
+use super::usher::LOOK_UNTOLD;
+use super::waiter::{Denied, Place, Waiter, Wish, Woken};
+use crate::clock::{Clock, Moment};
+use crate::engine::Background;
+use crate::engine::schedule::Schedule;
+use crate::error::{BackendKind, LockName};
+use crate::store::{Answer, Fault, Store, Term};
+use crate::token::Owner;
+
+const SHARDS: usize = 64;
+
+/// All lines of one manager.
+pub(crate) struct LockTable {
+    shards: [Mutex<Lines>; SHARDS],
+    pub(super) store: Arc<dyn Store>,
+    pub(super) background: Background,
+    pub(super) owner: Owner,
+    /// How long an answer is waited for.
+    pub(super) patience: Duration,
+    pub(super) repairs: Repairs,
+    schedule: Arc<Schedule>,
+    clock: Clock,
+    remote: bool,
+    closed: AtomicBool,
+    batches: AtomicU64,
+    /// Of batches that the engine took over while their leader was still trying, by number.
+    leaders: Mutex<HashMap<u64, Arc<Waiter>>>,
+}
+
+type Lines = HashMap<Name, Line>;
+
+/// A lock by the name under which it is stored.
+pub(super) struct Name(Arc<LockName>);
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        self.0.stored()
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.stored().hash(state);
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.stored() == other.0.stored()
+    }
+}
+
+impl Eq for Name {}
+
+/// What a caller finds who wants a lock.
+pub(crate) enum Arrival {
+    /// Nobody here has or wants it: try.
+    Lead(Lead),
+    /// Others are before him.
+    Wait(Place),
+    /// Others are before him, but he does not want to wait: try without a place in the line.
+    Alone(Arc<Claim>),
+    /// Somebody here has it, and he does not want to wait.
+    Busy(Option<Duration>),
+}
+
+/// What came of a try.
+pub(crate) enum Settled {
+    Held(Arc<Lease>),
+    Wait(Place),
+    Denied(Denied),
+}
+
+/// What came of an attempt to hand a lease on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HandedOn {
+    Yes,
+    /// It is renewed first.
+    AfterRenewal,
+    /// The next holder cannot have this lease, but must keep his place.
+    Unfit,
+    Nobody,
+}
+
+/// What is to be done once no mutex is held.
+#[derive(Default)]
+pub(super) struct Effects {
+    woken: Vec<Woken>,
+    /// Claims that left the queue.
+    leaving: Vec<Arc<Claim>>,
+    /// There is a batch to see to.
+    attend: bool,
+}
+
+impl Effects {
+    pub(super) fn wake(&mut self, woken: Option<Woken>) {
+        self.woken.extend(woken);
+    }
+
+    pub(super) fn leave(&mut self, claim: Arc<Claim>) {
+        claim.retire();
+        self.leaving.push(claim);
+    }
+
+    pub(super) fn attend(&mut self) {
+        self.attend = true;
+    }
+
+    pub(super) fn carry_out(self, table: &Arc<LockTable>, lock: &Arc<LockName>) {
+        self.woken.into_iter().for_each(Woken::wake);
+        for claim in self.leaving {
+            table.leave_queue(claim);
+        }
+        if self.attend {
+            table.call_usher(lock);
+        }
+    }
+}
+
+impl LockTable {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        schedule: Arc<Schedule>,
+        background: Background,
+        patience: Duration,
+    ) -> Arc<Self> {
+        let (clock, remote) = (store.clock(), store.is_remote());
+        Arc::new(Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            store,
+            background,
+            owner: Owner::new(),
+            patience,
+            repairs: Repairs::default(),
+            schedule,
+            clock,
+            remote,
+            closed: AtomicBool::new(false),
+            batches: AtomicU64::new(0),
+            leaders: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// What this manager's tokens begin with.
+    pub(crate) fn process(&self) -> &str {
+        self.owner.process()
+    }
+
+    /// Leases must be renewed and are watched by the engine.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Somebody here waits for the lock.
+    pub(crate) fn has_waiters(&self, lock: &str) -> bool {
+        let mut lines = self.lines(lock);
+        lines.get_mut(lock).is_some_and(|line| line.batches().any(|batch| batch.is_crowded()))
+    }
+
+    /// Gives no more locks: whoever waits learns that.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.closed.store(true, Ordering::Release);
+        let mut effects = Vec::new();
+        for shard in &self.shards {
+            for (name, line) in lock(shard).iter_mut() {
+                let mut own = Effects::default();
+                for batch in line.batches() {
+                    for waiter in batch.waiters() {
+                        own.wake(waiter.deny(Denied::Fault(Fault::closed())));
+                    }
+                    if let Stage::Queued(_) = batch.stage {
+                        own.attend();
+                    }
+                }
+                effects.push((name.0.clone(), own));
+            }
+        }
+        for (lock, own) in effects {
+            own.carry_out(self, &lock);
+        }
+    }
+
+    /// A claim that was never sent. Its owner is given `patience` to take what is reserved for it.
+    pub(super) fn claim(&self, lock: &Arc<LockName>, patience: Duration) -> Arc<Claim> {
+        let hears = self.store.hears(lock);
+        let patience = patience_of(hears, patience);
+        Arc::new(Claim::new(lock.clone(), self.owner.issue(hears, patience)))
+    }
+
+    /// Until when a lease is worth something here that was asked for at `sent`.
+    pub(super) fn deadline(&self, sent: Moment, term: Term) -> Moment {
+        // In memory a renewed lease has no end: nothing could keep a renewal from being in time.
+        let endless = term.renewed && !self.remote;
+        if endless { Moment::NEVER } else { deadline(sent, term.lease()) }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.batches.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn lines(&self, stored: &str) -> MutexGuard<'_, Lines> {
+        // Any spread will do; the map's own hasher is the one that must not be guessed.
+        let sum = stored.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
+        lock(&self.shards[sum % SHARDS])
+    }
+
+    /// Somebody wants the lock. With `patient` he waits for it.
+    pub(crate) fn arrive(
+        self: &Arc<Self>,
+        lock: &Arc<LockName>,
+        wish: Wish,
+        patient: bool,
+    ) -> Arrival {
+        let mut effects = Effects::default();
+        let arrival = {
+            let mut lines = self.lines(lock.stored());
+            let Some(line) = lines.get_mut(lock.stored()) else {
+                let (claim, number) = (self.claim(lock, PATIENCE), self.number());
+                let batch = Batch::new(number, claim.clone(), Stage::Leading(wish));
+                lines.insert(Name(lock.clone()), Line::new(batch));
+                let table = self.clone();
+                return Arrival::Lead(Lead { table, claim, number, open: true });
+            };
+            if patient {
+                let waiter = self.join(line, lock, wish, &mut effects);
+                Arrival::Wait(Place::new(self.clone(), lock.clone(), waiter))
+            } else {
+                self.pass_by(line, lock)
+            }
+        };
+        effects.carry_out(self, lock);
+        arrival
+    }
+
+    fn join(
+        &self,
+        line: &mut Line,
+        lock: &Arc<LockName>,
+        wish: Wish,
+        effects: &mut Effects,
+    ) -> Arc<Waiter> {
+        let now = self.clock.now();
+        if !line.last().admits(now) {
+            let queued = Stage::Queued(Queued::new(None, PATIENCE));
+            line.push(Batch::new(self.number(), self.claim(lock, PATIENCE), queued));
+            effects.attend();
+        }
+        let last = line.last();
+        if let Stage::Leading(leaders) = last.stage {
+            // More than one depends on this try now, so the engine takes it over: the leader's
+            // future may not be polled any more.
+            let leader = Waiter::new(leaders, last.number);
+            last.push_back(leader.clone());
+            self.leaders().insert(last.number, leader);
+            last.stage = Stage::Queued(Queued::new(None, PATIENCE));
+            effects.attend();
+        }
+        let waiter = Waiter::new(wish, last.number);
+        last.push_back(waiter.clone());
+        if let Stage::Owned = last.stage
+            && !last.claim.is_crowded()
+        {
+            // So that the lease is young when it is handed on.
+            last.claim.set_crowded(true);
+            if let Some(holder) = last.claim.holder() {
+                last.claim.hasten(holder.tend_at(), &self.schedule);
+            }
+        }
+        waiter
+    }
+
+    /// What somebody finds who does not wait.
+    fn pass_by(&self, line: &mut Line, lock: &Arc<LockName>) -> Arrival {
+        let now = self.clock.now();
+        for batch in line.batches() {
+            if let Stage::Owned = batch.stage {
+                let rest = match batch.claim.holder() {
+                    Some(holder) => holder.remaining(),
+                    None => batch.claim.deadline().since(now),
+                };
+                if !rest.is_zero() {
+                    return Arrival::Busy(Some(rest));
+                }
+            }
+        }
+        if self.remote { Arrival::Alone(self.claim(lock, PATIENCE)) } else { Arrival::Busy(None) }
+    }
+
+    /// A holder is done, and his body gone; `was_held` until now. With `keep` the lock is not to be
+    /// free yet. True if the lease went on to somebody else; otherwise its claim is to be released,
+    /// now and for good.
+    pub(crate) fn end(self: &Arc<Self>, lease: &Lease, was_held: bool, keep: bool) -> bool {
+        let claim = &lease.claim;
+        let lock = &claim.lock;
+        let mut effects = Effects::default();
+        let handed_on = {
+            let mut lines = self.lines(lock.stored());
+            let now = self.clock.now();
+            let batch = lines.get_mut(lock.stored()).and_then(|line| line.of_claim(claim));
+            let number = batch.as_ref().map(|batch| batch.number);
+            let handed_on = match batch {
+                // Lost before, or taken without a line.
+                None => HandedOn::Nobody,
+                Some(batch) if was_held && !keep && self.remote => {
+                    let handed_on = self.hand_on(batch, now, false, &mut effects);
+                    if handed_on == HandedOn::Unfit {
+                        self.reenter(batch, Some(claim.clone()));
+                        effects.attend();
+                    }
+                    handed_on
+                }
+                Some(batch) => {
+                    let waits = batch.next(now).is_some();
+                    if waits {
+                        self.reenter(batch, None);
+                    }
+                    // A store in this process is asked once it has the lock back.
+                    if waits && self.remote {
+                        effects.attend();
+                    }
+                    if waits { HandedOn::Unfit } else { HandedOn::Nobody }
+                }
+            };
+            if let (HandedOn::Nobody, Some(number)) = (handed_on, number) {
+                take_out(&mut lines, lock.stored(), number);
+            }
+            was_held && !keep && self.remote && handed_on != HandedOn::Nobody
+        };
+        if !handed_on {
+            claim.retire();
+            claim.untend(&self.schedule);
+        }
+        effects.carry_out(self, lock);
+        handed_on
+    }
+
+    /// Ends a lease and sees to what becomes of its claim in the background.
+    pub(crate) fn let_go(self: &Arc<Self>, lease: &Lease) {
+        let was_held = lease.finish();
+        let keep = lease.keep();
+        if !self.end(lease, was_held, keep.is_some()) {
+            self.give_back(lease.claim.clone(), keep);
+        }
+    }
+
+    /// Somebody of another process stands behind this claim.
+    pub(crate) fn seal(&self, claim: &Arc<Claim>) {
+        let now = self.clock.now();
+        let mut lines = self.lines(claim.lock.stored());
+        let line = lines.get_mut(claim.lock.stored());
+        if let Some(batch) = line.and_then(|line| line.of_claim(claim)) {
+            batch.seal(now);
+        }
+    }
+
+    /// A lease was lost: whoever waits behind it asks the store again, from the same place.
+    pub(crate) fn orphaned(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let lock = &claim.lock;
+        let mut effects = Effects::default();
+        {
+            let mut lines = self.lines(lock.stored());
+            let now = self.clock.now();
+            if let Some(batch) = lines.get_mut(lock.stored()).and_then(|line| line.of_claim(claim))
+            {
+                if batch.next(now).is_some() && !self.is_closed() {
+                    self.reenter(batch, None);
+                    effects.attend();
+                } else {
+                    let number = batch.number;
+                    take_out(&mut lines, lock.stored(), number);
+                }
+            }
+        }
+        claim.untend(&self.schedule);
+        effects.carry_out(self, lock);
+    }
+
+    /// The lease was renewed for somebody who waits for just that.
+    pub(crate) fn resume(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let lock = &claim.lock;
+        let mut effects = Effects::default();
+        {
+            let mut lines = self.lines(lock.stored());
+            if claim.wanted().is_some() {
+                self.grant(&mut lines, claim, &mut effects);
+            }
+        }
+        effects.carry_out(self, lock);
+    }
+
+    /// Gives a claim that owns the lock, as of now, to the first of its batch.
+    pub(super) fn grant(
+        self: &Arc<Self>,
+        lines: &mut Lines,
+        claim: &Arc<Claim>,
+        effects: &mut Effects,
+    ) {
+        let stored = claim.lock.stored();
+        let now = self.clock.now();
+        let Some(batch) = lines.get_mut(stored).and_then(|line| line.of_claim(claim)) else {
+            return;
+        };
+        match self.hand_on(batch, now, true, effects) {
+            HandedOn::Yes | HandedOn::AfterRenewal => {}
+            HandedOn::Unfit => {
+                self.reenter(batch, Some(claim.clone()));
+                effects.attend();
+            }
+            HandedOn::Nobody => {
+                let number = batch.number;
+                take_out(lines, stored, number);
+                claim.untend(&self.schedule);
+                effects.leave(claim.clone());
+            }
+        }
+    }
+
+    /// Hands the lease of an owned batch to the next of its waiters. It is `fresh` if the store has
+    /// just confirmed it on somebody's terms.
+    fn hand_on(
+        self: &Arc<Self>,
+        batch: &mut Batch,
+        now: Moment,
+        fresh: bool,
+        effects: &mut Effects,
+    ) -> HandedOn {
+        while let Some(waiter) = batch.next(now).cloned() {
+            let (claim, wish) = (&batch.claim, waiter.wish);
+            let fit = if self.remote { claim.fit(&wish.term, now) } else { Fit::AsItIs };
+            let fits =
+                fit == Fit::AsItIs || (fit == Fit::AfterRenewal && fresh && now < claim.deadline());
+            if fit == Fit::TooLong {
+                return HandedOn::Unfit;
+            }
+            let fencing_token = if fits { claim.issue() } else { None };
+            let Some(fencing_token) = fencing_token else {
+                claim.wanted_for(wish.term.stored_for(), &self.schedule);
+                return HandedOn::AfterRenewal;
+            };
+            let own = Arc::downgrade(&waiter);
+            let start = || Lease::start(self, claim, fencing_token, &wish, now, own);
+            if let Some(woken) = waiter.grant(start) {
+                batch.served();
+                batch.claim.set_crowded(batch.is_crowded());
+                if batch.claim.needs_fence() {
+                    batch.claim.hasten(now, &self.schedule);
+                }
+                effects.wake(Some(woken));
+                if !self.remote
+                    && let Some(next) = batch.next(now)
+                {
+                    // The lease that he waits behind may end at another time now.
+                    effects.wake(next.nudge());
+                }
+                return HandedOn::Yes;
+            }
+        }
+        HandedOn::Nobody
+    }
+
+    /// The batch asks for the lock again under a new claim, from its old place. With `instead_of`
+    /// its old claim is released right after it stands there.
+    pub(super) fn reenter(&self, batch: &mut Batch, instead_of: Option<Arc<Claim>>) {
+        if let Some(old) = &instead_of {
+            old.retire();
+            old.untend(&self.schedule);
+        }
+        let claim = self.claim(&batch.claim.lock, PATIENCE);
+        let old = std::mem::replace(&mut batch.claim, claim);
+        if batch.ticket == 0 {
+            batch.ticket = old.fence();
+        }
+        batch.stage = Stage::Queued(Queued::new(instead_of, PATIENCE));
+    }
+
+    /// Somebody left the line before he was granted anything.
+    pub(super) fn left(self: &Arc<Self>, lock: &Arc<LockName>, waiter: &Waiter) {
+        let number = waiter.batch.load(Ordering::Acquire);
+        let mut effects = Effects::default();
+        {
+            let mut lines = self.lines(lock.stored());
+            let Some(batch) = lines.get_mut(lock.stored()).and_then(|line| line.numbered(number))
+            else {
+                return;
+            };
+            let nobody_is_left = batch.left();
+            if !self.remote {
+                self.nudge_next(batch, &mut effects);
+            }
+            if nobody_is_left {
+                match &mut batch.stage {
+                    Stage::Queued(_) => {
+                        self.dissolve(&mut lines, lock.stored(), number, &mut effects)
+                    }
+                    Stage::Owned => batch.claim.set_crowded(false),
+                    Stage::Leading(_) => {}
+                }
+            }
+        }
+        effects.carry_out(self, lock);
+    }
+
+    /// Takes a batch out that does not own the lock, and its claim out of the store's queue.
+    pub(super) fn dissolve(
+        &self,
+        lines: &mut Lines,
+        stored: &str,
+        number: u64,
+        effects: &mut Effects,
+    ) {
+        let Some(batch) = take_out(lines, stored, number) else { return };
+        if let Stage::Queued(queued) = batch.stage {
+            if let Some(slot) = queued.slot {
+                self.schedule.remove(slot);
+            }
+            if let Some(old) = queued.instead_of {
+                effects.leave(old);
+            }
+        }
+        effects.leave(batch.claim);
+    }
+
+    /// Somebody who did not take his grant in time asks for it again.
+    pub(super) fn rejoin(self: &Arc<Self>, lock: &Arc<LockName>, waiter: &Arc<Waiter>) {
+        let mut effects = Effects::default();
+        {
+            let mut lines = self.lines(lock.stored());
+            let line = lines.entry(Name(lock.clone())).or_insert_with(|| {
+                effects.attend();
+                let queued = Stage::Queued(Queued::new(None, PATIENCE));
+                Line::new(Batch::new(self.number(), self.claim(lock, PATIENCE), queued))
+            });
+            let first = line.first();
+            waiter.batch.store(first.number, Ordering::Release);
+            first.push_front(waiter.clone());
+            first.claim.set_crowded(true);
+        }
+        effects.carry_out(self, lock);
+    }
+
+    /// A lease lies with somebody who does not take it: the next one gets it.
+    pub(crate) fn pass_over(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if lease.waiter.upgrade().is_some_and(|waiter| waiter.pass_over(lease)) {
+            self.let_go(lease);
+        }
+    }
+
+    /// Why somebody whose wait is over did not get the lock; `None` if nobody has said yet that it is
+    /// taken.
+    pub(super) fn verdict(&self, lock: &LockName, waiter: &Waiter) -> Option<Denied> {
+        let now = self.clock.now();
+        let mut lines = self.lines(lock.stored());
+        let number = waiter.batch.load(Ordering::Acquire);
+        let batch = lines.get_mut(lock.stored())?.numbered(number)?;
+        match &batch.stage {
+            Stage::Leading(_) => None,
+            Stage::Owned => {
+                Some(Denied::Taken(batch.claim.holder().map(|holder| holder.remaining())))
+            }
+            Stage::Queued(queued) => match (&queued.trouble, queued.taken_until) {
+                (Some(trouble), _) => Some(Denied::Fault(trouble.clone())),
+                (None, Some(until)) => Some(Denied::Taken(until.map(|until| until.since(now)))),
+                (None, None) => None,
+            },
+        }
+    }
+
+    /// Every lock for which somebody here stands in the store's queue; each is to be looked at.
+    pub(super) fn queued_locks(&self) -> Vec<Arc<LockName>> {
+        let mut queued_locks = Vec::new();
+        for shard in &self.shards {
+            for (name, line) in lock(shard).iter_mut() {
+                let mut any = false;
+                for batch in line.batches() {
+                    if let Stage::Queued(queued) = &mut batch.stage {
+                        (queued.hint, any) = (true, true);
+                    }
+                }
+                if any {
+                    queued_locks.push(name.0.clone());
+                }
+            }
+        }
+        queued_locks
+    }
+
+    pub(super) fn leaders(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
+        lock(&self.leaders)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who looks by himself needs to have looked in the time that a lock is kept for him.
+pub(super) fn patience_of(hears: bool, patience: Duration) -> Duration {
+    if hears { patience } else { patience.max(LOOK_UNTOLD * 3) }
+}
+
+/// Takes a batch out of its line, and the line out if it was the last.
+pub(super) fn take_out(lines: &mut Lines, stored: &str, number: u64) -> Option<Batch> {
+    match lines.get_mut(stored)?.take_out(number) {
+        TakenOut::None => None,
+        TakenOut::One(batch) => Some(batch),
+        TakenOut::Last => lines.remove(stored).map(Line::into_first),
+    }
+}
+
+/// A try of somebody who found no line. Dropped before it is settled, it gives back what it may
+/// have taken.
+pub(crate) struct Lead {
+    table: Arc<LockTable>,
+    pub(crate) claim: Arc<Claim>,
+    number: u64,
+    /// The claim may own the lock, and nobody else sees to it.
+    open: bool,
+}
+
+impl Lead {
+    /// The store has answered, or has not.
+    pub(crate) fn settle(
+        mut self,
+        answer: Result<Answer, Fault>,
+        wish: &Wish,
+        patient: bool,
+    ) -> Settled {
+        let table = self.table.clone();
+        let lock = self.claim.lock.clone();
+        let mut effects = Effects::default();
+        let own = {
+            let mut lines = table.lines(lock.stored());
+            let batch = lines.get_mut(lock.stored()).and_then(|line| line.numbered(self.number));
+            match batch.filter(|batch| matches!(batch.stage, Stage::Leading(_))) {
+                Some(batch) => {
+                    let settled = self.settle_own(batch, answer, wish, patient, &mut effects);
+                    if let Settled::Denied(_) = settled {
+                        take_out(&mut lines, lock.stored(), self.number);
+                    }
+                    Ok(settled)
+                }
+                None => Err(answer),
+            }
+        };
+        let settled = own.unwrap_or_else(|answer| self.settle_taken_over(answer, patient));
+        effects.carry_out(&table, &lock);
+        settled
+    }
+
+    fn settle_own(
+        &mut self,
+        batch: &mut Batch,
+        answer: Result<Answer, Fault>,
+        wish: &Wish,
+        patient: bool,
+        effects: &mut Effects,
+    ) -> Settled {
+        let table = &self.table;
+        let mut queued = Queued::new(None, PATIENCE);
+        match answer {
+            Ok(Answer::Granted { fence, sent }) => {
+                return match start(table, &self.claim, fence, sent, wish) {
+                    Ok(lease) => {
+                        batch.stage = Stage::Owned;
+                        self.open = false;
+                        Settled::Held(lease)
+                    }
+                    Err(fault) => Settled::Denied(Denied::Fault(fault)),
+                };
+            }
+            Ok(Answer::Taken { rest }) if patient => {
+                queued.taken_until = Some(rest.map(|rest| table.clock.now().after(rest)));
+            }
+            Ok(Answer::Taken { rest }) => {
+                // A clear no: there is nothing to give back.
+                self.open = false;
+                return Settled::Denied(Denied::Taken(rest));
+            }
+            Err(fault) if patient && fault.passing => queued.failed(fault, table.clock.now()),
+            Err(fault) => return Settled::Denied(Denied::Fault(fault)),
+        }
+        self.open = false;
+        batch.stage = Stage::Queued(queued);
+        let waiter = Waiter::new(*wish, self.number);
+        batch.push_back(waiter.clone());
+        effects.attend();
+        Settled::Wait(Place::new(table.clone(), self.claim.lock.clone(), waiter))
+    }
+
+    /// The engine has taken the try over, because others depend on it: it sends the same token
+    /// again, and its answer counts.
+    fn settle_taken_over(&mut self, answer: Result<Answer, Fault>, patient: bool) -> Settled {
+        let place = self.place();
+        match (place, answer) {
+            (Some(place), Ok(Answer::Granted { .. })) => Settled::Wait(place),
+            (Some(place), _) if patient => Settled::Wait(place),
+            (_, Ok(Answer::Taken { rest })) => Settled::Denied(Denied::Taken(rest)),
+            (_, Ok(Answer::Granted { .. })) => Settled::Denied(Denied::Taken(None)),
+            (_, Err(fault)) => Settled::Denied(Denied::Fault(fault)),
+        }
+    }
+
+    /// Its place in the line once the engine has taken over.
+    fn place(&mut self) -> Option<Place> {
+        let waiter = self.table.leaders().remove(&self.number)?;
+        self.open = false;
+        Some(Place::new(self.table.clone(), self.claim.lock.clone(), waiter))
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        {
+            let mut lines = self.table.lines(self.claim.lock.stored());
+            let stored = self.claim.lock.stored();
+            let batch = lines.get_mut(stored).and_then(|line| line.numbered(self.number));
+            if batch.is_some_and(|batch| matches!(batch.stage, Stage::Leading(_))) {
+                take_out(&mut lines, stored, self.number);
+            }
+        }
+        if self.place().is_none() {
+            self.table.give_back(self.claim.clone(), None);
+        }
+    }
+}
+
+/// The lease of a claim that was granted to whoever asked, or why it is of no use.
+pub(crate) fn start(
+    table: &Arc<LockTable>,
+    claim: &Arc<Claim>,
+    fence: u64,
+    sent: Moment,
+    wish: &Wish,
+) -> Result<Arc<Lease>, Fault> {
+    claim.granted(fence, sent, table.deadline(sent, wish.term));
+    if table.is_closed() {
+        return Err(Fault::closed());
+    }
+    if table.clock.now() >= claim.deadline() {
+        let text = "its answer took longer than the lock's ttl";
+        return Err(Fault::passing(BackendKind::TimedOut, text));
+    }
+    let Some(fencing_token) = claim.issue() else {
+        return Err(Fault::lasting(BackendKind::Other, "no fencing token is left"));
+    };
+    Ok(Lease::start(table, claim, fencing_token, wish, sent, Weak::new()))
+}

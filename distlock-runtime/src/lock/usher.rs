@@ -1,0 +1,345 @@
+//! Waiting at the store: batches enter its queue, are called, and look again when they were not.
+//!
+//! Everything that could create a lock for a waiting batch is sent from here, on the engine's thread
+//! and never twice at the same time. So a release that the engine sends later comes later.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::batch::{Batch, Queued, Stage};
+use super::claim::Claim;
+use super::lease::Loss;
+use super::table::{Effects, LockTable, patience_of};
+use super::waiter::{Denied, Waiter};
+use crate::clock::Moment;
+use crate::engine::schedule::Due;
+use crate::error::LockName;
+use crate::jitter::jittered;
+use crate::store::{Entered, Entry, Fault, Message, News, Op, Term};
+use crate::token::Token;
+
+/// Who can be told looks all the same from time to time: a hint may be lost.
+const LOOK: Duration = Duration::from_secs(5);
+/// Who cannot be told looks at least so often.
+pub(super) const LOOK_UNTOLD: Duration = Duration::from_secs(1);
+/// A store in this process that does not say how long a lock is taken is asked after this.
+const LOOK_LOCAL: Duration = Duration::from_millis(250);
+/// How long after it should be free a lock is looked at.
+const LATE: Duration = Duration::from_millis(5);
+/// A claim that was reserved and lapsed is given twice as long, up to this.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(8);
+
+/// One question to the store.
+struct Ask {
+    entry: Entry,
+    /// A claim to be released behind it.
+    instead_of: Option<Arc<Claim>>,
+}
+
+impl LockTable {
+    /// Has the batches of a lock seen to: by the engine, or here if the store is in this process.
+    pub(super) fn call_usher(self: &Arc<Self>, lock: &Arc<LockName>) {
+        if self.is_remote() {
+            let (table, lock) = (self.clone(), lock.clone());
+            self.background.spawn(async move { table.attend(&lock) });
+        } else {
+            self.attend(lock);
+        }
+    }
+
+    /// Asks the store for every batch that is due.
+    pub(crate) fn attend(self: &Arc<Self>, lock: &Arc<LockName>) {
+        let mut effects = Effects::default();
+        let (mut asks, mut expired, mut deserted) = (Vec::new(), Vec::new(), Vec::new());
+        {
+            let mut lines = self.lines(lock.stored());
+            let now = self.clock().now();
+            let hears = self.store.hears(lock);
+            let Some(line) = lines.get_mut(lock.stored()) else { return };
+            for batch in line.batches() {
+                match &batch.stage {
+                    Stage::Queued(queued) if queued.asking => {}
+                    Stage::Queued(queued) if queued.is_due(now) => {
+                        match batch.next(now).map(|waiter| waiter.wish.term) {
+                            Some(term) if !self.is_closed() => {
+                                asks.push(self.ask_for(batch, term, hears));
+                            }
+                            _ => deserted.push(batch.number),
+                        }
+                    }
+                    Stage::Queued(queued) if queued.slot.is_none() => {
+                        self.plan(batch, &mut effects)
+                    }
+                    // The engine watches the leases of other stores.
+                    Stage::Owned if !self.is_remote() => {
+                        let holder = batch.claim.holder();
+                        expired.extend(holder.filter(|holder| now >= holder.deadline()));
+                    }
+                    _ => {}
+                }
+            }
+            for number in deserted {
+                self.dissolve(&mut lines, lock.stored(), number, &mut effects);
+            }
+        }
+        effects.carry_out(self, lock);
+        for lease in expired {
+            lease.lose(Loss::Expired);
+        }
+        for ask in asks {
+            self.ask(ask);
+        }
+    }
+
+    fn ask_for(&self, batch: &mut Batch, term: Term, hears: bool) -> Ask {
+        let Batch { stage, claim, ticket, .. } = batch;
+        let Stage::Queued(queued) = stage else { unreachable!("only queued batches ask") };
+        if let Some(slot) = queued.slot.take() {
+            self.schedule().remove(slot);
+        }
+        let known = Token::parse(&claim.token);
+        let patience = patience_of(hears, queued.patience);
+        if known.is_none_or(|token| token.hears != hears || token.claim != patience) {
+            // Whoever hands the lock on must know whether this process can be told, and how long
+            // it may take to answer.
+            let new = self.claim(&claim.lock, queued.patience);
+            let old = std::mem::replace(claim, new);
+            old.retire();
+            if !old.is_unsent() {
+                debug_assert!(queued.instead_of.is_none(), "a claim that replaces another is new");
+                queued.instead_of = Some(old);
+            }
+        }
+        queued.asking = true;
+        let instead_of = queued.instead_of.take();
+        // Once the old claim is released the lock may be reserved for the new one.
+        queued.hint = instead_of.is_some();
+        let entry = Entry { claim: claim.clone(), term, ticket: *ticket };
+        Ask { entry, instead_of }
+    }
+
+    fn ask(self: &Arc<Self>, ask: Ask) {
+        let Ask { entry, instead_of } = ask;
+        let (claim, term) = (entry.claim.clone(), entry.term);
+        let limit = self.clock().now().after(self.patience);
+        let op = self.store.clone().enter(entry, limit);
+        let table = self.clone();
+        self.follow(op, move |answer| table.entered(&claim, term, answer));
+        // Behind it, or the batch would lose its place, or its grant.
+        if let Some(old) = instead_of {
+            self.give_back(old, None);
+        }
+    }
+
+    /// Sends what `op` has to send, here and now, and sees to its answer when it is there.
+    fn follow<T: Send + 'static>(
+        &self,
+        mut op: Op<T>,
+        then: impl FnOnce(Result<T, Fault>) + Send + 'static,
+    ) {
+        match Pin::new(&mut op).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => then(answer),
+            Poll::Pending => self.background.spawn_here(self.is_remote(), async move {
+                then(op.await);
+            }),
+        }
+    }
+
+    /// The store has answered a batch.
+    fn entered(self: &Arc<Self>, claim: &Arc<Claim>, term: Term, answer: Result<Entered, Fault>) {
+        let lock = &claim.lock;
+        let mut effects = Effects::default();
+        {
+            let mut lines = self.lines(lock.stored());
+            let now = self.clock().now();
+            let Some(line) = lines.get_mut(lock.stored()) else { return };
+            let last = line.last().number;
+            // Gone, or under another claim by now: this one's release is on its way.
+            let Some(batch) = line.of_claim(claim) else { return };
+            let is_last = batch.number == last;
+            let Stage::Queued(queued) = &mut batch.stage else { return };
+            queued.asking = false;
+            match answer {
+                Ok(Entered::Granted { fence, sent, contended }) => {
+                    claim.granted(fence, sent, self.deadline(sent, term));
+                    if now < claim.deadline() {
+                        batch.stage = Stage::Owned;
+                        if contended || !is_last {
+                            batch.seal(now);
+                        }
+                        self.grant(&mut lines, claim, &mut effects);
+                    } else {
+                        // It came too late to be of use.
+                        self.reenter(batch, Some(claim.clone()));
+                        effects.attend();
+                    }
+                }
+                Ok(Entered::Queued { ticket, rest, rank, behind, added }) => {
+                    batch.ticket = ticket;
+                    queued.trouble = None;
+                    queued.taken_until = Some(rest.map(|rest| now.after(rest)));
+                    if added && std::mem::replace(&mut queued.stands, true) {
+                        // It was called and did not answer in time, or could not be told. Under a
+                        // new token, which says that it takes longer.
+                        queued.patience = (queued.patience * 2).min(LONGEST_PATIENCE);
+                        queued.hint = true;
+                    }
+                    queued.look_at = now.after(self.pause(claim, queued.patience, rest, rank));
+                    if behind > 0 {
+                        batch.seal(now);
+                    }
+                    self.plan(batch, &mut effects);
+                }
+                Err(fault) if fault.passing => {
+                    queued.failed(fault, now);
+                    self.plan(batch, &mut effects);
+                }
+                Err(fault) => {
+                    let number = batch.number;
+                    for waiter in batch.waiters() {
+                        effects.wake(waiter.deny(Denied::Fault(fault.clone())));
+                    }
+                    self.dissolve(&mut lines, lock.stored(), number, &mut effects);
+                }
+            }
+        }
+        effects.carry_out(self, lock);
+    }
+
+    /// How long to wait before the next look.
+    fn pause(
+        &self,
+        claim: &Claim,
+        patience: Duration,
+        rest: Option<Duration>,
+        rank: u64,
+    ) -> Duration {
+        if !self.is_remote() {
+            return rest.unwrap_or_else(|| jittered(LOOK_LOCAL));
+        }
+        let free = rest.map(|rest| if rank == 0 { rest + LATE } else { rest + patience });
+        let hears = Token::parse(&claim.token).is_some_and(|token| token.hears);
+        let look = if hears { jittered(LOOK / 5) + LOOK * 4 / 5 } else { jittered(LOOK_UNTOLD) };
+        free.map_or(look, |free| free.min(look))
+    }
+
+    /// Has a batch looked at when it is due.
+    fn plan(&self, batch: &mut Batch, effects: &mut Effects) {
+        let Batch { stage: Stage::Queued(queued), claim, .. } = batch else { return };
+        if queued.hint {
+            effects.attend();
+        } else if self.is_remote() {
+            let due = Due::Attend(claim.lock.clone());
+            queued.slot = Some(self.schedule().insert(queued.look_at, due));
+        } else {
+            self.nudge_next(batch, effects);
+        }
+    }
+
+    /// Has the first waiter of a batch set his timer anew, where no engine does.
+    pub(super) fn nudge_next(&self, batch: &mut Batch, effects: &mut Effects) {
+        if let Some(next) = batch.next(self.clock().now()) {
+            effects.wake(next.nudge());
+        }
+    }
+
+    /// When a waiter has to see to the line himself: where no engine does.
+    pub(super) fn look_at(&self, lock: &LockName, waiter: &Waiter) -> Moment {
+        if self.is_remote() {
+            return Moment::NEVER;
+        }
+        let number = waiter.batch.load(std::sync::atomic::Ordering::Acquire);
+        let mut lines = self.lines(lock.stored());
+        let batch = lines.get_mut(lock.stored()).and_then(|line| line.numbered(number));
+        match batch.map(|batch| (&batch.stage, &batch.claim)) {
+            Some((Stage::Queued(queued), _)) if !queued.asking => queued.look_at,
+            Some((Stage::Owned, claim)) => {
+                claim.holder().map_or(Moment::NEVER, |holder| holder.deadline())
+            }
+            _ => Moment::NEVER,
+        }
+    }
+
+    /// The lock may be free: the first batch that waits for it looks.
+    pub(super) fn look_now(self: &Arc<Self>, lock: &Arc<LockName>) {
+        let waits = {
+            let mut lines = self.lines(lock.stored());
+            let queued = lines.get_mut(lock.stored()).and_then(|line| {
+                line.batches().find_map(|batch| match &mut batch.stage {
+                    Stage::Queued(queued) => Some(queued),
+                    _ => None,
+                })
+            });
+            queued.map(|queued| queued.hint = true).is_some()
+        };
+        if waits {
+            self.call_usher(lock);
+        }
+    }
+
+    /// The store has something to tell.
+    pub(crate) fn hear(self: &Arc<Self>, news: News<'_>) {
+        match news {
+            News::Reserved(message) => {
+                if let Some(lock) = self.called(message) {
+                    self.attend(&lock);
+                }
+            }
+            News::Behind(message) => {
+                let now = self.clock().now();
+                let mut lines = self.lines(message.stored);
+                let line = lines.get_mut(message.stored);
+                if let Some(batch) = line.and_then(|line| line.of_token(message.token)) {
+                    batch.seal(now);
+                }
+            }
+            News::TakenAway(message) => {
+                let holder = {
+                    let mut lines = self.lines(message.stored);
+                    let line = lines.get_mut(message.stored);
+                    let batch = line.and_then(|line| line.of_token(message.token));
+                    batch.and_then(|batch| batch.claim.holder())
+                };
+                if let Some(lease) = holder {
+                    lease.lose(Loss::Forced);
+                }
+            }
+            News::Interrupted => self.look_everywhere(),
+        }
+    }
+
+    /// A lock may have been reserved for this token: whose batches are to be seen to.
+    pub(super) fn called(self: &Arc<Self>, message: Message<'_>) -> Option<Arc<LockName>> {
+        let Message { prefix, stored, token } = message;
+        {
+            let mut lines = self.lines(stored);
+            if let Some(batch) = lines.get_mut(stored).and_then(|line| line.of_token(token)) {
+                let Stage::Queued(queued) = &mut batch.stage else { return None };
+                queued.hint = true;
+                return Some(batch.claim.lock.clone());
+            }
+        }
+        // Nobody waits under it any more: it must not keep the lock for its whole claim.
+        let own = Token::parse(token)?.process == self.owner.process();
+        if own && let Some(lock) = LockName::of_stored(prefix, stored) {
+            self.give_back(Arc::new(Claim::stray(Arc::new(lock), token.to_owned())), None);
+        }
+        None
+    }
+
+    /// Places in the queue, and news of them, may have been lost.
+    fn look_everywhere(self: &Arc<Self>) {
+        for lock in self.queued_locks() {
+            self.call_usher(&lock);
+        }
+    }
+}
+
+impl Queued {
+    fn is_due(&self, now: Moment) -> bool {
+        self.hint || self.look_at <= now
+    }
+}

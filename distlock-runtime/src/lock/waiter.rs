@@ -1,0 +1,232 @@
+//! Somebody who waits for a lock, and how it is given to him.
+//!
+//! A grant travels as a lease that its waiter takes in a poll of his own. One that is not taken,
+//! because its future was dropped or is not polled any more, goes on to the next.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use super::lease::Lease;
+use super::table::LockTable;
+use crate::clock::Moment;
+use crate::engine::schedule::Alarm;
+use crate::error::LockName;
+use crate::race::until;
+use crate::store::{Fault, Term};
+
+/// What a caller wants of a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) term: Term,
+    /// Others may hold the lock until then.
+    pub(crate) wait: Moment,
+    /// No answer counts after this.
+    pub(crate) overall: Moment,
+    /// When one of several locks is of no use any more without the others.
+    pub(crate) wanted_until: Moment,
+}
+
+/// Why a lock was not taken.
+#[derive(Debug, Clone)]
+pub(crate) enum Denied {
+    /// Others hold it, for this long if that is known.
+    Taken(Option<std::time::Duration>),
+    Fault(Fault),
+}
+
+/// One who waits.
+pub(crate) struct Waiter {
+    pub(super) wish: Wish,
+    /// The number of the batch he waits in.
+    pub(super) batch: AtomicU64,
+    /// He has left; seen without taking the mutex.
+    left: AtomicBool,
+    seat: Mutex<Seat>,
+}
+
+/// How far he has come.
+enum Seat {
+    Waiting {
+        waker: Option<Waker>,
+        nudged: bool,
+    },
+    /// His, as soon as he takes it.
+    Granted(Arc<Lease>),
+    /// He did not take what he was granted in time; in line again when he asks.
+    PassedOver,
+    Denied(Denied),
+    /// He has taken his lease, or given up.
+    Left,
+}
+
+impl Seat {
+    const WAITING: Self = Self::Waiting { waker: None, nudged: false };
+}
+
+impl Waiter {
+    pub(super) fn new(wish: Wish, batch: u64) -> Arc<Self> {
+        let seat = Mutex::new(Seat::WAITING);
+        Arc::new(Self { wish, batch: AtomicU64::new(batch), left: AtomicBool::new(false), seat })
+    }
+
+    /// Neither gone nor past his time: somebody to grant a lock to.
+    pub(super) fn is_live(&self, now: Moment) -> bool {
+        !self.has_left() && now < self.wish.overall
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Gives him what `lease` makes; `None` if he is not waiting any more. The waker is to be woken
+    /// once no mutex is held.
+    pub(super) fn grant(self: &Arc<Self>, lease: impl FnOnce() -> Arc<Lease>) -> Option<Woken> {
+        let mut seat = self.seat();
+        let Seat::Waiting { waker, .. } = &mut *seat else { return None };
+        let waker = waker.take();
+        *seat = Seat::Granted(lease());
+        Some(Woken(waker))
+    }
+
+    /// Tells him that it will not be.
+    pub(super) fn deny(&self, denied: Denied) -> Option<Woken> {
+        let mut seat = self.seat();
+        let Seat::Waiting { waker, .. } = &mut *seat else { return None };
+        let waker = waker.take();
+        *seat = Seat::Denied(denied);
+        self.left.store(true, Ordering::Release);
+        Some(Woken(waker))
+    }
+
+    /// Takes back what he has not taken; false if he has.
+    pub(super) fn pass_over(&self, lease: &Arc<Lease>) -> bool {
+        let mut seat = self.seat();
+        let lies_there = matches!(&*seat, Seat::Granted(granted) if Arc::ptr_eq(granted, lease));
+        if lies_there {
+            *seat = Seat::PassedOver;
+        }
+        lies_there
+    }
+
+    /// Has him look at the line again: he may have to see to it, where no engine does.
+    pub(super) fn nudge(&self) -> Option<Woken> {
+        match &mut *self.seat() {
+            Seat::Waiting { waker, nudged } => {
+                *nudged = true;
+                Some(Woken(waker.take()))
+            }
+            _ => None,
+        }
+    }
+
+    fn leave(&self) -> Seat {
+        self.left.store(true, Ordering::Release);
+        std::mem::replace(&mut *self.seat(), Seat::Left)
+    }
+
+    /// Resolves when something became of his wait.
+    async fn news(&self) -> Came {
+        poll_fn(|cx| {
+            let mut seat = self.seat();
+            let came = match &mut *seat {
+                Seat::Waiting { waker, nudged } => {
+                    if std::mem::take(nudged) {
+                        return Poll::Ready(Came::Nudge);
+                    }
+                    match waker {
+                        Some(waker) => waker.clone_from(cx.waker()),
+                        None => *waker = Some(cx.waker().clone()),
+                    }
+                    return Poll::Pending;
+                }
+                Seat::Granted(lease) => {
+                    lease.take();
+                    Came::Granted(lease.clone())
+                }
+                Seat::Denied(denied) => Came::Denied(denied.clone()),
+                Seat::PassedOver => {
+                    *seat = Seat::WAITING;
+                    return Poll::Ready(Came::PassedOver);
+                }
+                Seat::Left => return Poll::Pending,
+            };
+            *seat = Seat::Left;
+            self.left.store(true, Ordering::Release);
+            Poll::Ready(came)
+        })
+        .await
+    }
+
+    fn seat(&self) -> MutexGuard<'_, Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Came {
+    Granted(Arc<Lease>),
+    Denied(Denied),
+    PassedOver,
+    Nudge,
+}
+
+/// Somebody to wake once no mutex is held.
+#[must_use]
+pub(super) struct Woken(Option<Waker>);
+
+impl Woken {
+    pub(super) fn wake(self) {
+        if let Some(waker) = self.0 {
+            waker.wake();
+        }
+    }
+}
+
+/// A place in a lock's line; dropping it gives it up.
+pub(crate) struct Place {
+    table: Arc<LockTable>,
+    lock: Arc<LockName>,
+    waiter: Arc<Waiter>,
+}
+
+impl Place {
+    pub(super) fn new(table: Arc<LockTable>, lock: Arc<LockName>, waiter: Arc<Waiter>) -> Self {
+        Self { table, lock, waiter }
+    }
+
+    /// Waits for the lock until the wish's `wait` is over.
+    pub(crate) async fn granted(self) -> Result<Arc<Lease>, Denied> {
+        let Wish { wait, overall, .. } = self.waiter.wish;
+        let clock = self.table.clock();
+        // Beyond `wait` only for as long as nobody has said yet that the lock is taken.
+        let mut limit = wait;
+        loop {
+            let at = limit.min(self.table.look_at(&self.lock, &self.waiter));
+            let alarm = Alarm::at(self.table.schedule(), clock, at);
+            match until(self.waiter.news(), alarm).await {
+                Some(Came::Granted(lease)) => return Ok(lease),
+                Some(Came::Denied(denied)) => return Err(denied),
+                Some(Came::Nudge) => {}
+                Some(Came::PassedOver) => self.table.rejoin(&self.lock, &self.waiter),
+                None if clock.now() < limit => self.table.attend(&self.lock),
+                None => match self.table.verdict(&self.lock, &self.waiter) {
+                    Some(denied) => return Err(denied),
+                    None if clock.now() < overall => limit = overall,
+                    None => return Err(Denied::Fault(Fault::timed_out())),
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        match self.waiter.leave() {
+            Seat::Waiting { .. } => self.table.left(&self.lock, &self.waiter),
+            // Granted in this very moment, or never looked at: it goes on to the next.
+            Seat::Granted(lease) => self.table.let_go(&lease),
+            Seat::PassedOver | Seat::Denied(_) | Seat::Left => {}
+        }
+    }
+}

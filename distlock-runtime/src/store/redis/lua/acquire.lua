@@ -1,0 +1,50 @@
+-- Enqueue, claim and look in one: idempotent, and harmless to every other token. (The lock is not
+-- this token's: `confirm` looked.)
+-- ARGV[3] ttl in ms, [4] ticket or '0', [5] expiry of the queue in ms, [6] server time in µs after
+-- which this must not run any more, or '0'.
+local token, ttl, ticket = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local t = redis.call('TIME')
+local at = t[1] * 1000000 + t[2]
+if ARGV[6] ~= '0' and at > tonumber(ARGV[6]) then
+  return {3, token, at}
+end
+
+-- Never lower than the server's time, so that it also grows where the counter was lost.
+local function fence()
+  local n = redis.call('INCR', f)
+  if n < at then
+    n = at
+    redis.call('SET', f, string.format('%.0f', n))
+  end
+  return n
+end
+
+local v = redis.call('GET', L)
+if ticket == 0 then
+  ticket = fence()
+end
+-- Free: those in front of this one first.
+while not v do
+  local h = redis.call('ZRANGE', q, 0, 0, 'WITHSCORES')
+  if not h[1] or tonumber(h[2]) >= ticket then
+    redis.call('SET', L, token, 'PX', ttl)
+    redis.call('ZREM', q, token)
+    return {1, token, fence(), redis.call('EXISTS', q)}
+  end
+  redis.call('ZREM', q, h[1])
+  if reserve(h[1]) then
+    v = h[1]
+  end
+end
+local new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
+redis.call('PEXPIRE', q, ARGV[5])
+local rank, last = redis.call('ZRANK', q, token), redis.call('ZCARD', q) - 1
+if rank == 0 then
+  -- Also if told before: the holder may have barged in, or missed it.
+  tell('s', v)
+elseif new == 1 and rank == last then
+  tell('s', redis.call('ZRANGE', q, rank - 1, rank - 1)[1])
+end
+-- The ticket that stands there: an earlier attempt may have drawn one that this one does not know.
+local stands = tonumber(redis.call('ZSCORE', q, token))
+return {0, token, stands, redis.call('PTTL', L), rank, last - rank, new}

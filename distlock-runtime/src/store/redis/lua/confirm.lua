@@ -1,0 +1,22 @@
+-- The woken owner of a reserved lock, before anything is made that this does not need.
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  local t = redis.call('TIME')
+  local at = t[1] * 1000000 + t[2]
+  if ARGV[6] ~= '0' and at > tonumber(ARGV[6]) then
+    return {3, ARGV[1], at}
+  end
+  local behind = redis.call('EXISTS', KEYS[2])
+  if behind == 1 then
+    redis.call('ZREM', KEYS[2], ARGV[1])
+    behind = redis.call('EXISTS', KEYS[2])
+  end
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
+  local n = redis.call('INCR', KEYS[3])
+  if n < at then
+    n = at
+    redis.call('SET', KEYS[3], string.format('%.0f', n))
+  end
+  return {1, ARGV[1], n, behind}
+end

@@ -1,0 +1,32 @@
+-- Free and hand on, leave the queue, compensate, repair: whatever a token that is given up needs.
+-- ARGV[3] ms to keep the lock for, '0' to free it now.
+-- Answers with what became of it (0 not this token's, 1 freed, 2 kept) and the next owner's token.
+local function hand_on()
+  while true do
+    -- The first write, and not one that is refused when memory is short: the SET behind it then is
+    -- not refused either.
+    local m = redis.call('ZPOPMIN', q)[1]
+    if not m then
+      redis.call('DEL', L)
+      return ''
+    end
+    if reserve(m) then
+      return m
+    end
+  end
+end
+
+local v = redis.call('GET', L)
+if v == ARGV[1] then
+  if ARGV[3] ~= '0' then
+    redis.call('PEXPIRE', L, ARGV[3])
+    return {2, ''}
+  end
+  return {1, hand_on()}
+end
+redis.call('ZREM', q, ARGV[1])
+if not v then
+  -- Expired with others waiting.
+  return {0, hand_on()}
+end
+return {0, ''}

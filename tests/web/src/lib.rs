@@ -1,0 +1,14 @@
+//! Locks behind real HTTP servers. The same site is served by axum and by actix-web, and the same
+//! questions are asked of both over TCP; nothing else is in this package, so that nothing else waits
+//! for the frameworks to be built.
+
+mod log;
+pub mod promises;
+pub mod site;
+
+pub use log::Log;
+
+/// The recipes on the attribute's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../src/redis_lock_web.md")]
+struct Recipes;
