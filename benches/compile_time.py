@@ -4,8 +4,8 @@
     benches/compile_time.py [--rounds 5] [--functions 200] [--jobs 2] [--toolchain 1.95.0] [--no-facade]
 
 Makes its crates and target directories in a temporary place. Dependencies are fetched before the clock runs.
-Rounds are interleaved; the figures are medians, with the smallest and the largest in brackets: seconds of wall time, which depend
-on what else the machine does. Its load is printed with them.
+Rounds are interleaved; the figures are medians, with the smallest and the largest in brackets. CPU seconds, of cargo and all it starts,
+hold on a machine that does other things too; wall time does not. The machine's load is printed with them.
 """
 import argparse, json, os, shutil, statistics, subprocess, sys, tempfile, time
 
@@ -53,18 +53,22 @@ fn main() {{
 class Cargo:
     def __init__(self, args): self.jobs, self.toolchain = args.jobs, args.toolchain
     def __call__(self, what, directory, target):
-        """seconds"""
+        """seconds of CPU and of wall time"""
         command = ["cargo"] + ([f"+{self.toolchain}"] if self.toolchain else []) + what
         if what[0] != "fetch": command += ["--offline", "--quiet"] + ([f"-j{self.jobs}"] if self.jobs else [])
         env = {k: v for k, v in os.environ.items() if k not in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS")}
         env |= {"CARGO_TARGET_DIR": target, "CARGO_INCREMENTAL": "0"}
-        start = time.monotonic()
+        start, before = time.monotonic(), os.times()
         done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
         if done.returncode: sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-        return time.monotonic() - start
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system, time.monotonic() - start
 
-def figures(times):
+def figures(times, which):
+    times = [t[which] for t in times]
     return f"{statistics.median(times):.2f} ({min(times):.2f}–{max(times):.2f})"
+
+def cpu(times): return statistics.median(t[0] for t in times)
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,8 +92,8 @@ def main():
                 shutil.rmtree(target, ignore_errors=True)
                 times.append(cargo([command], facade, target))
         if not a.no_facade:
-            print(f"\nThe facade from nothing, default features, debug\n\n| command | s |\n|---|---|")
-            for command, times in nothing.items(): print(f"| {command} | {figures(times)} |", flush=True)
+            print(f"\nThe facade from nothing, default features, debug\n\n| command | CPU s | wall s |\n|---|---|---|")
+            for command, times in nothing.items(): print(f"| {command} | {figures(times, 0)} | {figures(times, 1)} |", flush=True)
 
         times = {(n, c): [] for n in pairs for c in ("check", "build")}
         for name, directory in pairs.items():
@@ -99,11 +103,11 @@ def main():
                 os.utime(f"{pairs[name]}/src/main.rs")
                 seconds.append(cargo([command], pairs[name], f"{home}/warm"))
         print(f"\n{a.functions} functions in a crate, its dependencies built, debug, not incremental\n")
-        print("| command | plain s | annotated s | ms more for each function |\n|---|---|---|---|")
+        print("| command | plain CPU s | annotated CPU s | CPU ms more for each function | plain wall s | annotated wall s |\n|---|---|---|---|---|---|")
         for command in ("check", "build"):
             plain, annotated = times["plain", command], times["annotated", command]
-            more = (statistics.median(annotated) - statistics.median(plain)) * 1000 / a.functions
-            print(f"| {command} | {figures(plain)} | {figures(annotated)} | {more:.1f} |")
+            more = (cpu(annotated) - cpu(plain)) * 1000 / a.functions
+            print(f"| {command} | {figures(plain, 0)} | {figures(annotated, 0)} | {more:.1f} | {figures(plain, 1)} | {figures(annotated, 1)} |")
         print(f"\nload afterwards {load()}")
     finally:
         shutil.rmtree(home, ignore_errors=True)

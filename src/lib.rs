@@ -21,7 +21,13 @@ pub use distlock_runtime::actix::{self, LockMiddleware};
 pub use distlock_runtime::Locked;
 
 #[doc = include_str!("redis_lock.md")]
+// These are tested in `tests/web`, which has both frameworks.
+#[cfg_attr(not(doctest), doc = include_str!("redis_lock_web.md"))]
 pub use distlock_macros::redis_lock;
 
 #[doc = include_str!("key.md")]
 pub use distlock_macros::key;
+
+#[doc = include_str!("coming_from_java.md")]
+#[cfg(doc)]
+pub mod coming_from_java {}

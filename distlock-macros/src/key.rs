@@ -224,7 +224,7 @@ fn placeholder(inside: &str, numbers: &mut Numbers) -> Scan<Placeholder> {
         return Err(not_a_name(inside, inside));
     }
     let counts = counts(inside, &spec)?;
-    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    let is_number = name.bytes().all(|b| b.is_ascii_digit()) && name.parse::<usize>().is_ok();
     let (base, fields) = match numbers {
         Numbers::Next(next) if name.is_empty() => {
             *next += 1;
@@ -254,8 +254,10 @@ fn path(inside: &str, name: &str) -> Scan<(String, Vec<String>)> {
         return Err(format!("`{{{inside}}}`: write `{{{}}}` without the `r#`", unraw(base)));
     }
     let base = unraw(base);
-    let is_index = |field: &String| !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
-    if !is_name(&base) || !fields.iter().all(|field| is_name(field) || is_index(field)) {
+    let is_index =
+        |field: &str| field.bytes().all(|b| b.is_ascii_digit()) && field.parse::<u32>().is_ok();
+    let is_field = |field: &String| field != "self" && is_name(field) || is_index(field);
+    if !is_name(&base) || !fields.iter().all(is_field) {
         return Err(not_a_name(inside, name));
     }
     Ok((base, fields))
@@ -398,6 +400,8 @@ mod tests {
             ("order:id}", "write `}}` for a literal brace"),
             ("{Self::ID}", "write `key(\"…{}…\", Self::ID)`"),
             ("{id.len()}", "write `key(\"…{}…\", id.len())`"),
+            ("{a.99999999999}", "not a name or a field"),
+            ("{a.self}", "not a name or a field"),
             ("{a}{b}", "write `{a}:{b}`"),
             ("{a.x}{b}", "nothing separates `{a.x}` from `{b}`"),
             ("{id:?}", "without the `?`"),

@@ -112,8 +112,17 @@ mod tests {
 
     #[test]
     fn nothing_makes_it_panic() {
-        let items =
-            ["", "fn", "async fn f() {}", "x", "struct A;", "{}", "async fn f(", "fn f() -> {}"];
+        let items = [
+            "async fn f(&self, id: u8) {}",
+            "",
+            "fn",
+            "async fn f() {}",
+            "x",
+            "struct A;",
+            "{}",
+            "async fn f(",
+            "fn f() -> {}",
+        ];
         let args = [
             "",
             "=",
@@ -125,6 +134,10 @@ mod tests {
             "key = \"{}\" = 5",
             "( ) [ ]",
             "'a'",
+            "key = \"{id.99999999999}\"",
+            "key(\"{99999999999999999999}\", id)",
+            "key = \"{self.self}:{id.crate}:{id.0.1.x}\"",
+            "crat = 5, supe = 5, sel = 5",
         ];
         for item in items.iter().filter_map(|item| item.parse::<TokenStream>().ok()) {
             for args in args.iter().filter_map(|args| args.parse::<TokenStream>().ok()) {
@@ -132,6 +145,104 @@ mod tests {
                 make_key(args);
             }
         }
+    }
+
+    /// A few thousand attributes out of pieces that mean something, in an order that does not.
+    #[test]
+    fn no_mixture_makes_it_panic() {
+        let items = [
+            "async fn f(id: u64, r#type: u8, (a, b): (u8, u8)) -> Result<u8, E> { Ok(id) }",
+            "fn f(&self, id: u64) -> impl Future<Output = ()> { async {} }",
+        ];
+        let texts = [
+            "{",
+            "}",
+            "{{",
+            "}}",
+            "id",
+            "self",
+            "crate",
+            "super",
+            "Self",
+            "type",
+            "r#",
+            ".",
+            "0",
+            "_",
+            "99999999999999999999",
+            ":",
+            "?",
+            "p",
+            "$",
+            "#",
+            "%s",
+            "*",
+            ">",
+            "ä",
+            " ",
+            "::",
+            "(",
+            ")",
+        ];
+        let values = [
+            "\"5s\"",
+            "5",
+            "5s",
+            "none",
+            "None",
+            "skip",
+            "true",
+            "id",
+            "self",
+            "crate",
+            "::x",
+            "|e| e",
+            "[\"a\", id]",
+            "key(\"{}\", id)",
+            "vec![]",
+            "-1",
+            "'x'",
+            "_",
+            "(\"a\")",
+            "&x",
+            "mut x",
+        ];
+        let mut seed = 1_u64;
+        let mut next = |below: usize| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        let mut done = 0;
+        for _ in 0..1_500 {
+            let mut template = String::new();
+            for _ in 0..next(7) {
+                template.push_str(texts[next(texts.len())]);
+            }
+            let mut name: Vec<char> = suggest::NAMES[next(suggest::NAMES.len())].chars().collect();
+            let at = next(name.len());
+            match next(4) {
+                0 => drop(name.remove(at)),
+                1 => name[at] = 'x',
+                2 => name.insert(at, '_'),
+                _ => {}
+            }
+            let name: String = name.into_iter().collect();
+            let value = values[next(values.len())];
+            let key = match next(4) {
+                0 => format!("key({template:?}, {value}, x = id)"),
+                1 => format!("keys = [{template:?}, {value}]"),
+                _ => format!("key = {template:?}"),
+            };
+            let Ok(args) = format!("{key}, {name} = {value}").parse::<TokenStream>() else {
+                continue;
+            };
+            lock_function(args, items[next(items.len())].parse().expect("an item"));
+            make_key(format!("{template:?}").parse().expect("a text"));
+            done += 1;
+        }
+        assert!(done > 750, "only {done} of them were attributes");
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Options {
         let Ok(name) = input.call(Ident::parse_any) else {
             return Err(input.error("an option is expected here, for example `ttl = \"5s\"`"));
         };
+        let name = name.unraw();
         self.given.push(name.clone());
         let Self { key, keys, settings, manager, when, guard, on_fail, map_err, krate, given } =
             self;
@@ -123,7 +124,7 @@ impl Options {
             unknown => {
                 let (meant, message) = suggest::option(unknown);
                 if let Some(meant) = meant {
-                    given.push(Ident::new_raw(meant, name.span()).unraw());
+                    given.push(Ident::new(meant, name.span()));
                 }
                 Err(Error::new(name.span(), message))
             }
@@ -373,6 +374,16 @@ mod tests {
             ("prefix = 5", "a prefix is a text"),
             ("reentrant = 1", "write `true` or `false`"),
             ("tll = 1", "did you mean `ttl`?"),
+            ("crat = ::a", "did you mean `crate`?"),
+            ("crate = self::a", "write `crate::…`"),
+            ("wait = 0", "write `wait = none`"),
+            ("wait = -1", "a text with its unit"),
+            (r#"min_hold = "400d""#, "at most 365 days"),
+            ("on_fail = Skip", "write `skip`"),
+            (r#"on_fail = "busy""#, r#"`|_| "busy"`"#),
+            ("on_fail = vec![]", "write `on_fail = |_| vec!"),
+            ("on_fail = panic!()", "write `on_fail = |_| panic!"),
+            ("prefix = None", "write `prefix = none`"),
             ("bananas = 1", "there are `key`, `keys`"),
         ] {
             let (_, errors) = parse(args);

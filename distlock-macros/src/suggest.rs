@@ -1,6 +1,6 @@
 //! "Did you mean": what to answer to a name that is wrong.
 
-const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 17] = [
     "key",
     "keys",
     "ttl",

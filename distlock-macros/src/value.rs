@@ -165,13 +165,11 @@ pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Time> {
             "a lock always has a `ttl`, or a dead holder would keep it for ever: write for example \
              `ttl = \"30s\"` (it is renewed while the body runs)",
         )),
-        Time::Literal(ttl, span) if ttl > Duration::from_secs(365 * 24 * 60 * 60) => {
-            Err(Error::new(
-                span,
-                "`ttl` is at most 365 days: it says how long the lock may outlive a holder that died \
+        Time::Literal(ttl, span) if ttl > YEAR => Err(Error::new(
+            span,
+            "`ttl` is at most 365 days: it says how long the lock may outlive a holder that died \
                  (it is renewed while the body runs)",
-            ))
-        }
+        )),
         time => Ok(time),
     }
 }
@@ -193,8 +191,16 @@ pub(crate) fn max_hold(input: ParseStream<'_>) -> Result<Time> {
 }
 
 pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Time> {
-    unless_none("min_hold", time("min_hold", "30s", Duration::ZERO, input)?)
+    match time("min_hold", "30s", Duration::ZERO, input)? {
+        Time::Literal(time, span) if time > YEAR => {
+            Err(Error::new(span, "`min_hold` is at most 365 days"))
+        }
+        time => unless_none("min_hold", time),
+    }
 }
+
+/// Longer times are a mistake of units; the runtime refuses them too.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 fn unless_none(name: &str, time: Time) -> Result<Time> {
     match time {
@@ -209,20 +215,23 @@ fn unless_none(name: &str, time: Time) -> Result<Time> {
 /// A duration in quotes, or any expression; `example` is what to write instead of a mistake.
 fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> Result<Time> {
     let expr = expr(input)?;
+    let unit = format!("a duration is a text with its unit: write `{name} = \"{example}\"`");
+    if matches!(&expr, Expr::Unary(unary) if matches!(*unary.expr, Expr::Lit(_))) {
+        return Err(Error::new_spanned(expr, unit));
+    }
     let Expr::Lit(ExprLit { lit, .. }) = &expr else {
         return Ok(Time::Expr(expr));
     };
     let wrong = |message: String| Err(Error::new(lit.span(), message));
     let text = match lit {
         Lit::Str(text) => text.value(),
+        Lit::Int(number) if name == "wait" && number.to_string() == "0" => {
+            return wrong("write `wait = none`".to_owned());
+        }
         Lit::Int(number) if duration::parse(&number.to_string()).is_ok() => {
             return wrong(format!("put the duration in quotes: `{name} = \"{number}\"`"));
         }
-        _ => {
-            return wrong(format!(
-                "a duration is a text with its unit: write `{name} = \"{example}\"`"
-            ));
-        }
+        _ => return wrong(unit),
     };
     if name == "wait" && text == "none" {
         return wrong("write `wait = none`, without quotes".to_owned());
@@ -286,6 +295,9 @@ pub(crate) fn prefix(input: ParseStream<'_>) -> Result<Expr> {
     let value = expr(input)?;
     if is_path(&value, "none") {
         return Ok(parse_quote_spanned!(span_of(&value)=> ""));
+    }
+    if is_path(&value, "None") {
+        return Err(Error::new_spanned(value, "for no prefix write `prefix = none`"));
     }
     let Expr::Lit(ExprLit { lit, .. }) = &value else {
         return Ok(value);
@@ -353,6 +365,9 @@ pub(crate) fn on_fail(input: ParseStream<'_>) -> Result<OnFail> {
     {
         return Ok(OnFail::Skip(name.clone()));
     }
+    if is_path(&value, "Skip") {
+        return Err(Error::new_spanned(value, "write `skip`, in lower case"));
+    }
     function("on_fail", "the value to return", value).map(OnFail::Function)
 }
 
@@ -364,10 +379,18 @@ pub(crate) fn map_err(input: ParseStream<'_>) -> Result<Expr> {
 /// `FnOnce`.
 fn function(name: &str, value: &str, expr: Expr) -> Result<Expr> {
     match &expr {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value() == "skip" => {
+            Err(without_quotes(text))
+        }
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
             if syn::parse_str::<Path>(&text.value()).is_ok() =>
         {
-            Err(without_quotes(text))
+            let message = format!(
+                "write `{}`, without quotes, for a function, or `|_| {}` for the text",
+                text.value(),
+                text.token(),
+            );
+            Err(Error::new(text.span(), message))
         }
         Expr::Closure(closure) if closure.asyncness.is_some() => Err(Error::new_spanned(
             expr,
@@ -394,13 +417,18 @@ fn is_value(expr: &Expr) -> bool {
     match expr {
         Expr::Lit(_) | Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) | Expr::Unary(_) => true,
         Expr::Call(call) => is_variant(&call.func),
+        Expr::Return(_) => true,
+        Expr::Macro(call) => ["vec", "format", "panic", "todo", "unreachable", "unimplemented"]
+            .iter()
+            .any(|name| call.mac.path.is_ident(name)),
         Expr::Path(_) => is_path(expr, "None"),
         _ => false,
     }
 }
 
 fn text_of(expr: &Expr) -> String {
-    expr.to_token_stream().to_string().replace(" (", "(").replace("( ", "(").replace(" )", ")")
+    let text = expr.to_token_stream().to_string().replace(" ! ", "!").replace(" [", "[");
+    text.replace(" (", "(").replace("( ", "(").replace(" )", ")")
 }
 
 pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
@@ -413,6 +441,13 @@ pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
     let first = path.segments.first().map(|segment| segment.ident.to_string());
     if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
         return Ok(path);
+    }
+    if matches!(first.as_deref(), Some("self" | "super")) {
+        return Err(Error::new_spanned(
+            path,
+            "a path that means the same in every module is needed: write `crate::…`, from the root of \
+             this crate",
+        ));
     }
     let text = path.to_token_stream().to_string().replace(' ', "");
     let message = format!(

@@ -164,15 +164,20 @@ impl LockManager {
             return Ok(false);
         };
         let engine = &self.inner.engine;
+        let mut lost_here = false;
         for lease in engine.schedule.leases() {
             if *lease.claim.token == *token {
-                lease.lose(Loss::Forced);
+                // Its holder may give the lock back before we do.
+                lost_here |= lease.lose(Loss::Forced);
             }
         }
-        engine.store.clone().tell_taken(lock.clone(), token.clone());
         let claim = Arc::new(Claim::stray(lock.clone(), token));
-        match engine.table.release(claim, None).await {
-            Ok(freed) => Ok(freed.was_ours),
+        match engine.table.release(claim.clone(), None).await {
+            Ok(freed) => {
+                // Only now: the holder gives up what he is told of, and it would not have been held.
+                engine.store.clone().tell_taken(lock, claim.token.clone());
+                Ok(freed.was_ours || lost_here)
+            }
             Err(fault) => Err(fault.into_error(Some(&lock))),
         }
     }

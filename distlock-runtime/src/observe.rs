@@ -16,6 +16,15 @@ pub(crate) fn renew_failed(lock: &LockName, fault: &Fault) {
     tracing::debug!(target: "distlock", name, template, error = %fault, "renew_failed");
 }
 
+/// The server does not let us subscribe or publish; said once.
+pub(crate) fn wake_ups_denied(error: &redis::RedisError) {
+    tracing::warn!(
+        target: "distlock",
+        error = %error,
+        "wake_ups_denied: waiters look up to once a second instead of being told; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
+    );
+}
+
 /// The body has returned, but its lock could not be freed as it should.
 pub(crate) fn released_late(lock: &LockName, error: &LockError) {
     let (name, template) = (lock.name(), lock.template());

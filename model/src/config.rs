@@ -101,8 +101,14 @@ pub(crate) struct Config {
     pub(crate) mode_n: bool,
     /// Server time counts, and fences are compared with those seen before (R2, `raise`).
     pub(crate) server_time: bool,
-    /// The run ends here, where time is absolute.
-    pub(crate) horizon: Option<u8>,
+    /// A command of a dead connection may run more than once.
+    pub(crate) doubles: bool,
+    /// A lost subscription is noticed only when it comes back.
+    pub(crate) silent: bool,
+    /// `x` never arrives.
+    pub(crate) taken_unheard: bool,
+    /// I7: an expiry lets one newcomer pass, which only a fast path can.
+    pub(crate) expiry_excuses: bool,
     /// I7 is checked.
     pub(crate) order: bool,
     pub(crate) faults: Faults,
@@ -136,7 +142,10 @@ impl Default for Config {
             not_after: None,
             mode_n: false,
             server_time: false,
-            horizon: None,
+            doubles: false,
+            silent: false,
+            taken_unheard: false,
+            expiry_excuses: true,
             order: false,
             faults: Faults::default(),
             bounds: Bounds::default(),

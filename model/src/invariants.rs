@@ -30,6 +30,8 @@ pub enum Invariant {
     Fencing,
     /// I7: first come, first served, up to what is allowed.
     Order,
+    /// A body starts with about the ttl it asked for.
+    Ttl,
     /// A holder whose lock was taken away finds out within the bound.
     Robbed,
 }
@@ -46,12 +48,10 @@ pub(crate) struct Ghost {
     pub(crate) stray: Vec<u8>,
     /// The tick, as far as arrivals need it.
     pub(crate) epoch: u16,
-    /// Ticks so far, where time is absolute.
-    pub(crate) ticks: u8,
+    /// The tick in which each key's lock expired last: who arrives then may pass.
+    pub(crate) expired: Vec<u16>,
     /// Something has happened after which I7 promises less.
     pub(crate) unordered: bool,
-    /// A grant was under way when the data was lost.
-    pub(crate) robbed_answers: bool,
     /// An invariant about a step was violated.
     pub(crate) broken: Option<Invariant>,
 }
@@ -65,23 +65,15 @@ impl Ghost {
             stall: 0,
             stray: vec![0; keys],
             epoch: 1,
-            ticks: 0,
+            expired: vec![0; keys],
             unordered: !cfg.order,
-            robbed_answers: false,
             broken: None,
-        }
-    }
-
-    pub(crate) fn ticks(&mut self, cfg: &Config) {
-        self.epoch += 1;
-        if cfg.horizon.is_some() {
-            self.ticks += 1;
         }
     }
 }
 
 impl Invariant {
-    pub(crate) const ALL: [(Self, &'static str); 10] = [
+    pub(crate) const ALL: [(Self, &'static str); 11] = [
         (Self::Exclusion, "I2 exclusion"),
         (Self::Lease, "I1 lease"),
         (Self::Accounted, "I3 accounted"),
@@ -91,6 +83,7 @@ impl Invariant {
         (Self::Place, "I5 place"),
         (Self::Fencing, "I6 fencing"),
         (Self::Order, "I7 order"),
+        (Self::Ttl, "ttl"),
         (Self::Robbed, "robbed"),
     ];
 
@@ -123,6 +116,7 @@ impl Invariant {
             Property::always("I7 order", |_, world: &World| {
                 world.ghost.broken != Some(Self::Order)
             }),
+            Property::always("ttl", |_, world: &World| world.ghost.broken != Some(Self::Ttl)),
             Property::always("robbed", |cfg: &Config, world: &World| world.finds_out(cfg)),
         ]
     }
@@ -203,14 +197,20 @@ impl World {
         })
     }
 
-    /// Somebody alive and awake waits for this key.
-    fn waits(&self, key: u8) -> bool {
-        self.living()
-            .any(|(at, batch)| at == key && batch.waiters.iter().any(|waiter| !waiter.dozes))
+    /// Somebody alive, awake and (where that is told apart) connected waits for this key.
+    fn waits(&self, cfg: &Config, key: u8) -> bool {
+        let processes = self.processes.iter().filter(|process| process.alive);
+        processes.filter(|process| process.subscribed || !cfg.silent).any(|process| {
+            let batches = process.keys[usize::from(key)].batches.iter();
+            // A caller that has not sent its fast path yet has not been polled.
+            let sent = batches.filter(|batch| !(batch.unsent && batch.stage == Stage::Trying));
+            sent.flat_map(|batch| &batch.waiters).any(|waiter| !waiter.dozes)
+        })
     }
 
     /// Before time passes: how long has what must not last lasted?
     pub(crate) fn measure(&mut self, cfg: &Config) {
+        self.measure_robbed();
         for key in 0..cfg.keys {
             let place = usize::from(key);
             let lock = self.server.keys[place].lock;
@@ -223,7 +223,7 @@ impl World {
             let owner = lock.map(|lock| self.processes[usize::from(lock.token.process)].alive);
             let excused =
                 lock.is_some_and(|lock| lock.kept || (owner == Some(false) && !lock.claimed));
-            let idle = self.waits(key) && !used && !excused;
+            let idle = self.waits(cfg, key) && !used && !excused;
             count(&mut self.ghost.idle[place], idle, cfg.bounds.idle);
             let unknown = lock.is_some_and(|lock| {
                 let process = &self.processes[usize::from(lock.token.process)];
@@ -232,7 +232,7 @@ impl World {
             count(&mut self.ghost.stray[place], unknown, cfg.bounds.stray);
         }
         let runs = self.living().any(|(_, batch)| batch.is_running());
-        let waits = (0..cfg.keys).any(|key| self.waits(key));
+        let waits = (0..cfg.keys).any(|key| self.waits(cfg, key));
         let dead = self
             .server
             .keys
@@ -243,16 +243,31 @@ impl World {
         self.measure_places(cfg);
     }
 
+    /// An `acquire` that was under way may have made the lock again.
+    fn measure_robbed(&mut self) {
+        for process in &mut self.processes {
+            for (key, state) in self.server.keys.iter().zip(&mut process.keys) {
+                for batch in &mut state.batches {
+                    let again = key.lock.is_some_and(|lock| lock.token == batch.token);
+                    if let Some(lease) = batch.lease_mut().filter(|_| again) {
+                        lease.robbed = None;
+                    }
+                }
+            }
+        }
+    }
+
     fn measure_places(&mut self, cfg: &Config) {
         let keys = &self.server.keys;
         for process in self.processes.iter_mut().filter(|process| process.alive) {
+            let counts = process.subscribed || !cfg.silent;
             for (key, state) in keys.iter().zip(&mut process.keys) {
                 for batch in &mut state.batches {
                     let token = batch.token;
                     let Stage::Queued { outside, .. } = &mut batch.stage else { continue };
                     let stands = key.queue.iter().any(|entry| entry.token == token)
                         || key.lock.is_some_and(|lock| lock.token == token);
-                    count(outside, !stands, cfg.bounds.outside);
+                    count(outside, counts && !stands, cfg.bounds.outside);
                 }
             }
         }
@@ -260,21 +275,31 @@ impl World {
 
     /// I6 and I7 are about the moment a body starts.
     pub(crate) fn on_started(&mut self, cfg: &Config, started: &Started) {
+        let lock = self.server.keys[usize::from(started.key)].lock;
         let highest = &mut self.ghost.highest[usize::from(started.key)];
-        if started.fencing <= *highest {
+        // Who was robbed and has not heard of it is behind those who came after, and should be.
+        let holds = lock.is_some_and(|lock| lock.token == started.token);
+        if (holds && started.fencing <= *highest) || started.fencing.step >= cfg.steps {
             self.ghost.broken = Some(Invariant::Fencing);
         }
+        let (least, most) = (started.asked, started.asked + 1);
+        if cfg.lag == 0 && !(least..=most).contains(&started.left) {
+            self.ghost.broken = Some(Invariant::Ttl);
+        }
         *highest = started.fencing.max(*highest);
+        (self.ghost.idle[usize::from(started.key)], self.ghost.stall) = (0, 0);
         if self.ghost.unordered {
             return;
         }
         let grace = u16::from(cfg.grace);
         let (key, broken) = (usize::from(started.key), &mut self.ghost.broken);
         for process in self.processes.iter_mut().filter(|process| process.alive) {
-            for waiter in process.keys[key].batches.iter_mut().flat_map(|batch| &mut batch.waiters)
-            {
+            let batches = process.keys[key].batches.iter_mut();
+            let sent = batches.filter(|batch| !(batch.unsent && batch.stage == Stage::Trying));
+            for waiter in sent.flat_map(|batch| &mut batch.waiters) {
                 let overtaken = waiter.epoch + grace < started.epoch && !waiter.dozes;
-                if !overtaken || waiter.exempt {
+                let passes = started.epoch == self.ghost.expired[key];
+                if !overtaken || waiter.exempt || passes {
                     continue;
                 }
                 if waiter.licence == 0 {
@@ -283,14 +308,14 @@ impl World {
                 waiter.licence = waiter.licence.saturating_sub(1);
             }
         }
-        let _ = started.process;
     }
 
     /// One newcomer per expiry (I7).
     pub(crate) fn on_expired(&mut self, cfg: &Config, key: u8) {
-        if !cfg.order {
+        if !cfg.order || !cfg.expiry_excuses {
             return;
         }
+        self.ghost.expired[usize::from(key)] = self.ghost.epoch + 1;
         for process in &mut self.processes {
             let batches = process.keys[usize::from(key)].batches.iter_mut();
             for waiter in batches.flat_map(|batch| &mut batch.waiters) {
@@ -330,6 +355,7 @@ pub(crate) fn normalise(world: &mut World, cfg: &Config) {
     if unordered {
         each(&mut |waiter| (waiter.epoch, waiter.licence) = (0, 0));
         world.ghost.epoch = 0;
+        world.ghost.expired.fill(0);
         return;
     }
     each(&mut |waiter| epochs.push(waiter.epoch));
@@ -346,5 +372,9 @@ pub(crate) fn normalise(world: &mut World, cfg: &Config) {
     }
     let of = |epoch: u16| ranks[epochs.partition_point(|other| *other < epoch)];
     each(&mut |waiter| waiter.epoch = of(waiter.epoch));
+    // Nobody who arrived before the first of them can start any more.
+    for expired in &mut world.ghost.expired {
+        *expired = if *expired < epochs[0] { 0 } else { of(*expired) };
+    }
     world.ghost.epoch = of(world.ghost.epoch);
 }

@@ -1,10 +1,12 @@
 //! The waiting protocol as a state machine, checked exhaustively. See the README beside it.
 
+mod actions;
 mod check;
 mod config;
 mod invariants;
 mod mutants;
 mod network;
+mod normal;
 mod process;
 mod scenarios;
 mod server;

@@ -78,8 +78,12 @@ mutants! {
     HandsOverAfterRelease,
     /// A lease is handed over whatever is left of it.
     HandsOverAnyTtl,
-    /// A long lease is shortened by a renewal for its next holder.
-    ShortensByRenewal,
+    /// R6: the answer of an earlier renewal is taken for the one the next holder needs.
+    AnyRenewalRefreshes,
+    /// R6: the F of a second grant of an owned token is dropped.
+    SecondGrantKeepsFence,
+    /// R3: "somebody else has it", for an owned token, is ignored.
+    OwnedIgnoresZero,
     /// More hand-overs than one F has room for.
     StepsOverflow,
     /// A lease of several forgets the largest fencing token.
@@ -94,10 +98,16 @@ mutants! {
     NoRaise,
     /// R5: a future that nobody polls keeps the lock.
     OffersForEver,
+    /// R6: back in after the release of the old token, not before.
+    ReentersAfterRelease,
+    /// R5: who did not take the lock is back in before the release.
+    DozersStayInFront,
     /// R6: back in with a new ticket.
     ReentryForgetsTicket,
     /// R7: nobody looks after the one a release handed the lock to.
     NoRepairTimer,
+    /// `min_hold`: the lock expires when it is due, and nobody releases it.
+    KeepWithoutRelease,
     /// R8: a batch that became empty is forgotten.
     CancelWithoutRelease,
     /// R9: no release after a connection was lost.
@@ -110,6 +120,8 @@ mutants! {
     NoLook,
     /// No look when the subscriber is back.
     NoLookAfterReconnect,
+    /// R12: a look that found its entry in the queue counts as a lapse.
+    AnyZeroIsLapse,
     /// R12: claims do not grow.
     ClaimNeverGrows,
     /// R12, R13: release of the old token before the new one's `acquire`.
@@ -125,30 +137,72 @@ impl Mutant {
         use Mutant::*;
         &[
             (MarkerForQueue, "queue", Idle),
-            (LookDoesNotReturn, "lost hints", Idle),
-            (AddsTwice, "queue", Order),
+            (TakesWithoutQueue, "cluster", Order),
+            (LookDoesNotReturn, "deaf unknowingly", Place),
+            (AddsTwice, "lost queue", Order),
             (ConfirmDoesNotExtend, "lost hints", Lease),
-            (ConfirmReusesFence, "queue", Fencing),
+            (ConfirmReusesFence, "lost queue", Fencing),
             (NoSealMessage, "queue", Order),
             (SkipsNobody, "expiry", Idle),
-            (BlindRelease, "lag", Lease),
+            (BlindRelease, "lost queue", Exclusion),
             (ReleaseDoesNotRepair, "unreachable", Idle),
-            (RenewCreates, "lost hints", Stray),
+            (RenewShortens, "ttls that shrink", Lease),
+            (RenewCreates, "lost queue", Stray),
+            (NoNotAfter, "parked", Accounted),
             (DeadlineFromReply, "lag", Exclusion),
             (RenewalFromReply, "renewal", Lease),
             (NoDriftMargin, "lag", Exclusion),
+            (NoExpiryCheck, "late grants", Lease),
             (DoubtIsHope, "renewal", Lease),
+            (RefusedRenewalIgnored, "force release unheard", Robbed),
             (StartsOnHint, "forged hints", Exclusion),
             (EnteringIgnoresHint, "overtaking", Idle),
             (SealIgnored, "queue", Order),
             (OwnedAdmits, "queue", Order),
+            (TakenIgnored, "force release", Robbed),
             (HandsOverAfterRelease, "queue", Exclusion),
+            (HandsOverAnyTtl, "ttls that grow", Ttl),
+            (AnyRenewalRefreshes, "ttls that grow", Ttl),
+            (StepsOverflow, "fences", Fencing),
+            (SecondGrantKeepsFence, "force release unheard", Fencing),
+            (OwnedIgnoresZero, "force release unheard", Fencing),
+            (NoLastToken, "two keys", Fencing),
+            (KeepsLaterKeys, "two keys", Idle),
+            (NilMeansBusy, "take-over", Stray),
+            (NoFenceFloor, "data loss", Fencing),
+            (NoRaise, "data loss", Fencing),
+            (OffersForEver, "unpolled", Idle),
+            (DozersStayInFront, "unpolled", Idle),
+            (ReentersAfterRelease, "lost lease", Order),
+            (ReentryForgetsTicket, "lost lease", Order),
             (NoRepairTimer, "unreachable", Idle),
+            (KeepWithoutRelease, "min_hold", Idle),
             (CancelWithoutRelease, "cancel", Accounted),
             (NoJanitorRetry, "connection", Accounted),
             (AnswerIsFinal, "connection", Accounted),
             (JanitorElsewhere, "cancel", Accounted),
             (NoLook, "lost hints", Idle),
+            (NoLookAfterReconnect, "deaf unknowingly", Place),
+            (AnyZeroIsLapse, "unreachable", Idle),
+            (SwapsOutFirst, "mode n", Order),
+            (KeepsMode, "mode n", Order),
+        ]
+    };
+
+    /// Those that violate nothing, and why.
+    pub const SURVIVORS: &[(Self, &str)] = {
+        use Mutant::*;
+        &[
+            (
+                AnswersFreshTicket,
+                "the ticket is wrong only by what came within one message latency, which I7 allows",
+            ),
+            (
+                UnknownGrantIgnored,
+                "only old bytes make such a grant, and the janitor's next release frees it within the same bounds",
+            ),
+            (SealsAnyBatch, "a batch that is sealed too early is only smaller"),
+            (ClaimNeverGrows, "a confirmation that is late finds the lock free and takes it"),
         ]
     };
 }

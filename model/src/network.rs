@@ -73,6 +73,14 @@ impl Command {
         }
     }
 
+    /// The lock whose grant the answer can be.
+    pub(crate) fn grants(&self) -> Option<(u8, Token)> {
+        match *self {
+            Self::Draw { key, token, .. } => Some((key, token)),
+            _ => self.creates(),
+        }
+    }
+
     pub(crate) fn token(&self) -> Option<Token> {
         { *self }.token_mut().copied()
     }
@@ -97,6 +105,8 @@ pub(crate) struct Sent {
     pub(crate) age: u8,
     /// Ticks of the server's clock until `not_after`.
     pub(crate) expires: Option<u8>,
+    /// Ghost: the lock that the first half took was taken away meanwhile.
+    pub(crate) robbed: bool,
 }
 
 /// What the server says.
@@ -121,6 +131,8 @@ pub(crate) struct Answer {
     pub(crate) command: Command,
     pub(crate) age: u8,
     pub(crate) result: Result,
+    /// Ghost: the lock it grants was taken away meanwhile.
+    pub(crate) robbed: bool,
 }
 
 /// One connection: first in, first out.

@@ -6,138 +6,80 @@ use crate::check::{Outcome, run};
 use crate::config::{Ask, Bounds, Config, Faults};
 use crate::mutants::Mutant;
 
+const NONE: Faults = Faults {
+    crashes: 0,
+    vanishings: 0,
+    lost_hints: 0,
+    forged_hints: 0,
+    disconnects: 0,
+    deafenings: 0,
+    force_releases: 0,
+    data_losses: 0,
+    queue_losses: 0,
+    dozes: 0,
+    slow_ticks: 0,
+    cancels: 0,
+};
+
+/// Nothing but messages may delay anybody.
+const STRICT: Bounds = Bounds { idle: Some(0), outside: Some(0), stray: Some(0), robbed: None };
+
 /// A scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
     cfg: Config,
 }
 
 /// All of them.
 pub fn scenarios() -> Vec<Scenario> {
-    let strict = Bounds { idle: Some(0), outside: Some(0), stray: Some(0), robbed: None };
-    let base = || Config {
+    [clocks(), queue(), deaths(), messages(), holders(), outsiders()].concat()
+}
+
+impl Scenario {
+    /// The same with more calls, or more tasks where calls are without end.
+    #[must_use]
+    pub fn larger(&self) -> Self {
+        let mut cfg = self.cfg.clone();
+        match &mut cfg.arrivals {
+            Some(arrivals) => *arrivals += 1,
+            None => cfg.tasks += 1,
+        }
+        Self { cfg, ..*self }
+    }
+}
+
+/// Runs a scenario, with one rule broken if a mutant is given, up to so many states.
+pub fn check(scenario: &Scenario, mutant: Option<Mutant>, most: Option<NonZeroUsize>) -> Outcome {
+    let cfg = Config { mutant, ..scenario.cfg.clone() };
+    run(&cfg, most, 1)
+}
+
+/// Every message takes less than a tick.
+fn base() -> Config {
+    Config {
         prompt: true,
         order: true,
-        bounds: strict,
+        bounds: STRICT,
         asks: vec![ask(2)],
         look: 3,
         ..Config::default()
-    };
-    let lagging = || Config {
+    }
+}
+
+/// Messages take up to a tick and more.
+fn lagging() -> Config {
+    Config {
         prompt: false,
         order: false,
         lag: 1,
         bounds: Bounds::default(),
         asks: vec![fixed(3)],
         ..base()
-    };
-    let none = Faults::default();
-    let list = [
-        (
-            "lag",
-            Config {
-                arrivals: Some(1),
-                margin: 1,
-                faults: Faults { slow_ticks: 1, ..none },
-                ..lagging()
-            },
-        ),
-        (
-            "renewal",
-            Config {
-                arrivals: Some(1),
-                margin: 1,
-                asks: vec![ask(4)],
-                faults: Faults { slow_ticks: 1, ..none },
-                ..lagging()
-            },
-        ),
-        (
-            "renewal lost",
-            Config {
-                arrivals: Some(1),
-                asks: vec![ask(2)],
-                faults: Faults { disconnects: 1, ..none },
-                ..lagging()
-            },
-        ),
-        ("queue", Config { tasks: 2, prompt_hints: true, ..base() }),
-        ("overtaking", Config { prompt: false, ..base() }),
-        ("three", Config { processes: 3, arrivals: Some(2), prompt_hints: true, ..base() }),
-        (
-            "cancel",
-            Config { tasks: 2, arrivals: Some(2), faults: Faults { cancels: 2, ..none }, ..base() },
-        ),
-        ("grace", Config { tasks: 2, prompt_hints: true, grace: 1, ..base() }),
-        (
-            "expiry",
-            Config {
-                processes: 3,
-                arrivals: Some(1),
-                prompt_hints: true,
-                faults: Faults { crashes: 2, ..none },
-                bounds: Bounds { idle: Some(3), ..strict },
-                ..base()
-            },
-        ),
-        (
-            "unreachable",
-            Config {
-                processes: 3,
-                arrivals: Some(1),
-                prompt_hints: true,
-                faults: Faults { vanishings: 1, ..none },
-                bounds: Bounds { idle: Some(2), ..strict },
-                ..base()
-            },
-        ),
-        (
-            "lost hints",
-            Config {
-                arrivals: Some(2),
-                faults: Faults { lost_hints: 1, ..none },
-                bounds: Bounds { idle: Some(3), outside: Some(3), ..strict },
-                ..base()
-            },
-        ),
-        (
-            "forged hints",
-            Config { arrivals: Some(2), faults: Faults { forged_hints: 1, ..none }, ..base() },
-        ),
-        (
-            "connection",
-            Config {
-                arrivals: Some(1),
-                prompt: false,
-                prompt_hints: true,
-                faults: Faults { disconnects: 2, cancels: 1, ..none },
-                bounds: Bounds { stray: Some(2), idle: Some(2), ..strict },
-                ..base()
-            },
-        ),
-        (
-            "deaf",
-            Config {
-                arrivals: Some(2),
-                faults: Faults { deafenings: 1, ..none },
-                bounds: Bounds { idle: Some(2), outside: Some(1), ..strict },
-                ..base()
-            },
-        ),
-        (
-            "mode n",
-            Config {
-                arrivals: Some(2),
-                mode_n: true,
-                faults: Faults { deafenings: 1, ..none },
-                bounds: Bounds { idle: Some(2), outside: Some(1), ..strict },
-                ..base()
-            },
-        ),
-    ];
-    list.into_iter().map(|(name, cfg)| Scenario { name, cfg }).collect()
+    }
 }
 
 /// A renewed lease.
@@ -150,8 +92,415 @@ fn fixed(ttl: u8) -> Ask {
     Ask { ttl, renew: false, ..Ask::default() }
 }
 
-/// Runs a scenario, with one rule broken if a mutant is given, up to so many states.
-pub fn check(scenario: &Scenario, mutant: Option<Mutant>, most: Option<NonZeroUsize>) -> Outcome {
-    let cfg = Config { mutant, ..scenario.cfg.clone() };
-    run(&cfg, most, 1)
+/// Time, clocks and late answers: I1.
+fn clocks() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "lag",
+            about: "grants that are late by a tick, clocks that drift, expiry",
+            cfg: Config {
+                arrivals: Some(1),
+                margin: 1,
+                faults: Faults { slow_ticks: 1, ..NONE },
+                ..lagging()
+            },
+        },
+        Scenario {
+            name: "late grants",
+            about: "grants that arrive after their deadline",
+            cfg: Config {
+                processes: 1,
+                lag: 2,
+                claim: 3,
+                prompt_hints: true,
+                arrivals: Some(1),
+                asks: vec![fixed(2)],
+                ..lagging()
+            },
+        },
+        Scenario {
+            name: "renewal",
+            about: "renewals that are late, clocks that drift",
+            cfg: Config {
+                arrivals: Some(1),
+                margin: 1,
+                asks: vec![ask(4)],
+                faults: Faults { slow_ticks: 1, ..NONE },
+                ..lagging()
+            },
+        },
+        Scenario {
+            name: "renewal lost",
+            about: "renewals and commands lost with their connection, and late",
+            cfg: Config {
+                prompt_hints: true,
+                arrivals: Some(1),
+                asks: vec![ask(2)],
+                faults: Faults { disconnects: 1, ..NONE },
+                ..lagging()
+            },
+        },
+        Scenario {
+            name: "slow link",
+            about: "round trips longer than a claim (R12)",
+            cfg: Config {
+                lag: 2,
+                claim: 1,
+                prompt_hints: true,
+                arrivals: Some(1),
+                asks: vec![fixed(4)],
+                bounds: Bounds { idle: Some(4), ..Bounds::default() },
+                ..lagging()
+            },
+        },
+        Scenario {
+            name: "parked",
+            about: "no fast path; commands that a client sends again much later, with `not_after`",
+            cfg: Config {
+                prompt_hints: true,
+                arrivals: Some(1),
+                fast_path: false,
+                stale_life: None,
+                not_after: Some(1),
+                faults: Faults { disconnects: 1, cancels: 1, ..NONE },
+                ..lagging()
+            },
+        },
+    ]
+}
+
+/// Waiting and handing on, nobody dies: I4, I6, I7.
+fn queue() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "queue",
+            about: "two tasks in each of two processes, without end",
+            cfg: Config { tasks: 2, prompt_hints: true, ..base() },
+        },
+        Scenario {
+            name: "overtaking",
+            about: "answers and messages in any order",
+            cfg: Config { arrivals: Some(2), prompt: false, ..base() },
+        },
+        Scenario {
+            name: "three",
+            about: "three processes",
+            cfg: Config { processes: 3, arrivals: Some(2), prompt_hints: true, ..base() },
+        },
+        Scenario {
+            name: "cancel",
+            about: "waiters that go at any time",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                faults: Faults { cancels: 2, ..NONE },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "grace",
+            about: "sealed batches that admit arrivals for a tick (R4b), without end",
+            cfg: Config { tasks: 2, prompt_hints: true, grace: 1, ..base() },
+        },
+        Scenario {
+            name: "take-over",
+            about: "a fast path that is sent after another caller's `acquire`; `wait = none`",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt: false,
+                prompt_hints: true,
+                take_over: true,
+                asks: vec![ask(2), Ask { patient: false, ..ask(2) }],
+                who_asks: vec![vec![0, 1], vec![0]],
+                ..base()
+            },
+        },
+        Scenario {
+            name: "fences",
+            about: "three tasks of one process, F drawn by renewals and anew, without end",
+            cfg: Config {
+                tasks: 3,
+                prompt_hints: true,
+                split_fast_path: true,
+                who_asks: vec![vec![0], vec![]],
+                ..base()
+            },
+        },
+        Scenario {
+            name: "fences of two",
+            about: "the same in two processes; `SET` and `INCR` apart",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(3),
+                prompt_hints: true,
+                split_fast_path: true,
+                ..base()
+            },
+        },
+    ]
+}
+
+/// Processes that die: I4's bounds.
+fn deaths() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "expiry",
+            about: "three processes, two of which die anywhere",
+            cfg: Config {
+                processes: 3,
+                arrivals: Some(1),
+                prompt_hints: true,
+                faults: Faults { crashes: 2, ..NONE },
+                bounds: Bounds { idle: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "unreachable",
+            about: "three processes, one of which is cut off while the server believes it listens",
+            cfg: Config {
+                processes: 3,
+                arrivals: Some(1),
+                prompt_hints: true,
+                faults: Faults { vanishings: 1, ..NONE },
+                bounds: Bounds { idle: Some(2), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "cluster",
+            about: "no fast path, so an expiry excuses nobody",
+            cfg: Config {
+                processes: 3,
+                arrivals: Some(1),
+                prompt_hints: true,
+                fast_path: false,
+                expiry_excuses: false,
+                faults: Faults { crashes: 1, ..NONE },
+                bounds: Bounds { idle: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "connection",
+            about: "connections that die twice, whose bytes run later, and cancelled waiters",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt: false,
+                prompt_hints: true,
+                faults: Faults { disconnects: 2, cancels: 1, ..NONE },
+                bounds: Bounds { stray: Some(2), idle: Some(2), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "doubled",
+            about: "bytes of a dead connection that run any number of times",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                doubles: true,
+                claim: 4,
+                faults: Faults { disconnects: 1, cancels: 1, ..NONE },
+                bounds: Bounds { stray: Some(2), idle: Some(2), ..STRICT },
+                ..base()
+            },
+        },
+    ]
+}
+
+/// Messages lost, forged and unheard: I4, I5, I7.
+fn messages() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "lost hints",
+            about: "a message that is lost",
+            cfg: Config {
+                arrivals: Some(2),
+                faults: Faults { lost_hints: 1, ..NONE },
+                bounds: Bounds { idle: Some(3), outside: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "forged hints",
+            about: "a message nobody sent (or that came twice)",
+            cfg: Config { arrivals: Some(2), faults: Faults { forged_hints: 1, ..NONE }, ..base() },
+        },
+        Scenario {
+            name: "deaf",
+            about: "a subscriber that is down: looks every tick",
+            cfg: Config {
+                arrivals: Some(2),
+                faults: Faults { deafenings: 1, ..NONE },
+                bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "mode n",
+            about: "a subscriber that is down: mode `n` (R13)",
+            cfg: Config {
+                arrivals: Some(2),
+                prompt_hints: true,
+                mode_n: true,
+                faults: Faults { deafenings: 1, ..NONE },
+                bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "deaf unknowingly",
+            about: "a subscriber that is down and does not know",
+            cfg: Config {
+                arrivals: Some(2),
+                silent: true,
+                faults: Faults { deafenings: 1, ..NONE },
+                bounds: Bounds { idle: Some(2), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "lost queue",
+            about: "the queue key is lost (I5)",
+            cfg: Config {
+                arrivals: Some(2),
+                prompt_hints: true,
+                faults: Faults { queue_losses: 1, ..NONE },
+                bounds: Bounds { idle: Some(3), outside: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+    ]
+}
+
+/// What the tasks of a batch may ask for: R5, R6, several keys.
+fn holders() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "ttls that grow",
+            about: "a next holder with a longer ttl",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                order: false,
+                prompt_hints: true,
+                asks: vec![ask(2), fixed(5)],
+                who_asks: vec![vec![0, 1], vec![0]],
+                ..base()
+            },
+        },
+        Scenario {
+            name: "ttls that shrink",
+            about: "a next holder with a shorter ttl",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                order: false,
+                prompt_hints: true,
+                asks: vec![fixed(5), fixed(2)],
+                who_asks: vec![vec![0, 1], vec![1]],
+                ..base()
+            },
+        },
+        Scenario {
+            name: "lost lease",
+            about: "a batch that loses its lease keeps its place",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                margin: 1,
+                expiry_excuses: false,
+                prompt_hints: true,
+                asks: vec![fixed(3)],
+                ..base()
+            },
+        },
+        Scenario {
+            name: "min_hold",
+            about: "locks kept after their holder ended",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt_hints: true,
+                asks: vec![Ask { min_hold: 2, ..ask(3) }, ask(3)],
+                ..base()
+            },
+        },
+        Scenario {
+            name: "unpolled",
+            about: "a future that nobody polls any more",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt_hints: true,
+                faults: Faults { dozes: 1, ..NONE },
+                bounds: Bounds { idle: Some(1), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "two keys",
+            about: "holders of two keys among holders of one",
+            cfg: Config {
+                keys: 2,
+                tasks: 2,
+                arrivals: Some(2),
+                order: false,
+                prompt_hints: true,
+                asks: vec![
+                    Ask { keys: vec![0, 1], ..ask(2) },
+                    ask(2),
+                    Ask { keys: vec![1], ..ask(2) },
+                ],
+                who_asks: vec![vec![0, 1], vec![0, 2]],
+                ..base()
+            },
+        },
+    ]
+}
+
+/// What comes from outside the protocol: operators, lost data.
+fn outsiders() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "data loss",
+            about: "the server loses everything, or falls back to a replica",
+            cfg: Config {
+                arrivals: Some(2),
+                prompt_hints: true,
+                server_time: true,
+                split_fast_path: true,
+                faults: Faults { data_losses: 1, ..NONE },
+                bounds: Bounds { robbed: Some(1), idle: Some(3), outside: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "force release",
+            about: "an operator frees the lock, and the holder hears of it",
+            cfg: Config {
+                arrivals: Some(2),
+                asks: vec![ask(2), fixed(4)],
+                faults: Faults { force_releases: 1, ..NONE },
+                bounds: Bounds { robbed: Some(0), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "force release unheard",
+            about: "an operator frees the lock, and the holder does not hear of it",
+            cfg: Config {
+                tasks: 2,
+                arrivals: Some(2),
+                prompt_hints: true,
+                taken_unheard: true,
+                asks: vec![ask(3)],
+                faults: Faults { force_releases: 1, ..NONE },
+                bounds: Bounds { robbed: Some(1), idle: Some(3), outside: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+    ]
 }

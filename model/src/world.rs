@@ -2,15 +2,12 @@
 
 use stateright::{Model, Property};
 
+use crate::actions::Action;
 use crate::config::{Config, Faults};
-use crate::invariants::{self, Ghost, Invariant};
+use crate::invariants::{Ghost, Invariant};
 use crate::network::{Answer, Command, Connection, Hint, HintKind, Result, Sent};
-use crate::process::{Batch, Holder, Lease, Process, Stage, Turn, Waiter};
-use crate::server::{Acquired, Key, Script, Server};
-use crate::token::Token;
-
-/// How much server time passes in a tick: more than fences are drawn in one.
-const CLOCK_STEP: u16 = 32;
+use crate::process::{Batch, Process, Turn, Waiter};
+use crate::server::{Key, Script, Server};
 
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -19,101 +16,13 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) faults: Faults,
     pub(crate) ghost: Ghost,
-}
-
-/// What can happen.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Action {
-    /// A task of this process asks for locks.
-    Call {
-        process: u8,
-        ask: u8,
-    },
-    /// The first caller's fast path is sent at last.
-    SendFastPath {
-        process: u8,
-        key: u8,
-        token: Token,
-    },
-    /// The server runs the next command of a connection.
-    Run {
-        process: u8,
-        connection: Connection,
-    },
-    /// The server runs a command of a dead connection.
-    RunStale {
-        process: u8,
-    },
-    /// The next answer arrives.
-    Answer {
-        process: u8,
-        connection: Connection,
-    },
-    /// The next message arrives.
-    Hear {
-        process: u8,
-    },
-    /// A body ends.
-    Finish {
-        process: u8,
-        key: u8,
-        token: Token,
-    },
-    /// A waiter is cancelled, or its `wait` is over.
-    Cancel {
-        process: u8,
-        key: u8,
-        token: Token,
-        place: u8,
-    },
-    /// Time passes; one clock may stand still.
-    Tick {
-        slow: Option<u8>,
-    },
-    Crash {
-        process: u8,
-        lingers: bool,
-    },
-    Vanish {
-        process: u8,
-    },
-    Disconnect {
-        process: u8,
-        connection: Connection,
-        lingers: bool,
-    },
-    LoseHint {
-        process: u8,
-    },
-    Forge {
-        hint: Hint,
-    },
-    Deafen {
-        process: u8,
-    },
-    HearAgain {
-        process: u8,
-    },
-    Doze {
-        process: u8,
-        key: u8,
-        token: Token,
-        place: u8,
-    },
-    ForceRelease {
-        key: u8,
-    },
-    LoseData {
-        drops_connections: bool,
-    },
-    LoseQueue {
-        key: u8,
-    },
+    /// The next sequence number of each process, as nothing mentions it.
+    pub(crate) names: [u8; 4],
 }
 
 impl World {
     fn new(cfg: &Config) -> Self {
-        let clock = if cfg.server_time { CLOCK_STEP } else { 0 };
+        let clock = u16::from(cfg.server_time);
         let keys = vec![Key::default(); usize::from(cfg.keys)];
         let mut processes = vec![Process::new(cfg); usize::from(cfg.processes)];
         for process in &mut processes {
@@ -124,6 +33,7 @@ impl World {
             processes,
             faults: cfg.faults,
             ghost: Ghost::new(cfg),
+            names: [0; 4],
         }
     }
 
@@ -132,15 +42,15 @@ impl World {
     }
 
     /// Nothing is under way that must arrive before the next tick.
-    fn is_quiet(&self, lag: u8) -> bool {
+    pub(crate) fn is_quiet(&self, lag: u8) -> bool {
         self.processes.iter().all(|process| process.is_quiet(lag))
     }
 
     fn turn(&mut self, cfg: &Config, process: u8, act: impl FnOnce(&mut Turn<'_>)) {
-        let used = self.used(process);
         let me = process;
+        let name = &mut self.names[usize::from(process)];
         let process = &mut self.processes[usize::from(process)];
-        let mut turn = Turn { cfg, me, process, used, started: Vec::new() };
+        let mut turn = Turn { cfg, me, process, name, started: Vec::new() };
         act(&mut turn);
         for started in turn.started {
             self.on_started(cfg, &started);
@@ -162,6 +72,9 @@ impl World {
     }
 
     fn publish(&mut self, cfg: &Config, hint: Hint) {
+        if cfg.taken_unheard && hint.kind == HintKind::Taken {
+            return;
+        }
         let process = self.process(hint.token.process);
         if process.alive && process.subscribed {
             if cfg.prompt_hints {
@@ -178,6 +91,11 @@ impl World {
     /// The server runs a command. `None`: the second half is still to come.
     fn execute(&mut self, cfg: &Config, sent: Sent) -> Option<Result> {
         let expired = sent.expires == Some(0);
+        // Time passes faster than fences are drawn, and one script may draw two.
+        if cfg.server_time {
+            self.server.clock = self.server.clock.max(self.server.fence);
+        }
+        self.server.clock += if cfg.server_time { 4 } else { 0 };
         Some(match sent.command {
             Command::Take { key, token, ttl, seen: _ } => self.script(cfg, |script| {
                 let ok = script.take(key, token, ttl);
@@ -222,7 +140,8 @@ impl World {
         if !self.process(process).alive {
             return;
         }
-        let answer = Answer { command: sent.command, age: sent.age, result };
+        let Sent { command, age, robbed, .. } = sent;
+        let answer = Answer { command, age, result, robbed };
         if cfg.prompt {
             self.turn(cfg, process, |turn| turn.on_answer(answer));
         } else {
@@ -243,9 +162,6 @@ impl World {
         for key in self.server.tick() {
             self.on_expired(cfg, key);
         }
-        if cfg.server_time {
-            self.server.clock += CLOCK_STEP;
-        }
         for process in &mut self.processes {
             let requests = process.main.requests.iter_mut().chain(&mut process.stale);
             for expires in requests.filter_map(|sent| sent.expires.as_mut()) {
@@ -265,7 +181,7 @@ impl World {
                 self.turn(cfg, process, |turn| turn.tick());
             }
         }
-        self.ghost.ticks(cfg);
+        self.ghost.epoch += 1;
     }
 
     fn kill(&mut self, process: u8, lingers: bool) {
@@ -292,7 +208,15 @@ impl World {
     fn rob(&mut self, key: u8) {
         self.ghost.unordered = true;
         let Some(lock) = self.server.keys[usize::from(key)].lock else { return };
-        let state = &mut self.processes[usize::from(lock.token.process)].keys[usize::from(key)];
+        let process = &mut self.processes[usize::from(lock.token.process)];
+        for answer in &mut process.main.answers {
+            answer.robbed |= answer.command.token() == Some(lock.token);
+        }
+        for sent in &mut process.main.requests {
+            sent.robbed |= sent.command.token() == Some(lock.token)
+                && matches!(sent.command, Command::Draw { .. });
+        }
+        let state = &mut process.keys[usize::from(key)];
         let batches = state.batches.iter_mut().filter(|batch| batch.token == lock.token);
         for lease in batches.filter_map(Batch::lease_mut) {
             lease.robbed = lease.robbed.or(Some(0));
@@ -304,17 +228,12 @@ impl World {
             self.rob(key);
         }
         self.server.keys.fill(Key::default());
-        self.server.fence = 0;
+        if cfg.server_time {
+            self.server.clock = self.server.clock.max(self.server.fence);
+        }
+        // A replica that takes over lacks the last writes; `FLUSHALL` leaves nothing.
+        self.server.fence = if drops_connections { self.server.fence / 2 } else { 0 };
         for process in 0..cfg.processes {
-            // A confirmation that is under way is of a lock that is gone.
-            for key in 0..cfg.keys {
-                self.ghost.robbed_answers |= self
-                    .process(process)
-                    .main
-                    .answers
-                    .iter()
-                    .any(|answer| answer.command.token().is_some_and(|_| key == 0));
-            }
             if drops_connections && self.process(process).alive {
                 for connection in [Connection::Main, Connection::Renewals] {
                     self.turn(cfg, process, |turn| turn.reconnect(connection, false));
@@ -328,7 +247,8 @@ impl World {
             Action::Call { process, ask } => {
                 let licence = 0;
                 let epoch = self.ghost.epoch;
-                let (exempt, dozes, tried) = (false, false, false);
+                let exempt = !self.process(process).subscribed && !cfg.mode_n;
+                let (dozes, tried) = (false, false);
                 if self.process(process).arrivals != u8::MAX {
                     self.process(process).arrivals -= 1;
                 }
@@ -336,11 +256,13 @@ impl World {
                 self.turn(cfg, process, |turn| turn.call(waiter));
             }
             Action::SendFastPath { process, key, token } => {
-                self.turn(cfg, process, |turn| turn.send_fast_path(key, token));
+                let epoch = self.ghost.epoch;
+                self.turn(cfg, process, |turn| turn.send_fast_path(key, token, epoch));
             }
             Action::Run { process, connection } => self.run(cfg, process, connection),
-            Action::RunStale { process } => {
-                let sent = self.process(process).stale.remove(0);
+            Action::RunStale { process, again } => {
+                let stale = &mut self.process(process).stale;
+                let sent = if again { stale[0] } else { stale.remove(0) };
                 // Without an answer, the second half of a fast path changes nothing but a counter.
                 let _ = self.execute(cfg, sent);
             }
@@ -386,7 +308,6 @@ impl World {
             }
             Action::Deafen { process } => {
                 self.faults.deafenings -= 1;
-                self.ghost.unordered = true;
                 self.turn(cfg, process, |turn| turn.deafen());
             }
             Action::HearAgain { process } => self.turn(cfg, process, |turn| turn.hear_again()),
@@ -416,239 +337,6 @@ impl World {
             }
         }
     }
-
-    /// Sequence numbers of `process` that something mentions.
-    fn used(&self, process: u8) -> u32 {
-        let mut used = 0;
-        self.clone().tokens(&mut |token| {
-            if token.process == process {
-                used |= 1_u32 << token.seq;
-            }
-        });
-        used
-    }
-
-    /// Every token.
-    fn tokens(&mut self, see: &mut impl FnMut(&mut Token)) {
-        for key in &mut self.server.keys {
-            key.lock.iter_mut().for_each(|lock| see(&mut lock.token));
-            key.queue.iter_mut().for_each(|entry| see(&mut entry.token));
-        }
-        for process in &mut self.processes {
-            for state in &mut process.keys {
-                state.batches.iter_mut().for_each(|batch| see(&mut batch.token));
-            }
-            for line in [&mut process.main, &mut process.renewals] {
-                for sent in &mut line.requests {
-                    sent.command.token_mut().into_iter().for_each(&mut *see);
-                }
-                for answer in &mut line.answers {
-                    answer.command.token_mut().into_iter().for_each(&mut *see);
-                    if let Result::Released(released) = &mut answer.result {
-                        released.to.iter_mut().for_each(&mut *see);
-                    }
-                }
-            }
-            for sent in &mut process.stale {
-                sent.command.token_mut().into_iter().for_each(&mut *see);
-            }
-            process.hints.iter_mut().for_each(|hint| see(&mut hint.token));
-            process.chores.iter_mut().for_each(|chore| see(&mut chore.token));
-            for state in &mut process.keys {
-                state.repair.iter_mut().for_each(|repair| see(&mut repair.token));
-            }
-        }
-    }
-
-    /// Every ticket and fence. Only their order matters where server time does not count.
-    fn numbers(&mut self, see: &mut impl FnMut(&mut u16)) {
-        see(&mut self.server.fence);
-        for key in &mut self.server.keys {
-            key.queue.iter_mut().for_each(|entry| see(&mut entry.ticket));
-        }
-        for highest in &mut self.ghost.highest {
-            see(&mut highest.fence);
-        }
-        for process in &mut self.processes {
-            see(&mut process.seen);
-            for line in [&mut process.main, &mut process.renewals] {
-                for sent in &mut line.requests {
-                    numbers_of_command(&mut sent.command, see);
-                }
-                for answer in &mut line.answers {
-                    numbers_of_command(&mut answer.command, see);
-                    numbers_of_result(&mut answer.result, see);
-                }
-            }
-            for sent in &mut process.stale {
-                numbers_of_command(&mut sent.command, see);
-            }
-            for batch in process.keys.iter_mut().flat_map(|state| &mut state.batches) {
-                see(&mut batch.ticket);
-                if let Some(Lease { fence, next_fence, last, .. }) = batch.lease_mut() {
-                    see(fence);
-                    see(next_fence);
-                    last.iter_mut().for_each(|last| see(&mut last.fence));
-                }
-            }
-        }
-    }
-
-    /// Equal for our purposes is equal: numbers become ranks, epochs keep only the gaps that matter.
-    fn normalise(&mut self, cfg: &Config) {
-        if !cfg.server_time {
-            let mut all = Vec::new();
-            self.numbers(&mut |number| all.push(*number));
-            all.push(0);
-            all.sort_unstable();
-            all.dedup();
-            let rank = |number: &u16| all.binary_search(number).unwrap_or_default() as u16;
-            self.numbers(&mut |number| *number = rank(number));
-        }
-        let mut names = [[u8::MAX; 32]; 4];
-        let mut next = [0_u8; 4];
-        self.tokens(&mut |token| {
-            let process = usize::from(token.process);
-            let name = &mut names[process][usize::from(token.seq)];
-            if *name == u8::MAX {
-                *name = next[process];
-                next[process] += 1;
-            }
-            token.seq = *name;
-        });
-        invariants::normalise(self, cfg);
-    }
-}
-
-fn numbers_of_command(command: &mut Command, see: &mut impl FnMut(&mut u16)) {
-    match command {
-        Command::Take { seen, .. } | Command::Draw { seen, .. } => see(seen),
-        Command::Acquire { ticket, .. } => see(ticket),
-        Command::Raise { least } => see(least),
-        Command::Release { .. } | Command::Renew { .. } => {}
-    }
-}
-
-fn numbers_of_result(result: &mut Result, see: &mut impl FnMut(&mut u16)) {
-    match result {
-        Result::Taken { fence, .. }
-        | Result::Acquired(Acquired::Granted { fence, .. })
-        | Result::Renewed(Some((_, fence)))
-        | Result::Raised { fence } => see(fence),
-        Result::Acquired(Acquired::Queued { ticket, .. }) => see(ticket),
-        Result::Acquired(Acquired::Stale) | Result::Released(_) | Result::Renewed(None) => {}
-    }
-}
-
-impl Config {
-    fn calls(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
-        // Calls without end within one tick would outrun a message without end.
-        let outrun = world.processes.iter().any(|process| process.hints.len() > 1);
-        if process.arrivals == 0 || process.tasks(self) >= usize::from(self.tasks) || outrun {
-            return;
-        }
-        let all: Vec<u8> = (0..self.asks.len() as u8).collect();
-        let asks = self.who_asks.get(usize::from(number)).unwrap_or(&all);
-        for ask in asks.iter().copied() {
-            let several = self.asks[usize::from(ask)].keys.len() > 1;
-            if several && process.uses(ask) {
-                continue;
-            }
-            actions.push(Action::Call { process: number, ask });
-        }
-    }
-
-    fn traffic(&self, number: u8, process: &Process, actions: &mut Vec<Action>) {
-        for (connection, line) in
-            [(Connection::Main, &process.main), (Connection::Renewals, &process.renewals)]
-        {
-            if !line.requests.is_empty() {
-                actions.push(Action::Run { process: number, connection });
-            }
-            if !line.answers.is_empty() {
-                actions.push(Action::Answer { process: number, connection });
-            }
-        }
-        if !process.stale.is_empty() {
-            actions.push(Action::RunStale { process: number });
-        }
-        if process.alive && !process.hints.is_empty() {
-            actions.push(Action::Hear { process: number });
-        }
-    }
-
-    fn tasks(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
-        for (key, batch) in process.batches() {
-            let token = batch.token;
-            if batch.is_running() && self.ends(process, key, batch) {
-                actions.push(Action::Finish { process: number, key, token });
-            }
-            if batch.unsent && matches!(batch.stage, Stage::Trying | Stage::Entering) {
-                actions.push(Action::SendFastPath { process: number, key, token });
-            }
-            for (place, waiter) in (0..).zip(&batch.waiters) {
-                if world.faults.cancels > 0 {
-                    actions.push(Action::Cancel { process: number, key, token, place });
-                }
-                if world.faults.dozes > 0 && !waiter.dozes {
-                    actions.push(Action::Doze { process: number, key, token, place });
-                }
-            }
-        }
-    }
-
-    /// A body of several keys ends once.
-    fn ends(&self, _: &Process, key: u8, batch: &Batch) -> bool {
-        batch.lease().is_some_and(|lease| match lease.holder {
-            Holder::Running(waiter, _) => self.asks[usize::from(waiter.ask)].keys[0] == key,
-            _ => false,
-        })
-    }
-
-    fn mishaps(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
-        let faults = &world.faults;
-        if faults.crashes > 0 {
-            actions.push(Action::Crash { process: number, lingers: false });
-            if !process.main.requests.is_empty() {
-                actions.push(Action::Crash { process: number, lingers: true });
-            }
-        }
-        if faults.vanishings > 0 {
-            actions.push(Action::Vanish { process: number });
-        }
-        if faults.lost_hints > 0 && !process.hints.is_empty() {
-            actions.push(Action::LoseHint { process: number });
-        }
-        if !process.hears {
-            actions.push(Action::HearAgain { process: number });
-        } else if faults.deafenings > 0 {
-            actions.push(Action::Deafen { process: number });
-        }
-        if faults.disconnects > 0 {
-            for (connection, line) in
-                [(Connection::Main, &process.main), (Connection::Renewals, &process.renewals)]
-            {
-                if !line.is_quiet() {
-                    actions.push(Action::Disconnect {
-                        process: number,
-                        connection,
-                        lingers: false,
-                    });
-                }
-                if !line.requests.is_empty() {
-                    actions.push(Action::Disconnect { process: number, connection, lingers: true });
-                }
-            }
-        }
-        if faults.forged_hints > 0 {
-            for (key, batch) in process.batches() {
-                let token = batch.token;
-                for kind in [HintKind::Grant, HintKind::Seal] {
-                    actions.push(Action::Forge { hint: Hint { kind, key, token } });
-                }
-            }
-        }
-    }
 }
 
 impl Model for Config {
@@ -660,40 +348,7 @@ impl Model for Config {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        if world.ghost.broken.is_some() {
-            return;
-        }
-        for (number, process) in (0..).zip(&world.processes) {
-            self.traffic(number, process, actions);
-            if !process.alive {
-                continue;
-            }
-            self.calls(world, number, process, actions);
-            self.tasks(world, number, process, actions);
-            self.mishaps(world, number, process, actions);
-        }
-        for key in 0..self.keys {
-            let state = &world.server.keys[usize::from(key)];
-            if world.faults.force_releases > 0 && state.lock.is_some() {
-                actions.push(Action::ForceRelease { key });
-            }
-            if world.faults.queue_losses > 0 && !state.queue.is_empty() {
-                actions.push(Action::LoseQueue { key });
-            }
-        }
-        if world.faults.data_losses > 0 {
-            actions.push(Action::LoseData { drops_connections: false });
-            actions.push(Action::LoseData { drops_connections: true });
-        }
-        let ended = self.horizon.is_some_and(|horizon| world.ghost.ticks >= horizon);
-        if world.is_quiet(self.lag) && !ended {
-            actions.push(Action::Tick { slow: None });
-            for (number, process) in (0..).zip(&world.processes) {
-                if process.slow_ticks > 0 {
-                    actions.push(Action::Tick { slow: Some(number) });
-                }
-            }
-        }
+        self.possible(world, actions);
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {

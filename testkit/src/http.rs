@@ -15,6 +15,8 @@ const BOUND: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct HttpClient {
     stream: BufReader<TcpStream>,
+    /// Of every request, each with its line's end.
+    headers: String,
 }
 
 /// A response, or its beginning.
@@ -40,7 +42,13 @@ impl HttpClient {
     pub async fn connect(addr: SocketAddr) -> Result<Self> {
         let stream = in_time(TcpStream::connect(addr)).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: BufReader::new(stream), headers: String::new() })
+    }
+
+    /// The same with one more header in every request.
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push_str(&format!("{name}: {value}\r\n"));
+        self
     }
 
     /// Connects, asks, and disconnects.
@@ -65,7 +73,8 @@ impl HttpClient {
     pub async fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
         let kind = if body.starts_with('{') { "content-type: application/json\r\n" } else { "" };
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{kind}content-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{kind}{}content-length: {}\r\n\r\n{body}",
+            self.headers,
             body.len()
         );
         in_time(self.stream.write_all(request.as_bytes())).await

@@ -23,7 +23,7 @@ mod server;
 mod wait;
 
 pub use http::{HttpClient, HttpResponse};
-pub use process::{Fork, fork_self, in_fork};
+pub use process::{Fork, Service, fork_self, in_fork};
 pub use proxy::{Mode, Proxy};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use wait::{wait_for, wait_until, wait_within};

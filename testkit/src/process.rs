@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
@@ -176,5 +177,57 @@ impl Drop for Fork {
     fn drop(&mut self) {
         kill(&mut self.child);
         let _ = fs::remove_file(&self.output);
+    }
+}
+
+/// A program that serves HTTP, in a process of its own. Killed when dropped, and when this process
+/// ends, however it ends.
+pub struct Service {
+    child: Child,
+    addr: SocketAddr,
+    _guardian: Guardian,
+    dir: PathBuf,
+}
+
+impl Service {
+    /// Starts the program; returns when it has printed where it listens, as `http://ip:port`. The
+    /// developer's own `DISTLOCK_URL` is not seen there.
+    pub fn start(program: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let dir = temp_path("service");
+        fs::create_dir(&dir).expect("create a directory for the service");
+        let output = dir.join("output");
+        let log = File::create(&output).expect("create a file for the service's output");
+        let mut child = Command::new(program)
+            .args(args)
+            .env_remove("DISTLOCK_URL")
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("clone a file handle"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program}: {error}"));
+        let guardian = Guardian::of(&child, &dir);
+        let mut addr = None;
+        wait_within(CHILD_BOUND, "the service says where it listens", || {
+            let said = fs::read_to_string(&output).unwrap_or_default();
+            let ended = child.try_wait().expect("look at a child").is_some();
+            assert!(!ended, "{program} has ended:\n{said}");
+            let line = said.split_once("http://").and_then(|(_, rest)| rest.split_once('\n'));
+            addr = line.and_then(|(addr, _)| addr.trim().parse().ok());
+            addr.is_some()
+        });
+        Self { child, addr: addr.expect("waited for"), _guardian: guardian, dir }
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        kill(&mut self.child);
+        let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -23,7 +23,10 @@ pub(crate) fn tend(claims: Vec<Arc<Claim>>, table: &Arc<LockTable>) {
         let Some(lease) = claim.holder() else {
             // Nobody holds it until it was renewed for the next one.
             match claim.wanted() {
-                Some(_) if now >= claim.deadline() => table.orphaned(&claim),
+                Some(_) if now >= claim.deadline() => {
+                    table.orphaned(&claim);
+                    table.give_back(claim, None);
+                }
                 Some(ttl) => renew_to(&claim, ttl, table, &mut renewals),
                 None => claim.untend(table.schedule()),
             }

@@ -15,6 +15,7 @@ use super::batch::{Batch, Line, PATIENCE, Queued, Stage, TakenOut};
 use super::claim::{Claim, Fit, deadline};
 use super::lease::Lease;
 use super::release::Repairs;
+use super::usher::LOOK_UNTOLD;
 use super::waiter::{Denied, Place, Waiter, Wish, Woken};
 use crate::clock::{Clock, Moment};
 use crate::engine::Background;
@@ -217,6 +218,7 @@ impl LockTable {
     /// A claim that was never sent. Its owner is given `patience` to take what is reserved for it.
     pub(super) fn claim(&self, lock: &Arc<LockName>, patience: Duration) -> Arc<Claim> {
         let hears = self.store.hears(lock);
+        let patience = patience_of(hears, patience);
         Arc::new(Claim::new(lock.clone(), self.owner.issue(hears, patience)))
     }
 
@@ -626,6 +628,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Who looks by himself needs to have looked in the time that a lock is kept for him.
+pub(super) fn patience_of(hears: bool, patience: Duration) -> Duration {
+    if hears { patience } else { patience.max(LOOK_UNTOLD * 3) }
+}
+
 /// Takes a batch out of its line, and the line out if it was the last.
 pub(super) fn take_out(lines: &mut Lines, stored: &str, number: u64) -> Option<Batch> {
     match lines.get_mut(stored)?.take_out(number) {
@@ -656,22 +663,21 @@ impl Lead {
         let table = self.table.clone();
         let lock = self.claim.lock.clone();
         let mut effects = Effects::default();
-        let settled = {
+        let own = {
             let mut lines = table.lines(lock.stored());
             let batch = lines.get_mut(lock.stored()).and_then(|line| line.numbered(self.number));
-            match batch {
-                Some(batch) if matches!(batch.stage, Stage::Leading(_)) => {
+            match batch.filter(|batch| matches!(batch.stage, Stage::Leading(_))) {
+                Some(batch) => {
                     let settled = self.settle_own(batch, answer, wish, patient, &mut effects);
                     if let Settled::Denied(_) = settled {
                         take_out(&mut lines, lock.stored(), self.number);
                     }
-                    Some(settled)
+                    Ok(settled)
                 }
-                _ => None,
+                None => Err(answer),
             }
-            .ok_or(())
         };
-        let settled = settled.unwrap_or_else(|()| self.settle_taken_over(patient));
+        let settled = own.unwrap_or_else(|answer| self.settle_taken_over(answer, patient));
         effects.carry_out(&table, &lock);
         settled
     }
@@ -716,11 +722,16 @@ impl Lead {
         Settled::Wait(Place::new(table.clone(), self.claim.lock.clone(), waiter))
     }
 
-    /// The engine has taken the try over, because others depend on it.
-    fn settle_taken_over(&mut self, patient: bool) -> Settled {
-        match self.place() {
-            Some(place) if patient => Settled::Wait(place),
-            _ => Settled::Denied(Denied::Taken(None)),
+    /// The engine has taken the try over, because others depend on it: it sends the same token
+    /// again, and its answer counts.
+    fn settle_taken_over(&mut self, answer: Result<Answer, Fault>, patient: bool) -> Settled {
+        let place = self.place();
+        match (place, answer) {
+            (Some(place), Ok(Answer::Granted { .. })) => Settled::Wait(place),
+            (Some(place), _) if patient => Settled::Wait(place),
+            (_, Ok(Answer::Taken { rest })) => Settled::Denied(Denied::Taken(rest)),
+            (_, Ok(Answer::Granted { .. })) => Settled::Denied(Denied::Taken(None)),
+            (_, Err(fault)) => Settled::Denied(Denied::Fault(fault)),
         }
     }
 

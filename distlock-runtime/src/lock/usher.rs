@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::batch::{Batch, Queued, Stage};
 use super::claim::Claim;
 use super::lease::Loss;
-use super::table::{Effects, LockTable};
+use super::table::{Effects, LockTable, patience_of};
 use super::waiter::{Denied, Waiter};
 use crate::clock::Moment;
 use crate::engine::schedule::Due;
@@ -24,7 +24,7 @@ use crate::token::Token;
 /// Who can be told looks all the same from time to time: a hint may be lost.
 const LOOK: Duration = Duration::from_secs(5);
 /// Who cannot be told looks at least so often.
-const LOOK_UNTOLD: Duration = Duration::from_secs(1);
+pub(super) const LOOK_UNTOLD: Duration = Duration::from_secs(1);
 /// A store in this process that does not say how long a lock is taken is asked after this.
 const LOOK_LOCAL: Duration = Duration::from_millis(250);
 /// How long after it should be free a lock is looked at.
@@ -101,7 +101,8 @@ impl LockTable {
             self.schedule().remove(slot);
         }
         let known = Token::parse(&claim.token);
-        if known.is_none_or(|token| token.hears != hears || token.claim != queued.patience) {
+        let patience = patience_of(hears, queued.patience);
+        if known.is_none_or(|token| token.hears != hears || token.claim != patience) {
             // Whoever hands the lock on must know whether this process can be told, and how long
             // it may take to answer.
             let new = self.claim(&claim.lock, queued.patience);

@@ -103,9 +103,15 @@ impl Turn<'_> {
 
     /// The subscriber is down.
     pub(crate) fn deafen(&mut self) {
-        self.process.hears = false;
         self.process.subscribed = false;
         self.process.hints.clear();
+        for batch in self.process.keys.iter_mut().flat_map(|state| &mut state.batches) {
+            batch.waiters.iter_mut().for_each(|waiter| waiter.exempt = true);
+        }
+        if self.cfg.silent {
+            return;
+        }
+        self.process.hears = false;
         self.retune();
         for state in &mut self.process.keys {
             for batch in &mut state.batches {

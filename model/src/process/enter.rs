@@ -38,6 +38,7 @@ impl Turn<'_> {
             let token = last.token;
             if leads && take_over {
                 last.stage = Stage::Entering;
+                last.waiters.iter_mut().for_each(|first| first.epoch = waiter.epoch);
                 self.look(key, token);
             }
             return;
@@ -68,13 +69,16 @@ impl Turn<'_> {
         if !fast {
             self.look(key, token);
         } else if !self.cfg.take_over {
-            self.send_fast_path(key, token);
+            let epoch = waiter.epoch;
+            self.send_fast_path(key, token, epoch);
         }
     }
 
-    pub(crate) fn send_fast_path(&mut self, key: u8, token: Token) {
+    /// Its place in the order of arrivals counts from here.
+    pub(crate) fn send_fast_path(&mut self, key: u8, token: Token, epoch: u16) {
         let Some(batch) = self.batch(key, token) else { return };
         batch.unsent = false;
+        batch.waiters.iter_mut().take(1).for_each(|waiter| waiter.epoch = epoch);
         let waiters = batch.waiters.clone();
         let (ttl, seen) = (self.ttl_of(&waiters), self.process.seen);
         self.send(Command::Take { key, token, ttl, seen });
@@ -141,8 +145,12 @@ impl Turn<'_> {
             return;
         }
         if self.is_later_of_several(key, token) && !self.cfg.is(Mutant::KeepsLaterKeys) {
-            self.batches(key).remove(index);
-            return;
+            let batch = state_of(self, key, index);
+            batch.waiters.remove(0);
+            if batch.waiters.is_empty() {
+                self.batches(key).remove(index);
+                return;
+            }
         }
         if !entering {
             state_of(self, key, index).stage = Stage::Entering;
@@ -182,7 +190,15 @@ impl Turn<'_> {
                 self.on_granted(key, token, fence, contended, age);
             }
             Acquired::Queued { ticket, pttl, rank, behind, added } => {
+                let mode_n = self.cfg.mode_n;
+                let hears = self.process.subscribed;
+                let hasty = self.cfg.is(Mutant::AnyZeroIsLapse);
+                let zero_is_lost = !self.cfg.is(Mutant::OwnedIgnoresZero);
                 let Some(batch) = self.batch(key, token) else { return };
+                if batch.is_owned() && zero_is_lost {
+                    // Asked after it was granted: somebody else has the lock.
+                    return self.lose(key, token);
+                }
                 if batch.is_owned() {
                     if batch.lease().is_some_and(|lease| lease.awaits.is_some()) {
                         self.lose(key, token);
@@ -190,7 +206,10 @@ impl Turn<'_> {
                     return;
                 }
                 batch.ticket = ticket;
-                let lapsed = added && matches!(batch.stage, Stage::Queued { .. });
+                if hears || mode_n {
+                    batch.waiters.iter_mut().for_each(|waiter| waiter.exempt = false);
+                }
+                let lapsed = (added || hasty) && matches!(batch.stage, Stage::Queued { .. });
                 batch.stage = Stage::Queued { look: 0, outside: 0 };
                 if behind {
                     self.seal(key, token);
@@ -198,7 +217,8 @@ impl Turn<'_> {
                 if lapsed {
                     return self.swap_token(key, token, true);
                 }
-                if self.cfg.mode_n && token.deaf == self.process.hears {
+                let keeps = self.cfg.is(Mutant::KeepsMode);
+                if mode_n && !keeps && token.deaf == self.process.hears {
                     return self.swap_token(key, token, false);
                 }
                 let look = self.look_in(token, pttl, rank);
@@ -225,6 +245,7 @@ impl Turn<'_> {
 
     fn on_granted(&mut self, key: u8, token: Token, fence: u16, contended: bool, age: u8) {
         let full = self.full(key, token);
+        let keeps = self.cfg.is(Mutant::SecondGrantKeepsFence);
         let Some(batch) = self.batch(key, token) else { return };
         let Some(lease) = batch.lease_mut() else {
             return self.own(key, token, fence, contended, age);
@@ -237,7 +258,10 @@ impl Turn<'_> {
             if contended {
                 self.seal(key, token);
             }
-            return self.start_next(key, token);
+            return self.hand_over(key, token);
+        }
+        if !keeps {
+            lease.next_fence = lease.next_fence.max(fence);
         }
         if contended {
             self.seal(key, token);

@@ -7,19 +7,35 @@ use crate::server::Released;
 use crate::token::Token;
 
 impl Turn<'_> {
-    /// R7: the token is never used again. Those who still wait come back under another one.
+    /// R7: the token is never used again. Those who still wait come back under another one, in
+    /// before out: the other order lets the queue pass them. It should, where they had their turn
+    /// and did not take it (R5).
     pub(super) fn release(&mut self, key: u8, token: Token, due: u8) {
         let Some(index) = self.index(key, token) else { return };
         let batch = self.batches(key).remove(index);
-        self.give_back(key, token, batch.suspect, due);
+        let suspect = batch.suspect;
+        let dozed = batch.waiters.iter().any(|waiter| waiter.tried);
+        let out_first = match (dozed, self.cfg.is(Mutant::DozersStayInFront)) {
+            (true, stay) => !stay,
+            (false, _) => self.cfg.is(Mutant::ReentersAfterRelease),
+        };
+        if out_first {
+            self.give_back(key, token, suspect, due);
+        }
         if !batch.waiters.is_empty() {
             self.reenter(key, index, batch);
+        }
+        if !out_first {
+            self.give_back(key, token, suspect, due);
         }
     }
 
     /// The janitor's: on the connection behind whatever is in flight.
     pub(super) fn give_back(&mut self, key: u8, token: Token, suspect: u8, due: u8) {
         self.process.chores.retain(|chore| (chore.key, chore.token) != (key, token));
+        if due > 0 && self.cfg.is(Mutant::KeepWithoutRelease) {
+            return self.send(Command::Release { key, token, keep: due + 1 });
+        }
         self.process.chores.push(Chore { key, token, suspect, answered: false, due });
         let keep = if due > 0 { due + 1 } else { 0 };
         self.send(Command::Release { key, token, keep });

@@ -25,6 +25,11 @@ impl Turn<'_> {
             (_, Result::Raised { fence }) => self.see(fence),
             _ => unreachable!("an answer is its command's"),
         }
+        if let Some((key, token)) = answer.command.grants().filter(|_| answer.robbed)
+            && let Some(lease) = self.lease(key, token)
+        {
+            lease.robbed = Some(0);
+        }
     }
 
     /// R4.

@@ -128,13 +128,14 @@ impl Turn<'_> {
                 }
             }
         }
+        let asked = self.ask(waiter).ttl.saturating_sub(self.cfg.margin);
+        let epoch = waiter.epoch;
+        // A part that was held while others were waited for has been renewed in between.
+        let left = self.lease(key, token).map(|lease| lease.deadline).unwrap_or_default();
         for key in keys {
-            self.started.push(Started {
-                process: self.me,
-                key,
-                epoch: waiter.epoch,
-                fencing: public,
-            });
+            let running = self.batches(key).iter().find(|batch| batch.is_running());
+            let Some(token) = running.map(|batch| batch.token) else { continue };
+            self.started.push(Started { key, token, epoch, fencing: public, left, asked });
         }
     }
 
@@ -203,12 +204,6 @@ impl Turn<'_> {
 
     /// R6: too much is left, and a lease in use is never shortened: through the queue's first place.
     fn enter_again_shorter(&mut self, key: u8, token: Token, ttl: u8) {
-        if self.cfg.is(Mutant::ShortensByRenewal) {
-            if let Some(lease) = self.lease(key, token) {
-                lease.awaits = Some(Awaited::Refresh);
-            }
-            return self.renew(key, token, ttl);
-        }
         let new = self.token(self.cfg.claim);
         let Some(batch) = self.batch(key, token) else { return };
         let Some(lease) = batch.lease() else { return };
@@ -256,17 +251,33 @@ impl Turn<'_> {
         if fence != 0 {
             lease.next_fence = fence;
         }
-        let refreshed = lease.awaits == Some(Awaited::Refresh);
-        if refreshed {
-            lease.awaits = None;
-        }
+        let refreshes = lease.awaits == Some(Awaited::Refresh);
         self.see(fence);
         if contended {
             self.seal(key, token);
         }
-        if refreshed {
+        if !refreshes {
+        } else if self.cfg.is(Mutant::AnyRenewalRefreshes) {
+            self.clear_awaited(key, token);
             self.start_next(key, token);
+        } else if !self.renews(token) {
+            // Only the last answer counts: a renewal may have been under way before.
+            self.clear_awaited(key, token);
+            self.hand_over(key, token);
         }
+    }
+
+    pub(super) fn clear_awaited(&mut self, key: u8, token: Token) {
+        if let Some(lease) = self.lease(key, token) {
+            lease.awaits = None;
+        }
+    }
+
+    /// A renewal of this token is under way.
+    pub(super) fn renews(&self, token: Token) -> bool {
+        let line = &self.process.renewals;
+        line.requests.iter().any(|sent| sent.command.token() == Some(token))
+            || line.answers.iter().any(|answer| answer.command.token() == Some(token))
     }
 
     /// The lease is lost: the body is dropped first, then the token is released (R10, R6). A holder

@@ -157,10 +157,13 @@ pub(crate) struct Chore {
 
 /// A body has started.
 pub(crate) struct Started {
-    pub(crate) process: u8,
     pub(crate) key: u8,
+    pub(crate) token: Token,
     pub(crate) epoch: u16,
     pub(crate) fencing: Fencing,
+    /// Ticks it has, and asked for (without the margin).
+    pub(crate) left: u8,
+    pub(crate) asked: u8,
 }
 
 /// One process's turn: what happens to it, and what it does about it.
@@ -168,8 +171,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) cfg: &'a Config,
     pub(crate) me: u8,
     pub(crate) process: &'a mut Process,
-    /// Sequence numbers that something still mentions, one bit each.
-    pub(crate) used: u32,
+    /// The next sequence number.
+    pub(crate) name: &'a mut u8,
     pub(crate) started: Vec<Started>,
 }
 
@@ -281,8 +284,8 @@ impl Turn<'_> {
     }
 
     fn token(&mut self, claim: u8) -> Token {
-        let seq = self.used.trailing_ones() as u8;
-        self.used |= 1 << seq;
+        let seq = *self.name;
+        *self.name += 1;
         let deaf = self.cfg.mode_n && !self.process.hears;
         Token { process: self.me, seq, claim, deaf }
     }
@@ -300,7 +303,7 @@ impl Turn<'_> {
             Connection::Main => &mut self.process.main,
             Connection::Renewals => &mut self.process.renewals,
         };
-        line.requests.push(Sent { command, age: 0, expires });
+        line.requests.push(Sent { command, age: 0, expires, robbed: false });
     }
 
     /// The first waiter's ttl, or the ttl of any ask if nobody waits.

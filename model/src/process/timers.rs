@@ -67,14 +67,7 @@ impl Turn<'_> {
     }
 
     fn tick_lease(&mut self, key: u8, token: Token, due: Due) {
-        let in_flight =
-            self.process.renewals.requests.iter().any(|sent| sent.command.token() == Some(token))
-                || self
-                    .process
-                    .renewals
-                    .answers
-                    .iter()
-                    .any(|answer| answer.command.token() == Some(token));
+        let in_flight = self.renews(token);
         match due {
             Due::Lost if in_flight && self.cfg.is(Mutant::DoubtIsHope) => {}
             Due::Lost => self.lose(key, token),

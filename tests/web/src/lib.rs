@@ -7,3 +7,8 @@ pub mod promises;
 pub mod site;
 
 pub use log::Log;
+
+/// The recipes on the attribute's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../src/redis_lock_web.md")]
+struct Recipes;

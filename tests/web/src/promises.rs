@@ -87,6 +87,27 @@ pub async fn path_parameters_are_encoded(site: Site) {
     site.nothing_is_locked().await;
 }
 
+/// Parameters of a scope around the route count as well.
+pub async fn parameters_of_nested_routes_count(site: Site) {
+    let client = site.begin("/outer/x-y/inner/z").await;
+    site.work.wait_until_begun(1).await;
+    assert_eq!(site.redis.lock_keys(), ["distlock:lock:{x%2Dy-z}"]);
+    is_busy(&site.post("/outer/x-y/inner/z").await);
+    let other = site.begin("/outer/x/inner/y-z").await;
+    site.work.wait_until_begun(2).await;
+    finish(&site, client).await;
+    finish(&site, other).await;
+    site.nothing_is_locked().await;
+}
+
+/// A handler that panics leaves no lock behind.
+pub async fn a_panic_leaves_no_lock(site: Site) {
+    let mut client = site.begin("/layer/7/panic").await;
+    assert!(client.head().await.is_err(), "an answer from a handler that panicked");
+    site.nothing_is_locked().await;
+    assert_eq!(site.post("/layer/7/add").await.status, 200);
+}
+
 /// Lets one handler return, and reads its answer.
 async fn finish(site: &Site, mut client: HttpClient) -> HttpResponse {
     site.work.go.add_permits(1);

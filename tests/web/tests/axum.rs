@@ -14,6 +14,8 @@ promises! { serve;
     the_attribute_excludes
     all_of_them_exclude_each_other
     path_parameters_are_encoded
+    parameters_of_nested_routes_count
+    a_panic_leaves_no_lock
     a_lock_held_elsewhere_is_423
     no_key_no_lock
     a_store_that_is_gone_is_503

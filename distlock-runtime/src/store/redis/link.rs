@@ -84,12 +84,12 @@ impl Link {
         if let State::Up(live) = &*self.state.borrow() {
             return Ok(Connection::to(live));
         }
-        self.outcome(limit, |state| match state {
+        let settled = |state: &State| match state {
             State::Unused => false,
             State::Up(_) => true,
             State::Down(fault) => !fault.passing,
-        })
-        .await
+        };
+        Box::pin(self.outcome(limit, settled)).await
     }
 
     /// The connection, or why the first attempt to make one failed.

@@ -13,7 +13,6 @@ mod pool;
 mod script;
 mod wakes;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -130,7 +129,8 @@ impl RedisStore {
                 return Err(Fault::given_up());
             }
             Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
-                answer = live.command(&script.by_text(keys, args), limit).await;
+                let again = script.by_text(keys, args);
+                answer = Box::pin(live.command(&again, limit)).await;
             }
             _ => {}
         }
@@ -196,6 +196,8 @@ impl RedisStore {
         fences.entry(key.clone()).or_insert_with(made).clone()
     }
 
+    /// What is rare is on the heap: it would make the future of every acquire larger, which is moved
+    /// to the heap for each.
     async fn acquire(&self, attempt: &Attempt, limit: Moment) -> Result<Answer, Fault> {
         let claim = &*attempt.claim;
         let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
@@ -204,7 +206,7 @@ impl RedisStore {
         for _ in 0..FENCE_TRIES {
             // Before the first grant on a connection: the server behind it may have lost its data.
             if !self.is_raised(counter, &live) {
-                self.raise_fence(counter, &mut live, limit).await?;
+                Box::pin(self.raise_fence(counter, &mut live, limit)).await?;
             }
             let Fast { granted, fence, sent, seen } =
                 self.fast_path(attempt, counter, &mut live, limit).await?;
@@ -216,7 +218,7 @@ impl RedisStore {
                 // `SET NX` says no to whatever is there. A look tells a lock from something that is
                 // none, for which nobody should wait, and from our own: an acquire that was
                 // delivered twice finds itself.
-                match self.holder(claim.lock.stored(), &mut live, limit).await? {
+                match Box::pin(self.holder(claim.lock.stored(), &mut live, limit)).await? {
                     Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
                     Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
                     None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
@@ -227,7 +229,7 @@ impl RedisStore {
             }
             // Data was lost under a live connection: give the lock back, raise, try again.
             self.set_raised(counter, &live, false);
-            self.free(claim, None, &mut live, limit).await?;
+            Box::pin(self.free(claim, None, &mut live, limit)).await?;
         }
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
     }
@@ -252,7 +254,7 @@ impl RedisStore {
         let mut live = self.pool.commands(stored).live(limit).await?;
         let other = claim.lock.fence().map(|key| self.other_fence(key));
         let counter = other.as_deref().unwrap_or(&self.fence);
-        let (queue, channels) = (claim.lock.queue(), Wakes::channels(claim.lock.prefix()));
+        let queue = claim.lock.queue();
         let ttl = millis(term.stored_for()).to_string();
         let ticket = ticket.to_string();
         for _ in 0..FENCE_TRIES {
@@ -264,7 +266,7 @@ impl RedisStore {
             }
             let not_after = self.not_after();
             let keys = [stored, &queue, &*counter.key];
-            let args = [&*claim.token, &channels, &ttl, &ticket, QUEUE_EXPIRY, &not_after];
+            let args = [&*claim.token, &ttl, &ticket, QUEUE_EXPIRY, &not_after];
             let seen = counter.seen.load(Ordering::Acquire);
             let sent = Clock::Boottime.now();
             claim.sending(sent, term.stored_for(), live.number);
@@ -363,11 +365,12 @@ impl RedisStore {
         live: &mut Connection,
         limit: Moment,
     ) -> Result<(bool, Option<Box<str>>), Fault> {
-        let keep = keep.map_or(Cow::Borrowed("0"), |keep| Cow::Owned(millis(keep).to_string()));
-        let (queue, channels) = (claim.lock.queue(), Wakes::channels(claim.lock.prefix()));
+        let keep = keep.map(|keep| millis(keep).to_string());
+        let queue = claim.lock.queue();
         let keys = [claim.lock.stored(), &queue];
-        let args = [&*claim.token, &channels, &keep];
-        match self.run(live, &self.release, &keys, &args, limit).await? {
+        let args = [&*claim.token, keep.as_deref().unwrap_or_default()];
+        let args = &args[..1 + usize::from(keep.is_some())];
+        match self.run(live, &self.release, &keys, args, limit).await? {
             Value::Int(was_ours) => Ok((was_ours != 0, None)),
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(was_ours), Value::BulkString(next)] => {
@@ -421,8 +424,21 @@ impl RedisStore {
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| self.look_after(&live, answer));
-        let answers = answers.iter().map(owned).collect();
-        Ok(Renewed { sent, answers })
+        let answers = renewals.iter().zip(&answers).map(|(one, answer)| self.owned(one, answer));
+        Ok(Renewed { sent, answers: answers.collect() })
+    }
+
+    fn owned(&self, renewal: &Renewal, answer: &Value) -> Result<Owned, Fault> {
+        let owned = owned(answer)?;
+        if let Owned::Yes { fence: Some(fence), .. } = owned {
+            let other = renewal.claim.lock.fence().map(|key| self.other_fence(key));
+            let counter = other.as_deref().unwrap_or(&self.fence);
+            if !self.is_new(counter, fence, renewal.claim.fence())? {
+                let text = "the counter of fencing tokens goes backwards";
+                return Err(Fault::passing(BackendKind::Other, text));
+            }
+        }
+        Ok(owned)
     }
 
     fn renewal(&self, renewal: &Renewal, form: fn(&Script, &[&str], &[&str]) -> Cmd) -> Cmd {

@@ -5,7 +5,7 @@
 //! tokens say that their owner cannot be told, and he looks from time to time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::link::{Link, LinkConfig, connect};
 use crate::error::LockName;
 use crate::jitter::jittered;
+use crate::observe;
 use crate::race::until;
 use crate::store::{Ears, Message, News};
 
@@ -36,7 +37,8 @@ pub(crate) struct Wakes {
     others: Mutex<HashMap<String, bool>>,
     /// There is a prefix to subscribe.
     wanted: Notify,
-    said: AtomicU8,
+    /// Why not was said.
+    said: AtomicBool,
     listener: OnceLock<Listener>,
 }
 
@@ -52,7 +54,7 @@ impl Wakes {
             hears: AtomicBool::new(false),
             others: Mutex::default(),
             wanted: Notify::new(),
-            said: AtomicU8::new(0),
+            said: AtomicBool::new(false),
             listener: OnceLock::new(),
         }
     }
@@ -138,10 +140,10 @@ impl Wakes {
         if !self.hears.load(Ordering::Acquire) {
             let channel = self.channel(&self.prefix);
             connection.subscribe(&channel).await?;
-            // Others who share these rights could not tell us what we may not tell ourselves.
+            // Who may listen but not speak would have others wait for words that never come.
             redis::cmd("PUBLISH").arg(&channel).arg("").exec_async(connection).await?;
             self.hears.store(true, Ordering::Release);
-            self.said.store(0, Ordering::Release);
+            self.said.store(false, Ordering::Release);
             self.tell(News::Interrupted);
         }
         let others: Vec<_> = {
@@ -169,12 +171,8 @@ impl Wakes {
 
     /// Says once why waiters look instead of being told.
     fn say(&self, error: &RedisError) {
-        if self.said.swap(1, Ordering::AcqRel) == 0 {
-            tracing::warn!(
-                target: "distlock",
-                error = %error,
-                "wake_ups_denied: waiters look at the store up to once a second instead of being told; allow SUBSCRIBE, PUBLISH and PUBSUB on the channels `<prefix>:wake:*`"
-            );
+        if !self.said.swap(true, Ordering::AcqRel) {
+            observe::wake_ups_denied(error);
         }
     }
 }

@@ -77,6 +77,19 @@ fn site(config: &mut ServiceConfig, work: &Work) {
                 .route(web::post().to(add)),
         )
         .service(
+            web::resource("/layer/{item}/panic")
+                .wrap(layer(&work.patient))
+                .route(web::post().to(panic)),
+        )
+        .service(
+            // Half of the key is the scope's, half is the resource's.
+            web::scope("/outer/{item}").service(
+                web::resource("/inner/{part}")
+                    .wrap(LockMiddleware::new(work.hasty.clone()).key("{item}-{part}"))
+                    .route(web::post().to(hold)),
+            ),
+        )
+        .service(
             web::resource("/layer/{item}/nested")
                 .wrap(layer(&work.patient))
                 .route(web::post().to(attribute_add)),
@@ -146,6 +159,10 @@ async fn hold(work: Shared) -> String {
     let held = work.hold().await;
     drop(here);
     held
+}
+
+async fn panic(work: Shared) -> String {
+    work.panic()
 }
 
 async fn stream(work: Shared) -> HttpResponse {

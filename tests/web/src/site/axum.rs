@@ -46,6 +46,7 @@ fn router(work: &Work) -> Router<Arc<Work>> {
         .route("/layer/{item}/hold", post(hold).route_layer(layer(&work.hasty)))
         .route("/layer/{item}/stream", post(stream).route_layer(layer(&work.hasty)))
         .route("/layer/{item}/brief", post(add).route_layer(layer(&work.hasty).wait(BRIEF)))
+        .route("/layer/{item}/panic", post(panic).route_layer(layer(&work.patient)))
         .route("/layer/{item}/nested", post(attribute_add).route_layer(layer(&work.patient)));
     let locked = |manager: &LockManager| Extension(manager.clone());
     let extracted = Router::new()
@@ -59,6 +60,9 @@ fn router(work: &Work) -> Router<Arc<Work>> {
         .route("/attribute/{item}/brief", post(attribute_brief))
         .route("/attribute/{item}/status", post(attribute_status))
         .route("/attribute/{item}/own", post(attribute_own));
+    let inner = Router::new()
+        .route("/inner/{part}", post(hold))
+        .route_layer(LockLayer::new(work.hasty.clone()).key("{item}-{part}"));
     let wrong = Router::new()
         .route("/missing/{thing}", post(bare_add).route_layer(layer(&work.patient)))
         .route("/missing", post(bare_add).route_layer(layer(&work.patient)))
@@ -72,6 +76,7 @@ fn router(work: &Work) -> Router<Arc<Work>> {
         .route("/fn/{item}/hold", post(hold).get(hold))
         .route_layer(by_path)
         .route("/bare/{item}/add", post(bare_add))
+        .nest("/outer/{item}", inner)
         .merge(layered)
         .merge(extracted)
         .merge(attributed)
@@ -88,6 +93,10 @@ async fn add(State(work): Shared, Path((item,)): ItemPath) -> String {
 
 async fn hold(State(work): Shared) -> String {
     work.hold().await
+}
+
+async fn panic(State(work): Shared) -> String {
+    work.panic()
 }
 
 async fn stream(State(work): Shared) -> Response {

@@ -7,6 +7,7 @@
 //! | `/fn/{item}/…` | the same with a `key_fn` that makes the same key of `POST`, and none of `GET` |
 //! | `/locked/{item}/…` | `Locked<Item>` |
 //! | `/attribute/{item}/…` | `#[redis_lock]` |
+//! | `/outer/{item}/inner/{part}` | a layer or middleware with `{item}-{part}`, inside a scope of its own |
 //! | `/bare/{item}/…` | nothing |
 //!
 //! `add` waits for its turn, `/layer/{item}/brief` a little; `hold`, `stream` and the other `brief`s do
@@ -130,6 +131,11 @@ impl Work {
         self.go.acquire().await.expect("never closed").forget();
         self.finished.fetch_add(1, SeqCst);
         "held".to_owned()
+    }
+
+    /// Fails badly.
+    pub fn panic(&self) -> ! {
+        panic!("this handler is meant to panic");
     }
 
     /// A body of three pieces, of which each is sent when it is told to. `lock` lives as long.

@@ -1,11 +1,11 @@
 -- Enqueue, claim and look in one: idempotent, and harmless to every other token. (The lock is not
 -- this token's: `confirm` looked.)
--- ARGV[3] ttl in ms, [4] ticket or '0', [5] expiry of the queue in ms, [6] server time in µs after
+-- ARGV[2] ttl in ms, [3] ticket or '0', [4] expiry of the queue in ms, [5] server time in µs after
 -- which this must not run any more, or '0'.
-local token, ttl, ticket = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local token, ttl, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local t = redis.call('TIME')
 local at = t[1] * 1000000 + t[2]
-if ARGV[6] ~= '0' and at > tonumber(ARGV[6]) then
+if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
   return {3, token, at}
 end
 
@@ -37,7 +37,7 @@ while not v do
   end
 end
 local new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
-redis.call('PEXPIRE', q, ARGV[5])
+redis.call('PEXPIRE', q, ARGV[4])
 local rank, last = redis.call('ZRANK', q, token), redis.call('ZCARD', q) - 1
 if rank == 0 then
   -- Also if told before: the holder may have barged in, or missed it.

@@ -2,7 +2,7 @@
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   local t = redis.call('TIME')
   local at = t[1] * 1000000 + t[2]
-  if ARGV[6] ~= '0' and at > tonumber(ARGV[6]) then
+  if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
     return {3, ARGV[1], at}
   end
   local behind = redis.call('EXISTS', KEYS[2])
@@ -10,8 +10,8 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then
     redis.call('ZREM', KEYS[2], ARGV[1])
     behind = redis.call('EXISTS', KEYS[2])
   end
-  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
   end
   local n = redis.call('INCR', KEYS[3])
   if n < at then

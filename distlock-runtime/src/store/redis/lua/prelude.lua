@@ -1,6 +1,13 @@
--- What `acquire` and `release` share. KEYS: lock, queue, fence; ARGV[1] token, ARGV[2] what wake-up
--- channels begin with.
+-- What `acquire` and `release` share. KEYS: lock, queue, fence; ARGV[1] token.
 local L, q, f = KEYS[1], KEYS[2], KEYS[3]
+
+-- The prefix is what the names of lock and queue have in common. Not an argument, which every
+-- uncontended release would have to carry.
+local n = 1
+while string.byte(L, n) == string.byte(q, n) do
+  n = n + 1
+end
+local channels = string.sub(L, 1, n - 1) .. 'wake:'
 
 -- Owner, claim in ms and mode of a token; nil for what is not a token of ours.
 local function parts(m)
@@ -10,7 +17,7 @@ end
 local function tell(kind, m)
   local p = parts(m)
   if p then
-    redis.pcall('PUBLISH', ARGV[2] .. p, kind .. ' ' .. m .. ' ' .. L)
+    redis.pcall('PUBLISH', channels .. p, kind .. ' ' .. m .. ' ' .. L)
   end
 end
 
@@ -23,7 +30,7 @@ local function reserve(m)
   if mode == 's' then
     -- Not PUBLISH's count, which takes monitoring patterns for listeners. An error (an ACL) means
     -- unknown: do not skip.
-    local n = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2] .. p)
+    local n = redis.pcall('PUBSUB', 'NUMSUB', channels .. p)
     if n[2] == 0 then
       return false
     end

@@ -1,5 +1,5 @@
 -- Free and hand on, leave the queue, compensate, repair: whatever a token that is given up needs.
--- ARGV[3] ms to keep the lock for, '0' to free it now.
+-- ARGV[2] ms to keep the lock for; without it, it is freed now.
 -- Answers with what became of it (0 not this token's, 1 freed, 2 kept) and the next owner's token.
 local function hand_on()
   while true do
@@ -18,8 +18,8 @@ end
 
 local v = redis.call('GET', L)
 if v == ARGV[1] then
-  if ARGV[3] ~= '0' then
-    redis.call('PEXPIRE', L, ARGV[3])
+  if ARGV[2] then
+    redis.call('PEXPIRE', L, ARGV[2])
     return {2, ''}
   end
   return {1, hand_on()}

@@ -1,0 +1,198 @@
+//! What the shop does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{LockManager, redis_lock};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::arguments::Arguments;
+use crate::board::{Board, Turn};
+use crate::books::{Audit, Books, Change, Order, SHOP, State};
+use crate::error::ShopError;
+
+/// How many orders the page shows.
+const SHOWN: u64 = 12;
+/// How often an instance tells the others what goes on.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// One instance of the shop.
+pub struct Shop {
+    /// Whose turn it is.
+    pub locks: LockManager,
+    /// How long a request waits for its locks.
+    pub wait: Duration,
+    /// What the page shows.
+    pub board: Board,
+    books: Books,
+    work: Duration,
+}
+
+/// `POST /orders`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct NewOrder {
+    account: String,
+    item: String,
+    amount: i64,
+}
+
+/// `POST /transfers`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Transfer {
+    from: String,
+    to: String,
+    amount: i64,
+}
+
+impl Shop {
+    /// Opens the shop, on the Redis server that `DISTLOCK_URL` names if it names one.
+    pub async fn open(instance: &str, arguments: Arguments) -> Result<Arc<Self>, ShopError> {
+        let url = std::env::var("DISTLOCK_URL").ok();
+        let locks = match &url {
+            Some(url) => {
+                LockManager::builder().url(url).ttl(Duration::from_secs(5)).connect().await?
+            }
+            None => LockManager::in_memory(),
+        };
+        let books = Books::open(url.as_deref()).await?;
+        let Arguments { work, wait, .. } = arguments;
+        let shop = Arc::new(Self { locks, wait, board: Board::new(instance), books, work });
+        if shop.books.are_shared() {
+            tokio::spawn(shop.clone().tell_the_others());
+        }
+        Ok(shop)
+    }
+
+    /// Takes an order. Nobody else knows it yet, so there is nothing to lock.
+    pub async fn place(&self, new: NewOrder) -> Result<Order, ShopError> {
+        let NewOrder { account, item, amount } = new;
+        if !(1..=1_000_000).contains(&amount) {
+            return Err(ShopError::Nonsense("the amount must be between 0.01 and 10000.00"));
+        }
+        if item.trim().is_empty() || item.chars().count() > 60 {
+            return Err(ShopError::Nonsense("the item must have a name of at most 60 characters"));
+        }
+        self.balance(&account).await?;
+        let order = Order { id: 0, account, item, amount, state: State::Open };
+        Ok(self.books.place(order).await?)
+    }
+
+    /// Pays an order, whose lock the caller has.
+    pub async fn pay(&self, order_id: u64, turn: &Turn) -> Result<Order, ShopError> {
+        let order = self.open_order(order_id).await?;
+        turn.wants([format!("account:{}", order.account), format!("account:{SHOP}")]);
+        self.charge(order, turn).await
+    }
+
+    /// The order's lock keeps others from this order; other orders are of the same accounts.
+    #[redis_lock(
+        keys = ["account:{order.account}", "account:{SHOP}"],
+        wait = self.wait,
+        manager = self.locks
+    )]
+    async fn charge(&self, mut order: Order, turn: &Turn) -> Result<Order, ShopError> {
+        turn.has();
+        let (from, shop) = (self.balance(&order.account).await?, self.balance(SHOP).await?);
+        if from < order.amount {
+            return Err(ShopError::TooLittle(order.account));
+        }
+        tokio::time::sleep(self.work).await;
+        order.state = State::Paid;
+        let changes = [
+            Change::Order(&order),
+            Change::Charge(order.id),
+            Change::Balance(&order.account, from - order.amount),
+            Change::Balance(SHOP, shop + order.amount),
+        ];
+        self.books.write(&changes).await?;
+        Ok(order)
+    }
+
+    /// Cancels an order, whose lock the caller has.
+    pub async fn cancel(&self, order_id: u64) -> Result<Order, ShopError> {
+        let mut order = self.open_order(order_id).await?;
+        tokio::time::sleep(self.work).await;
+        order.state = State::Cancelled;
+        self.books.write(&[Change::Order(&order)]).await?;
+        Ok(order)
+    }
+
+    /// Moves money from one account to another.
+    pub async fn transfer(&self, transfer: Transfer, turn: &Turn) -> Result<(), ShopError> {
+        let Transfer { from, to, amount } = &transfer;
+        if *amount < 1 || from == to || from == SHOP || to == SHOP {
+            return Err(ShopError::Nonsense("a transfer moves money between two customers"));
+        }
+        turn.wants([format!("account:{from}"), format!("account:{to}")]);
+        self.move_money(from, to, *amount, turn).await
+    }
+
+    /// Both accounts or none, and in one order for everybody: transfers in opposite directions do
+    /// not wait for each other.
+    #[redis_lock(
+        keys = ["account:{from}", "account:{to}"],
+        wait = self.wait,
+        manager = self.locks
+    )]
+    async fn move_money(
+        &self,
+        from: &str,
+        to: &str,
+        amount: i64,
+        turn: &Turn,
+    ) -> Result<(), ShopError> {
+        turn.has();
+        let (left, right) = (self.balance(from).await?, self.balance(to).await?);
+        if left < amount {
+            return Err(ShopError::TooLittle(from.to_owned()));
+        }
+        tokio::time::sleep(self.work).await;
+        let changes = [Change::Balance(from, left - amount), Change::Balance(to, right + amount)];
+        Ok(self.books.write(&changes).await?)
+    }
+
+    async fn open_order(&self, id: u64) -> Result<Order, ShopError> {
+        let order = self.books.order(id).await?;
+        let order = order.ok_or_else(|| ShopError::NotFound(format!("order {id}")))?;
+        match order.state {
+            State::Open => Ok(order),
+            State::Paid => Err(ShopError::NotOpen("paid")),
+            State::Cancelled => Err(ShopError::NotOpen("cancelled")),
+        }
+    }
+
+    async fn balance(&self, name: &str) -> Result<i64, ShopError> {
+        let balance = self.books.balance(name).await?;
+        balance.ok_or_else(|| ShopError::NotFound(format!("account {name}")))
+    }
+
+    /// Whether the books are right.
+    pub async fn audit(&self) -> Result<Audit, ShopError> {
+        Ok(self.books.audit().await?)
+    }
+
+    /// `GET /api/board`: what the page shows. What goes on here is known even if the store is gone.
+    pub async fn show(&self) -> Value {
+        let me = self.board.seen();
+        let store = if self.books.are_shared() { "redis" } else { "memory" };
+        let books = self.books.latest(SHOWN).await;
+        let others = self.books.others(&me.instance).await.unwrap_or_default();
+        let reachable = books.is_ok();
+        let (orders, accounts) = books.unwrap_or_default();
+        let name = me.instance.clone();
+        let instances: Vec<_> = [me].into_iter().chain(others).collect();
+        json!({
+            "instance": name, "store": store, "reachable": reachable,
+            "orders": orders, "accounts": accounts, "instances": instances,
+        })
+    }
+
+    async fn tell_the_others(self: Arc<Self>) {
+        loop {
+            // If it fails the page says that the store is gone.
+            let _ = self.books.publish(&self.board.seen()).await;
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+}
