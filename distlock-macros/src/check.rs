@@ -1,6 +1,6 @@
 //! Options × function: every rule that needs both, or the whole of one.
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Type};
@@ -145,7 +145,7 @@ fn wrong_place(function: &Function) -> Option<Error> {
         return Some(Error::new_spanned(second, STACKED));
     }
     // Under another name, the attribute below has been expanded by now.
-    if mentions(function.body.clone(), "__failed") {
+    if is_expanded(function.body.clone()) {
         return Some(Error::new(Span::call_site(), STACKED));
     }
     if let Some(constness) = &sig.constness {
@@ -169,6 +169,16 @@ fn wrong_place(function: &Function) -> Option<Error> {
 
 const STACKED: &str = "two `#[redis_lock]` on one function would be taken one after the other and could \
                        deadlock: one attribute with `keys = [\"…\", \"…\"]` takes all or none";
+
+/// Whether the attribute has been here already: what it emits has a label that nobody else uses.
+fn is_expanded(body: TokenStream) -> bool {
+    let mut quote = false;
+    body.into_iter().any(|token| {
+        let is_label = quote && matches!(&token, TokenTree::Ident(name) if name == "__failed");
+        quote = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '\'');
+        is_label || matches!(token, TokenTree::Group(group) if is_expanded(group.stream()))
+    })
+}
 
 /// A function that would be right if it were `async`.
 pub(crate) fn only_async_is_missing(function: &Function) -> bool {

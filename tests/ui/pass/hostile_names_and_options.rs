@@ -42,9 +42,9 @@ async fn conditional(key: u8, guard: u8, wait: u8, body: u8, lock: u8) -> Answer
 }
 
 #[distlock::redis_lock(key = "{value}", guard = output, map_err = |result| result)]
-async fn guarded(value: u8, manager: u8, failed: u8, __guard: u8, __error: u8) -> Answer<u8> {
+async fn guarded(value: u8, manager: u8, __failed: u8, __guard: u8, __error: u8) -> Answer<u8> {
     let _ = output.is_held();
-    ::core::result::Result::Ok(value + manager + failed + __guard + __error)
+    ::core::result::Result::Ok(value + manager + __failed + __guard + __error)
 }
 
 #[distlock::redis_lock(key = "{future}", on_fail = |_| future)]
