@@ -8,3 +8,4 @@ mod network;
 mod server;
 mod support;
 mod table;
+mod waiting;

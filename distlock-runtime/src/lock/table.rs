@@ -201,7 +201,9 @@ impl LockTable {
                     for waiter in batch.waiters() {
                         own.wake(waiter.deny(Denied::Fault(Fault::closed())));
                     }
-                    if let Stage::Queued(_) = batch.stage {
+                    if let Stage::Queued(queued) = &mut batch.stage {
+                        // It leaves the store's queue now, not when it would look next.
+                        queued.hint = true;
                         own.attend();
                     }
                 }

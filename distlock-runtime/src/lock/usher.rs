@@ -324,7 +324,12 @@ impl LockTable {
         }
         // Nobody waits under it any more: it must not keep the lock for its whole claim.
         let own = Token::parse(token)?.process == self.owner.process();
-        if own && let Some(lock) = LockName::of_stored(prefix, stored) {
+        // Who took the lock past the line has no batch. Nobody calls him, unless to have it freed.
+        let held = || self.schedule().leases().iter().any(|lease| *lease.claim.token == *token);
+        if own
+            && !held()
+            && let Some(lock) = LockName::of_stored(prefix, stored)
+        {
             self.give_back(Arc::new(Claim::stray(Arc::new(lock), token.to_owned())), None);
         }
         None

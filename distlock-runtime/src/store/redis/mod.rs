@@ -146,8 +146,8 @@ impl RedisStore {
     ) -> Result<(), Fault> {
         let floor = (fence.seen.load(Ordering::Acquire) + 1).to_string();
         let raised = self.run(live, &self.raise, &[&fence.key], &[&floor], limit).await?;
-        let Value::Array(raised) = raised else { return Err(unexpected()) };
-        let [_, Value::Int(now)] = raised[..] else { return Err(unexpected()) };
+        let Value::Array(raised) = raised else { return Err(unfit(live)) };
+        let [_, Value::Int(now)] = raised[..] else { return Err(unfit(live)) };
         self.server_time(now);
         self.set_raised(fence, live, true);
         Ok(())
@@ -273,15 +273,15 @@ impl RedisStore {
             let given_up = || claim.is_retired();
             let answer =
                 self.run_unless(given_up, &mut live, &self.acquire, &keys, &args, limit).await?;
+            let Value::Array(answer) = answer else { return Err(out_of_step(&live)) };
+            // Not an answer at all for this claim if it is another's.
+            match answer.get(1) {
+                Some(Value::BulkString(token)) if *token == claim.token.as_bytes() => {}
+                _ => return Err(out_of_step(&live)),
+            }
             claim.answered();
-            let Value::Array(answer) = answer else { return Err(unexpected()) };
-            match (ints(&answer), answer.get(1)) {
-                (_, Some(Value::BulkString(token))) if *token != claim.token.as_bytes() => {
-                    // Somebody else's answer: this connection has come out of step.
-                    live.abandon();
-                    return Err(unexpected());
-                }
-                ([Some(1), _, Some(fence), Some(behind), ..], _) => {
+            match ints(&answer) {
+                [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);
                     if self.is_new(counter, fence, seen)? {
                         return Ok(Entered::Granted { fence, sent, contended: behind != 0 });
@@ -289,10 +289,7 @@ impl RedisStore {
                     // Data was lost under a live connection: raise, and draw another value.
                     self.set_raised(counter, &live, false);
                 }
-                (
-                    [Some(0), _, Some(ticket), Some(rest), Some(rank), Some(behind), Some(added)],
-                    _,
-                ) => {
+                [Some(0), _, Some(ticket), Some(rest), Some(rank), Some(behind), Some(added)] => {
                     let number = |number| u64::try_from(number).unwrap_or(0);
                     return Ok(Entered::Queued {
                         ticket: number(ticket),
@@ -303,8 +300,8 @@ impl RedisStore {
                     });
                 }
                 // It came too late by the server's clock, which may have been set.
-                ([Some(3), _, Some(now), ..], _) => self.server_time(now),
-                _ => return Err(unexpected()),
+                [Some(3), _, Some(now), ..] => self.server_time(now),
+                _ => return Err(out_of_step(&live)),
             }
         }
         Err(Fault::passing(BackendKind::Other, "the server's clock or its counters are unsteady"))
@@ -337,19 +334,20 @@ impl RedisStore {
         let sent = Clock::Boottime.now();
         claim.sending(sent, term.stored_for(), live.number);
         let answers = live.pipeline(&pipeline, sent, limit).await?;
-        claim.answered();
         match answers.as_slice() {
             [answer @ (Value::Okay | Value::Nil), fence] => {
+                claim.answered();
                 let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
                 let fence = u64::try_from(fence).unwrap_or(0);
                 Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen })
             }
             [Value::ServerError(error), _] => {
+                claim.answered();
                 let error = RedisError::from(error.clone());
                 live.heed(&error);
                 Err(fault(&error))
             }
-            _ => Err(unexpected()),
+            _ => Err(unfit(live)),
         }
     }
 
@@ -380,9 +378,9 @@ impl RedisStore {
                     let next = (!next.is_empty()).then(|| next.into());
                     Ok((*was_ours != 0, next))
                 }
-                _ => Err(unexpected()),
+                _ => Err(unfit(live)),
             },
-            _ => Err(unexpected()),
+            _ => Err(unfit(live)),
         }
     }
 
@@ -402,7 +400,7 @@ impl RedisStore {
                 Ok(Some(Holder { token, rest, waiting: 0 }))
             }
             [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
-            _ => Err(unexpected()),
+            _ => Err(unfit(live)),
         }
     }
 
@@ -466,6 +464,18 @@ fn owned(answer: &Value) -> Result<Owned, Fault> {
             Ok(Owned::Yes { contended: state == 2, fence })
         }
     }
+}
+
+/// What came is no answer to what was asked: nothing that follows on this connection can be trusted.
+fn unfit(live: &Live) -> Fault {
+    live.abandon();
+    unexpected()
+}
+
+/// The same for somebody who waits, and asks again on the next connection.
+fn out_of_step(live: &Live) -> Fault {
+    live.abandon();
+    Fault::passing(BackendKind::Other, "an answer that belongs to another command")
 }
 
 /// The numbers in an answer of up to seven parts.
