@@ -14,7 +14,7 @@ impl Moment {
     /// Never comes.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
-    pub(crate) fn from_nanos(nanos: u64) -> Self {
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 

@@ -1,10 +1,12 @@
 //! The lock engine of `distlock`. Use the `distlock` crate; this one has no stability of its own.
 //!
 //! The life of a lock: a [`LockRequest`] names a key (`key`, `namespace`) and how to hold it
-//! (`options`); `lock::acquire` asks the `store`, in line with others of this process
-//! (`lock::waiting`); what is granted is a lease (`lock::lease`) in the user's hand
-//! ([`LockGuard`]), renewed and watched by the `engine`; `lock::hold` polls the body while the
-//! lease lasts; `lock::release` gives it back, and the engine's janitor sees it through.
+//! (`options`); `lock::acquire` finds nobody of this process before it (`lock::table`) and asks the
+//! `store`, or stands in line, which `lock::usher` takes to the store's queue; what is granted is a
+//! lease (`lock::lease`) in the user's hand ([`LockGuard`]), renewed and watched by the `engine`;
+//! `lock::hold` polls the body while the lease lasts; then `lock::table` hands it to the next in
+//! line, or `lock::release` gives it back and the engine's janitor sees it through. `PROTOCOL.md`
+//! says what goes over the wire.
 
 mod builder;
 mod clock;

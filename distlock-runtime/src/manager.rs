@@ -144,9 +144,11 @@ impl LockManager {
         })
     }
 
-    /// Takes a lock away from whoever holds it: an operator's tool. The holder finds its lease lost
-    /// at its next renewal, or at once if it is in this process; what it began until then is not
-    /// undone, so make sure that it is gone, or that its resource checks fencing tokens.
+    /// Takes a lock away from whoever holds it: an operator's tool. The holder is told and finds its
+    /// lease lost, at its next renewal at the latest; the next in the queue has the lock at once.
+    /// What the holder began until then is not undone, and it may hand the lock to another task of
+    /// its process before it knows, under a fencing token smaller than the next holder's: so make
+    /// sure that it is gone, or that its resource checks fencing tokens.
     ///
     /// True if the lock was held.
     ///

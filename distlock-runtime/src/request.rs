@@ -63,6 +63,8 @@ impl LockRequest {
     }
 
     /// How long to wait while others hold the lock; zero is not to wait. Default: the manager's.
+    ///
+    /// First come, first served, among the tasks of all processes; nobody polls.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

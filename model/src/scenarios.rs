@@ -48,6 +48,10 @@ impl Scenario {
             Some(arrivals) => *arrivals += 1,
             None => cfg.tasks += 1,
         }
+        // One after the other, those who die may delay different waiters of the same key.
+        if cfg.faults.crashes > 1 {
+            cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + cfg.claim);
+        }
         Self { cfg, ..*self }
     }
 }
@@ -149,7 +153,7 @@ fn clocks() -> Vec<Scenario> {
                 prompt_hints: true,
                 arrivals: Some(1),
                 asks: vec![fixed(4)],
-                bounds: Bounds { idle: Some(4), ..Bounds::default() },
+                bounds: Bounds { idle: Some(6), ..Bounds::default() },
                 ..lagging()
             },
         },

@@ -217,3 +217,80 @@ pub(super) enum TakenOut {
     One(Batch),
     Last,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::Label;
+    use crate::key::LockKey;
+    use crate::namespace::Namespace;
+    use crate::store::Term;
+
+    const START: Moment = Moment::from_nanos(0);
+
+    fn batch(stage: Stage) -> Batch {
+        let namespace = Namespace::new("").expect("no prefix");
+        let name = namespace.name(Label::Given("test".into()), LockKey::from("k"));
+        let claim = Claim::new(name.expect("a key"), "token".to_owned());
+        Batch::new(1, Arc::new(claim), stage)
+    }
+
+    fn waiter(until: Moment) -> Arc<Waiter> {
+        let ttl = Duration::from_secs(1);
+        let term = Term { ttl, renewed: true, max_hold: None, min_hold: None };
+        let wish = Wish { term, wait: until, overall: until, wanted_until: Moment::NEVER };
+        Waiter::new(wish, 1)
+    }
+
+    #[test]
+    fn who_arrives_after_the_seal_stands_behind() {
+        let mut batch = batch(Stage::Queued(Queued::new(None, PATIENCE)));
+        assert!(batch.admits(START));
+        batch.seal(START);
+        assert!(batch.admits(START), "tasks that come back together stay together");
+        // Sealing it again does not make the grace longer.
+        batch.seal(START.after(GRACE / 2));
+        assert!(!batch.admits(START.after(GRACE)));
+        batch.stage = Stage::Owned;
+        assert!(!batch.admits(START), "it would never come to an end");
+    }
+
+    #[test]
+    fn those_past_their_time_are_passed_over() {
+        let mut batch = batch(Stage::Owned);
+        let (late, patient) = (waiter(START.after(GRACE)), waiter(Moment::NEVER));
+        batch.push_back(late);
+        batch.push_back(patient.clone());
+        let next = batch.next(START.after(GRACE)).expect("one is left");
+        assert!(Arc::ptr_eq(next, &patient));
+    }
+
+    #[test]
+    fn places_of_those_who_left_are_given_back() {
+        let mut batch = batch(Stage::Owned);
+        let waiters: Vec<_> = (0..1000).map(|_| waiter(Moment::NEVER)).collect();
+        waiters.iter().for_each(|waiter| batch.push_back(waiter.clone()));
+        for (n, waiter) in waiters.iter().enumerate() {
+            waiter.deny(super::super::waiter::Denied::Taken(None));
+            assert_eq!(batch.left(), n + 1 == waiters.len());
+            let live = waiters.len() - n - 1;
+            assert!(batch.waiters.len() <= 2 * live + 17, "{} for {live}", batch.waiters.len());
+        }
+        assert!(batch.next(START).is_none());
+    }
+
+    #[test]
+    fn batches_leave_a_line_in_any_order() {
+        let mut line = Line::new(batch(Stage::Owned));
+        for number in [2, 3] {
+            line.push(Batch { number, ..batch(Stage::Queued(Queued::new(None, PATIENCE))) });
+        }
+        assert!(matches!(line.take_out(2), TakenOut::One(batch) if batch.number == 2));
+        assert!(matches!(line.take_out(2), TakenOut::None));
+        assert!(matches!(line.take_out(1), TakenOut::One(batch) if batch.number == 1));
+        assert_eq!(line.first().number, 3);
+        assert!(matches!(line.take_out(3), TakenOut::Last));
+    }
+}
