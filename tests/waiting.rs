@@ -329,10 +329,14 @@ async fn fencing_tokens_grow_over_every_hand_over() {
     nothing_is_left(&server);
 }
 
-/// What is left of a lease that lasts `ttl`: drift and a tenth less at most.
-fn assert_lasts(guard: &LockGuard, ttl: Duration) {
+/// What is left of a lease that lasts `ttl`: drift and a tenth less at most, and no more than the
+/// server keeps it.
+#[track_caller]
+fn assert_lasts(server: &RedisServer, guard: &LockGuard, ttl: Duration) {
     let left = guard.remaining();
     assert!(left <= ttl && left >= ttl.mul_f64(0.7), "{left:?} left of {ttl:?}");
+    let stored: u64 = server.cli(&["PTTL", "distlock:lock:{k}"]);
+    assert!(ms(stored) + ms(1) >= guard.remaining(), "{stored} ms at the server of {left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,20 +359,20 @@ async fn everybody_in_a_line_has_his_own_terms() {
         guard.release().await.expect("it was held");
 
         let guard = long.as_mut().await.expect("granted");
-        assert_lasts(&guard, LONG);
+        assert_lasts(&server, &guard, LONG);
         guard.release().await.expect("it was held");
 
         let guard = short.as_mut().await.expect("granted");
-        assert_lasts(&guard, ms(5000));
+        assert_lasts(&server, &guard, ms(5000));
         guard.release().await.expect("it was held");
 
         let guard = fixed.as_mut().await.expect("granted");
-        assert_lasts(&guard, ms(800));
+        assert_lasts(&server, &guard, ms(800));
         tokio::time::timeout(LONG, guard.lost()).await.expect("it is not renewed");
         drop(guard);
 
         let guard = longer.as_mut().await.expect("granted");
-        assert_lasts(&guard, 2 * LONG);
+        assert_lasts(&server, &guard, 2 * LONG);
         guard.release().await.expect("it was held");
 
         let guard = capped.as_mut().await.expect("granted");
@@ -378,16 +382,39 @@ async fn everybody_in_a_line_has_his_own_terms() {
 
         let guard = kept.as_mut().await.expect("granted");
         let taken = Instant::now();
-        assert_lasts(&guard, LONG);
+        assert_lasts(&server, &guard, LONG);
         guard.release().await.expect("it was held");
 
         let guard = last.as_mut().await.expect("granted");
         // Counted from the grant, which was a moment before it was taken.
         assert!(taken.elapsed() > ms(500), "freed after {:?}", taken.elapsed());
-        assert_lasts(&guard, LONG);
+        assert_lasts(&server, &guard, LONG);
         guard.release().await.expect("it was held");
         nothing_is_left(&server);
     }
+}
+
+/// Its token is the largest of its locks': whoever has any of them next gets a larger one, also who
+/// gets it from the same process without a word to the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_several_locks_is_less_than_all_that_follow() {
+    let server = RedisServer::start();
+    let manager = connect(&server).await;
+    for _ in 0..3 {
+        let both = manager.lock_all(["1", "2"]).ttl(LONG).acquire().await.expect("free");
+        let token = both.fencing_token();
+        let next = ["1", "2"].map(|key| tokio::spawn(request(&manager, key).acquire()));
+        // They stand behind it, in this process.
+        tokio::time::sleep(SEALED).await;
+        both.release().await.expect("it was held");
+        for next in next {
+            let guard = next.await.expect("no panic").expect("granted");
+            let next = guard.fencing_token();
+            assert!(next > token, "{next} after {token}");
+            guard.release().await.expect("it was held");
+        }
+    }
+    nothing_is_left(&server);
 }
 
 /// The lock is kept for `min_hold` whoever waits, and then goes to the first of them.

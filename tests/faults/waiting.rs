@@ -419,6 +419,26 @@ async fn renewals_later(guard: &LockGuard) {
     }
 }
 
+/// The lock is free and nobody was told: who looks first finds those who came before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e5_a_forged_call_lets_nobody_jump_the_queue() {
+    let server = RedisServer::start();
+    let (one, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
+    let first = waits(&one, "k");
+    stand(&server, "k", 1);
+    let second = waits(&other, "k");
+    stand(&server, "k", 2);
+    let tokens = queue(&server, "k");
+    server.cli::<()>(&["DEL", &stored("k")]);
+    publish(&server, "g", &tokens[1], "k");
+    let guard = served(first).await;
+    assert!(!second.is_finished() && queue(&server, "k") == tokens[1..]);
+    guard.release().await.expect("it was held");
+    drop(served(second).await);
+    works_again(&one, &server).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e6_a_process_has_one_channel_however_many_locks_it_waits_for() {
     const LOCKS: usize = 500;
