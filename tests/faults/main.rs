@@ -4,6 +4,7 @@
 //! A test's name starts with the entry it shows, and says the outcome.
 
 mod limits;
+mod load;
 mod network;
 mod server;
 mod support;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockGuard, LockManager, LockManagerBuilder};
-use distlock_testkit::{RedisServer, wait_for};
+use distlock_testkit::{RedisServer, wait_for, wait_until};
 
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -37,6 +37,42 @@ pub(crate) async fn connect(url: &str) -> LockManager {
     })
     .await;
     manager.expect("connected")
+}
+
+/// A manager on a server that is well: what takes long on a busy machine is no fault.
+pub(crate) async fn manager(url: &str) -> LockManager {
+    let builder = LockManager::builder().url(url).command_timeout(ms(5000));
+    let manager = builder.connect_timeout(ms(20_000)).connect().await.expect("connect");
+    wait_for("it hears", async || format!("{manager:?}").contains("told")).await;
+    manager
+}
+
+pub(crate) async fn held(manager: &LockManager, key: &str) -> LockGuard {
+    manager.lock(key).ttl(LONG).acquire().await.expect("it is free")
+}
+
+pub(crate) type Waiting = tokio::task::JoinHandle<Result<LockGuard, LockError>>;
+
+/// Waits for `key` in a task of its own.
+pub(crate) fn waits(manager: &LockManager, key: &str) -> Waiting {
+    tokio::spawn(manager.lock(key).ttl(LONG).wait(LONG).acquire())
+}
+
+pub(crate) async fn served(waiting: Waiting) -> LockGuard {
+    let waiting = tokio::time::timeout(LONG, waiting).await.expect("its turn comes");
+    waiting.expect("no panic").expect("granted")
+}
+
+/// The tokens in the queue of `key`, in order.
+#[track_caller]
+pub(crate) fn queue(server: &RedisServer, key: &str) -> Vec<String> {
+    server.cli(&["ZRANGE", &format!("distlock:queue:{{{key}}}"), "0", "-1"])
+}
+
+/// Waits until `n` processes stand in the queue of `key`.
+#[track_caller]
+pub(crate) fn stand(server: &RedisServer, key: &str, n: usize) {
+    wait_until("they stand in the queue", || queue(server, key).len() == n);
 }
 
 /// Where the lock of `key` is stored.

@@ -16,46 +16,13 @@ use tokio::task::JoinSet;
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-use crate::support::{LONG, Ledger, connections, eye, ms, owner, runs, stored, works_again};
+use crate::support::{
+    LONG, Ledger, connections, eye, held, manager, ms, owner, queue, runs, served, stand, stored,
+    waits, works_again,
+};
 
 /// Whoever is not told looks after four and a half seconds. Who is served before this was told.
 const TOLD: std::time::Duration = ms(3000);
-
-/// A manager on a server that is well: what takes long on a busy machine is no fault.
-async fn manager(url: &str) -> LockManager {
-    let builder = LockManager::builder().url(url).command_timeout(ms(5000));
-    let manager = builder.connect_timeout(ms(20_000)).connect().await.expect("connect");
-    wait_for("it hears", async || format!("{manager:?}").contains("told")).await;
-    manager
-}
-
-async fn held(manager: &LockManager, key: &str) -> LockGuard {
-    manager.lock(key).ttl(LONG).acquire().await.expect("it is free")
-}
-
-type Waiting = tokio::task::JoinHandle<Result<LockGuard, distlock::LockError>>;
-
-/// Waits for `key` in a task of its own.
-fn waits(manager: &LockManager, key: &str) -> Waiting {
-    tokio::spawn(manager.lock(key).ttl(LONG).wait(LONG).acquire())
-}
-
-async fn served(waiting: Waiting) -> LockGuard {
-    let waiting = tokio::time::timeout(LONG, waiting).await.expect("its turn comes");
-    waiting.expect("no panic").expect("granted")
-}
-
-/// The tokens in the queue of `key`, in order.
-#[track_caller]
-fn queue(server: &RedisServer, key: &str) -> Vec<String> {
-    server.cli(&["ZRANGE", &format!("distlock:queue:{{{key}}}"), "0", "-1"])
-}
-
-/// Waits until `n` processes stand in the queue of `key`.
-#[track_caller]
-fn stand(server: &RedisServer, key: &str, n: usize) {
-    wait_until("they stand in the queue", || queue(server, key).len() == n);
-}
 
 /// Which process a token is of.
 fn process(token: &str) -> &str {
