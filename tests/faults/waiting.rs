@@ -296,8 +296,8 @@ async fn e5_stray_double_and_forged_messages_grant_nothing() {
         let (owner, waiting) = now;
         let mut flood = redis::pipe();
         let own = owner.iter().map(|token| ("gs", token));
-        let others = waiting.iter().map(|token| ("gsx", token));
-        for (kinds, token) in own.chain(others).chain(past.iter().map(|token| ("gsx", token))) {
+        let others = waiting.iter().map(|token| ("xgs", token));
+        for (kinds, token) in own.chain(others).chain(past.iter().map(|token| ("xgs", token))) {
             let channel = format!("distlock:wake:{}", process(token));
             for kind in kinds.chars() {
                 for lock in ["k", "another"] {
