@@ -1,7 +1,8 @@
 //! B: the network is cut, slow, or lies about who is still there.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -290,6 +291,70 @@ async fn b8_an_acquire_that_arrives_late_does_not_touch_the_next_holder() {
         guard.release().await.expect("it is held to the end");
         works_again(&manager, &server).await;
     }
+}
+
+/// A network that keeps the next thing a client sends until it is told to hand it on, and loses
+/// everything behind it on that connection.
+struct Late {
+    addr: SocketAddr,
+    hold: Arc<AtomicBool>,
+    kept: Arc<AtomicBool>,
+}
+
+impl Late {
+    fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+        let addr = listener.local_addr().expect("an address");
+        let (hold, kept) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let flags = (hold.clone(), kept.clone());
+        // It ends with the test's process.
+        thread::spawn(move || {
+            while let Ok((mut client, _)) = listener.accept() {
+                let mut server = TcpStream::connect(server).expect("the server is there");
+                let mut down =
+                    (server.try_clone().expect("a handle"), client.try_clone().expect("one"));
+                thread::spawn(move || std::io::copy(&mut down.0, &mut down.1));
+                let (hold, kept) = flags.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 16 * 1024];
+                    while let Ok(n @ 1..) = client.read(&mut bytes) {
+                        let wanted = bytes[..n].windows(3).any(|word| word == b"SET");
+                        let late = wanted && hold.load(SeqCst) && !kept.swap(true, SeqCst);
+                        while late && hold.load(SeqCst) {
+                            thread::sleep(ms(1));
+                        }
+                        if server.write_all(&bytes[..n]).is_err() || late {
+                            break;
+                        }
+                    }
+                    // The server is left alone with what it has.
+                    thread::sleep(LONG);
+                });
+            }
+        });
+        Self { addr, hold, kept }
+    }
+}
+
+/// The connection was left with an acquire on it that nobody knows of: it is freed again although
+/// the lock was not there when it was released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b8_an_acquire_that_arrives_after_its_release_is_freed_again() {
+    let server = RedisServer::start();
+    server.cli::<()>(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-client"]);
+    let network = Late::before(server.addr());
+    let manager = connect(&format!("redis://app:any@{}", network.addr)).await;
+    works_again(&manager, &server).await;
+    network.hold.store(true, SeqCst);
+    let late = manager.lock("late").ttl(LONG).acquire().await;
+    assert_eq!(backend(late), BackendKind::TimedOut);
+    assert!(network.kept.load(SeqCst));
+    // It was left, and the release has found nothing on the new one.
+    wait_for("the manager works again", async || manager.lock("k").acquire().await.is_ok()).await;
+    tokio::time::sleep(ms(300)).await;
+    network.hold.store(false, SeqCst);
+    wait_until("the acquire has arrived", || owner(&server, "late").is_some());
+    wait_within(BACK, "it is freed", || server.lock_keys().is_empty());
 }
 
 /// Every connection is accepted and closed, and counted.
