@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use soak::{Effort, Report, cancel, held, outage, suspend};
+use soak::{Effort, Report, cancel, chaos, handoffs, held, outage, stages, suspend, waiters};
 
 #[track_caller]
 fn clean(report: &Report) {
@@ -32,4 +32,26 @@ async fn suspend() {
 async fn held() {
     let ttl = Duration::from_secs(3);
     clean(&held::run(500, ttl, Effort::Time(ttl)).await);
+}
+
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chaos() {
+    clean(&chaos::run(Effort::Times(6)).await);
+}
+
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handoffs() {
+    clean(&handoffs::run(Effort::Times(20_000)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters() {
+    clean(&waiters::run(1_000, Effort::Time(Duration::from_secs(6))).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stages() {
+    clean(&stages::run(Effort::Times(20)).await);
 }

@@ -5,13 +5,18 @@
 //! figures belong to a quiet machine.
 
 pub mod cancel;
+pub mod chaos;
 mod effort;
 mod figures;
+pub mod handoffs;
 pub mod held;
 mod holder;
 pub mod outage;
 mod report;
+pub mod stages;
+mod stamp;
 pub mod suspend;
+pub mod waiters;
 
 pub use effort::Effort;
 pub use report::Report;

@@ -5,14 +5,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use distlock_testkit::in_fork;
-use soak::{Effort, Report, cancel, held, outage, suspend};
+use soak::{Effort, Report, cancel, chaos, handoffs, held, outage, stages, suspend, waiters};
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
 
-cancel   acquisitions cancelled at random awaits behind a slow network (100,000)
-outage   servers and networks that fail while bodies run (60 seconds)
-suspend  a holder that is stopped past its lease and goes on (100 times)
-held     10,000 locks held and renewed (30 seconds)";
+cancel    acquisitions cancelled at random awaits behind a slow network (100,000)
+outage    servers and networks that fail while bodies run (60 seconds)
+suspend   a holder that is stopped past its lease and goes on (100 times)
+held      10,000 locks held and renewed (30 seconds)
+chaos     waiting and holding processes that are killed at random (60 seconds)
+handoffs  a lock that many tasks of several processes want all the time (1,000,000)
+waiters   10,000 waiters of one process (30 seconds)
+stages    from a release to the next process's body, in round trips (2,000)";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
@@ -36,6 +40,10 @@ fn main() -> ExitCode {
                 "outage" => Some(outage::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "suspend" => Some(suspend::run(or(Effort::Times(100))).await),
                 "held" => Some(held::run(10_000, held::TTL, or(Effort::Time(held::WHILE))).await),
+                "chaos" => Some(chaos::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "handoffs" => Some(handoffs::run(or(Effort::Times(1_000_000))).await),
+                "waiters" => Some(waiters::run(10_000, or(Effort::Time(waiters::WHILE))).await),
+                "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
                 _ => None,
             }
         })

@@ -31,6 +31,13 @@ impl Report {
         }
     }
 
+    /// A figure that is not what it should be.
+    pub(crate) fn past_if(&mut self, past: bool, what: impl Into<String>) {
+        if past {
+            self.past_bounds.push(what.into());
+        }
+    }
+
     /// What must never happen.
     pub(crate) fn violated_if(&mut self, violated: bool, what: impl Into<String>) {
         if violated {
