@@ -21,8 +21,11 @@ pub(crate) fn stored(key: &str) -> String {
     format!("distlock:lock:{{{key}}}")
 }
 
+/// A manager that has all its connections: the one for wake-ups is made in the background.
 pub(crate) async fn connect(server: &RedisServer) -> LockManager {
-    LockManager::connect(&server.url()).await.expect("connect")
+    let manager = LockManager::connect(&server.url()).await.expect("connect");
+    wait_until("it can be told", || format!("{manager:?}").contains("told"));
+    manager
 }
 
 #[track_caller]
