@@ -183,7 +183,9 @@ async fn i6_a_server_without_time_is_not_pressed() {
     let holder = manager(&server.url()).await;
     let guard = held(&holder, "k").await;
     let waiters = [connect(&server.url()).await, connect(&server.url()).await];
-    let waiting = [waits(&waiters[0], "k"), waits(&waiters[1], "k")];
+    let first = waits(&waiters[0], "k");
+    stand(&server, "k", 1);
+    let second = waits(&waiters[1], "k");
     stand(&server, "k", 2);
     let before = runs(&server, "evalsha");
     let mut hand = eye(&server);
@@ -209,7 +211,7 @@ async fn i6_a_server_without_time_is_not_pressed() {
     // Less than three a second and process: pauses begin short, and become longer.
     assert!(commands <= 6 * (seconds + 1), "{commands} commands in {seconds} s");
     guard.release().await.expect("it was held");
-    for waiting in waiting {
+    for waiting in [first, second] {
         served(waiting).await.release().await.expect("it was held");
     }
     works_again(&holder, &server).await;
