@@ -195,19 +195,24 @@ impl LockTable {
         self.closed.store(true, Ordering::Release);
         let mut effects = Vec::new();
         for shard in &self.shards {
-            for (name, line) in lock(shard).iter_mut() {
+            let mut lines = lock(shard);
+            let mut queued = Vec::new();
+            for (name, line) in lines.iter_mut() {
                 let mut own = Effects::default();
                 for batch in line.batches() {
                     for waiter in batch.waiters() {
                         own.wake(waiter.deny(Denied::Fault(Fault::closed())));
                     }
-                    if let Stage::Queued(queued) = &mut batch.stage {
-                        // It leaves the store's queue now, not when it would look next.
-                        queued.hint = true;
-                        own.attend();
+                    if let Stage::Queued(_) = batch.stage {
+                        queued.push((effects.len(), batch.number));
                     }
                 }
                 effects.push((name.0.clone(), own));
+            }
+            // Out of the store's queue now, and counted as unfinished until it has said so.
+            for (at, number) in queued {
+                let (name, own) = &mut effects[at];
+                self.dissolve(&mut lines, name.stored(), number, own);
             }
         }
         for (lock, own) in effects {
