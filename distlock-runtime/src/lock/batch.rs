@@ -76,14 +76,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Queued {
-    pub(super) fn new(instead_of: Option<Arc<Claim>>, patience: Duration) -> Box<Self> {
+    pub(super) fn new(instead_of: Option<Arc<Claim>>) -> Box<Self> {
         Box::new(Self {
             asking: false,
             hint: false,
             look_at: Moment::from_nanos(0),
             slot: None,
             pause: FIRST_PAUSE,
-            patience,
+            patience: PATIENCE,
             stands: false,
             taken_until: None,
             trouble: None,
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn who_arrives_after_the_seal_stands_behind() {
-        let mut batch = batch(Stage::Queued(Queued::new(None, PATIENCE)));
+        let mut batch = batch(Stage::Queued(Queued::new(None)));
         assert!(batch.admits(START));
         batch.seal(START);
         assert!(batch.admits(START), "tasks that come back together stay together");
@@ -285,7 +285,7 @@ mod tests {
     fn batches_leave_a_line_in_any_order() {
         let mut line = Line::new(batch(Stage::Owned));
         for number in [2, 3] {
-            line.push(Batch { number, ..batch(Stage::Queued(Queued::new(None, PATIENCE))) });
+            line.push(Batch { number, ..batch(Stage::Queued(Queued::new(None))) });
         }
         assert!(matches!(line.take_out(2), TakenOut::One(batch) if batch.number == 2));
         assert!(matches!(line.take_out(2), TakenOut::None));

@@ -21,6 +21,7 @@ use crate::clock::{Clock, Moment};
 use crate::engine::Background;
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
+use crate::shards::spread;
 use crate::store::{Answer, Fault, Store, Term};
 use crate::token::Owner;
 
@@ -239,9 +240,8 @@ impl LockTable {
     }
 
     pub(super) fn lines(&self, stored: &str) -> MutexGuard<'_, Lines> {
-        // Any spread will do; the map's own hasher is the one that must not be guessed.
-        let sum = stored.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
-        lock(&self.shards[sum % SHARDS])
+        // The map's own hasher is the one that must not be guessed.
+        lock(&self.shards[spread(stored, SHARDS)])
     }
 
     /// Somebody wants the lock. With `patient` he waits for it.
@@ -281,7 +281,7 @@ impl LockTable {
     ) -> Arc<Waiter> {
         let now = self.clock.now();
         if !line.last().admits(now) {
-            let queued = Stage::Queued(Queued::new(None, PATIENCE));
+            let queued = Stage::Queued(Queued::new(None));
             line.push(Batch::new(self.number(), self.claim(lock, PATIENCE), queued));
             effects.attend();
         }
@@ -292,7 +292,7 @@ impl LockTable {
             let leader = Waiter::new(leaders, last.number);
             last.push_back(leader.clone());
             self.leaders().insert(last.number, leader);
-            last.stage = Stage::Queued(Queued::new(None, PATIENCE));
+            last.stage = Stage::Queued(Queued::new(None));
             effects.attend();
         }
         let waiter = Waiter::new(wish, last.number);
@@ -335,13 +335,13 @@ impl LockTable {
         let mut effects = Effects::default();
         let handed_on = {
             let mut lines = self.lines(lock.stored());
-            let now = self.clock.now();
-            let batch = lines.get_mut(lock.stored()).and_then(|line| line.of_claim(claim));
+            let batch = of_claim(&mut lines, claim);
             let number = batch.as_ref().map(|batch| batch.number);
-            let handed_on = match batch {
-                // Lost before, or taken without a line.
+            let handed_on = match batch.filter(|batch| batch.is_crowded()) {
+                // Nobody waits, or it was lost before, or taken without a line.
                 None => HandedOn::Nobody,
                 Some(batch) if was_held && !keep && self.remote => {
+                    let now = self.clock.now();
                     let handed_on = self.hand_on(batch, now, false, &mut effects);
                     if handed_on == HandedOn::Unfit {
                         self.reenter(batch, Some(claim.clone()));
@@ -350,7 +350,7 @@ impl LockTable {
                     handed_on
                 }
                 Some(batch) => {
-                    let waits = batch.next(now).is_some();
+                    let waits = batch.next(self.clock.now()).is_some();
                     if waits {
                         self.reenter(batch, None);
                     }
@@ -386,9 +386,7 @@ impl LockTable {
     /// Somebody of another process stands behind this claim.
     pub(crate) fn seal(&self, claim: &Arc<Claim>) {
         let now = self.clock.now();
-        let mut lines = self.lines(claim.lock.stored());
-        let line = lines.get_mut(claim.lock.stored());
-        if let Some(batch) = line.and_then(|line| line.of_claim(claim)) {
+        if let Some(batch) = of_claim(&mut self.lines(claim.lock.stored()), claim) {
             batch.seal(now);
         }
     }
@@ -400,8 +398,7 @@ impl LockTable {
         {
             let mut lines = self.lines(lock.stored());
             let now = self.clock.now();
-            if let Some(batch) = lines.get_mut(lock.stored()).and_then(|line| line.of_claim(claim))
-            {
+            if let Some(batch) = of_claim(&mut lines, claim) {
                 if batch.next(now).is_some() && !self.is_closed() {
                     self.reenter(batch, None);
                     effects.attend();
@@ -437,9 +434,7 @@ impl LockTable {
     ) {
         let stored = claim.lock.stored();
         let now = self.clock.now();
-        let Some(batch) = lines.get_mut(stored).and_then(|line| line.of_claim(claim)) else {
-            return;
-        };
+        let Some(batch) = of_claim(lines, claim) else { return };
         match self.hand_on(batch, now, true, effects) {
             HandedOn::Yes | HandedOn::AfterRenewal => {}
             HandedOn::Unfit => {
@@ -486,11 +481,9 @@ impl LockTable {
                     batch.claim.hasten(now, &self.schedule);
                 }
                 effects.wake(Some(woken));
-                if !self.remote
-                    && let Some(next) = batch.next(now)
-                {
-                    // The lease that he waits behind may end at another time now.
-                    effects.wake(next.nudge());
+                if !self.remote {
+                    // The lease that they wait behind may end at another time now.
+                    self.nudge_next(batch, effects);
                 }
                 return HandedOn::Yes;
             }
@@ -510,7 +503,7 @@ impl LockTable {
         if batch.ticket == 0 {
             batch.ticket = old.fence();
         }
-        batch.stage = Stage::Queued(Queued::new(instead_of, PATIENCE));
+        batch.stage = Stage::Queued(Queued::new(instead_of));
     }
 
     /// Somebody left the line before he was granted anything.
@@ -519,10 +512,7 @@ impl LockTable {
         let mut effects = Effects::default();
         {
             let mut lines = self.lines(lock.stored());
-            let Some(batch) = lines.get_mut(lock.stored()).and_then(|line| line.numbered(number))
-            else {
-                return;
-            };
+            let Some(batch) = numbered(&mut lines, lock.stored(), number) else { return };
             let nobody_is_left = batch.left();
             if !self.remote {
                 self.nudge_next(batch, &mut effects);
@@ -567,7 +557,7 @@ impl LockTable {
             let mut lines = self.lines(lock.stored());
             let line = lines.entry(Name(lock.clone())).or_insert_with(|| {
                 effects.attend();
-                let queued = Stage::Queued(Queued::new(None, PATIENCE));
+                let queued = Stage::Queued(Queued::new(None));
                 Line::new(Batch::new(self.number(), self.claim(lock, PATIENCE), queued))
             });
             let first = line.first();
@@ -591,7 +581,7 @@ impl LockTable {
         let now = self.clock.now();
         let mut lines = self.lines(lock.stored());
         let number = waiter.batch.load(Ordering::Acquire);
-        let batch = lines.get_mut(lock.stored())?.numbered(number)?;
+        let batch = numbered(&mut lines, lock.stored(), number)?;
         match &batch.stage {
             Stage::Leading(_) => None,
             Stage::Owned => {
@@ -638,6 +628,29 @@ pub(super) fn patience_of(hears: bool, patience: Duration) -> Duration {
     if hears { patience } else { patience.max(LOOK_UNTOLD * 3) }
 }
 
+/// The batch that stands under a claim.
+pub(super) fn of_claim<'a>(lines: &'a mut Lines, claim: &Arc<Claim>) -> Option<&'a mut Batch> {
+    lines.get_mut(claim.lock.stored())?.of_claim(claim)
+}
+
+/// The batch that stands under a token.
+pub(super) fn of_token<'a>(
+    lines: &'a mut Lines,
+    stored: &str,
+    token: &str,
+) -> Option<&'a mut Batch> {
+    lines.get_mut(stored)?.of_token(token)
+}
+
+/// The batch of a number.
+pub(super) fn numbered<'a>(
+    lines: &'a mut Lines,
+    stored: &str,
+    number: u64,
+) -> Option<&'a mut Batch> {
+    lines.get_mut(stored)?.numbered(number)
+}
+
 /// Takes a batch out of its line, and the line out if it was the last.
 pub(super) fn take_out(lines: &mut Lines, stored: &str, number: u64) -> Option<Batch> {
     match lines.get_mut(stored)?.take_out(number) {
@@ -670,7 +683,7 @@ impl Lead {
         let mut effects = Effects::default();
         let own = {
             let mut lines = table.lines(lock.stored());
-            let batch = lines.get_mut(lock.stored()).and_then(|line| line.numbered(self.number));
+            let batch = numbered(&mut lines, lock.stored(), self.number);
             match batch.filter(|batch| matches!(batch.stage, Stage::Leading(_))) {
                 Some(batch) => {
                     let settled = self.settle_own(batch, answer, wish, patient, &mut effects);
@@ -696,8 +709,7 @@ impl Lead {
         effects: &mut Effects,
     ) -> Settled {
         let table = &self.table;
-        let mut queued = Queued::new(None, PATIENCE);
-        match answer {
+        let queued = match answer {
             Ok(Answer::Granted { fence, sent }) => {
                 return match start(table, &self.claim, fence, sent, wish) {
                     Ok(lease) => {
@@ -709,16 +721,22 @@ impl Lead {
                 };
             }
             Ok(Answer::Taken { rest }) if patient => {
+                let mut queued = Queued::new(None);
                 queued.taken_until = Some(rest.map(|rest| table.clock.now().after(rest)));
+                queued
             }
             Ok(Answer::Taken { rest }) => {
                 // A clear no: there is nothing to give back.
                 self.open = false;
                 return Settled::Denied(Denied::Taken(rest));
             }
-            Err(fault) if patient && fault.passing => queued.failed(fault, table.clock.now()),
+            Err(fault) if patient && fault.passing => {
+                let mut queued = Queued::new(None);
+                queued.failed(fault, table.clock.now());
+                queued
+            }
             Err(fault) => return Settled::Denied(Denied::Fault(fault)),
-        }
+        };
         self.open = false;
         batch.stage = Stage::Queued(queued);
         let waiter = Waiter::new(*wish, self.number);
@@ -756,7 +774,7 @@ impl Drop for Lead {
         {
             let mut lines = self.table.lines(self.claim.lock.stored());
             let stored = self.claim.lock.stored();
-            let batch = lines.get_mut(stored).and_then(|line| line.numbered(self.number));
+            let batch = numbered(&mut lines, stored, self.number);
             if batch.is_some_and(|batch| matches!(batch.stage, Stage::Leading(_))) {
                 take_out(&mut lines, stored, self.number);
             }

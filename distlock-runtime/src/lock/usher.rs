@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::batch::{Batch, Queued, Stage};
 use super::claim::Claim;
 use super::lease::Loss;
-use super::table::{Effects, LockTable, patience_of};
+use super::table::{Effects, LockTable, numbered, of_token, patience_of};
 use super::waiter::{Denied, Waiter};
 use crate::clock::Moment;
 use crate::engine::schedule::Due;
@@ -253,7 +253,7 @@ impl LockTable {
         }
         let number = waiter.batch.load(std::sync::atomic::Ordering::Acquire);
         let mut lines = self.lines(lock.stored());
-        let batch = lines.get_mut(lock.stored()).and_then(|line| line.numbered(number));
+        let batch = numbered(&mut lines, lock.stored(), number);
         match batch.map(|batch| (&batch.stage, &batch.claim)) {
             Some((Stage::Queued(queued), _)) if !queued.asking => queued.look_at,
             Some((Stage::Owned, claim)) => {
@@ -291,16 +291,14 @@ impl LockTable {
             News::Behind(message) => {
                 let now = self.clock().now();
                 let mut lines = self.lines(message.stored);
-                let line = lines.get_mut(message.stored);
-                if let Some(batch) = line.and_then(|line| line.of_token(message.token)) {
+                if let Some(batch) = of_token(&mut lines, message.stored, message.token) {
                     batch.seal(now);
                 }
             }
             News::TakenAway(message) => {
                 let holder = {
                     let mut lines = self.lines(message.stored);
-                    let line = lines.get_mut(message.stored);
-                    let batch = line.and_then(|line| line.of_token(message.token));
+                    let batch = of_token(&mut lines, message.stored, message.token);
                     batch.and_then(|batch| batch.claim.holder())
                 };
                 if let Some(lease) = holder {
@@ -316,7 +314,7 @@ impl LockTable {
         let Message { prefix, stored, token } = message;
         {
             let mut lines = self.lines(stored);
-            if let Some(batch) = lines.get_mut(stored).and_then(|line| line.of_token(token)) {
+            if let Some(batch) = of_token(&mut lines, stored, token) {
                 let Stage::Queued(queued) = &mut batch.stage else { return None };
                 queued.hint = true;
                 return Some(batch.claim.lock.clone());

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use super::link::{Link, LinkConfig};
 use crate::engine::schedule::Schedule;
+use crate::shards::spread;
 
 /// Links to one server: for commands, and one for renewals, which acquires must not starve.
 pub(crate) struct ConnectionPool {
@@ -29,8 +30,7 @@ impl ConnectionPool {
 
     /// The link over which everything goes that may create or free this lock.
     pub(crate) fn commands(&self, lock: &str) -> &Arc<Link> {
-        let sum = lock.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
-        &self.commands[sum % self.commands.len()]
+        &self.commands[spread(lock, self.commands.len())]
     }
 
     /// The link for renewals. They only extend what they find, so their order does not matter.
