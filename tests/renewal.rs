@@ -144,7 +144,9 @@ async fn a_body_that_blocks_past_its_deadline_is_not_polled_again() {
 async fn ticking(manager: &LockManager) -> Result<(), LockError> {
     let (start, mut last) = (Instant::now(), Instant::now());
     while start.elapsed() < LONG {
-        tokio::time::sleep(SECOND / 1000).await;
+        // Rarely: a process that is stopped between the look at the clock and what the body does
+        // next goes on with that, and nothing on this side can help it.
+        tokio::time::sleep(SECOND / 20).await;
         assert!(last.elapsed() < SECOND, "polled again after {:?}", last.elapsed());
         last = Instant::now();
     }
