@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::namespace::StoredName;
 
 /// Why a lock was not taken, not kept, or not given back.
 ///
@@ -189,7 +190,7 @@ impl fmt::Display for BackendKind {
 pub struct LockName {
     label: Label,
     key: LockKey,
-    stored: String,
+    stored: StoredName,
     /// How much of `stored` is the prefix, with its separator.
     prefix: usize,
     fence: Option<Arc<str>>,
@@ -216,7 +217,7 @@ impl LockName {
     pub(crate) fn new(
         label: Label,
         key: LockKey,
-        stored: String,
+        stored: StoredName,
         prefix: usize,
         fence: Option<Arc<str>>,
     ) -> Self {
@@ -231,7 +232,8 @@ impl LockName {
             None => tagged.strip_prefix('{')?.strip_suffix('}')?,
         };
         let label = Label::Given("wake-up".into());
-        Some(Self::new(label, LockKey::from(key), stored.to_owned(), prefix.len(), None))
+        let stored = StoredName::new(stored.to_owned());
+        Some(Self::new(label, LockKey::from(key), stored, prefix.len(), None))
     }
 
     /// The prefix in the store, with its separator.
@@ -239,10 +241,9 @@ impl LockName {
         &self.stored[..self.prefix]
     }
 
-    /// Where processes that wait for it stand in the store.
-    pub(crate) fn queue(&self) -> String {
-        let tagged = &self.stored[self.prefix + "lock".len()..];
-        [self.prefix(), "queue", tagged].concat()
+    /// Where processes that wait for it stand in the store: the parts of that name.
+    pub(crate) fn queue(&self) -> [&str; 3] {
+        [self.prefix(), "queue", &self.stored[self.prefix + "lock".len()..]]
     }
 
     /// The counter of its fencing tokens, where it is not the manager's.
@@ -251,7 +252,7 @@ impl LockName {
     }
 
     /// The name under which the store keeps it.
-    pub(crate) fn stored(&self) -> &str {
+    pub(crate) fn stored(&self) -> &StoredName {
         &self.stored
     }
 

@@ -1,6 +1,6 @@
 //! One of something, or several: nearly every request is for one lock, and must not pay for a list.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 /// One value without an allocation, or a list.
 #[derive(Debug, Clone)]
@@ -57,6 +57,15 @@ impl<T> Deref for Few<T> {
     fn deref(&self) -> &[T] {
         match self {
             Self::One(value) => std::slice::from_ref(value),
+            Self::Many(values) => values,
+        }
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::One(value) => std::slice::from_mut(value),
             Self::Many(values) => values,
         }
     }

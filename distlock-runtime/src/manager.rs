@@ -216,7 +216,9 @@ impl LockManager {
             if lease.has_body() {
                 in_use.push(lease);
             } else {
-                ending.push(inner.engine.table.release(lease.claim.clone(), lease.keep()));
+                let mut release = inner.engine.table.release(lease.claim.clone(), lease.keep());
+                release.send();
+                ending.push(release);
             }
         }
         let limit = inner.engine.clock().now().after(timeout);

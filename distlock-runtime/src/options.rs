@@ -49,7 +49,8 @@ pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockE
 
 /// As Redis counts; rounded up, so that a lease is never shorter there than it is here.
 pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    duration.as_secs().saturating_mul(1000).saturating_add(rest)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! State split by thread or by name, so that threads do not take turns on one cache line.
+//! State split by thread, so that threads do not take turns on one cache line.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -30,11 +30,6 @@ impl<T> PerThread<T> {
     pub(crate) fn parts(&self) -> impl Iterator<Item = &T> {
         self.shards.iter().map(|shard| &shard.0)
     }
-}
-
-/// Which of `parts` a text belongs to, always the same one. Any spread will do.
-pub(crate) fn spread(text: &str, parts: usize) -> usize {
-    text.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte)) % parts
 }
 
 fn own_number() -> u8 {

@@ -5,7 +5,6 @@
 //! case the engine never looks at it. It is only told when something is due earlier than it
 //! already planned to wake.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,17 +32,90 @@ pub(crate) enum Due {
 }
 
 /// Where an entry stands in the schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     at: Moment,
     id: u64,
+    place: u32,
     shard: u8,
 }
 
-#[derive(Default)]
+/// Entries in no order, with a bound for the earliest. Nearly every entry is taken out again long
+/// before it is due, so that coming and going must be cheap, and looking for what is due may cost:
+/// that happens about once in a command's timeout.
 struct Shard {
-    entries: BTreeMap<Slot, Due>,
+    entries: Vec<Option<(Slot, Due)>>,
+    vacant: Vec<u32>,
     issued: u64,
+    /// Nothing is due before.
+    earliest: Moment,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { entries: Vec::new(), vacant: Vec::new(), issued: 0, earliest: Moment::NEVER }
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, at: Moment, shard: u8, due: Due) -> Slot {
+        self.issued += 1;
+        self.earliest = self.earliest.min(at);
+        let place = self.vacant.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            u32::try_from(self.entries.len() - 1).expect("fewer timers than that fit into memory")
+        });
+        let slot = Slot { at, id: self.issued, place, shard };
+        self.entries[place as usize] = Some((slot, due));
+        slot
+    }
+
+    /// The entry of a slot, unless it was taken out.
+    fn entry(&mut self, slot: Slot) -> Option<&mut Option<(Slot, Due)>> {
+        let entry = self.entries.get_mut(slot.place as usize)?;
+        entry.as_ref().is_some_and(|(own, _)| own.id == slot.id).then_some(entry)
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<Due> {
+        let (_, due) = self.entry(slot)?.take()?;
+        self.vacant.push(slot.place);
+        Some(due)
+    }
+
+    /// Adds what is due at `now` to `due` and says when the next entry is.
+    fn take_due(&mut self, now: Moment, due: &mut Vec<Due>) -> Moment {
+        if self.earliest > now {
+            return self.earliest;
+        }
+        let mut next = Moment::NEVER;
+        self.earliest = Moment::NEVER;
+        for entry in &mut self.entries {
+            match entry {
+                Some((slot, _)) if slot.at > now => next = next.min(slot.at),
+                // Stays, and is found again if it is not rescheduled.
+                Some((slot, Due::Tend(claim))) => {
+                    self.earliest = self.earliest.min(slot.at);
+                    due.push(Due::Tend(claim.clone()));
+                }
+                Some(_) => due.extend(entry.take().map(|(_, due)| due)),
+                None => {}
+            }
+        }
+        self.earliest = self.earliest.min(next);
+        self.tidy();
+        next
+    }
+
+    /// Gives back what a burst has left behind.
+    fn tidy(&mut self) {
+        let used = self.entries.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.entries.truncate(used);
+        self.entries.shrink_to(2 * used);
+        self.vacant.clear();
+        let vacant = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_none());
+        // Low places are used first, so that the end can be given back.
+        self.vacant.extend(vacant.rev().map(|(place, _)| place as u32));
+    }
 }
 
 #[derive(Default)]
@@ -64,11 +136,7 @@ impl Schedule {
     pub(crate) fn insert(&self, at: Moment, due: Due) -> Slot {
         let slot = {
             let (number, shard) = self.shards.own();
-            let mut shard = lock(shard);
-            shard.issued += 1;
-            let slot = Slot { at, id: shard.issued, shard: number };
-            shard.entries.insert(slot, due);
-            slot
+            lock(shard).insert(at, number, due)
         };
         // After the insert: either the engine's scan, which holds the shard's mutex after it reset
         // `planned`, sees the entry, or what it reset is seen here.
@@ -81,9 +149,9 @@ impl Schedule {
     }
 
     pub(crate) fn remove(&self, slot: Slot) {
-        // Taken out of the map before it is dropped: dropping a lease may come back here.
-        let entry = self.shard(slot).entries.remove(&slot);
-        drop(entry);
+        // Dropped once the shard is free again: dropping a lease may come back here.
+        let due = self.shard(slot).remove(slot);
+        drop(due);
     }
 
     /// Has the engine look again although nothing became due earlier.
@@ -104,23 +172,10 @@ impl Schedule {
         let mut due = Vec::new();
         let mut next = Moment::NEVER;
         for shard in self.shards.parts() {
-            let mut shard = lock(shard);
-            let from = due.len();
-            while let Some(entry) = shard.entries.first_entry() {
-                if entry.key().at > now {
-                    next = next.min(entry.key().at);
-                    break;
-                }
-                due.push(entry.remove_entry());
-            }
-            for (slot, entry) in &due[from..] {
-                if let Due::Tend(claim) = entry {
-                    shard.entries.insert(*slot, Due::Tend(claim.clone()));
-                }
-            }
+            next = next.min(lock(shard).take_due(now, &mut due));
         }
         self.planned.fetch_min(next.as_nanos(), Ordering::AcqRel);
-        (due.into_iter().map(|(_, entry)| entry).collect(), next)
+        (due, next)
     }
 
     /// Every lease that is held, once.
@@ -128,9 +183,9 @@ impl Schedule {
         // All shards at once: a lease moves from one to another when it is rescheduled. It is in the
         // new place before it leaves the old one, so it may be seen twice, but is never missed.
         let shards: Vec<_> = self.shards.parts().map(lock).collect();
-        let entries = shards.iter().flat_map(|shard| shard.entries.values());
+        let entries = shards.iter().flat_map(|shard| shard.entries.iter().flatten());
         let claims = entries
-            .filter_map(|due| match due {
+            .filter_map(|(_, due)| match due {
                 Due::Tend(claim) => Some(claim.clone()),
                 Due::Wake(_) | Due::Attend(_) | Due::Repair => None,
             })
@@ -148,8 +203,8 @@ impl Schedule {
     }
 
     fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
-        match self.shard(slot).entries.get_mut(&slot) {
-            Some(Due::Wake(old)) => {
+        match self.shard(slot).entry(slot) {
+            Some(Some((_, Due::Wake(old)))) => {
                 old.clone_from(waker);
                 true
             }

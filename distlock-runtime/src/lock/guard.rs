@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::hold::OnLost;
 use super::lease::{Lease, Loss};
+use super::release::Releasing;
 use crate::error::LockError;
 use crate::few::Few;
 use crate::manager::Inner;
@@ -191,7 +192,6 @@ impl LockGuard {
     /// Cancel safe: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         let table = self.manager.engine.table.clone();
-        // All on their way before the first answer is awaited.
         let releases = self.let_go().map(|lease| {
             let was_held = lease.finish();
             let keep = lease.keep();
@@ -199,8 +199,14 @@ impl LockGuard {
             let release = (!handed_on).then(|| table.release(lease.claim.clone(), keep));
             (lease, was_held, release)
         });
+        let mut releases = releases.collect::<Few<_>>();
+        if releases.len() > 1 {
+            // All on their way before the first answer is awaited.
+            let all = releases.iter_mut().filter_map(|(_, _, release)| release.as_mut());
+            all.for_each(Releasing::send);
+        }
         let mut outcome = Ok(());
-        for (lease, was_held, release) in releases.collect::<Few<_>>() {
+        for (lease, was_held, release) in releases {
             // Handed on, it was ours, and there is nothing to confirm.
             let Some(release) = release else { continue };
             let one = match release.await {

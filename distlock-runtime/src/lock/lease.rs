@@ -17,6 +17,7 @@ use super::waiter::{Waiter, Wish};
 use crate::clock::Moment;
 use crate::engine::schedule::Alarm;
 use crate::error::{LockError, LockName};
+use crate::namespace::StoredName;
 use crate::observe;
 use crate::race::until;
 use crate::store::{Term, padded};
@@ -136,7 +137,7 @@ impl Lease {
     }
 
     /// Whether this is the lock stored under that name by the manager with that table.
-    pub(crate) fn is_lock(&self, lock: &str, table: &Arc<LockTable>) -> bool {
+    pub(crate) fn is_lock(&self, lock: &StoredName, table: &Arc<LockTable>) -> bool {
         self.claim.lock.stored() == lock && Arc::ptr_eq(&self.table, table)
     }
 

@@ -12,6 +12,7 @@ use super::table::LockTable;
 use crate::clock::Moment;
 use crate::engine::janitor;
 use crate::engine::schedule::Due;
+use crate::namespace::{BuildStoredHasher, StoredName};
 use crate::store::{Fault, Freed, Message, Op, Store};
 use crate::token::Token;
 
@@ -42,7 +43,9 @@ impl LockTable {
         }
     }
 
-    /// A release whose answer can be awaited. Dropped before that, the engine finishes it.
+    /// A release whose answer can be awaited. Its command is sent when it is polled or dropped,
+    /// which is to happen before the caller does anything else to the same lock. Dropped before its
+    /// answer, the engine finishes it.
     ///
     /// With `keep` the lock is not free before that time, though nobody holds it any more: the
     /// store is told now, so that this also holds when the process ends.
@@ -52,19 +55,7 @@ impl LockTable {
         keep: Option<Duration>,
     ) -> Releasing {
         claim.retire();
-        let limit = self.clock().now().after(self.patience);
-        // Freed by its ttl a little after the engine frees it, or nobody would be told.
-        let stored = keep.map(|keep| keep + KEEP_MARGIN);
-        let mut op = self.store.clone().release(claim.clone(), stored, limit);
-        // Polled here and now, so that it is sent from here and now: what this task does next to
-        // the same lock comes behind it.
-        let begun = op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let state = match begun {
-            Poll::Ready(Ok(freed)) if freed.settled => State::Done(freed),
-            Poll::Ready(result) => State::Answered(result),
-            Poll::Pending => State::Sent(op),
-        };
-        Releasing { table: self.clone(), claim, keep, state }
+        Releasing { table: self.clone(), claim, keep, state: State::Unsent }
     }
 
     /// The store has answered: it has reserved the lock for the next one, or whoever waits here may
@@ -131,8 +122,10 @@ impl LockTable {
 #[derive(Default)]
 pub(super) struct Repairs {
     /// The last release of each lock, and when to repeat it.
-    notes: Mutex<HashMap<String, (Arc<Claim>, Moment)>>,
+    notes: Mutex<Notes>,
 }
+
+type Notes = HashMap<StoredName, (Arc<Claim>, Moment), BuildStoredHasher>;
 
 impl Repairs {
     fn note(&self, claim: &Arc<Claim>, at: Moment, table: &LockTable) {
@@ -142,7 +135,7 @@ impl Repairs {
         }
         match notes.get_mut(claim.lock.stored()) {
             Some(note) => *note = (claim.clone(), at),
-            None => drop(notes.insert(claim.lock.stored().to_owned(), (claim.clone(), at))),
+            None => drop(notes.insert(claim.lock.stored().clone(), (claim.clone(), at))),
         }
     }
 
@@ -157,7 +150,7 @@ impl Repairs {
         due
     }
 
-    fn notes(&self) -> MutexGuard<'_, HashMap<String, (Arc<Claim>, Moment)>> {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -171,6 +164,7 @@ pub(crate) struct Releasing {
 }
 
 enum State {
+    Unsent,
     Sent(Op<Freed>),
     /// Answered, but not the end of it.
     Answered(Result<Freed, Fault>),
@@ -178,40 +172,71 @@ enum State {
     Gone,
 }
 
+impl Releasing {
+    /// Sends it, for whoever polls it later.
+    pub(crate) fn send(&mut self) {
+        self.begin(&mut Context::from_waker(Waker::noop()));
+    }
+
+    fn begin(&mut self, cx: &mut Context<'_>) {
+        if let State::Unsent = self.state {
+            let limit = self.table.clock().now().after(self.table.patience);
+            // Freed by its ttl a little after the engine frees it, or nobody would be told.
+            let stored = self.keep.map(|keep| keep + KEEP_MARGIN);
+            let mut op = self.table.store.clone().release(self.claim.clone(), stored, limit);
+            self.state = match op.as_mut().poll(cx) {
+                Poll::Pending => State::Sent(op),
+                Poll::Ready(result) => State::answered(result),
+            };
+        }
+    }
+}
+
+impl State {
+    fn answered(result: Result<Freed, Fault>) -> Self {
+        match result {
+            Ok(freed) if freed.settled => Self::Done(freed),
+            result => Self::Answered(result),
+        }
+    }
+}
+
 impl Future for Releasing {
     type Output = Result<Freed, Fault>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        loop {
-            match std::mem::replace(&mut this.state, State::Gone) {
-                State::Sent(mut op) => match op.as_mut().poll(cx) {
-                    Poll::Pending => {
-                        this.state = State::Sent(op);
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Ok(freed)) if freed.settled => this.state = State::Done(freed),
-                    Poll::Ready(result) => this.state = State::Answered(result),
-                },
-                State::Answered(result) => {
-                    let repeated = Box::pin(std::future::ready(result.clone()));
-                    this.table.hand_to_engine(this.claim.clone(), this.keep, repeated);
-                    return Poll::Ready(result);
-                }
-                State::Done(freed) => {
-                    this.table.freed(&this.claim, this.keep, &freed);
-                    return Poll::Ready(Ok(freed));
-                }
-                State::Gone => unreachable!("a release was polled after it was done"),
+        if let State::Unsent = this.state {
+            this.begin(cx);
+        } else if let State::Sent(op) = &mut this.state
+            && let Poll::Ready(result) = op.as_mut().poll(cx)
+        {
+            this.state = State::answered(result);
+        }
+        match std::mem::replace(&mut this.state, State::Gone) {
+            sent @ State::Sent(_) => {
+                this.state = sent;
+                Poll::Pending
             }
+            State::Answered(result) => {
+                let repeated = Box::pin(std::future::ready(result.clone()));
+                this.table.hand_to_engine(this.claim.clone(), this.keep, repeated);
+                Poll::Ready(result)
+            }
+            State::Done(freed) => {
+                this.table.freed(&this.claim, this.keep, &freed);
+                Poll::Ready(Ok(freed))
+            }
+            State::Unsent | State::Gone => unreachable!("a release was polled after it was done"),
         }
     }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
+        self.send();
         let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
-            State::Gone => return,
+            State::Unsent | State::Gone => return,
             State::Done(freed) => return self.table.freed(&self.claim, self.keep, &freed),
             State::Answered(result) => Box::pin(std::future::ready(result)),
             State::Sent(op) => op,

@@ -21,7 +21,7 @@ use crate::clock::{Clock, Moment};
 use crate::engine::Background;
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
-use crate::shards::spread;
+use crate::namespace::{BuildStoredHasher, StoredName};
 use crate::store::{Answer, Fault, Store, Term};
 use crate::token::Owner;
 
@@ -45,13 +45,13 @@ pub(crate) struct LockTable {
     leaders: Mutex<HashMap<u64, Arc<Waiter>>>,
 }
 
-type Lines = HashMap<Name, Line>;
+type Lines = HashMap<Name, Line, BuildStoredHasher>;
 
 /// A lock by the name under which it is stored.
 pub(super) struct Name(Arc<LockName>);
 
-impl Borrow<str> for Name {
-    fn borrow(&self) -> &str {
+impl Borrow<StoredName> for Name {
+    fn borrow(&self) -> &StoredName {
         self.0.stored()
     }
 }
@@ -186,7 +186,7 @@ impl LockTable {
     }
 
     /// Somebody here waits for the lock.
-    pub(crate) fn has_waiters(&self, lock: &str) -> bool {
+    pub(crate) fn has_waiters(&self, lock: &StoredName) -> bool {
         let mut lines = self.lines(lock);
         lines.get_mut(lock).is_some_and(|line| line.batches().any(|batch| batch.is_crowded()))
     }
@@ -239,9 +239,8 @@ impl LockTable {
         self.batches.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn lines(&self, stored: &str) -> MutexGuard<'_, Lines> {
-        // The map's own hasher is the one that must not be guessed.
-        lock(&self.shards[spread(stored, SHARDS)])
+    pub(super) fn lines(&self, stored: &StoredName) -> MutexGuard<'_, Lines> {
+        lock(&self.shards[stored.part(SHARDS)])
     }
 
     /// Somebody wants the lock. With `patient` he waits for it.
@@ -534,7 +533,7 @@ impl LockTable {
     pub(super) fn dissolve(
         &self,
         lines: &mut Lines,
-        stored: &str,
+        stored: &StoredName,
         number: u64,
         effects: &mut Effects,
     ) {
@@ -636,7 +635,7 @@ pub(super) fn of_claim<'a>(lines: &'a mut Lines, claim: &Arc<Claim>) -> Option<&
 /// The batch that stands under a token.
 pub(super) fn of_token<'a>(
     lines: &'a mut Lines,
-    stored: &str,
+    stored: &StoredName,
     token: &str,
 ) -> Option<&'a mut Batch> {
     lines.get_mut(stored)?.of_token(token)
@@ -645,14 +644,14 @@ pub(super) fn of_token<'a>(
 /// The batch of a number.
 pub(super) fn numbered<'a>(
     lines: &'a mut Lines,
-    stored: &str,
+    stored: &StoredName,
     number: u64,
 ) -> Option<&'a mut Batch> {
     lines.get_mut(stored)?.numbered(number)
 }
 
 /// Takes a batch out of its line, and the line out if it was the last.
-pub(super) fn take_out(lines: &mut Lines, stored: &str, number: u64) -> Option<Batch> {
+pub(super) fn take_out(lines: &mut Lines, stored: &StoredName, number: u64) -> Option<Batch> {
     match lines.get_mut(stored)?.take_out(number) {
         TakenOut::None => None,
         TakenOut::One(batch) => Some(batch),

@@ -17,6 +17,7 @@ use super::{
 use crate::clock::{Clock, Moment};
 use crate::error::LockName;
 use crate::lock::claim::Claim;
+use crate::namespace::{BuildStoredHasher, StoredName};
 
 /// Every lock of one manager.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashMap<String, Held>,
+    held: HashMap<StoredName, Held, BuildStoredHasher>,
     fence: u64,
 }
 
@@ -78,7 +79,7 @@ impl MemoryStore {
                 claim.sending(now, until.since(now), 1);
                 claim.answered();
                 let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
-                state.held.insert(claim.lock.stored().to_owned(), held);
+                state.held.insert(claim.lock.stored().clone(), held);
                 now
             }
         };

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError, LockName};
 use crate::lock::claim::Claim;
+use crate::namespace::StoredName;
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
@@ -94,7 +95,7 @@ pub(crate) enum News<'a> {
 pub(crate) struct Message<'a> {
     /// The prefix of the lock, with its separator.
     pub(crate) prefix: &'a str,
-    pub(crate) stored: &'a str,
+    pub(crate) stored: &'a StoredName,
     pub(crate) token: &'a str,
 }
 

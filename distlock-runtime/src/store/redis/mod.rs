@@ -36,7 +36,7 @@ use connection::{Connection, Live, RedisOr, integer};
 use fault::{fault, is_missing_script, unexpected};
 use link::LinkConfig;
 use pool::ConnectionPool;
-use script::Script;
+use script::{Script, Word};
 use wakes::Wakes;
 
 /// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
@@ -45,8 +45,9 @@ const LAST_FENCE: u64 = 1 << 53;
 const _: () = assert!(LAST_FENCE.checked_mul(TOKENS_PER_FENCE).is_some());
 /// A counter that went backwards was lost with the server's data; raising it once is enough.
 const FENCE_TRIES: usize = 3;
-/// A queue that nobody looks at any more is forgotten; everybody in it looks more often than that.
-const QUEUE_EXPIRY: &str = "20000";
+/// A queue that nobody looks at any more is forgotten after so many ms; everybody in it looks more
+/// often than that.
+const QUEUE_EXPIRY: u64 = 20_000;
 /// What was sent longer ago than its answer is waited for, and this, must not run any more.
 const NOT_AFTER: Duration = Duration::from_secs(1);
 
@@ -105,8 +106,8 @@ impl RedisStore {
         &self,
         live: &mut Connection,
         script: &Script,
-        keys: &[&str],
-        args: &[&str],
+        keys: &[Word<'_>],
+        args: &[Word<'_>],
         limit: Moment,
     ) -> Result<Value, Fault> {
         self.run_unless(|| false, live, script, keys, args, limit).await
@@ -119,8 +120,8 @@ impl RedisStore {
         given_up: impl Fn() -> bool,
         live: &mut Connection,
         script: &Script,
-        keys: &[&str],
-        args: &[&str],
+        keys: &[Word<'_>],
+        args: &[Word<'_>],
         limit: Moment,
     ) -> Result<Value, Fault> {
         let mut answer = live.command(&script.by_hash(keys, args), limit).await;
@@ -144,8 +145,9 @@ impl RedisStore {
         live: &mut Connection,
         limit: Moment,
     ) -> Result<(), Fault> {
-        let floor = (fence.seen.load(Ordering::Acquire) + 1).to_string();
-        let raised = self.run(live, &self.raise, &[&fence.key], &[&floor], limit).await?;
+        let floor = Word::Number(fence.seen.load(Ordering::Acquire) + 1);
+        let raised =
+            self.run(live, &self.raise, &[Word::Text(&fence.key)], &[floor], limit).await?;
         let Value::Array(raised) = raised else { return Err(unfit(live)) };
         let [_, Value::Int(now)] = raised[..] else { return Err(unfit(live)) };
         self.server_time(now);
@@ -160,13 +162,12 @@ impl RedisStore {
     }
 
     /// When a command that is sent now must not run any more, by the server's clock.
-    fn not_after(&self) -> String {
+    fn not_after(&self) -> u64 {
         match self.server_ahead.load(Ordering::Acquire) {
-            i64::MIN => "0".to_owned(),
+            i64::MIN => 0,
             ahead => {
                 let until = Clock::Boottime.now().after(self.command_timeout + NOT_AFTER);
-                let until = i64::try_from(until.as_nanos() / 1000).unwrap_or(i64::MAX);
-                until.saturating_add(ahead).to_string()
+                (until.as_nanos() / 1000).saturating_add_signed(ahead)
             }
         }
     }
@@ -254,9 +255,7 @@ impl RedisStore {
         let mut live = self.pool.commands(stored).live(limit).await?;
         let other = claim.lock.fence().map(|key| self.other_fence(key));
         let counter = other.as_deref().unwrap_or(&self.fence);
-        let queue = claim.lock.queue();
-        let ttl = millis(term.stored_for()).to_string();
-        let ticket = ticket.to_string();
+        let keys = [Word::Text(stored), Word::Queue(&claim.lock), Word::Text(&counter.key)];
         for _ in 0..FENCE_TRIES {
             if !self.is_raised(counter, &live) {
                 self.raise_fence(counter, &mut live, limit).await?;
@@ -264,9 +263,13 @@ impl RedisStore {
             if claim.is_retired() {
                 return Err(Fault::given_up());
             }
-            let not_after = self.not_after();
-            let keys = [stored, &queue, &*counter.key];
-            let args = [&*claim.token, &ttl, &ticket, QUEUE_EXPIRY, &not_after];
+            let args = [
+                Word::Text(&claim.token),
+                Word::Number(millis(term.stored_for())),
+                Word::Number(*ticket),
+                Word::Number(QUEUE_EXPIRY),
+                Word::Number(self.not_after()),
+            ];
             let seen = counter.seen.load(Ordering::Acquire);
             let sent = Clock::Boottime.now();
             claim.sending(sent, term.stored_for(), live.number);
@@ -319,7 +322,7 @@ impl RedisStore {
         let lock = claim.lock.stored();
         let mut set = Cmd::with_capacity(6, lock.len() + claim.token.len() + 32);
         set.arg("SET")
-            .arg(lock)
+            .arg(&**lock)
             .arg(&claim.token)
             .arg("NX")
             .arg("PX")
@@ -365,10 +368,8 @@ impl RedisStore {
         live: &mut Connection,
         limit: Moment,
     ) -> Result<(bool, Option<Box<str>>), Fault> {
-        let keep = keep.map(|keep| millis(keep).to_string());
-        let queue = claim.lock.queue();
-        let keys = [claim.lock.stored(), &queue];
-        let args = [&*claim.token, keep.as_deref().unwrap_or_default()];
+        let keys = [Word::Text(claim.lock.stored()), Word::Queue(&claim.lock)];
+        let args = [Word::Text(&claim.token), Word::Number(keep.map_or(0, millis))];
         let args = &args[..1 + usize::from(keep.is_some())];
         match self.run(live, &self.release, &keys, args, limit).await? {
             Value::Int(was_ours) => Ok((was_ours != 0, None)),
@@ -441,11 +442,16 @@ impl RedisStore {
         Ok(owned)
     }
 
-    fn renewal(&self, renewal: &Renewal, form: fn(&Script, &[&str], &[&str]) -> Cmd) -> Cmd {
-        let ttl = millis(renewal.ttl).to_string();
+    fn renewal(
+        &self,
+        renewal: &Renewal,
+        form: fn(&Script, &[Word<'_>], &[Word<'_>]) -> Cmd,
+    ) -> Cmd {
         let Claim { lock, token, .. } = &*renewal.claim;
-        let keys = [lock.stored(), &lock.queue(), lock.fence().map_or(&*self.fence.key, |key| key)];
-        form(&self.renew, &keys, &[token, &ttl, if renewal.draw { "1" } else { "0" }])
+        let counter = lock.fence().unwrap_or(&self.fence.key);
+        let keys = [Word::Text(lock.stored()), Word::Queue(lock), Word::Text(counter)];
+        let (ttl, draw) = (Word::Number(millis(renewal.ttl)), Word::Number(renewal.draw.into()));
+        form(&self.renew, &keys, &[Word::Text(token), ttl, draw])
     }
 }
 
@@ -588,7 +594,7 @@ impl Store for RedisStore {
             let Ok(mut live) = self.pool.commands(lock.stored()).live(limit).await else { return };
             let mut publish = redis::cmd("PUBLISH");
             publish.arg(Wakes::channels(lock.prefix()) + owner);
-            publish.arg(format!("x {token} {}", lock.stored()));
+            publish.arg(["x ", &token, " ", lock.stored()].concat());
             // Its owner finds out at his next renewal, too.
             let _ = live.command(&publish, limit).await;
         });
@@ -598,7 +604,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let mut live = self.pool.commands(lock.stored()).live(limit).await?;
             let holder = self.holder(lock.stored(), &mut live, limit).await?;
-            let count = redis::Cmd::zcard(lock.queue());
+            let count = redis::Cmd::zcard(Word::Queue(&lock));
             let waiting = live.command(&count, limit).await.map_err(RedisOr::into_fault)?;
             let waiting = u64::try_from(integer(&waiting)?).unwrap_or(0);
             Ok(holder.map(|holder| Holder { waiting, ..holder }))

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::link::{Link, LinkConfig};
 use crate::engine::schedule::Schedule;
-use crate::shards::spread;
+use crate::namespace::StoredName;
 
 /// Links to one server: for commands, and one for renewals, which acquires must not starve.
 pub(crate) struct ConnectionPool {
@@ -29,8 +29,8 @@ impl ConnectionPool {
     }
 
     /// The link over which everything goes that may create or free this lock.
-    pub(crate) fn commands(&self, lock: &str) -> &Arc<Link> {
-        &self.commands[spread(lock, self.commands.len())]
+    pub(crate) fn commands(&self, lock: &StoredName) -> &Arc<Link> {
+        &self.commands[lock.part(self.commands.len())]
     }
 
     /// The link for renewals. They only extend what they find, so their order does not matter.

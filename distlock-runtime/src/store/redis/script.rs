@@ -5,7 +5,11 @@
 //! What is hot comes first in a text, before closures are made that it does not call: they cost
 //! more than the look at the queue.
 
-use redis::Cmd;
+use std::io::Write;
+
+use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
+
+use crate::error::LockName;
 
 /// A script: its text, and the hash by which the server knows it.
 pub(crate) struct Script {
@@ -43,23 +47,61 @@ impl Script {
     }
 
     /// Runs it from the server's cache.
-    pub(crate) fn by_hash(&self, keys: &[&str], args: &[&str]) -> Cmd {
+    pub(crate) fn by_hash(&self, keys: &[Word<'_>], args: &[Word<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, keys, args)
     }
 
     /// Runs it and fills the server's cache.
-    pub(crate) fn by_text(&self, keys: &[&str], args: &[&str]) -> Cmd {
+    pub(crate) fn by_text(&self, keys: &[Word<'_>], args: &[Word<'_>]) -> Cmd {
         call("EVAL", self.text, keys, args)
     }
 }
 
-fn call(name: &str, script: &str, keys: &[&str], args: &[&str]) -> Cmd {
+/// A key or an argument, written where it goes without a text of its own before.
+#[derive(Clone, Copy)]
+pub(crate) enum Word<'a> {
+    Text(&'a str),
+    Number(u64),
+    /// The name of a lock's queue.
+    Queue(&'a LockName),
+}
+
+impl Word<'_> {
+    /// How long it is at most.
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Number(_) => 20,
+            Self::Queue(lock) => lock.queue().iter().map(|part| part.len()).sum(),
+        }
+    }
+}
+
+impl ToRedisArgs for Word<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        match self {
+            Self::Text(text) => out.write_arg(text.as_bytes()),
+            Self::Number(number) => number.write_redis_args(out),
+            Self::Queue(lock) => {
+                let mut out = out.writer_for_next_arg();
+                for part in lock.queue() {
+                    // Into memory: it cannot fail.
+                    let _ = out.write_all(part.as_bytes());
+                }
+            }
+        }
+    }
+}
+
+impl ToSingleRedisArg for Word<'_> {}
+
+fn call(name: &str, script: &str, keys: &[Word<'_>], args: &[Word<'_>]) -> Cmd {
     let words = keys.iter().chain(args);
-    let size = words.map(|word| word.len()).sum::<usize>() + script.len() + 16;
+    let size = words.clone().map(Word::len).sum::<usize>() + script.len() + 16;
     let mut call = Cmd::with_capacity(3 + keys.len() + args.len(), size);
     call.arg(name).arg(script).arg(keys.len());
-    for word in keys.iter().chain(args) {
-        call.arg(*word);
+    for word in words {
+        call.arg(word);
     }
     call
 }

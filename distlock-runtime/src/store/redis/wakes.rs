@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::link::{Link, LinkConfig, connect};
 use crate::error::LockName;
 use crate::jitter::jittered;
+use crate::namespace::StoredName;
 use crate::observe;
 use crate::race::until;
 use crate::store::{Ears, Message, News};
@@ -124,7 +125,7 @@ impl Wakes {
         else {
             return;
         };
-        let message = Message { prefix, stored, token };
+        let message = Message { prefix, stored: &StoredName::new(stored.to_owned()), token };
         match kind {
             "g" => self.tell(News::Reserved(message)),
             "s" => self.tell(News::Behind(message)),
