@@ -141,6 +141,11 @@ impl Live {
         }
     }
 
+    /// Who moves its bytes, for people.
+    pub(super) fn driven_by(&self) -> &'static str {
+        if self.driver.residence().is_taken() { "a caller's runtime" } else { "the engine" }
+    }
+
     /// Leaves it for good: what comes over it cannot be trusted.
     pub(crate) fn abandon(&self) {
         self.leave.notify_one();

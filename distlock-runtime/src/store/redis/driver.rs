@@ -1,27 +1,38 @@
-//! What moves a connection's bytes: driven by the engine, and by callers while they are few.
+//! What moves a connection's bytes: driven by the engine, by a resident, and by callers.
 //!
 //! The driver of a multiplexed connection is a future that takes commands from a channel, writes
 //! them, reads answers and hands them out. The engine polls it, because it must go on whatever
-//! becomes of callers, and because many commands are then written at once. But waking the
-//! engine's thread to write a single command costs as much as the loopback's round trip. So while
-//! few commands are under way, a caller polls the driver itself, once, right after it put its
-//! command into the channel. Readiness stays with the engine's reactor, and so do answers.
+//! becomes of callers; while a runtime uses the connection often, a [resident](super::resident)
+//! does so there. Waking either to write a single command costs as much as the loopback's round
+//! trip, so a caller polls the driver itself, once, right after it put its command into the
+//! channel: each does while few commands are under way, and one for several while many are.
 //!
-//! No wake-up is lost: whatever wakes the driver rings the doorbell, which wakes the engine, except
-//! on a thread that is just about to poll the driver itself. If it then cannot, or if the bell
-//! rings again while it polls, it wakes the engine after all.
+//! No wake-up is lost: whatever wakes the driver rings the doorbell, which wakes whoever drives,
+//! except on a thread that is just about to poll the driver itself. If it then cannot, or if the
+//! bell rings again while it polls, it rings after all.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
+use super::resident::Residence;
+use super::socket::Mover;
+use crate::clock::Clock;
 use crate::shards::PerThread;
 
-/// With more than this under way from one thread the engine is awake anyway, and writing them together is cheaper.
+/// With more than this under way from one thread others will follow: writing them together is
+/// cheaper.
 const FEW: usize = 8;
+/// So many together are written without waiting for more, so that the server has something to do.
+const TOGETHER: usize = 16;
+/// So many commands from one thread in so short a time are worth a resident.
+const SAMPLE: usize = 64;
+const BRISK: Duration = Duration::from_millis(200);
 
 /// What the client gives us to poll.
 pub(crate) type Bytes = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -33,42 +44,99 @@ pub(crate) struct Driver {
     bell: Arc<Doorbell>,
     /// The bell as the driver knows it.
     waker: Waker,
-    under_way: PerThread<AtomicUsize>,
+    traffic: PerThread<Traffic>,
+    ended: AtomicBool,
+    /// Commands since it was polled last.
+    unwritten: AtomicUsize,
 }
 
 impl Driver {
-    pub(crate) fn new(bytes: Bytes) -> Self {
-        let bell = Arc::new(Doorbell { engine: OnceLock::new() });
+    pub(crate) fn new(bytes: Bytes, mover: Mover) -> Self {
+        let residence = Residence::new(mover);
+        let (engine, engine_thread) = (OnceLock::new(), OnceLock::new());
+        let bell = Arc::new(Doorbell { engine, engine_thread, residence });
         let waker = Waker::from(bell.clone());
-        Self { bytes: Mutex::new(Some(bytes)), bell, waker, under_way: PerThread::default() }
+        Self {
+            bytes: Mutex::new(Some(bytes)),
+            bell,
+            waker,
+            traffic: PerThread::default(),
+            ended: AtomicBool::new(false),
+            unwritten: AtomicUsize::new(0),
+        }
     }
 
     /// The engine's part: resolves when the connection has ended.
     pub(crate) async fn run(&self) {
-        poll_fn(|cx| {
-            self.bell.belongs_to(cx.waker());
-            let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-            self.poll(&mut bytes)
-        })
-        .await;
+        while !self.has_ended() {
+            poll_fn(|cx| {
+                self.bell.belongs_to(cx.waker());
+                if self.bell.residence.is_taken() {
+                    return Poll::Ready(());
+                }
+                self.poll(&mut self.bytes())
+            })
+            .await;
+            self.bell.residence.look_after(|| self.has_ended()).await;
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn residence(&self) -> &Residence {
+        &self.bell.residence
+    }
+
+    pub(super) fn ring_engine(&self) {
+        self.bell.ring_engine();
+    }
+
+    /// The resident's part: ready when the connection has ended.
+    pub(super) fn poll_as_resident(&self) -> Poll<()> {
+        let polled = self.poll(&mut self.bytes());
+        if polled.is_ready() {
+            self.bell.ring_engine();
+        }
+        polled
     }
 
     /// Ends the connection: everything under way fails.
     pub(crate) fn stop(&self) {
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.ended.store(true, Ordering::Release);
+        self.bell.residence.dismiss();
+        let bytes = self.bytes().take();
         drop(bytes);
     }
 
     /// Runs `call`, which sends a command over this connection and waits for its answer.
-    pub(crate) async fn carry<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> T {
-        let under_way = UnderWay::new(&self.under_way);
+    pub(crate) async fn carry<T>(
+        self: &Arc<Self>,
+        mut call: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
+        let (_, traffic) = self.traffic.own();
+        if traffic.is_brisk() && !self.bell.is_on_engine() {
+            self.bell.residence.invite(self);
+        }
+        let under_way = UnderWay::new(&traffic.under_way);
         let mut sent = false;
         poll_fn(|cx| {
-            if std::mem::replace(&mut sent, true) || under_way.now() > FEW {
+            if std::mem::replace(&mut sent, true) {
+                return call.as_mut().poll(cx);
+            }
+            let many = under_way.now() > FEW;
+            if many && self.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
+                self.bell.residence.leave_for_others();
                 return call.as_mut().poll(cx);
             }
             let (out, rang) = self.bell.hold_back(|| call.as_mut().poll(cx));
-            if rang && !self.poll_here() {
+            // With many, the first of them has rung.
+            if (rang || many) && !self.poll_here() {
                 self.bell.ring();
             }
             out
@@ -86,7 +154,9 @@ impl Driver {
         let (ended, rang) = self.bell.hold_back(|| self.poll(&mut bytes).is_ready());
         drop(bytes);
         // Out of budget, or the end of the connection, which its supervisor must see.
-        if rang || ended {
+        if ended {
+            self.bell.ring_engine();
+        } else if rang {
             self.bell.ring();
         }
         true
@@ -94,18 +164,22 @@ impl Driver {
 
     fn poll(&self, bytes: &mut Option<Bytes>) -> Poll<()> {
         let Some(running) = bytes else { return Poll::Ready(()) };
+        self.unwritten.store(0, Ordering::Relaxed);
         let polled = running.as_mut().poll(&mut Context::from_waker(&self.waker));
         if polled.is_ready() {
             *bytes = None;
+            self.ended.store(true, Ordering::Release);
         }
         polled
     }
 }
 
-/// Wakes the engine, unless the thread that rings is about to look after the driver itself.
+/// Wakes whoever drives, unless the thread that rings is about to poll the driver itself.
 struct Doorbell {
     /// The task that runs the driver, one for as long as the connection lives.
     engine: OnceLock<Waker>,
+    engine_thread: OnceLock<ThreadId>,
+    residence: Residence,
 }
 
 thread_local! {
@@ -120,9 +194,20 @@ impl Doorbell {
 
     fn belongs_to(&self, waker: &Waker) {
         self.engine.get_or_init(|| waker.clone());
+        self.engine_thread.get_or_init(|| thread::current().id());
+    }
+
+    fn is_on_engine(&self) -> bool {
+        self.engine_thread.get().is_none_or(|engine| *engine == thread::current().id())
     }
 
     fn ring(&self) {
+        if !self.residence.ask() {
+            self.ring_engine();
+        }
+    }
+
+    fn ring_engine(&self) {
         if let Some(engine) = self.engine.get() {
             engine.wake_by_ref();
         }
@@ -158,12 +243,32 @@ impl Wake for Doorbell {
     }
 }
 
+/// What one thread sends.
+#[derive(Default)]
+struct Traffic {
+    under_way: AtomicUsize,
+    sent: AtomicUsize,
+    /// When the last round number of them was full.
+    since: AtomicU64,
+}
+
+impl Traffic {
+    /// Notes a command, and says once in a while whether they are frequent.
+    fn is_brisk(&self) -> bool {
+        let sent = self.sent.fetch_add(1, Ordering::Relaxed);
+        if !(sent + 1).is_multiple_of(SAMPLE) {
+            return false;
+        }
+        let now = Clock::Boottime.now().as_nanos();
+        now - self.since.swap(now, Ordering::Relaxed) < BRISK.as_nanos() as u64
+    }
+}
+
 /// Counts a command that is under way.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
-    fn new(counts: &'a PerThread<AtomicUsize>) -> Self {
-        let (_, count) = counts.own();
+    fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::connection::{Connection, Live};
 use super::driver::{Bytes, Driver};
 use super::fault::fault;
+use super::socket::{Mover, Socket};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::BackendKind;
@@ -97,6 +98,14 @@ impl Link {
         self.outcome(limit, |state| !matches!(state, State::Unused)).await
     }
 
+    /// Who moves its bytes, for people.
+    pub(super) fn driven_by(&self) -> &'static str {
+        match &*self.state.borrow() {
+            State::Up(live) => live.driven_by(),
+            State::Unused | State::Down(_) => "nobody",
+        }
+    }
+
     /// Resolves when there is a connection; it makes none.
     pub(super) async fn is_up(&self) {
         let mut states = self.state.subscribe();
@@ -152,9 +161,9 @@ async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Drive
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFER);
     let connected = timeout(*connect_timeout, connect(info, config)).await;
-    let (connection, bytes) =
+    let (connection, bytes, mover) =
         connected.map_err(|_| Fault::timed_out())?.map_err(|error| fault(&error))?;
-    let driver = Arc::new(Driver::new(bytes));
+    let driver = Arc::new(Driver::new(bytes, mover));
     let greeting = timeout(*connect_timeout, greet(&connection, past, number));
     let buried_below = until(greeting, driver.run())
         .await
@@ -173,14 +182,14 @@ fn lost(detail: &'static str) -> Fault {
 pub(super) async fn connect(
     info: &ConnectionInfo,
     config: AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, Bytes), RedisError> {
+) -> Result<(MultiplexedConnection, Bytes, Mover), RedisError> {
     match info.addr() {
         ConnectionAddr::Unix(path) => {
-            let stream = UnixStream::connect(path).await?;
+            let (socket, mover) = Socket::unix(UnixStream::connect(path).await?);
             let (connection, driver) =
-                MultiplexedConnection::new_with_config(info.redis_settings(), stream, config)
+                MultiplexedConnection::new_with_config(info.redis_settings(), socket, config)
                     .await?;
-            Ok((connection, Box::pin(driver)))
+            Ok((connection, Box::pin(driver), mover))
         }
         ConnectionAddr::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
@@ -190,10 +199,11 @@ pub(super) async fn connect(
             socket.set_tcp_keepalive(&keepalive)?;
             #[cfg(target_os = "linux")]
             socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+            let (socket, mover) = Socket::tcp(stream);
             let (connection, driver) =
-                MultiplexedConnection::new_with_config(info.redis_settings(), stream, config)
+                MultiplexedConnection::new_with_config(info.redis_settings(), socket, config)
                     .await?;
-            Ok((connection, Box::pin(driver)))
+            Ok((connection, Box::pin(driver), mover))
         }
         _ => Err(RedisError::from((
             redis::ErrorKind::InvalidClientConfig,

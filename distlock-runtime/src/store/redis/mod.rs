@@ -10,7 +10,9 @@ mod driver;
 mod fault;
 mod link;
 mod pool;
+mod resident;
 mod script;
+mod socket;
 mod wakes;
 
 use std::collections::HashMap;
@@ -614,6 +616,12 @@ impl Store for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("waiters", &self.wakes.state()).finish_non_exhaustive()
+        f.debug_struct("RedisStore")
+            .field("waiters", &self.wakes.state())
+            .field(
+                "driven_by",
+                &self.pool.all_commands().iter().map(|link| link.driven_by()).collect::<Vec<_>>(),
+            )
+            .finish_non_exhaustive()
     }
 }

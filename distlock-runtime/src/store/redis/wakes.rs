@@ -219,7 +219,7 @@ async fn session(wakes: &Arc<Wakes>, config: &LinkConfig) -> Result<(), RedisErr
         .set_response_timeout(None)
         .set_push_sender(push);
     let connected = timeout(config.connect_timeout, connect(&info, pushed)).await;
-    let (mut connection, driver) = connected.map_err(|_| timed_out())??;
+    let (mut connection, driver, _) = connected.map_err(|_| timed_out())??;
     let subscribed = async {
         loop {
             let subscribed = wakes.subscribe_all(&mut connection);
