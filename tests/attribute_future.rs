@@ -126,6 +126,32 @@ fn the_future_is_send_where_the_plain_one_is() {
     is_send(&locked(1, Request([0; 4096], Cell::new(0))));
 }
 
+/// A value that is not `Send` is no part of a future that holds none across an await.
+#[tokio::test]
+async fn the_future_is_send_where_its_value_is_not() {
+    #[redis_lock(key = "k", manager = manager)]
+    async fn locked(manager: &LockManager) -> Result<Rc<u8>, LockError> {
+        tokio::task::yield_now().await;
+        Ok(Rc::new(1))
+    }
+
+    #[redis_lock(key = "k", manager = manager)]
+    async fn generic<T: Default>(manager: &LockManager) -> Result<T, LockError> {
+        tokio::task::yield_now().await;
+        Ok(T::default())
+    }
+
+    fn is_send<T: Send>(future: T) -> T {
+        future
+    }
+    let manager = LockManager::in_memory();
+    for _ in 0..2 {
+        // Freed by the time it returns.
+        assert_eq!(*is_send(locked(&manager)).await.expect("free"), 1);
+        assert_eq!(is_send(generic::<Rc<u8>>(&manager)).await.expect("free"), Rc::new(0));
+    }
+}
+
 #[tokio::test]
 async fn a_body_need_not_be_send() {
     #[redis_lock(key = "k:{id}", manager = manager)]

@@ -18,7 +18,7 @@ async fn pay(order_id: u64) -> Result<Receipt, PayError> {
             )
             .ttl(::core::time::Duration::from_secs(5))
             .wait(::core::time::Duration::from_secs(2));
-        let __guard;
+        let mut __guard;
         let __future = async move {
             if let ::core::option::Option::Some(__return) = ::core::option::Option::None::<
                 Result<Receipt, PayError>,
@@ -32,10 +32,15 @@ async fn pay(order_id: u64) -> Result<Receipt, PayError> {
             ::core::result::Result::Ok(__guard) => __guard,
             ::core::result::Result::Err(__error) => break '__failed __error,
         };
-        let __result = ::distlock::__private::hold(&__guard, __body).await;
+        let __result = {
+            use ::distlock::__private::LetGo as _;
+            ::distlock::__private::Output::<
+                Result<Receipt, PayError>,
+            >::hold(&mut __guard, __body)
+                .await
+        };
         match __result {
             ::core::result::Result::Ok(__output) => {
-                ::distlock::__private::release(__guard).await;
                 return __output;
             }
             ::core::result::Result::Err(__error) => __error,

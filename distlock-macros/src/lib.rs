@@ -249,7 +249,7 @@ mod tests {
     fn the_body_is_dropped_before_the_lock() {
         let expanded =
             expand(r#"key = "{id}""#, "async fn pay(id: u64) -> Result<(), E> { Ok(()) }");
-        let (slot, body) = (expanded.find("let __guard ;"), expanded.find("let __future"));
+        let (slot, body) = (expanded.find("let mut __guard ;"), expanded.find("let __future"));
         assert!(slot.is_some() && slot < body, "{expanded}");
     }
 }

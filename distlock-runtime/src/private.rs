@@ -10,7 +10,7 @@ use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::hold;
 use crate::manager::LockManager;
-use crate::request::{LockRequest, release_quietly};
+use crate::request::{LockRequest, hold_and_release, release_quietly};
 
 pub use crate::error::LockError;
 pub use crate::global::manager as global;
@@ -132,22 +132,58 @@ pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockR
     request.prefix(prefix.as_prefix())
 }
 
-/// Polls the body while the lock is held.
-pub fn hold<F: Future>(
-    guard: &LockGuard,
-    body: Pin<&mut F>,
-) -> impl Future<Output = Result<F::Output, LockError>> {
-    hold::hold(guard, body)
-}
-
-/// The same for a body that borrows its guard.
+/// Polls a body that borrows its guard while the lock is held.
 pub async fn run<F: Future>(guard: &LockGuard, body: F) -> Result<F::Output, LockError> {
     hold::hold(guard, pin!(body)).await
 }
 
 /// Frees the lock of a body that has returned.
-pub async fn release(guard: LockGuard) {
-    release_quietly(guard).await;
+pub async fn release(mut guard: LockGuard) {
+    release_quietly(&mut guard).await;
+}
+
+/// Polls the body while the lock is held, and frees it. The guard stays where it is: it has to
+/// outlive the body if the call is dropped.
+///
+/// While the release is awaited, the body's value is part of the future. Of a future that is to be
+/// `Send` a value that is not can be no part; so there this one is inherent where the value is known
+/// to be `Send`, and [`LetGo::hold`] elsewhere.
+impl<R: Send> Output<R> {
+    /// Awaits the release.
+    pub fn hold<F: Future<Output = R>>(
+        guard: &mut LockGuard,
+        body: Pin<&mut F>,
+    ) -> impl Future<Output = Result<R, LockError>> {
+        hold_and_release(guard, body)
+    }
+}
+
+/// See `Output::hold`.
+pub trait LetGo<R> {
+    /// Leaves the release to the engine.
+    fn hold<F: Future<Output = R>>(
+        guard: &mut LockGuard,
+        body: Pin<&mut F>,
+    ) -> impl Future<Output = Result<R, LockError>>;
+}
+
+impl<R> LetGo<R> for Output<R> {
+    async fn hold<F: Future<Output = R>>(
+        guard: &mut LockGuard,
+        body: Pin<&mut F>,
+    ) -> Result<R, LockError> {
+        let out = hold::hold(guard, body).await?;
+        guard.let_go_all();
+        Ok(out)
+    }
+}
+
+/// The same for a value whose type has no name.
+pub fn hold<F: Future>(
+    guard: &mut LockGuard,
+    body: Pin<&mut F>,
+) -> impl Future<Output = Result<F::Output, LockError>> {
+    hold_and_release(guard, body)
 }
 
 /// What the body comes to. Calls through it tell closures and futures their types, and rustc where a

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use crate::error::{Label, LockError};
@@ -216,19 +216,27 @@ impl LockRequest {
     pub async fn run<F: Future>(self, body: F) -> Result<F::Output, LockError> {
         // Declared before the body, so that it is dropped after it: nobody else may have the lock
         // while the body's destructors run.
-        let guard;
-        let mut body = pin!(body);
+        let mut guard;
+        let body = pin!(body);
         guard = self.acquire().await?;
-        let out = hold(&guard, body.as_mut()).await?;
-        release_quietly(guard).await;
-        Ok(out)
+        hold_and_release(&mut guard, body).await
     }
 }
 
+/// Runs a body under the lock of `guard` and frees it.
+pub(crate) async fn hold_and_release<F: Future>(
+    guard: &mut LockGuard,
+    body: Pin<&mut F>,
+) -> Result<F::Output, LockError> {
+    let out = hold(guard, body).await?;
+    release_quietly(guard).await;
+    Ok(out)
+}
+
 /// Frees the lock of a body that has returned: its result stands, a failure is only reported.
-pub(crate) async fn release_quietly(guard: LockGuard) {
+pub(crate) async fn release_quietly(guard: &mut LockGuard) {
     let Some(lease) = guard.leases().first().cloned() else { return };
-    if let Err(error) = guard.release().await {
+    if let Err(error) = guard.release_all().await {
         observe::released_late(lease.name(), &error);
     }
 }

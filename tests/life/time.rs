@@ -3,13 +3,12 @@
 //! No clock of this machine is set. Where an entry speaks of one that steps, the test makes what such
 //! a step does: keys that expire early or late, a counter ahead of the server's time.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Instant;
 
 use distlock::{LockManager, OnLost};
 use distlock_runtime::faults::{Faults, Script};
-use distlock_runtime::private::hold;
+use distlock_runtime::private::run;
 use distlock_testkit::{Fork, Mode, Proxy, RedisServer, fork_self, in_fork, wait_for};
 
 use crate::support::{
@@ -143,7 +142,7 @@ async fn f4_child() {
         }
     };
     // What the attribute and `run` do, with the guard in hand for its token.
-    let result: Result<(), _> = hold(&guard, pin!(body)).await;
+    let result: Result<(), _> = run(&guard, body).await;
     data.set("caller", if result.is_err_and(|error| error.is_lost()) { "lost" } else { "?" });
     let written = data.write_fenced("account", guard.fencing_token(), "late");
     data.set("late write", if written { "accepted" } else { "refused" });

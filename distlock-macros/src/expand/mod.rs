@@ -92,40 +92,42 @@ impl Code<'_> {
         });
         // Where a guard that is borrowed for too long is shown.
         let shown = lock.guard.as_ref().map_or(site, |guard| site.located_at(guard.span()));
-        let run = if lock.guard.is_some() {
+        let (run, release) = if lock.guard.is_some() {
             // The body borrows the guard, so it is made after it.
             let lend = quote_spanned!(shown=> let __lock = &__guard;);
-            quote_spanned! {site=>
+            let run = quote_spanned! {site=>
                 let __guard = #acquired
                 let __result = {
                     #lend
                     #private::run(__lock, #body).await
                 };
-            }
+            };
+            (run, Some(quote_spanned!(shown=> #private::release(__guard).await;)))
         } else {
             // That of a function that returns one is there already.
             let future = (!matches!(self.function.shape, Shape::Future { .. }))
                 .then(|| quote_spanned!(site=> let __future = #body;));
             // The body is made before the lock is taken, which keeps the future small. The guard
             // is declared before it: a cancelled call drops the body first, and unlocks last.
-            quote_spanned! {site=>
-                let __guard;
+            let hold = self.output.hold(private);
+            let run = quote_spanned! {site=>
+                let mut __guard;
                 #future
                 let __body = ::core::pin::pin!(__future);
                 #unlocked
                 __guard = #acquired
-                let __result = #private::hold(&__guard, __body).await;
-            }
+                let __result = #hold;
+            };
+            (run, None)
         };
         let (fail, done) = (self.fail(), self.done(&quote_spanned!(site=> __output)));
-        let release = quote_spanned!(shown=> #private::release(__guard));
         quote_spanned! {site=>
             let __error = '__failed: {
                 #request
                 #run
                 match __result {
                     ::core::result::Result::Ok(__output) => {
-                        #release.await;
+                        #release
                         return #done;
                     }
                     ::core::result::Result::Err(__error) => __error,

@@ -13,6 +13,8 @@ use crate::function::Function;
 /// The return type, with every `impl Trait` in it left to inference.
 pub(super) struct Output {
     pub(super) ty: Type,
+    /// All of it is known here.
+    named: bool,
     /// Where a wrong return type is shown: from the type's first token to its last.
     first: Span,
     pub(super) last: Span,
@@ -26,8 +28,23 @@ impl Output {
             None => parse_quote_spanned!(function.sig.ident.span()=> ()),
         };
         let (first, last) = ends(&ty);
-        erase_impl_trait(&mut ty);
-        Self { ty, first, last }
+        let named = !erase_impl_trait(&mut ty);
+        Self { ty, named, first, last }
+    }
+
+    /// Polls the body under the lock, and frees it.
+    pub(super) fn hold(&self, private: &TokenStream) -> TokenStream {
+        // In braces, so that what may be unused is a token of ours and none of the user's path.
+        let (site, ty) = (Span::mixed_site(), &self.ty);
+        match self.named {
+            true => quote_spanned! {site=>
+                {
+                    use #private::{LetGo as _};
+                    #private::Output::<#ty>::hold(&mut __guard, __body).await
+                }
+            },
+            false => quote_spanned!(site=> #private::hold(&mut __guard, __body).await),
+        }
     }
 
     /// How a `LockError` becomes the return value, decided by a trait: aliases of `Result` work.
@@ -42,7 +59,7 @@ impl Output {
 
     /// `<R as Trait>::method`, whose errors are shown at the return type.
     fn method(&self, private: &TokenStream, name: &str, method: &str) -> TokenStream {
-        let Self { ty, first, last } = self;
+        let Self { ty, first, last, .. } = self;
         let (name, method) = (Ident::new(name, *first), Ident::new(method, *last));
         let method = quote_spanned!(*last=> >::#method);
         quote_spanned!(*first=> <#ty as #private::#name #method)
@@ -60,19 +77,20 @@ impl Output {
     }
 }
 
-fn erase_impl_trait(ty: &mut Type) {
+/// Whether there was any.
+fn erase_impl_trait(ty: &mut Type) -> bool {
     match ty {
         Type::ImplTrait(_) => {
             *ty =
                 Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token: Default::default() });
+            true
         }
         Type::Path(path) => erase_in_path(&mut path.path),
-        Type::TraitObject(object) => object.bounds.iter_mut().for_each(|bound| {
-            if let TypeParamBound::Trait(bound) = bound {
-                erase_in_path(&mut bound.path);
-            }
-        }),
-        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase_impl_trait),
+        Type::TraitObject(object) => any(object.bounds.iter_mut().map(|bound| match bound {
+            TypeParamBound::Trait(bound) => erase_in_path(&mut bound.path),
+            _ => false,
+        })),
+        Type::Tuple(tuple) => any(tuple.elems.iter_mut().map(erase_impl_trait)),
         Type::Array(array) => erase_impl_trait(&mut array.elem),
         Type::Slice(slice) => erase_impl_trait(&mut slice.elem),
         Type::Reference(reference) => erase_impl_trait(&mut reference.elem),
@@ -80,20 +98,26 @@ fn erase_impl_trait(ty: &mut Type) {
         Type::Paren(paren) => erase_impl_trait(&mut paren.elem),
         Type::Group(group) => erase_impl_trait(&mut group.elem),
         // Everywhere else `impl Trait` is not allowed.
-        _ => {}
+        _ => false,
     }
 }
 
-fn erase_in_path(path: &mut Path) {
-    for segment in &mut path.segments {
-        if let PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
-            arguments.args.iter_mut().for_each(|argument| match argument {
+fn erase_in_path(path: &mut Path) -> bool {
+    any(path.segments.iter_mut().map(|segment| match &mut segment.arguments {
+        PathArguments::AngleBracketed(arguments) => {
+            any(arguments.args.iter_mut().map(|argument| match argument {
                 GenericArgument::Type(ty) => erase_impl_trait(ty),
                 GenericArgument::AssocType(assoc) => erase_impl_trait(&mut assoc.ty),
-                _ => {}
-            });
+                _ => false,
+            }))
         }
-    }
+        _ => false,
+    }))
+}
+
+/// Whether one of them is so; all of them are looked at.
+fn any(all: impl Iterator<Item = bool>) -> bool {
+    all.fold(false, |any, one| any | one)
 }
 
 /// The function's return type as one of a `let`; `None` where it has no name.

@@ -191,6 +191,11 @@ impl LockGuard {
     ///
     /// Cancel safe: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
+        self.release_all().await
+    }
+
+    /// The same in place: what is left is a guard of nothing.
+    pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
         let table = self.manager.engine.table.clone();
         let releases = self.let_go().map(|lease| {
             let was_held = lease.finish();
@@ -223,6 +228,13 @@ impl LockGuard {
         outcome
     }
 
+    /// Frees the lock in the background; its command is on its way when this returns.
+    pub(crate) fn let_go_all(&mut self) {
+        for lease in self.let_go() {
+            self.manager.engine.table.let_go(&lease);
+        }
+    }
+
     /// The leases this guard is to free, last one first.
     fn let_go(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
         let owned = std::mem::take(&mut self.owned);
@@ -234,9 +246,7 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        for lease in self.let_go() {
-            self.manager.engine.table.let_go(&lease);
-        }
+        self.let_go_all();
     }
 }
 

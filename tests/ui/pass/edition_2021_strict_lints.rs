@@ -7,6 +7,7 @@
     keyword_idents,
     let_underscore,
     unreachable_pub,
+    unused_import_braces,
     unused_qualifications,
     explicit_outlives_requirements,
     elided_lifetimes_in_paths,

@@ -12,6 +12,7 @@
     unreachable_pub,
     unsafe_code,
     unused_lifetimes,
+    unused_import_braces,
     unused_qualifications,
     unused_results,
     variant_size_differences

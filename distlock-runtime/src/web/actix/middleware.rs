@@ -12,9 +12,8 @@ use actix_web::web;
 use actix_web::{Error, HttpResponse, ResponseError};
 
 use crate::key::LockKey;
-use crate::lock::hold::hold;
 use crate::manager::LockManager;
-use crate::request::{LockRequest, release_quietly};
+use crate::request::{LockRequest, hold_and_release};
 use crate::web::rule::{Rule, Source, options};
 use crate::web::template::Template;
 
@@ -163,7 +162,7 @@ where
         Ok(None) => return inner.call(request).await.map(ServiceResponse::map_into_left_body),
         Err(response) => return Ok(request.into_response(response).map_into_right_body()),
     };
-    let guard = match lock.acquire().await {
+    let mut guard = match lock.acquire().await {
         Ok(guard) => guard,
         // A response rather than an error: middleware around this one sees it as any other.
         Err(error) => {
@@ -171,12 +170,9 @@ where
             return Ok(request.into_response(response).map_into_right_body());
         }
     };
-    let response = {
-        let handler = pin!(async move { inner.call(request).await });
-        // The request went along with the handler, so that only an error is left to be returned.
-        hold(&guard, handler).await?
-    };
-    release_quietly(guard).await;
+    let handler = pin!(async move { inner.call(request).await });
+    // The request went along with the handler, so that only an error is left to be returned.
+    let response = hold_and_release(&mut guard, handler).await?;
     response.map(ServiceResponse::map_into_left_body)
 }
 
