@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::resident::Residence;
 use super::socket::Mover;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::shards::PerThread;
 
 /// With more than this under way from one thread others will follow: writing them together is
@@ -259,8 +259,10 @@ impl Traffic {
         if !(sent + 1).is_multiple_of(SAMPLE) {
             return false;
         }
-        let now = Clock::Boottime.now().as_nanos();
-        now - self.since.swap(now, Ordering::Relaxed) < BRISK.as_nanos() as u64
+        let now = Clock::Boottime.now();
+        let since = Moment::from_nanos(self.since.swap(now.as_nanos(), Ordering::Relaxed));
+        // Zero where another thread with the same part was a moment ahead.
+        now.since(since) < BRISK
     }
 }
 
