@@ -120,8 +120,11 @@ impl Driver {
         mut call: Pin<&mut impl Future<Output = T>>,
     ) -> T {
         let (_, traffic) = self.traffic.own();
-        if traffic.is_brisk() && !self.bell.is_on_engine() {
-            self.bell.residence.invite(self);
+        let residence = &self.bell.residence;
+        if self.bell.is_on_engine() {
+            residence.note_command_of_engine();
+        } else if traffic.is_brisk(residence.commands_of_engine()) {
+            residence.invite(self);
         }
         let under_way = UnderWay::new(&traffic.under_way);
         let mut sent = false;
@@ -248,13 +251,15 @@ impl Wake for Doorbell {
 struct Traffic {
     under_way: AtomicUsize,
     sent: AtomicUsize,
-    /// When the last round number of them was full.
+    /// When the last round number of them was full, and how many the engine had sent then.
     since: AtomicU64,
+    of_engine: AtomicU64,
 }
 
 impl Traffic {
-    /// Notes a command, and says once in a while whether they are frequent.
-    fn is_brisk(&self) -> bool {
+    /// Notes a command, and says once in a while whether they are frequent. Not if the engine sends
+    /// some, too, as it does while locks are waited for: it is the one to wake for their answers.
+    fn is_brisk(&self, of_engine: u64) -> bool {
         let sent = self.sent.fetch_add(1, Ordering::Relaxed);
         if !(sent + 1).is_multiple_of(SAMPLE) {
             return false;
@@ -262,7 +267,8 @@ impl Traffic {
         let now = Clock::Boottime.now();
         let since = Moment::from_nanos(self.since.swap(now.as_nanos(), Ordering::Relaxed));
         // Zero where another thread with the same part was a moment ahead.
-        now.since(since) < BRISK
+        let of_engine = of_engine.saturating_sub(self.of_engine.swap(of_engine, Ordering::Relaxed));
+        now.since(since) < BRISK && of_engine < SAMPLE as u64 / 8
     }
 }
 

@@ -26,6 +26,8 @@ use crate::clock::{Clock, Moment};
 const ROUND: Duration = Duration::from_millis(10);
 /// A resident that had nothing to do for so many rounds is dismissed.
 const IDLE_ROUNDS: u32 = 2;
+/// So many commands of the engine's own in a round are better answered on the engine.
+const OF_ENGINE: u64 = 8;
 /// After one that did not come, none is taken for so long, and twice as long after the next.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -42,6 +44,8 @@ pub(super) struct Residence {
     /// It was asked to poll and has not come yet.
     asked: AtomicBool,
     polls: AtomicU64,
+    /// Commands that the engine has sent.
+    of_engine: AtomicU64,
     /// Commands were left to be written together.
     crowded: AtomicBool,
     /// None is taken before that.
@@ -65,6 +69,7 @@ impl Residence {
             issued: AtomicU64::new(0),
             asked: AtomicBool::new(false),
             polls: AtomicU64::new(0),
+            of_engine: AtomicU64::new(0),
             crowded: AtomicBool::new(false),
             not_before: AtomicU64::new(0),
             pause: Mutex::default(),
@@ -73,6 +78,14 @@ impl Residence {
 
     pub(super) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_command_of_engine(&self) {
+        self.of_engine.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn commands_of_engine(&self) -> u64 {
+        self.of_engine.load(Ordering::Relaxed)
     }
 
     /// Has a resident come to the runtime of the caller, unless there is one.
@@ -118,6 +131,7 @@ impl Residence {
         let over = || has_ended() || !self.is_taken();
         let begun = Clock::Boottime.now();
         let (mut seen, mut asked, mut idle) = (0, false, 0);
+        let mut of_engine = self.commands_of_engine();
         while !over() {
             let mut round = pin!(tokio::time::sleep(ROUND));
             poll_fn(|cx| if over() { Poll::Ready(()) } else { round.as_mut().poll(cx) }).await;
@@ -128,9 +142,10 @@ impl Residence {
             if asked && asks && !came {
                 self.pause_after(begun);
                 self.dismiss();
-            } else if idle > IDLE_ROUNDS {
+            } else if idle > IDLE_ROUNDS || self.commands_of_engine() - of_engine >= OF_ENGINE {
                 self.dismiss();
             }
+            of_engine = self.commands_of_engine();
             (seen, asked) = (polls, asks);
         }
     }
