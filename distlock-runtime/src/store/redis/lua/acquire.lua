@@ -1,5 +1,5 @@
 -- Enqueue, claim and look in one: idempotent, and harmless to every other token. (The lock is not
--- this token's: `confirm` looked.)
+-- this token's: `confirm` looked, and found `v`.)
 -- ARGV[2] ttl in ms, [3] ticket or '0', [4] expiry of the queue in ms, [5] server time in µs after
 -- which this must not run any more, or '0'.
 local token, ttl, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -7,6 +7,14 @@ local t = redis.call('TIME')
 local at = t[1] * 1000000 + t[2]
 if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
   return {3, token, at}
+end
+
+-- Tells an owner, or whoever waits, that somebody stands behind him.
+local function tell_behind(m)
+  local p = parts(m)
+  if p then
+    redis.pcall('PUBLISH', channels .. p, 's ' .. m .. ' ' .. L)
+  end
 end
 
 -- Never lower than the server's time, so that it also grows where the counter was lost.
@@ -19,7 +27,6 @@ local function fence()
   return n
 end
 
-local v = redis.call('GET', L)
 if ticket == 0 then
   ticket = fence()
 end
@@ -41,10 +48,12 @@ redis.call('PEXPIRE', q, ARGV[4])
 local rank, last = redis.call('ZRANK', q, token), redis.call('ZCARD', q) - 1
 if rank == 0 then
   -- Also if told before: the holder may have barged in, or missed it.
-  tell('s', v)
+  tell_behind(v)
 elseif new == 1 and rank == last then
-  tell('s', redis.call('ZRANGE', q, rank - 1, rank - 1)[1])
+  tell_behind(redis.call('ZRANGE', q, rank - 1, rank - 1)[1])
 end
 -- The ticket that stands there: an earlier attempt may have drawn one that this one does not know.
-local stands = tonumber(redis.call('ZSCORE', q, token))
-return {0, token, stands, redis.call('PTTL', L), rank, last - rank, new}
+if new == 0 then
+  ticket = tonumber(redis.call('ZSCORE', q, token))
+end
+return {0, token, ticket, redis.call('PTTL', L), rank, last - rank, new}

@@ -1,13 +1,13 @@
 -- The woken owner of a reserved lock, before anything is made that this does not need.
-if redis.call('GET', KEYS[1]) == ARGV[1] then
+local v = redis.call('GET', KEYS[1])
+if v == ARGV[1] then
   local t = redis.call('TIME')
   local at = t[1] * 1000000 + t[2]
   if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
     return {3, ARGV[1], at}
   end
   local behind = redis.call('EXISTS', KEYS[2])
-  if behind == 1 then
-    redis.call('ZREM', KEYS[2], ARGV[1])
+  if behind == 1 and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then
     behind = redis.call('EXISTS', KEYS[2])
   end
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

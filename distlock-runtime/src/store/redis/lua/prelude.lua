@@ -1,24 +1,17 @@
 -- What `acquire` and `release` share. KEYS: lock, queue, fence; ARGV[1] token.
 local L, q, f = KEYS[1], KEYS[2], KEYS[3]
 
--- The prefix is what the names of lock and queue have in common. Not an argument, which every
--- uncontended release would have to carry.
-local n = 1
-while string.byte(L, n) == string.byte(q, n) do
-  n = n + 1
-end
+-- The prefix is what stands before `lock` in one name and before `queue` in the other. Not an
+-- argument, which every uncontended release would have to carry.
+local n = 0
+repeat
+  n = string.find(q, 'queue:', n + 1, true)
+until string.sub(L, 1, n + 3) == string.sub(q, 1, n - 1) .. 'lock'
 local channels = string.sub(L, 1, n - 1) .. 'wake:'
 
 -- Owner, claim in ms and mode of a token; nil for what is not a token of ours.
 local function parts(m)
   return string.match(m, '^([%w_-]+)%.%w+%.(%d+)([sn])$')
-end
-
-local function tell(kind, m)
-  local p = parts(m)
-  if p then
-    redis.pcall('PUBLISH', channels .. p, kind .. ' ' .. m .. ' ' .. L)
-  end
 end
 
 -- Keeps the lock for a claim that has just left the queue; false if its owner cannot hear.
@@ -36,6 +29,6 @@ local function reserve(m)
     end
   end
   redis.call('SET', L, m, 'PX', claim)
-  tell('g', m)
+  redis.pcall('PUBLISH', channels .. p, 'g ' .. m .. ' ' .. L)
   return true
 end

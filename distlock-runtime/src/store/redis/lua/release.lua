@@ -1,6 +1,7 @@
 -- Free and hand on, leave the queue, compensate, repair: whatever a token that is given up needs.
 -- ARGV[2] ms to keep the lock for; without it, it is freed now.
--- Answers with what became of it (0 not this token's, 1 freed, 2 kept) and the next owner's token.
+-- `v` is the lock's present value, from before. Answers with what became of it (0 not this token's,
+-- 1 freed, 2 kept) and the next owner's token.
 local function hand_on()
   while true do
     -- The first write, and not one that is refused when memory is short: the SET behind it then is
@@ -16,7 +17,6 @@ local function hand_on()
   end
 end
 
-local v = redis.call('GET', L)
 if v == ARGV[1] then
   if ARGV[2] then
     redis.call('PEXPIRE', L, ARGV[2])
