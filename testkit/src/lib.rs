@@ -17,12 +17,14 @@
 //! ```
 
 mod http;
+mod log;
 mod process;
 mod proxy;
 mod server;
 mod wait;
 
 pub use http::{HttpClient, HttpResponse};
+pub use log::Log;
 pub use process::{Fork, Service, fork_self, in_fork};
 pub use proxy::{Mode, Proxy};
 pub use server::{RedisServer, RedisServerBuilder};

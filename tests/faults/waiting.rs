@@ -1,7 +1,7 @@
 //! E: waiting: places in the queue, messages about them, and those who do not come for their turn.
 
 use std::collections::HashSet;
-use std::fmt::{Debug, Write as _};
+
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,10 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use distlock::{LockGuard, LockManager};
-use distlock_testkit::{Mode, Proxy, RedisServer, fork_self, in_fork, wait_for, wait_until};
+use distlock_testkit::{Log, Mode, Proxy, RedisServer, fork_self, in_fork, wait_for, wait_until};
 use tokio::task::JoinSet;
-use tracing::field::{Field, Visit};
-use tracing::span;
 
 use crate::support::{
     LONG, Ledger, connections, eye, held, manager, ms, owner, queue, runs, served, stand, stored,
@@ -600,42 +598,6 @@ async fn e8_those_who_leave_are_not_waited_for() {
     works_again(&managers[0], &server).await;
 }
 
-/// What is logged, by every thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let _ = write!(self.0, " {field}={value:?}");
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.0.lock().expect("no panic").push(line.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e9_without_push_waiters_look_and_it_is_said_once() {
     if !in_fork() {
@@ -643,12 +605,8 @@ async fn e9_without_push_waiters_look_and_it_is_said_once() {
         let test = "waiting::e9_without_push_waiters_look_and_it_is_said_once";
         return fork_self(test, &[]).join();
     }
-    let log = Log::default();
-    tracing::subscriber::set_global_default(log.clone()).expect("the only subscriber");
-    let said = || {
-        let lines = log.0.lock().expect("no panic");
-        lines.iter().filter(|line| line.contains("wake_ups_denied")).count()
-    };
+    let log = Log::start();
+    let said = || log.text().lines().filter(|line| line.contains("wake_ups_denied")).count();
     let no_hello = RedisServer::builder().args(["--rename-command", "HELLO", ""]).start();
     let rights = ["~* &* +@all -subscribe", "~* resetchannels +@all", "~* &* +@all -publish"];
     let mut cases = vec![(no_hello.url(), no_hello)];

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockGuard, LockManager, LockStatus, OnLost};
 use distlock_runtime::faults::Faults;
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until};
+use distlock_testkit::{Log, Mode, Proxy, RedisServer, wait_for, wait_until};
 
 use crate::support::{
-    LONG, Log, MS, Running, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner,
-    settle, stored, ttl_of,
+    LONG, MS, Running, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner, settle,
+    stored, ttl_of,
 };
 
 #[tokio::test]

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockKey, LockManager, LockRequest, key};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_until};
+use distlock_testkit::{Log, Mode, Proxy, RedisServer, wait_until};
 
 use crate::support::{
-    LONG, Log, MS, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner, settle,
-    stored, ttl_of,
+    LONG, MS, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner, settle, stored,
+    ttl_of,
 };
 
 #[track_caller]

@@ -1,15 +1,11 @@
 //! What these tests have in common.
 
 use std::cell::RefCell;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use distlock::{LockError, LockManager};
 use distlock_testkit::{RedisServer, wait_until};
-use tracing::field::{Field, Visit};
-use tracing::span;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -136,71 +132,4 @@ impl Data {
 /// The environment of a child whose process-wide manager and data are on this server.
 pub(crate) fn environment(server: &RedisServer) -> [(&'static str, String); 2] {
     [("DISTLOCK_URL", server.url()), (Data::URL, server.url_of_db(1))]
-}
-
-/// Everything that is logged while it lives, by every thread: one test binary's process may run
-/// several tests, so it is read for what must be in it or must never be.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<String>>);
-
-impl Log {
-    /// Collects from now on; one for the whole process.
-    pub(crate) fn start() -> Self {
-        static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
-        let log = LOG.get_or_init(|| {
-            let log = Self::default();
-            tracing::subscriber::set_global_default(log.clone()).expect("the only subscriber");
-            log
-        });
-        log.clone()
-    }
-
-    pub(crate) fn text(&self) -> String {
-        self.0.lock().expect("no panic while writing").clone()
-    }
-
-    fn add(&self, line: &str) {
-        let mut text = self.0.lock().expect("no panic while writing");
-        text.push_str(line);
-        text.push('\n');
-    }
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, " {field}={value:?}");
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
-        let mut line = Line(format!("span {}", attributes.metadata().name()));
-        attributes.record(&mut line);
-        self.add(&line.0);
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, values: &span::Record<'_>) {
-        let mut line = Line("record".to_owned());
-        values.record(&mut line);
-        self.add(&line.0);
-    }
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut line = Line(format!("{} ", event.metadata().level()));
-        event.record(&mut line);
-        self.add(&line.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
 }

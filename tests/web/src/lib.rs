@@ -2,11 +2,8 @@
 //! questions are asked of both over TCP; nothing else is in this package, so that nothing else waits
 //! for the frameworks to be built.
 
-mod log;
 pub mod promises;
 pub mod site;
-
-pub use log::Log;
 
 /// The recipes on the attribute's page.
 #[cfg(doctest)]

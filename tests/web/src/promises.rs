@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use distlock::LockManager;
-use distlock_testkit::{HttpClient, HttpResponse, wait_for};
+use distlock_testkit::{HttpClient, HttpResponse, Log, wait_for};
 use tokio::task::JoinSet;
 
-use crate::Log;
 use crate::site::{BRIEF, Site, TTL};
 
 /// One test for each promise, for a site that `$serve` serves.
@@ -141,7 +140,7 @@ fn is_busy(response: &HttpResponse) {
 
 /// 423 with `Retry-After` for every way, at once where nothing waits and after its `wait` otherwise.
 pub async fn a_lock_held_elsewhere_is_423(site: Site) {
-    let log = Log::start();
+    let log = Log::start_of("distlock");
     for (n, holder) in ["layer", "fn", "locked", "attribute"].iter().enumerate() {
         let client = site.begin(&format!("/{holder}/{WHO}/hold")).await;
         site.work.wait_until_begun(n as u32 + 1).await;
@@ -171,7 +170,7 @@ pub async fn no_key_no_lock(site: Site) {
 
 /// 503 while the store is gone, and 200 again when it is back.
 pub async fn a_store_that_is_gone_is_503(mut site: Site) {
-    let log = Log::start();
+    let log = Log::start_of("distlock");
     let ways = ["layer", "locked", "attribute"].map(|way| format!("/{way}/{WHO}/brief"));
     for path in &ways {
         assert_eq!(site.post(path).await.status, 200, "{path}");
@@ -191,7 +190,7 @@ pub async fn a_store_that_is_gone_is_503(mut site: Site) {
 
 /// A route without the parameter is a 500 whose log names it, and no handler runs.
 pub async fn a_missing_path_parameter_is_named_in_the_log(site: Site) {
-    let log = Log::start();
+    let log = Log::start_of("distlock");
     is_problem(&site.post(&format!("/missing/{WHO}")).await, 500, "Internal Server Error");
     let words = ["status=500", "no path parameter `item`", "it has `thing`"];
     assert!(log.says("ERROR", &words), "{}", log.text());
@@ -202,7 +201,7 @@ pub async fn a_missing_path_parameter_is_named_in_the_log(site: Site) {
 
 /// A layer that was set up wrongly never runs a handler, and says in the log what to mend.
 pub async fn a_bad_template_is_named_in_the_log(site: Site) {
-    let log = Log::start();
+    let log = Log::start_of("distlock");
     is_problem(&site.post("/broken/7").await, 500, "Internal Server Error");
     let words = ["\"item:{item\\\" cannot be used", "write `{{`"];
     let found = log.text().contains("item:{item") && log.says("ERROR", &words[1..]);
@@ -241,7 +240,7 @@ pub async fn a_lost_lease_stops_the_handler(site: Site) {
 
 /// The attribute inside a layer with the same key is told at once, and does not wait for itself.
 pub async fn the_attribute_inside_a_layer_is_nested(site: Site) {
-    let log = Log::start();
+    let log = Log::start_of("distlock");
     let start = Instant::now();
     is_problem(&site.post("/layer/7/nested").await, 500, "Internal Server Error");
     assert!(start.elapsed() < BRIEF * 30, "it waited for itself");
