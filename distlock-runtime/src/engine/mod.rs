@@ -2,8 +2,9 @@
 //! whatever callers leave unfinished.
 //!
 //! Users' runtimes come and go, get blocked, and shut down while locks are held; nothing that must
-//! happen may depend on them. What is hot stays in the caller's task: it sends its own commands
-//! and is woken by their answers. The engine renews, watches deadlines, and finishes releases.
+//! happen may depend on them. What is hot stays with the callers: they send their own commands,
+//! and a connection they use much is read on their runtime until the engine takes it back. The
+//! engine renews, watches deadlines, and finishes releases.
 
 pub(crate) mod janitor;
 pub(crate) mod keeper;

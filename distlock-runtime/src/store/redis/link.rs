@@ -1,6 +1,7 @@
 //! One connection that is always made again: a supervisor over a multiplexed connection.
 //!
-//! The connection's driver and its supervisor run on the engine; callers send from where they are.
+//! The connection's supervisor runs on the engine, and so does its driver unless it has moved to a
+//! runtime that uses it much; callers send from where they are.
 //! A connection is left when two commands in a row had no answer, when nothing came for a second
 //! after one had none, or when the node says that it takes no writes.
 
