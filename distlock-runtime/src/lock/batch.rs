@@ -17,6 +17,10 @@ use crate::store::Fault;
 /// A batch that was sealed before it owns the lock still lets in who comes within this time: tasks
 /// that come back one after the other would else stand alone for ever.
 const GRACE: Duration = Duration::from_millis(5);
+/// One so many-th again as those whose turn it is are let in during it, within the same time. What a
+/// turn costs is the way to it; what this costs the others is less than their waits differ anyway.
+/// The bounded local passes of lock cohorting (Dice, Marathe, Shavit, 2012).
+const AGAIN: usize = 2;
 
 /// What a lock that is held or waited for is to this process: never empty.
 pub(super) struct Line {
@@ -36,6 +40,8 @@ pub(super) struct Batch {
     waiters: VecDeque<Arc<Waiter>>,
     /// How many of them have not left.
     live: usize,
+    /// How many more it lets in while it owns the lock, although sealed.
+    room: usize,
 }
 
 pub(super) enum Stage {
@@ -101,16 +107,15 @@ impl Queued {
 
 impl Batch {
     pub(super) fn new(number: u64, claim: Arc<Claim>, stage: Stage) -> Self {
-        Self { number, claim, stage, ticket: 0, sealed_at: None, waiters: VecDeque::new(), live: 0 }
+        let (ticket, sealed_at, waiters, live, room) = (0, None, VecDeque::new(), 0, 0);
+        Self { number, claim, stage, ticket, sealed_at, waiters, live, room }
     }
 
     /// Whether who arrives now may still stand here.
     pub(super) fn admits(&self, now: Moment) -> bool {
-        match (self.sealed_at, &self.stage) {
-            (None, _) => true,
-            (Some(_), Stage::Owned) => false,
-            (Some(sealed_at), _) => now < sealed_at.after(GRACE),
-        }
+        let Some(sealed_at) = self.sealed_at else { return true };
+        let has_room = !self.is_owned() || self.room > 0;
+        has_room && now < sealed_at.after(GRACE)
     }
 
     /// Somebody of another process stands behind it.
@@ -118,7 +123,21 @@ impl Batch {
         self.sealed_at.get_or_insert(now);
     }
 
+    /// Its turn has come.
+    pub(super) fn called(&mut self) {
+        self.stage = Stage::Owned;
+        self.room = self.live / AGAIN;
+    }
+
+    pub(super) fn is_owned(&self) -> bool {
+        matches!(self.stage, Stage::Owned)
+    }
+
+    /// Somebody stands in it from now on, whom it admits.
     pub(super) fn push_back(&mut self, waiter: Arc<Waiter>) {
+        if self.is_owned() && self.sealed_at.is_some() {
+            self.room = self.room.saturating_sub(1);
+        }
         self.live += 1;
         self.waiters.push_back(waiter);
     }
@@ -253,8 +272,32 @@ mod tests {
         // Sealing it again does not make the grace longer.
         batch.seal(START.after(GRACE / 2));
         assert!(!batch.admits(START.after(GRACE)));
-        batch.stage = Stage::Owned;
+    }
+
+    #[test]
+    fn a_turn_lets_in_half_as_many_again() {
+        let mut batch = batch(Stage::Queued(Queued::new(None)));
+        for _ in 0..5 {
+            batch.push_back(waiter(Moment::NEVER));
+        }
+        batch.seal(START);
+        batch.called();
+        for _ in 0..2 {
+            assert!(batch.admits(START));
+            assert!(!batch.admits(START.after(GRACE)), "others have stood behind it for too long");
+            batch.push_back(waiter(Moment::NEVER));
+        }
         assert!(!batch.admits(START), "it would never come to an end");
+    }
+
+    #[test]
+    fn who_took_the_lock_at_once_lets_nobody_past_those_behind() {
+        let mut batch = batch(Stage::Owned);
+        batch.push_back(waiter(Moment::NEVER));
+        batch.push_back(waiter(Moment::NEVER));
+        assert!(batch.admits(START));
+        batch.seal(START);
+        assert!(!batch.admits(START));
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl LockTable {
                 Ok(Entered::Granted { fence, sent, contended }) => {
                     claim.granted(fence, sent, self.deadline(sent, term));
                     if now < claim.deadline() {
-                        batch.stage = Stage::Owned;
+                        batch.called();
                         if contended || !is_last {
                             batch.seal(now);
                         }

@@ -28,11 +28,15 @@ impl Turn<'_> {
         let Some(last) = self.batches(key).last_mut() else {
             return self.begin(key, waiter);
         };
-        let admits = !last.sealed || (last.grace > 0 && !last.is_owned()) || lenient;
+        let room = !last.is_owned() || last.room > 0;
+        let admits = !last.sealed || (last.grace > 0 && room) || lenient;
         if !patient {
             return;
         }
         if admits {
+            if last.sealed && last.is_owned() {
+                last.room = last.room.saturating_sub(1);
+            }
             last.waiters.push(waiter);
             let leads = last.stage == Stage::Trying;
             let token = last.token;
@@ -53,8 +57,8 @@ impl Turn<'_> {
     fn batch_of(&mut self, waiters: Vec<Waiter>, ticket: u16, sealed: bool) -> (Token, Batch) {
         let token = self.token(self.cfg.claim);
         let stage = Stage::Entering;
-        let (grace, suspect, unsent) = (0, 0, false);
-        (token, Batch { token, ticket, sealed, grace, suspect, waiters, stage, unsent })
+        let (grace, room, suspect, unsent) = (0, 0, 0, false);
+        (token, Batch { token, ticket, sealed, grace, room, suspect, waiters, stage, unsent })
     }
 
     /// No batch of this key yet: R2, or `acquire` where there is no fast path.

@@ -28,9 +28,12 @@ impl Turn<'_> {
         if deadline == 0 && self.cfg.is(Mutant::NoExpiryCheck) {
             deadline = 1;
         }
-        let renew_in = self.cfg.renew_every;
+        let (renew_in, graces) = (self.cfg.renew_every, self.cfg.grace > 0);
         let behind = self.index(key, token).is_some_and(|i| i + 1 < self.batches(key).len());
         let Some(batch) = self.batch(key, token) else { return };
+        // Without a grace it would only tell equal states apart.
+        let lets_in = graces && batch.stage != Stage::Trying;
+        batch.room = if lets_in { batch.waiters.len() as u8 / 2 } else { 0 };
         batch.stage = Stage::Owned(Lease {
             fence,
             next_fence: 0,

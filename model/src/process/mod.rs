@@ -63,6 +63,8 @@ pub(crate) struct Batch {
     pub(crate) sealed: bool,
     /// R4b: ticks for which it admits arrivals although sealed.
     pub(crate) grace: u8,
+    /// R4b: how many it admits in that time while it owns the lock.
+    pub(crate) room: u8,
     /// For how long old bytes that create may still run.
     pub(crate) suspect: u8,
     pub(crate) waiters: Vec<Waiter>,
