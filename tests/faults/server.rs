@@ -366,6 +366,20 @@ async fn a9_a_flushed_server_is_a_loss_and_the_release_says_so() {
     assert!(server.lock_keys().is_empty());
 }
 
+/// The counter is lost under live connections, one of which was never used for a lock.
+#[tokio::test]
+async fn a9_a_flush_lowers_no_fencing_token_of_a_manager_without_a_past() {
+    let server = RedisServer::start();
+    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = first.lock("k").ttl(LONG).acquire().await.expect("granted");
+    let before = guard.fencing_token();
+    guard.release().await.expect("it was held");
+    server.cli::<()>(&["FLUSHALL"]);
+    let guard = second.lock("k").ttl(LONG).acquire().await.expect("granted");
+    assert!(guard.fencing_token() > before, "{} after {before}", guard.fencing_token());
+    guard.release().await.expect("it was held");
+}
+
 #[tokio::test]
 async fn a11_the_holder_gives_a_lock_without_end_its_end_back() {
     let server = RedisServer::start();

@@ -151,8 +151,10 @@ impl RedisStore {
         let raised =
             self.run(live, &self.raise, &[Word::Text(&fence.key)], &[floor], limit).await?;
         let Value::Array(raised) = raised else { return Err(unfit(live)) };
-        let [_, Value::Int(now)] = raised[..] else { return Err(unfit(live)) };
+        let [Value::Int(counter), Value::Int(now)] = raised[..] else { return Err(unfit(live)) };
         self.server_time(now);
+        // Others may have drawn up to here: what is drawn below, after a loss of data, is not new.
+        fence.seen.fetch_max(u64::try_from(counter).unwrap_or(0), Ordering::AcqRel);
         self.set_raised(fence, live, true);
         Ok(())
     }
