@@ -14,6 +14,8 @@ use crate::report::Report;
 const LONG: Duration = Duration::from_secs(60);
 /// Round trips from the release call to the body.
 const AIM: f64 = 4.0;
+/// Before each of them.
+const REST: Duration = Duration::from_millis(2);
 
 /// Medians of one network.
 struct Medians {
@@ -58,9 +60,6 @@ async fn measure(effort: Effort, delay: Option<Duration>) -> Medians {
     let mut guard = giver.lock("k").ttl(LONG).acquire().await.expect("granted");
     while effort.goes_on(rounds, start) {
         rounds += 1;
-        for _ in 0..2 {
-            pings.push(bare(&mut ping).await);
-        }
         let waiting = tokio::spawn({
             let request = taker.lock("k").ttl(LONG).wait(LONG);
             async move {
@@ -69,6 +68,9 @@ async fn measure(effort: Effort, delay: Option<Duration>) -> Medians {
             }
         });
         stand(&server).await;
+        // After the same rest as the releases: what slept longer takes longer to wake.
+        pings.push(bare(&mut ping).await);
+        tokio::time::sleep(REST).await;
         let call = Instant::now();
         guard.release().await.expect("it was held");
         released.push(call.elapsed());
@@ -135,7 +137,7 @@ async fn stand(server: &RedisServer) {
     while server.cli::<usize>(&["ZCARD", "distlock:queue:{k}"]) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    tokio::time::sleep(Duration::from_millis(2)).await;
+    tokio::time::sleep(REST).await;
 }
 
 fn median(mut samples: Vec<Duration>) -> Duration {
