@@ -123,10 +123,11 @@ impl Batch {
         self.sealed_at.get_or_insert(now);
     }
 
-    /// Its turn has come.
+    /// The lock is its claim's. Who took it when it was free has passed others already.
     pub(super) fn called(&mut self) {
+        let stood = matches!(&self.stage, Stage::Queued(queued) if queued.stands);
         self.stage = Stage::Owned;
-        self.room = self.live / AGAIN;
+        self.room = if stood { self.live / AGAIN } else { 0 };
     }
 
     pub(super) fn is_owned(&self) -> bool {
@@ -276,7 +277,8 @@ mod tests {
 
     #[test]
     fn a_turn_lets_in_half_as_many_again() {
-        let mut batch = batch(Stage::Queued(Queued::new(None)));
+        let queued = Queued { stands: true, ..*Queued::new(None) };
+        let mut batch = batch(Stage::Queued(Box::new(queued)));
         for _ in 0..5 {
             batch.push_back(waiter(Moment::NEVER));
         }
@@ -292,9 +294,10 @@ mod tests {
 
     #[test]
     fn who_took_the_lock_at_once_lets_nobody_past_those_behind() {
-        let mut batch = batch(Stage::Owned);
+        let mut batch = batch(Stage::Queued(Queued::new(None)));
         batch.push_back(waiter(Moment::NEVER));
         batch.push_back(waiter(Moment::NEVER));
+        batch.called();
         assert!(batch.admits(START));
         batch.seal(START);
         assert!(!batch.admits(START));

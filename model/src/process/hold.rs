@@ -32,7 +32,7 @@ impl Turn<'_> {
         let behind = self.index(key, token).is_some_and(|i| i + 1 < self.batches(key).len());
         let Some(batch) = self.batch(key, token) else { return };
         // Without a grace it would only tell equal states apart.
-        let lets_in = graces && batch.stage != Stage::Trying;
+        let lets_in = graces && matches!(batch.stage, Stage::Queued { .. });
         batch.room = if lets_in { batch.waiters.len() as u8 / 2 } else { 0 };
         batch.stage = Stage::Owned(Lease {
             fence,
