@@ -89,9 +89,11 @@ struct Stutter {
 
 /// How the answer begins that grants a lock to somebody in the queue.
 const GRANT: &[u8] = b"*4\r\n:1\r\n$";
+/// How that of a renewal does.
+const RENEWED: &[u8] = b"*2\r\n:1\r\n:";
 
 impl Stutter {
-    fn before(server: SocketAddr) -> Self {
+    fn before(server: SocketAddr, repeated: &'static [u8]) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
         let addr = listener.local_addr().expect("an address");
         let armed = Arc::new(AtomicBool::new(false));
@@ -107,7 +109,7 @@ impl Stutter {
                 thread::spawn(move || {
                     carry(server, client, move |answer| {
                         let before = stale.take();
-                        if answer.starts_with(GRANT) && armed.swap(false, SeqCst) {
+                        if answer.starts_with(repeated) && armed.swap(false, SeqCst) {
                             stale = Some(answer.to_vec());
                         }
                         before
@@ -135,7 +137,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut before: impl FnMut(&[u8]) -
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e1_an_answer_that_belongs_to_another_command_grants_nothing_and_ends_its_connection() {
     let server = RedisServer::start();
-    let network = Stutter::before(server.addr());
+    let network = Stutter::before(server.addr(), GRANT);
     let holder = manager(&server.url()).await;
     let waiter = manager(&format!("redis://{}", network.addr)).await;
     let (a, b) = (held(&holder, "a").await, held(&holder, "b").await);
@@ -159,6 +161,26 @@ async fn e1_an_answer_that_belongs_to_another_command_grants_nothing_and_ends_it
     first.release().await.expect("it was held");
     second.release().await.expect("it was held");
     works_again(&waiter, &server).await;
+}
+
+/// The answer of a renewal that came true is not taken for that of the next one, which did not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e1_an_old_answer_renews_nothing_and_ends_its_connection() {
+    let server = RedisServer::start();
+    let network = Stutter::before(server.addr(), RENEWED);
+    let manager = manager(&format!("redis://{}", network.addr)).await;
+    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
+    let renewed = async || {
+        wait_for("it is renewed", async || guard.remaining() < ms(2500)).await;
+        wait_for("it is renewed", async || guard.remaining() > ms(2500)).await;
+    };
+    renewed().await;
+    let before = clients(&server);
+    network.armed.store(true, SeqCst);
+    wait_for("its connection is made again", async || !clients(&server).is_subset(&before)).await;
+    renewed().await;
+    guard.release().await.expect("it was held all the time");
+    works_again(&manager, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

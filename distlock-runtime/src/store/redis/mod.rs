@@ -77,6 +77,8 @@ pub(crate) struct RedisStore {
     handle: Handle,
     /// By how many µs the server's clock is ahead of ours; `i64::MIN` while that is not known.
     server_ahead: AtomicI64,
+    /// How many renewals were sent.
+    renewals: AtomicU64,
     acquire: Script,
     release: Script,
     renew: Script,
@@ -97,6 +99,7 @@ impl RedisStore {
             link,
             handle: handle.clone(),
             server_ahead: AtomicI64::new(i64::MIN),
+            renewals: AtomicU64::new(0),
             acquire: Script::acquire(),
             release: Script::release(),
             renew: Script::renew(),
@@ -414,27 +417,36 @@ impl RedisStore {
         let mut live = self.pool.renewals().live(limit).await?;
         let sent = Clock::Boottime.now();
         let mut pipeline = redis::Pipeline::with_capacity(renewals.len());
-        for renewal in renewals {
+        let first = self.renewals.fetch_add(renewals.len() as u64, Ordering::Relaxed);
+        for (number, renewal) in (first..).zip(renewals) {
             renewal.claim.stored_until(sent.after(renewal.ttl));
-            pipeline.add_command(self.renewal(renewal, Script::by_hash));
+            pipeline.add_command(self.renewal(renewal, number, Script::by_hash));
         }
         let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = redis::Pipeline::with_capacity(missing.len());
             for at in &missing {
-                again.add_command(self.renewal(&renewals[*at], Script::by_text));
+                let number = first + *at as u64;
+                again.add_command(self.renewal(&renewals[*at], number, Script::by_text));
             }
             let repeated = live.pipeline(&again, Clock::Boottime.now(), limit).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| self.look_after(&live, answer));
-        let answers = renewals.iter().zip(&answers).map(|(one, answer)| self.owned(one, answer));
+        let answers = (first..).zip(renewals).zip(&answers);
+        let answers = answers.map(|((number, one), answer)| self.owned(one, number, answer, &live));
         Ok(Renewed { sent, answers: answers.collect() })
     }
 
-    fn owned(&self, renewal: &Renewal, answer: &Value) -> Result<Owned, Fault> {
-        let owned = owned(answer)?;
+    fn owned(
+        &self,
+        renewal: &Renewal,
+        number: u64,
+        answer: &Value,
+        live: &Live,
+    ) -> Result<Owned, Fault> {
+        let owned = owned(answer, number, live)?;
         if let Owned::Yes { fence: Some(fence), .. } = owned {
             let other = renewal.claim.lock.fence().map(|key| self.other_fence(key));
             let counter = other.as_deref().unwrap_or(&self.fence);
@@ -449,30 +461,33 @@ impl RedisStore {
     fn renewal(
         &self,
         renewal: &Renewal,
+        number: u64,
         form: fn(&Script, &[Word<'_>], &[Word<'_>]) -> Cmd,
     ) -> Cmd {
         let Claim { lock, token, .. } = &*renewal.claim;
         let counter = lock.fence().unwrap_or(&self.fence.key);
         let keys = [Word::Text(lock.stored()), Word::Queue(lock), Word::Text(counter)];
         let (ttl, draw) = (Word::Number(millis(renewal.ttl)), Word::Number(renewal.draw.into()));
-        form(&self.renew, &keys, &[Word::Text(token), ttl, draw])
+        form(&self.renew, &keys, &[Word::Text(token), ttl, draw, Word::Number(number)])
     }
 }
 
-fn owned(answer: &Value) -> Result<Owned, Fault> {
-    let (state, fence) = match answer {
-        Value::Array(answer) => match answer.as_slice() {
-            [state, fence] => (integer(state)?, Some(integer(fence)?)),
-            _ => return Err(unexpected()),
-        },
-        state => (integer(state)?, None),
+/// What the renewal of this number was answered.
+fn owned(answer: &Value, number: u64, live: &Live) -> Result<Owned, Fault> {
+    let parts = match answer {
+        Value::Array(parts) => parts,
+        Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(out_of_step(live)),
     };
-    match state {
-        0 => Ok(Owned::No),
-        state => {
-            let fence = fence.and_then(|fence| u64::try_from(fence).ok());
-            Ok(Owned::Yes { contended: state == 2, fence })
-        }
+    match ints(parts) {
+        [Some(state), Some(own), fence, ..] if u64::try_from(own) == Ok(number) => match state {
+            0 => Ok(Owned::No),
+            state => {
+                let fence = fence.and_then(|fence| u64::try_from(fence).ok());
+                Ok(Owned::Yes { contended: state == 2, fence })
+            }
+        },
+        _ => Err(out_of_step(live)),
     }
 }
 
@@ -482,7 +497,7 @@ fn unfit(live: &Live) -> Fault {
     unexpected()
 }
 
-/// The same for somebody who waits, and asks again on the next connection.
+/// The same for who asks again on the next connection.
 fn out_of_step(live: &Live) -> Fault {
     live.abandon();
     Fault::passing(BackendKind::Other, "an answer that belongs to another command")

@@ -1,17 +1,17 @@
 -- Extends the lock only if this token owns it; never creates it, never shortens it (Redis 6.2 has
 -- no PEXPIRE GT). KEYS lock, queue, fence; ARGV[1] token, [2] time to live in ms, [3] '1' to draw a
--- value from the fence counter as well.
--- Answers 0 if it is not this token's, 1 if it is, 2 if others stand in the queue; with a drawn
--- value {1 or 2, value}.
+-- value from the fence counter as well, [4] a number that no other renewal has.
+-- Answers with 0 if it is not this token's, 1 if it is, 2 if others stand in the queue; with that
+-- number, which says whose answer it is; and with the value, if one was drawn.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return 0
+  return {0, tonumber(ARGV[4])}
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 local state = 1 + redis.call('EXISTS', KEYS[2])
 if ARGV[3] == '0' then
-  return state
+  return {state, tonumber(ARGV[4])}
 end
 local t = redis.call('TIME')
 local at = t[1] * 1000000 + t[2]
@@ -20,4 +20,4 @@ if n < at then
   n = at
   redis.call('SET', KEYS[3], string.format('%.0f', n))
 end
-return {state, n}
+return {state, tonumber(ARGV[4]), n}
