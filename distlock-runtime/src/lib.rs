@@ -29,6 +29,7 @@ mod outcome;
 pub mod private;
 mod race;
 mod request;
+mod runtime;
 mod shards;
 mod store;
 mod token;

@@ -134,12 +134,13 @@ impl LockManager {
         let lock = self.named(key.into(), "inspect")?;
         let holder = self.holder(&lock).await?;
         // Who waits behind a holder of his own process does not stand in the store's queue.
-        let here = usize::from(self.inner.engine.table.has_waiters(lock.stored()));
+        let table = &self.inner.engine.table;
+        let here = table.has_waiters(lock.stored()).then(|| table.process().to_owned());
         Ok(match holder {
             None => LockStatus::Free,
-            Some(Holder { rest: remaining, waiting, .. }) => {
-                let waiting = usize::try_from(waiting).unwrap_or(usize::MAX).max(here);
-                LockStatus::Held { remaining, waiting }
+            Some(Holder { rest: remaining, mut waiting, .. }) => {
+                waiting.extend(here);
+                LockStatus::Held { remaining, waiting: waiting.len() }
             }
         })
     }

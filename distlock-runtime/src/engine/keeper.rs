@@ -25,20 +25,18 @@ pub(crate) fn tend(claims: Vec<Arc<Claim>>, table: &Arc<LockTable>) {
             match claim.wanted() {
                 Some(_) if now >= claim.deadline() => {
                     table.orphaned(&claim);
-                    table.give_back(claim, None);
+                    table.give_back_lost(&claim);
                 }
                 Some(ttl) => renew_to(&claim, ttl, table, &mut renewals),
                 None => claim.untend(table.schedule()),
             }
             continue;
         };
-        if now >= lease.deadline() {
-            lease.lose(Loss::Expired);
-        } else if lease.is_abandoned() {
-            lease.lose(Loss::Abandoned);
-            table.give_back(claim, None);
-        } else if lease.is_left_lying() {
-            table.pass_over(&lease);
+        if table.ended(&lease, now) {
+            // Whoever has it now, because its holder was done or it was passed on.
+            if let Some(next) = claim.holder() {
+                claim.reschedule(next.tend_at(), table.schedule());
+            }
         } else if lease.is_renewable() {
             renew_to(&claim, lease.renewal_ttl(), table, &mut renewals);
         } else if claim.needs_fence() {
@@ -94,7 +92,7 @@ fn renewed(renewal: &Renewal, sent: Moment, owned: Owned, table: &Arc<LockTable>
                 None if claim.wanted().is_some_and(|wanted| wanted > renewal.ttl) => {
                     claim.reschedule(Moment::from_nanos(0), table.schedule());
                 }
-                None => table.resume(claim),
+                None => table.resume(claim, renewal.ttl),
             }
         }
         Owned::No => match claim.holder() {

@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::error::LockName;
 use crate::lock::claim::Claim;
 use crate::lock::lease::Lease;
+use crate::runtime::Unable;
 use crate::shards::PerThread;
 
 /// What to do when the time has come.
@@ -223,7 +225,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// everything else is woken by the engine.
 pub(crate) enum Alarm<'a> {
     Engine { schedule: &'a Schedule, clock: Clock, at: Moment, slot: Option<Slot> },
-    Tokio(Pin<Box<tokio::time::Sleep>>),
+    Tokio(Timer<'a>),
     Never,
 }
 
@@ -232,11 +234,9 @@ impl<'a> Alarm<'a> {
         if at == Moment::NEVER {
             return Self::Never;
         }
-        match clock.instant(at) {
-            Some(instant) if tokio::runtime::Handle::try_current().is_ok() => {
-                Self::Tokio(Box::pin(tokio::time::sleep_until(instant)))
-            }
-            _ => Self::Engine { schedule, clock, at, slot: None },
+        match Timer::new(schedule, clock, at) {
+            Some(timer) => Self::Tokio(timer),
+            None => Self::Engine { schedule, clock, at, slot: None },
         }
     }
 }
@@ -245,9 +245,16 @@ impl Future for Alarm<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match self.get_mut() {
+        let this = self.get_mut();
+        if let Self::Tokio(timer) = this
+            && !timer.is_of_this_runtime()
+        {
+            // The timers of the runtime that it was polled on before may not run any more.
+            *this = Self::at(timer.schedule, timer.clock, timer.at);
+        }
+        match this {
             Self::Never => Poll::Pending,
-            Self::Tokio(sleep) => sleep.as_mut().poll(cx),
+            Self::Tokio(timer) => timer.sleep.as_mut().poll(cx),
             Self::Engine { schedule, clock, at, slot } => {
                 // An entry that is still there was not due yet when the engine last looked, which
                 // saves asking the clock at every poll.
@@ -261,6 +268,30 @@ impl Future for Alarm<'_> {
                 Poll::Pending
             }
         }
+    }
+}
+
+/// A timer of a caller's runtime.
+pub(crate) struct Timer<'a> {
+    sleep: Pin<Box<tokio::time::Sleep>>,
+    runtime: Id,
+    schedule: &'a Schedule,
+    clock: Clock,
+    at: Moment,
+}
+
+impl<'a> Timer<'a> {
+    /// `None` where there are none, or the clock is not tokio's.
+    fn new(schedule: &'a Schedule, clock: Clock, at: Moment) -> Option<Self> {
+        static UNABLE: Unable = Unable::new();
+        let instant = clock.instant(at)?;
+        let runtime = Handle::try_current().ok()?.id();
+        let sleep = UNABLE.attempt(|| Box::pin(tokio::time::sleep_until(instant)))?;
+        Some(Self { sleep, runtime, schedule, clock, at })
+    }
+
+    fn is_of_this_runtime(&self) -> bool {
+        Handle::try_current().is_ok_and(|here| here.id() == self.runtime)
     }
 }
 

@@ -18,7 +18,7 @@ use super::hold::OnLost;
 use super::lease::{Lease, Loss};
 use super::nested;
 use super::table::{Arrival, Lead, LockTable, Settled, start};
-use super::waiter::{Denied, Wish};
+use super::waiter::{Denied, Place, Wish};
 use crate::clock::Moment;
 use crate::error::{LockError, LockName};
 use crate::few::Few;
@@ -87,10 +87,23 @@ impl<'a> Acquiring<'a> {
             Settled::Held(lease) => Ok(lease),
             Settled::Denied(denied) => Err(self.error(wanted, denied)),
             // On the heap: it is the rare path, and would be part of every locked function's future.
-            Settled::Wait(place) => {
-                Box::pin(place.granted()).await.map_err(|denied| self.error(wanted, denied))
-            }
+            Settled::Wait(place) => Box::pin(self.wait_for(wanted, place)).await,
         }
+    }
+
+    async fn wait_for(
+        &self,
+        wanted: &Arc<LockName>,
+        place: Place,
+    ) -> Result<Arc<Lease>, LockError> {
+        let lease = place.granted().await.map_err(|denied| self.error(wanted, denied))?;
+        if lease.is_held() {
+            return Ok(lease);
+        }
+        // It ran out before its future was polled.
+        let error = lease.lost_error();
+        self.manager.engine.table.let_go(&lease);
+        Err(error)
     }
 
     async fn several(
@@ -144,8 +157,7 @@ impl<'a> Acquiring<'a> {
                 Err(self.error(&wanted[at], denied))
             }
             Some((at, Settled::Wait(place))) => {
-                let lease = place.granted().await;
-                guard.add(lease.map_err(|denied| self.error(&wanted[at], denied))?);
+                guard.add(self.wait_for(&wanted[at], place).await?);
                 Ok(at + 1)
             }
             Some((at, _)) => Ok(at),
@@ -161,6 +173,10 @@ impl<'a> Acquiring<'a> {
         let by = match table.arrive(wanted, self.wish, self.patient) {
             Arrival::Lead(lead) => By::Lead(lead),
             Arrival::Alone(claim) => By::Own(Alone { table: table.clone(), claim, open: true }),
+            // Whoever closes sees those who wait behind this: one of the two sees the other.
+            Arrival::Wait(_) if table.is_closed() => {
+                return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
+            }
             Arrival::Wait(place) => return Begun::Settled(Settled::Wait(place)),
             Arrival::Busy(rest) => {
                 return Begun::Settled(Settled::Denied(Denied::Taken(rest)));

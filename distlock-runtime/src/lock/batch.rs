@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::waiter::{Waiter, Wish};
+use super::waiter::{Denied, Waiter, Wish};
 use crate::clock::Moment;
 use crate::engine::schedule::Slot;
 use crate::jitter::jittered;
@@ -73,6 +73,8 @@ pub(super) struct Queued {
     pub(super) trouble: Option<Fault>,
     /// An earlier claim of this batch, to be released once the present one stands in its place.
     pub(super) instead_of: Option<Arc<Claim>>,
+    /// The claim that it had and lost, while its last holder has not let go.
+    pub(super) lost: Option<Arc<Claim>>,
 }
 
 /// First pause after a fault; doubled up to a second.
@@ -94,6 +96,7 @@ impl Queued {
             taken_until: None,
             trouble: None,
             instead_of,
+            lost: None,
         })
     }
 
@@ -148,6 +151,11 @@ impl Batch {
         self.waiters.push_front(waiter);
     }
 
+    /// Somebody is left to serve.
+    pub(super) fn has_live(&self, now: Moment) -> bool {
+        self.waiters.iter().any(|waiter| waiter.is_live(now))
+    }
+
     /// The next one to serve. Those before him who left or are past their time are forgotten.
     pub(super) fn next(&mut self, now: Moment) -> Option<&Arc<Waiter>> {
         while self.waiters.front().is_some_and(|waiter| !waiter.is_live(now)) {
@@ -160,6 +168,28 @@ impl Batch {
     pub(super) fn served(&mut self) {
         self.waiters.pop_front();
         self.live = self.live.saturating_sub(1);
+    }
+
+    /// It has just entered again because this claim was lost.
+    pub(super) fn came_from(&mut self, claim: &Arc<Claim>) {
+        if let Stage::Queued(queued) = &mut self.stage {
+            queued.lost = Some(claim.clone());
+        }
+    }
+
+    /// Why who waits in it has not got the lock so far, if that is known.
+    pub(super) fn verdict(&self, now: Moment) -> Option<Denied> {
+        match &self.stage {
+            Stage::Leading(_) => None,
+            Stage::Owned => {
+                Some(Denied::Taken(self.claim.holder().map(|holder| holder.remaining())))
+            }
+            Stage::Queued(queued) => match (&queued.trouble, queued.taken_until) {
+                (Some(trouble), _) => Some(Denied::Fault(trouble.clone())),
+                (None, Some(until)) => Some(Denied::Taken(until.map(|until| until.since(now)))),
+                (None, None) => None,
+            },
+        }
     }
 
     /// One of them left; true if nobody is there any more.

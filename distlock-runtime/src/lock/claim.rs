@@ -23,6 +23,9 @@ const CROWDED: Duration = Duration::from_millis(500);
 /// A lease that was not heard of for so long is renewed before it is handed on.
 const STALE: Duration = Duration::from_secs(1);
 
+/// Bits for how many commands are unanswered, below those for the connection.
+const COUNT: u32 = 16;
+
 /// What a lease is worth here: its time to live less what two clocks may drift apart in it.
 pub(crate) fn deadline(sent: Moment, ttl: Duration) -> Moment {
     let drift = ttl / 100 + Duration::from_millis(2).min(ttl / 4);
@@ -38,7 +41,8 @@ pub(crate) struct Claim {
     first_sent: AtomicU64,
     /// The latest moment until which the commands that were sent may have the lock stored.
     stored_until: AtomicU64,
-    /// The connection on which an acquire was sent and not answered; 0 if there is none.
+    /// The connection on which acquires were sent and not answered, and how many, in one number; 0 if
+    /// there are none. A caller and the engine may both have sent one.
     unanswered: AtomicU64,
     /// The last connection that died with an acquire unanswered; 0 if none did.
     died_with: AtomicU64,
@@ -47,6 +51,8 @@ pub(crate) struct Claim {
 
     // From here on: what it is worth once it is granted.
     fence: AtomicU64,
+    /// The first counter value it was granted with; 0 before.
+    ticket: AtomicU64,
     /// The last fencing token that was given out under it.
     issued: AtomicU64,
     deadline: AtomicU64,
@@ -92,6 +98,7 @@ impl Claim {
             died_with: AtomicU64::new(0),
             retired: AtomicBool::new(false),
             fence: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
             issued: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
@@ -111,7 +118,12 @@ impl Claim {
     pub(crate) fn sending(&self, now: Moment, ttl: Duration, connection: u64) {
         self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
         self.stored_until(now.after(ttl));
-        let before = self.unanswered.swap(connection, Ordering::AcqRel);
+        let one_more = |unanswered| match unanswered >> COUNT {
+            of if of == connection => Some(unanswered + 1),
+            _ => Some(connection << COUNT | 1),
+        };
+        let before = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        let before = before.unwrap_or_default() >> COUNT;
         // Connections are numbered as they are made: another one's answer is not coming any more.
         if before != 0 && before != connection {
             self.died_with.fetch_max(before, Ordering::AcqRel);
@@ -128,9 +140,14 @@ impl Claim {
         Moment::from_nanos(self.first_sent.load(Ordering::Acquire))
     }
 
-    /// The store has answered the acquire, whatever it said.
-    pub(crate) fn answered(&self) {
-        self.unanswered.store(0, Ordering::Release);
+    /// The store has answered an acquire that was sent on connection `connection`, whatever it said.
+    pub(crate) fn answered(&self, connection: u64) {
+        let one_less = |unanswered| match unanswered >> COUNT {
+            of if of == connection && unanswered & ((1 << COUNT) - 1) > 1 => Some(unanswered - 1),
+            of if of == connection => Some(0),
+            _ => None,
+        };
+        let _ = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
     /// An acquire was sent and no answer has come.
@@ -141,7 +158,7 @@ impl Claim {
     /// Whether what was sent on connection `number` comes behind every acquire of this claim that
     /// may still run: none was sent elsewhere, or only on connections below `buried_below`.
     pub(crate) fn is_behind(&self, number: u64, buried_below: u64) -> bool {
-        let unanswered = self.unanswered.load(Ordering::Acquire);
+        let unanswered = self.unanswered.load(Ordering::Acquire) >> COUNT;
         let died_with = self.died_with.load(Ordering::Acquire);
         (unanswered == 0 || unanswered == number || unanswered < buried_below)
             && (died_with == 0 || died_with == number || died_with < buried_below)
@@ -169,6 +186,7 @@ impl Claim {
 
     /// The store granted it in answer to a command sent at `sent`.
     pub(crate) fn granted(&self, fence: u64, sent: Moment, deadline: Moment) {
+        let _ = self.ticket.compare_exchange(0, fence, Ordering::AcqRel, Ordering::Relaxed);
         self.fence.fetch_max(fence, Ordering::AcqRel);
         self.deadline.fetch_max(deadline.as_nanos(), Ordering::AcqRel);
         self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
@@ -206,7 +224,12 @@ impl Claim {
         self.issued.fetch_max(fencing_token, Ordering::AcqRel);
     }
 
-    /// The counter value it was granted with, as a ticket for whoever comes after.
+    /// The counter value it was granted with, as a ticket for those who waited with it.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Acquire)
+    }
+
+    /// The counter value that its fencing tokens are counted under.
     pub(crate) fn fence(&self) -> u64 {
         self.fence.load(Ordering::Acquire)
     }

@@ -56,12 +56,11 @@ impl LockGuard {
 
     /// Nothing is missing any more; from here on its `min_hold` counts.
     pub(crate) fn complete(self) -> Self {
-        let owned = &self.leases[..self.owned];
-        owned.iter().for_each(|lease| lease.hand_out());
-        if owned.len() > 1 {
+        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
+        if self.leases.len() > 1 {
             // A later holder of one of them must have a higher token than this guard has.
             let fencing_token = self.fencing_token();
-            owned.iter().for_each(|lease| lease.claim.outdo(fencing_token));
+            self.leases.iter().for_each(|lease| lease.claim.outdo(fencing_token));
         }
         self
     }
@@ -212,8 +211,13 @@ impl LockGuard {
         }
         let mut outcome = Ok(());
         for (lease, was_held, release) in releases {
-            // Handed on, it was ours, and there is nothing to confirm.
-            let Some(release) = release else { continue };
+            let Some(release) = release else {
+                // Handed on, it was ours, and there is nothing to confirm.
+                if !was_held {
+                    outcome = outcome.and(Err(lease.lost_error()));
+                }
+                continue;
+            };
             let one = match release.await {
                 Ok(freed) if freed.was_ours && was_held => Ok(()),
                 Ok(_) if !was_held => Err(lease.lost_error()),

@@ -32,6 +32,10 @@ pub(crate) async fn hold<F: Future>(
     let leases = guard.leases();
     leases.iter().for_each(|lease| lease.begin_body());
     if guard.on_lost() == OnLost::Continue {
+        // A body that has begun goes on. It does not begin without the lock.
+        if !guard.is_held() {
+            return Err(guard.lost_error(Loss::Expired));
+        }
         return Ok(poll_fn(|cx| nested::polling(leases, || body.as_mut().poll(cx))).await);
     }
     let mut lost = pin!(guard.lost());

@@ -108,7 +108,9 @@ impl Lease {
     ) -> Arc<Self> {
         let term = wish.term;
         let max = term.max_hold.map_or(Moment::NEVER, |max_hold| start.after(max_hold));
-        let last = if term.renewed { max } else { max.min(claim.deadline()) };
+        // One that was handed on may have more left than this holder asked for.
+        let fixed = || claim.deadline().min(start.after(term.ttl));
+        let last = if term.renewed { max } else { max.min(fixed()) };
         let waits = waiter.strong_count() > 0;
         let lease = Arc::new(Self {
             claim: claim.clone(),
@@ -223,13 +225,18 @@ impl Lease {
 
     /// When the engine is to look at it next.
     pub(crate) fn tend_at(&self) -> Moment {
-        let deadline = self.deadline();
         if !self.table.is_remote() {
             return Moment::NEVER;
         }
         let renewal =
             if self.is_renewable() { self.claim.next_renewal(&self.term) } else { Moment::NEVER };
-        let mut at = deadline.min(renewal);
+        self.ends_at().min(renewal)
+    }
+
+    /// When it ends if nothing is done: at its deadline, or when whoever it was granted to has not
+    /// come for it.
+    pub(super) fn ends_at(&self) -> Moment {
+        let mut at = self.deadline();
         if !self.taken.load(Ordering::Acquire) {
             at = at.min(self.take_by);
         }

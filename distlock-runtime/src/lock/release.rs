@@ -11,7 +11,7 @@ use super::claim::Claim;
 use super::table::LockTable;
 use crate::clock::Moment;
 use crate::engine::janitor;
-use crate::engine::schedule::Due;
+use crate::engine::schedule::{Due, Schedule, Slot};
 use crate::namespace::{BuildStoredHasher, StoredName};
 use crate::store::{Fault, Freed, Message, Op, Store};
 use crate::token::Token;
@@ -125,17 +125,31 @@ pub(super) struct Repairs {
     notes: Mutex<Notes>,
 }
 
-type Notes = HashMap<StoredName, (Arc<Claim>, Moment), BuildStoredHasher>;
+#[derive(Default)]
+struct Notes {
+    of: HashMap<StoredName, (Arc<Claim>, Moment), BuildStoredHasher>,
+    /// Where the engine is told to look at them next.
+    planned: Option<Slot>,
+}
+
+impl Notes {
+    fn plan(&mut self, at: Option<Moment>, schedule: &Schedule) {
+        let slot = at.map(|at| schedule.insert(at, Due::Repair));
+        if let Some(old) = std::mem::replace(&mut self.planned, slot) {
+            schedule.remove(old);
+        }
+    }
+}
 
 impl Repairs {
     fn note(&self, claim: &Arc<Claim>, at: Moment, table: &LockTable) {
         let mut notes = self.notes();
-        if notes.is_empty() {
-            table.schedule().insert(at, Due::Repair);
+        if notes.planned.is_none_or(|planned| at < planned.at()) {
+            notes.plan(Some(at), table.schedule());
         }
-        match notes.get_mut(claim.lock.stored()) {
+        match notes.of.get_mut(claim.lock.stored()) {
             Some(note) => *note = (claim.clone(), at),
-            None => drop(notes.insert(claim.lock.stored().clone(), (claim.clone(), at))),
+            None => drop(notes.of.insert(claim.lock.stored().clone(), (claim.clone(), at))),
         }
     }
 
@@ -143,10 +157,10 @@ impl Repairs {
     fn due(&self, table: &LockTable) -> Vec<Arc<Claim>> {
         let now = table.clock().now();
         let mut notes = self.notes();
-        let due = notes.extract_if(|_, (_, at)| *at <= now).map(|(_, (claim, _))| claim).collect();
-        if let Some(next) = notes.values().map(|(_, at)| *at).min() {
-            table.schedule().insert(next, Due::Repair);
-        }
+        let due = notes.of.extract_if(|_, (_, at)| *at <= now);
+        let due = due.map(|(_, (claim, _))| claim).collect();
+        let next = notes.of.values().map(|(_, at)| *at).min();
+        notes.plan(next, table.schedule());
         due
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, Line, PATIENCE, Queued, Stage, TakenOut};
 use super::claim::{Claim, Fit, deadline};
-use super::lease::Lease;
+use super::lease::{Lease, Loss};
 use super::release::Repairs;
 use super::usher::LOOK_UNTOLD;
 use super::waiter::{Denied, Place, Waiter, Wish, Woken};
@@ -204,7 +204,8 @@ impl LockTable {
                     for waiter in batch.waiters() {
                         own.wake(waiter.deny(Denied::Fault(Fault::closed())));
                     }
-                    if let Stage::Queued(_) = batch.stage {
+                    // One that is being renewed for the next holder has none to be freed by.
+                    if !batch.is_owned() || batch.claim.holder().is_none() {
                         queued.push((effects.len(), batch.number));
                     }
                 }
@@ -285,15 +286,7 @@ impl LockTable {
             effects.attend();
         }
         let last = line.last();
-        if let Stage::Leading(leaders) = last.stage {
-            // More than one depends on this try now, so the engine takes it over: the leader's
-            // future may not be polled any more.
-            let leader = Waiter::new(leaders, last.number);
-            last.push_back(leader.clone());
-            self.leaders().insert(last.number, leader);
-            last.stage = Stage::Queued(Queued::new(None));
-            effects.attend();
-        }
+        self.take_over(last, effects);
         let waiter = Waiter::new(wish, last.number);
         last.push_back(waiter.clone());
         if let Stage::Owned = last.stage
@@ -306,6 +299,17 @@ impl LockTable {
             }
         }
         waiter
+    }
+
+    /// More than one depends on a batch's try, so the engine sees to it from now on: the leader's
+    /// future may not be polled any more.
+    fn take_over(&self, batch: &mut Batch, effects: &mut Effects) {
+        let Stage::Leading(leaders) = batch.stage else { return };
+        let leader = Waiter::new(leaders, batch.number);
+        batch.push_back(leader.clone());
+        self.leaders().insert(batch.number, leader);
+        batch.stage = Stage::Queued(Queued::new(None));
+        effects.attend();
     }
 
     /// What somebody finds who does not wait.
@@ -327,7 +331,8 @@ impl LockTable {
 
     /// A holder is done, and his body gone; `was_held` until now. With `keep` the lock is not to be
     /// free yet. True if the lease went on to somebody else; otherwise its claim is to be released,
-    /// now and for good.
+    /// now and for good. It is not either if the engine does so, behind the acquire of those who
+    /// waited when it was lost.
     pub(crate) fn end(self: &Arc<Self>, lease: &Lease, was_held: bool, keep: bool) -> bool {
         let claim = &lease.claim;
         let lock = &claim.lock;
@@ -341,7 +346,7 @@ impl LockTable {
                 None => HandedOn::Nobody,
                 Some(batch) if was_held && !keep && self.remote => {
                     let now = self.clock.now();
-                    let handed_on = self.hand_on(batch, now, false, &mut effects);
+                    let handed_on = self.hand_on(batch, now, None, &mut effects);
                     if handed_on == HandedOn::Unfit {
                         self.reenter(batch, Some(claim.clone()));
                         effects.attend();
@@ -352,6 +357,7 @@ impl LockTable {
                     let waits = batch.next(self.clock.now()).is_some();
                     if waits {
                         self.reenter(batch, None);
+                        batch.came_from(claim);
                     }
                     // A store in this process is asked once it has the lock back.
                     if waits && self.remote {
@@ -363,7 +369,10 @@ impl LockTable {
             if let (HandedOn::Nobody, Some(number)) = (handed_on, number) {
                 take_out(&mut lines, lock.stored(), number);
             }
-            was_held && !keep && self.remote && handed_on != HandedOn::Nobody
+            match was_held {
+                true => !keep && self.remote && handed_on != HandedOn::Nobody,
+                false => !keep && self.release_behind(&mut lines, claim, &mut effects),
+            }
         };
         if !handed_on {
             claim.retire();
@@ -371,6 +380,42 @@ impl LockTable {
         }
         effects.carry_out(self, lock);
         handed_on
+    }
+
+    /// The other way round the lock would go past those who ask for it again from their old place.
+    /// False if there are none.
+    fn release_behind(&self, lines: &mut Lines, claim: &Arc<Claim>, effects: &mut Effects) -> bool {
+        // A store in this process is asked once it has the lock back.
+        if !self.remote {
+            return false;
+        }
+        let Some(line) = lines.get_mut(claim.lock.stored()) else { return false };
+        for batch in line.batches() {
+            let Stage::Queued(queued) = &mut batch.stage else { continue };
+            if queued.lost.take_if(|lost| Arc::ptr_eq(lost, claim)).is_none() {
+                continue;
+            }
+            if batch.claim.is_unsent() && !queued.asking {
+                queued.instead_of = Some(claim.clone());
+            } else {
+                effects.leave(claim.clone());
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Gives back a claim that was lost while nobody used it.
+    pub(crate) fn give_back_lost(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let mut effects = Effects::default();
+        let behind = {
+            let mut lines = self.lines(claim.lock.stored());
+            self.release_behind(&mut lines, claim, &mut effects)
+        };
+        effects.carry_out(self, &claim.lock);
+        if !behind {
+            self.give_back(claim.clone(), None);
+        }
     }
 
     /// Ends a lease and sees to what becomes of its claim in the background.
@@ -400,6 +445,7 @@ impl LockTable {
             if let Some(batch) = of_claim(&mut lines, claim) {
                 if batch.next(now).is_some() && !self.is_closed() {
                     self.reenter(batch, None);
+                    batch.came_from(claim);
                     effects.attend();
                 } else {
                     let number = batch.number;
@@ -411,30 +457,32 @@ impl LockTable {
         effects.carry_out(self, lock);
     }
 
-    /// The lease was renewed for somebody who waits for just that.
-    pub(crate) fn resume(self: &Arc<Self>, claim: &Arc<Claim>) {
+    /// The lease was renewed to `ttl` for somebody who waits for just that.
+    pub(crate) fn resume(self: &Arc<Self>, claim: &Arc<Claim>, ttl: Duration) {
         let lock = &claim.lock;
         let mut effects = Effects::default();
         {
             let mut lines = self.lines(lock.stored());
             if claim.wanted().is_some() {
-                self.grant(&mut lines, claim, &mut effects);
+                self.grant(&mut lines, claim, ttl, &mut effects);
             }
         }
         effects.carry_out(self, lock);
     }
 
-    /// Gives a claim that owns the lock, as of now, to the first of its batch.
+    /// Gives a claim that owns the lock to the first of its batch. The store has just confirmed it
+    /// for `ttl`.
     pub(super) fn grant(
         self: &Arc<Self>,
         lines: &mut Lines,
         claim: &Arc<Claim>,
+        ttl: Duration,
         effects: &mut Effects,
     ) {
         let stored = claim.lock.stored();
         let now = self.clock.now();
         let Some(batch) = of_claim(lines, claim) else { return };
-        match self.hand_on(batch, now, true, effects) {
+        match self.hand_on(batch, now, Some(ttl), effects) {
             HandedOn::Yes | HandedOn::AfterRenewal => {}
             HandedOn::Unfit => {
                 self.reenter(batch, Some(claim.clone()));
@@ -450,22 +498,26 @@ impl LockTable {
     }
 
     /// Hands the lease of an owned batch to the next of its waiters. It is `fresh` if the store has
-    /// just confirmed it on somebody's terms.
+    /// just confirmed it, for so long: what is left of that is enough for who wanted no more,
+    /// however long the answer was on its way.
     fn hand_on(
         self: &Arc<Self>,
         batch: &mut Batch,
         now: Moment,
-        fresh: bool,
+        fresh: Option<Duration>,
         effects: &mut Effects,
     ) -> HandedOn {
         while let Some(waiter) = batch.next(now).cloned() {
             let (claim, wish) = (&batch.claim, waiter.wish);
             let fit = if self.remote { claim.fit(&wish.term, now) } else { Fit::AsItIs };
-            let fits =
-                fit == Fit::AsItIs || (fit == Fit::AfterRenewal && fresh && now < claim.deadline());
-            if fit == Fit::TooLong {
-                return HandedOn::Unfit;
-            }
+            let fits = match fit {
+                Fit::AsItIs => true,
+                Fit::AfterRenewal => {
+                    let enough = fresh.is_some_and(|ttl| ttl >= wish.term.stored_for());
+                    enough && now < claim.deadline()
+                }
+                Fit::TooLong => return HandedOn::Unfit,
+            };
             let fencing_token = if fits { claim.issue() } else { None };
             let Some(fencing_token) = fencing_token else {
                 claim.wanted_for(wish.term.stored_for(), &self.schedule);
@@ -500,7 +552,7 @@ impl LockTable {
         let claim = self.claim(&batch.claim.lock, PATIENCE);
         let old = std::mem::replace(&mut batch.claim, claim);
         if batch.ticket == 0 {
-            batch.ticket = old.fence();
+            batch.ticket = old.ticket();
         }
         batch.stage = Stage::Queued(Queued::new(instead_of));
     }
@@ -554,12 +606,17 @@ impl LockTable {
         let mut effects = Effects::default();
         {
             let mut lines = self.lines(lock.stored());
+            if self.is_closed() {
+                drop(waiter.deny(Denied::Fault(Fault::closed())));
+                return;
+            }
             let line = lines.entry(Name(lock.clone())).or_insert_with(|| {
                 effects.attend();
                 let queued = Stage::Queued(Queued::new(None));
                 Line::new(Batch::new(self.number(), self.claim(lock, PATIENCE), queued))
             });
             let first = line.first();
+            self.take_over(first, &mut effects);
             waiter.batch.store(first.number, Ordering::Release);
             first.push_front(waiter.clone());
             first.claim.set_crowded(true);
@@ -567,30 +624,40 @@ impl LockTable {
         effects.carry_out(self, lock);
     }
 
+    /// Ends a lease that its holder has not given back in time, or never came for; false if there is
+    /// none of that.
+    pub(crate) fn ended(self: &Arc<Self>, lease: &Arc<Lease>, now: Moment) -> bool {
+        if now >= lease.deadline() {
+            lease.lose(Loss::Expired);
+        } else if lease.is_abandoned() {
+            // Not if he was done in this very moment: then it is somebody else's by now.
+            if lease.lose(Loss::Abandoned) {
+                self.give_back_lost(&lease.claim);
+            }
+        } else if lease.is_left_lying() {
+            self.pass_over(lease);
+        } else {
+            return false;
+        }
+        true
+    }
+
     /// A lease lies with somebody who does not take it: the next one gets it.
-    pub(crate) fn pass_over(self: &Arc<Self>, lease: &Arc<Lease>) {
+    fn pass_over(self: &Arc<Self>, lease: &Arc<Lease>) {
         if lease.waiter.upgrade().is_some_and(|waiter| waiter.pass_over(lease)) {
             self.let_go(lease);
         }
     }
 
     /// Why somebody whose wait is over did not get the lock; `None` if nobody has said yet that it is
-    /// taken.
+    /// taken. Who was told more when his batch went has heard it; else the others had their turn.
     pub(super) fn verdict(&self, lock: &LockName, waiter: &Waiter) -> Option<Denied> {
         let now = self.clock.now();
         let mut lines = self.lines(lock.stored());
         let number = waiter.batch.load(Ordering::Acquire);
-        let batch = numbered(&mut lines, lock.stored(), number)?;
-        match &batch.stage {
-            Stage::Leading(_) => None,
-            Stage::Owned => {
-                Some(Denied::Taken(batch.claim.holder().map(|holder| holder.remaining())))
-            }
-            Stage::Queued(queued) => match (&queued.trouble, queued.taken_until) {
-                (Some(trouble), _) => Some(Denied::Fault(trouble.clone())),
-                (None, Some(until)) => Some(Denied::Taken(until.map(|until| until.since(now)))),
-                (None, None) => None,
-            },
+        match numbered(&mut lines, lock.stored(), number) {
+            Some(batch) => batch.verdict(now),
+            None => Some(Denied::Taken(None)),
         }
     }
 
@@ -696,6 +763,7 @@ impl Lead {
         };
         let settled = own.unwrap_or_else(|answer| self.settle_taken_over(answer, patient));
         effects.carry_out(&table, &lock);
+        self.undo();
         settled
     }
 
@@ -757,6 +825,13 @@ impl Lead {
         }
     }
 
+    /// The engine may have released the claim before the try was sent: then it has to be again.
+    fn undo(&mut self) {
+        if self.claim.is_retired() && !self.claim.is_unsent() {
+            self.table.give_back(self.claim.clone(), None);
+        }
+    }
+
     /// Its place in the line once the engine has taken over.
     fn place(&mut self) -> Option<Place> {
         let waiter = self.table.leaders().remove(&self.number)?;
@@ -780,6 +855,8 @@ impl Drop for Lead {
         }
         if self.place().is_none() {
             self.table.give_back(self.claim.clone(), None);
+        } else {
+            self.undo();
         }
     }
 }
@@ -793,9 +870,6 @@ pub(crate) fn start(
     wish: &Wish,
 ) -> Result<Arc<Lease>, Fault> {
     claim.granted(fence, sent, table.deadline(sent, wish.term));
-    if table.is_closed() {
-        return Err(Fault::closed());
-    }
     if table.clock.now() >= claim.deadline() {
         let text = "its answer took longer than the lock's ttl";
         return Err(Fault::passing(BackendKind::TimedOut, text));
@@ -803,5 +877,11 @@ pub(crate) fn start(
     let Some(fencing_token) = claim.issue() else {
         return Err(Fault::lasting(BackendKind::Other, "no fencing token is left"));
     };
-    Ok(Lease::start(table, claim, fencing_token, wish, sent, Weak::new()))
+    let lease = Lease::start(table, claim, fencing_token, wish, sent, Weak::new());
+    // Whoever closes looks for leases behind this: one of the two sees the other.
+    if table.is_closed() {
+        claim.untend(&table.schedule);
+        return Err(Fault::closed());
+    }
+    Ok(lease)
 }

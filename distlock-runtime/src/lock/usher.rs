@@ -16,7 +16,7 @@ use super::table::{Effects, LockTable, numbered, of_token, patience_of};
 use super::waiter::{Denied, Waiter};
 use crate::clock::Moment;
 use crate::engine::schedule::Due;
-use crate::error::LockName;
+use crate::error::{BackendKind, LockName};
 use crate::jitter::jittered;
 use crate::store::{Entered, Entry, Fault, Message, News, Op, Term};
 use crate::token::Token;
@@ -53,7 +53,7 @@ impl LockTable {
     /// Asks the store for every batch that is due.
     pub(crate) fn attend(self: &Arc<Self>, lock: &Arc<LockName>) {
         let mut effects = Effects::default();
-        let (mut asks, mut expired, mut deserted) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut asks, mut overdue, mut deserted) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut lines = self.lines(lock.stored());
             let now = self.clock().now();
@@ -63,11 +63,19 @@ impl LockTable {
                 match &batch.stage {
                     Stage::Queued(queued) if queued.asking => {}
                     Stage::Queued(queued) if queued.is_due(now) => {
-                        match batch.next(now).map(|waiter| waiter.wish.term) {
-                            Some(term) if !self.is_closed() => {
-                                asks.push(self.ask_for(batch, term, hears));
+                        if self.is_closed() || !batch.has_live(now) {
+                            // Whoever asks later finds no batch to tell him why.
+                            let denied = match batch.verdict(now) {
+                                _ if self.is_closed() => Denied::Fault(Fault::closed()),
+                                Some(denied) => denied,
+                                None => Denied::Fault(Fault::timed_out()),
+                            };
+                            for waiter in batch.waiters() {
+                                effects.wake(waiter.deny(denied.clone()));
                             }
-                            _ => deserted.push(batch.number),
+                            deserted.push(batch.number);
+                        } else if let Some(term) = batch.next(now).map(|next| next.wish.term) {
+                            asks.push(self.ask_for(batch, term, hears));
                         }
                     }
                     Stage::Queued(queued) if queued.slot.is_none() => {
@@ -76,7 +84,7 @@ impl LockTable {
                     // The engine watches the leases of other stores.
                     Stage::Owned if !self.is_remote() => {
                         let holder = batch.claim.holder();
-                        expired.extend(holder.filter(|holder| now >= holder.deadline()));
+                        overdue.extend(holder.filter(|holder| now >= holder.ends_at()));
                     }
                     _ => {}
                 }
@@ -86,8 +94,8 @@ impl LockTable {
             }
         }
         effects.carry_out(self, lock);
-        for lease in expired {
-            lease.lose(Loss::Expired);
+        for lease in overdue {
+            self.ended(&lease, self.clock().now());
         }
         for ask in asks {
             self.ask(ask);
@@ -114,6 +122,10 @@ impl LockTable {
             }
         }
         queued.asking = true;
+        if claim.is_unsent() {
+            // It has not stood there yet.
+            queued.stands = false;
+        }
         let instead_of = queued.instead_of.take();
         // Once the old claim is released the lock may be reserved for the new one.
         queued.hint = instead_of.is_some();
@@ -170,17 +182,25 @@ impl LockTable {
                         if contended || !is_last {
                             batch.seal(now);
                         }
-                        self.grant(&mut lines, claim, &mut effects);
+                        self.grant(&mut lines, claim, term.stored_for(), &mut effects);
                     } else {
-                        // It came too late to be of use.
-                        self.reenter(batch, Some(claim.clone()));
-                        effects.attend();
+                        // It came too late to be of use, and may again: from the end of the queue,
+                        // after a pause, or those behind would wait for nothing.
+                        self.reenter(batch, None);
+                        batch.ticket = 0;
+                        if let Stage::Queued(queued) = &mut batch.stage {
+                            let text = "its answer took longer than the lock's ttl";
+                            queued.failed(Fault::passing(BackendKind::TimedOut, text), now);
+                        }
+                        self.plan(batch, &mut effects);
+                        effects.leave(claim.clone());
                     }
                 }
                 Ok(Entered::Queued { ticket, rest, rank, behind, added }) => {
                     batch.ticket = ticket;
                     queued.trouble = None;
-                    queued.taken_until = Some(rest.map(|rest| now.after(rest)));
+                    let taken_until = rest.map(|rest| now.after(rest));
+                    let was_known = queued.taken_until.replace(taken_until).is_some();
                     if added && std::mem::replace(&mut queued.stands, true) {
                         // It was called and did not answer in time, or could not be told. Under a
                         // new token, which says that it takes longer.
@@ -190,6 +210,12 @@ impl LockTable {
                     queued.look_at = now.after(self.pause(claim, queued.patience, rest, rank));
                     if behind > 0 {
                         batch.seal(now);
+                    }
+                    if !was_known {
+                        // Those whose wait is over have waited only to hear that.
+                        for waiter in batch.waiters().filter(|waiter| waiter.wish.wait <= now) {
+                            effects.wake(waiter.nudge());
+                        }
                     }
                     self.plan(batch, &mut effects);
                 }
@@ -257,7 +283,7 @@ impl LockTable {
         match batch.map(|batch| (&batch.stage, &batch.claim)) {
             Some((Stage::Queued(queued), _)) if !queued.asking => queued.look_at,
             Some((Stage::Owned, claim)) => {
-                claim.holder().map_or(Moment::NEVER, |holder| holder.deadline())
+                claim.holder().map_or(Moment::NEVER, |holder| holder.ends_at())
             }
             _ => Moment::NEVER,
         }
@@ -296,12 +322,9 @@ impl LockTable {
                 }
             }
             News::TakenAway(message) => {
-                let holder = {
-                    let mut lines = self.lines(message.stored);
-                    let batch = of_token(&mut lines, message.stored, message.token);
-                    batch.and_then(|batch| batch.claim.holder())
-                };
-                if let Some(lease) = holder {
+                // Also of those who took it past the line, who have no batch.
+                let mut leases = self.schedule().leases().into_iter();
+                if let Some(lease) = leases.find(|lease| *lease.claim.token == *message.token) {
                     lease.lose(Loss::Forced);
                 }
             }

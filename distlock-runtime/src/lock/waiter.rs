@@ -207,6 +207,11 @@ impl Place {
             match until(self.waiter.news(), alarm).await {
                 Some(Came::Granted(lease)) => return Ok(lease),
                 Some(Came::Denied(denied)) => return Err(denied),
+                Some(Came::Nudge) if clock.now() >= wait => {
+                    if let Some(denied) = self.table.verdict(&self.lock, &self.waiter) {
+                        return Err(denied);
+                    }
+                }
                 Some(Came::Nudge) => {}
                 Some(Came::PassedOver) => self.table.rejoin(&self.lock, &self.waiter),
                 None if clock.now() < limit => self.table.attend(&self.lock),

@@ -5,7 +5,7 @@
 //! nothing a renewal could be late for. (Unless faults are to be shown: then the store behaves as one
 //! far away, and every lease ends that is not renewed.)
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl MemoryStore {
             None => {
                 let until = self.end(now, term);
                 claim.sending(now, until.since(now), 1);
-                claim.answered();
+                claim.answered(1);
                 let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
                 state.held.insert(claim.lock.stored().clone(), held);
                 now
@@ -202,7 +202,7 @@ impl Store for MemoryStore {
             Ok(held.map(|held| Holder {
                 token: held.token.clone(),
                 rest: Some(held.rest(now)),
-                waiting: 0,
+                waiting: HashSet::new(),
             }))
         })
     }

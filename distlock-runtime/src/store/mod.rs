@@ -7,6 +7,7 @@
 pub(crate) mod memory;
 pub(crate) mod redis;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -150,8 +151,8 @@ pub(crate) struct Holder {
     pub(crate) token: String,
     /// `None` if it has no end, which no lock of ours is.
     pub(crate) rest: Option<Duration>,
-    /// How many processes stand in the queue.
-    pub(crate) waiting: u64,
+    /// The processes that stand in the queue.
+    pub(crate) waiting: HashSet<String>,
 }
 
 /// For how long a lock is wanted.

@@ -126,7 +126,7 @@ impl Live {
             None => {
                 // Cut short by its caller's limit it says little; but most limits are a command's
                 // timeout as well, counted from a moment before.
-                if limit.since(sent) >= self.command_timeout * 3 / 4 {
+                if limit.since(sent) >= self.command_timeout / 4 * 3 {
                     self.missed(sent);
                 }
                 Err(RedisOr::Fault(Fault::timed_out()))

@@ -15,7 +15,7 @@ mod script;
 mod socket;
 mod wakes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -173,7 +173,8 @@ impl RedisStore {
         match self.server_ahead.load(Ordering::Acquire) {
             i64::MIN => 0,
             ahead => {
-                let until = Clock::Boottime.now().after(self.command_timeout + NOT_AFTER);
+                let patience = self.command_timeout.saturating_add(NOT_AFTER);
+                let until = Clock::Boottime.now().after(patience);
                 (until.as_nanos() / 1000).saturating_add_signed(ahead)
             }
         }
@@ -211,33 +212,67 @@ impl RedisStore {
         let mut live = self.pool.commands(claim.lock.stored()).live(limit).await?;
         let other = claim.lock.fence().map(|key| self.other_fence(key));
         let counter = other.as_deref().unwrap_or(&self.fence);
+        // Before the first grant on a connection: the server behind it may have lost its data.
+        if !self.is_raised(counter, &live) {
+            Box::pin(self.raise_fence(counter, &mut live, limit)).await?;
+        }
+        let Fast { granted, fence, sent, seen } =
+            self.fast_path(attempt, counter, &mut live, limit).await?;
+        let mut sent = sent;
+        if !granted && !attempt.look {
+            return Ok(Answer::Taken { rest: None });
+        }
+        if !granted {
+            // `SET NX` says no to whatever is there. A look tells a lock from something that is
+            // none, for which nobody should wait, and from our own: an acquire that was
+            // delivered twice finds itself.
+            match Box::pin(self.holder(claim.lock.stored(), &mut live, limit)).await? {
+                Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
+                Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
+                None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
+            }
+        }
+        if self.is_new(counter, fence, seen)? {
+            return Ok(Answer::Granted { fence, sent });
+        }
+        self.set_raised(counter, &live, false);
+        match Box::pin(self.draw_again(attempt, counter, &mut live, limit)).await? {
+            Some(fence) => Ok(Answer::Granted { fence, sent }),
+            None => Ok(Answer::Taken { rest: None }),
+        }
+    }
+
+    /// A counter value for a lock that was granted with one which is not new: data was lost under a
+    /// live connection. `None` if the lock is not the claim's any more.
+    ///
+    /// By a renewal, which neither frees nor makes the lock: others may depend on its token by now.
+    async fn draw_again(
+        &self,
+        attempt: &Attempt,
+        counter: &Fence,
+        live: &mut Connection,
+        limit: Moment,
+    ) -> Result<Option<u64>, Fault> {
         for _ in 0..FENCE_TRIES {
-            // Before the first grant on a connection: the server behind it may have lost its data.
-            if !self.is_raised(counter, &live) {
-                Box::pin(self.raise_fence(counter, &mut live, limit)).await?;
+            self.raise_fence(counter, live, limit).await?;
+            let seen = counter.seen.load(Ordering::Acquire);
+            let ttl = attempt.term.stored_for();
+            let renewal = Renewal { claim: attempt.claim.clone(), ttl, draw: true };
+            let number = self.renewals.fetch_add(1, Ordering::Relaxed);
+            renewal.claim.stored_until(Clock::Boottime.now().after(ttl));
+            let mut answer =
+                live.command(&self.renewal(&renewal, number, Script::by_hash), limit).await;
+            if matches!(&answer, Err(RedisOr::Redis(error)) if is_missing_script(error)) {
+                answer =
+                    live.command(&self.renewal(&renewal, number, Script::by_text), limit).await;
             }
-            let Fast { granted, fence, sent, seen } =
-                self.fast_path(attempt, counter, &mut live, limit).await?;
-            let mut sent = sent;
-            if !granted && !attempt.look {
-                return Ok(Answer::Taken { rest: None });
-            }
-            if !granted {
-                // `SET NX` says no to whatever is there. A look tells a lock from something that is
-                // none, for which nobody should wait, and from our own: an acquire that was
-                // delivered twice finds itself.
-                match Box::pin(self.holder(claim.lock.stored(), &mut live, limit)).await? {
-                    Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
-                    Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
-                    None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
+            match owned(&answer.map_err(RedisOr::into_fault)?, number, live)? {
+                Owned::Yes { fence: Some(fence), .. } if self.is_new(counter, fence, seen)? => {
+                    return Ok(Some(fence));
                 }
+                Owned::Yes { .. } => {}
+                Owned::No => return Ok(None),
             }
-            if self.is_new(counter, fence, seen)? {
-                return Ok(Answer::Granted { fence, sent });
-            }
-            // Data was lost under a live connection: give the lock back, raise, try again.
-            self.set_raised(counter, &live, false);
-            Box::pin(self.free(claim, None, &mut live, limit)).await?;
         }
         Err(Fault::lasting(BackendKind::Other, "the counter of fencing tokens goes backwards"))
     }
@@ -289,7 +324,7 @@ impl RedisStore {
                 Some(Value::BulkString(token)) if *token == claim.token.as_bytes() => {}
                 _ => return Err(out_of_step(&live)),
             }
-            claim.answered();
+            claim.answered(live.number);
             match ints(&answer) {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);
@@ -339,6 +374,9 @@ impl RedisStore {
         let mut pipeline = redis::Pipeline::with_capacity(2);
         pipeline.add_command(set).add_command(incr);
         let seen = counter.seen.load(Ordering::Acquire);
+        if claim.is_retired() {
+            return Err(Fault::given_up());
+        }
         // The deadline counts from here: later, and a slow answer would make the lease longer here
         // than it is at the server.
         let sent = Clock::Boottime.now();
@@ -346,13 +384,13 @@ impl RedisStore {
         let answers = live.pipeline(&pipeline, sent, limit).await?;
         match answers.as_slice() {
             [answer @ (Value::Okay | Value::Nil), fence] => {
-                claim.answered();
+                claim.answered(live.number);
                 let fence = integer(fence).inspect_err(|_| self.look_after(live, &answers[1]))?;
                 let fence = u64::try_from(fence).unwrap_or(0);
                 Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen })
             }
             [Value::ServerError(error), _] => {
-                claim.answered();
+                claim.answered(live.number);
                 let error = RedisError::from(error.clone());
                 live.heed(&error);
                 Err(fault(&error))
@@ -405,7 +443,7 @@ impl RedisStore {
             [Value::BulkString(token), rest] => {
                 let token = String::from_utf8_lossy(token).into_owned();
                 let rest = u64::try_from(integer(rest)?).ok().map(Duration::from_millis);
-                Ok(Some(Holder { token, rest, waiting: 0 }))
+                Ok(Some(Holder { token, rest, waiting: HashSet::new() }))
             }
             [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
             _ => Err(unfit(live)),
@@ -573,9 +611,8 @@ impl Store for RedisStore {
     }
 
     fn listen(&self, process: &str, ears: Ears) {
-        // Every link serves as a sign that the server can be reached; the first one will do.
-        let link = self.pool.all_commands()[0].clone();
-        self.wakes.start(process, ears, self.link.clone(), link, &self.handle);
+        let links = self.pool.all_commands().to_vec();
+        self.wakes.start(process, ears, self.link.clone(), links, &self.handle);
     }
 
     fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer> {
@@ -623,9 +660,19 @@ impl Store for RedisStore {
         Box::pin(async move {
             let mut live = self.pool.commands(lock.stored()).live(limit).await?;
             let holder = self.holder(lock.stored(), &mut live, limit).await?;
-            let count = redis::Cmd::zcard(Word::Queue(&lock));
-            let waiting = live.command(&count, limit).await.map_err(RedisOr::into_fault)?;
-            let waiting = u64::try_from(integer(&waiting)?).unwrap_or(0);
+            let queue = redis::Cmd::zrange(Word::Queue(&lock), 0, -1);
+            let queue = live.command(&queue, limit).await.map_err(RedisOr::into_fault)?;
+            let Value::Array(queue) = queue else { return Err(unfit(&live)) };
+            // A process may stand there more than once.
+            let process = |token: &Value| match token {
+                Value::BulkString(token) => {
+                    let token = String::from_utf8_lossy(token);
+                    let process = Token::parse(&token).map(|token| token.process.to_owned());
+                    Some(process.unwrap_or_else(|| token.into_owned()))
+                }
+                _ => None,
+            };
+            let waiting = queue.iter().filter_map(process).collect();
             Ok(holder.map(|holder| Holder { waiting, ..holder }))
         })
     }

@@ -2,14 +2,15 @@
 //! runtime on which its answers are waited for.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::{self, Handle};
+use tokio::runtime::Handle;
+
+use crate::runtime::Unable;
 
 /// A socket that a reactor watches.
 enum Watched {
@@ -60,20 +61,11 @@ impl Loose {
         })
     }
 
-    /// The same on a runtime of which it is not known whether it watches sockets at all. tokio
-    /// tells that by a panic only, which is caught here, and brought about once for each runtime.
+    /// The same on a runtime of which it is not known whether it watches sockets at all.
     fn try_watch(self) -> io::Result<Watched> {
-        static UNABLE: Mutex<Vec<runtime::Id>> = Mutex::new(Vec::new());
-        let unable = || UNABLE.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = Handle::current().id();
-        let refused = || io::Error::from(io::ErrorKind::Unsupported);
-        if cfg!(not(panic = "unwind")) || unable().contains(&here) {
-            return Err(refused());
-        }
-        catch_unwind(AssertUnwindSafe(|| self.watch())).unwrap_or_else(|_| {
-            unable().push(here);
-            Err(refused())
-        })
+        static UNABLE: Unable = Unable::new();
+        let watched = UNABLE.attempt(|| self.watch());
+        watched.unwrap_or_else(|| Err(io::ErrorKind::Unsupported.into()))
     }
 }
 

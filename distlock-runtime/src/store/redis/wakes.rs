@@ -5,8 +5,10 @@
 //! tokens say that their owner cannot be told, and he looks from time to time.
 
 use std::collections::HashMap;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -60,17 +62,18 @@ impl Wakes {
         }
     }
 
-    /// Subscribes whenever `link` is connected, for ever.
+    /// Subscribes whenever one of `links` is connected, which says that the server can be reached,
+    /// for ever.
     pub(crate) fn start(
         self: &Arc<Self>,
         process: &str,
         ears: Ears,
         config: LinkConfig,
-        link: Arc<Link>,
+        links: Vec<Arc<Link>>,
         handle: &Handle,
     ) {
         if self.listener.set(Listener { process: process.to_owned(), ears }).is_ok() {
-            handle.spawn(supervise(self.clone(), config, link));
+            handle.spawn(supervise(self.clone(), config, links));
         }
     }
 
@@ -178,10 +181,10 @@ impl Wakes {
     }
 }
 
-async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, link: Arc<Link>) {
+async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, links: Vec<Arc<Link>>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        link.is_up().await;
+        any_is_up(&links).await;
         let denied = match session(&wakes, &config).await {
             Ok(()) => {
                 pause = FIRST_PAUSE;
@@ -203,6 +206,15 @@ async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, link: Arc<Link>) {
         tokio::time::sleep(jittered(if denied { DENIED_PAUSE } else { pause })).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+async fn any_is_up(links: &[Arc<Link>]) {
+    let mut up: Vec<_> = links.iter().map(|link| Box::pin(link.is_up())).collect();
+    poll_fn(|cx| {
+        let any = up.iter_mut().any(|up| up.as_mut().poll(cx).is_ready());
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// Connects, subscribes, and listens until the connection ends.
