@@ -583,3 +583,25 @@ fn in_memory_a_future_may_wait_on_another_runtime_than_it_began_on() {
         drop(guard);
     }
 }
+
+/// What limits a lease counts from when there is something to do under it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_of_several_does_not_end_while_the_others_are_waited_for() {
+    let server = RedisServer::start();
+    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let ttl = ms(1500);
+    let fixed = manager.lock_all(["a", "b"]).ttl(ttl).renew(false).wait(LONG);
+    let limited = manager.lock_all(["a", "b"]).ttl(ttl).max_hold(ttl).wait(LONG);
+    for request in [fixed, limited] {
+        let guard = other.lock("b").ttl(LONG).acquire().await.expect("granted");
+        let both = tokio::spawn(request.acquire());
+        sleep(2 * ttl).await;
+        guard.release().await.expect("it was held");
+        let both = both.await.expect("no panic").expect("granted");
+        let left = both.remaining();
+        assert!(ttl / 4 < left && left <= ttl, "{left:?}");
+        timeout(ms(20_000), both.lost()).await.expect("it ends all the same");
+        drop(both);
+        is_free(&server);
+    }
+}

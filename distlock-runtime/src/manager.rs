@@ -112,7 +112,9 @@ impl LockManager {
     }
 
     /// A request for several locks at once: sorted, each once, all or nothing, one `wait` for all,
-    /// freed in reverse order. If one is lost, all count as lost.
+    /// freed in reverse order. If one is lost, all count as lost. What ends a lease while it is held
+    /// (`max_hold`, and the `ttl` without renewal) counts from when all of them are held; in memory
+    /// from when each is.
     #[track_caller]
     pub fn lock_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
         let keys = keys.into_iter().map(Into::into).collect();

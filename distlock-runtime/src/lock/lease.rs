@@ -73,7 +73,7 @@ pub(crate) struct Lease {
     pub(crate) term: Term,
     table: Arc<LockTable>,
     /// The end of its `max_hold`.
-    max: Moment,
+    max: AtomicU64,
     /// No renewal moves the deadline past this: `max`, or a lease that is not renewed.
     last: AtomicU64,
     /// `min_hold`: it is not freed before this.
@@ -107,18 +107,14 @@ impl Lease {
         waiter: Weak<Waiter>,
     ) -> Arc<Self> {
         let term = wish.term;
-        let max = term.max_hold.map_or(Moment::NEVER, |max_hold| start.after(max_hold));
-        // One that was handed on may have more left than this holder asked for.
-        let fixed = || claim.deadline().min(start.after(term.ttl));
-        let last = if term.renewed { max } else { max.min(fixed()) };
         let waits = waiter.strong_count() > 0;
         let lease = Arc::new(Self {
             claim: claim.clone(),
             fencing_token,
             term,
             table: table.clone(),
-            max,
-            last: AtomicU64::new(last.as_nanos()),
+            max: AtomicU64::new(Moment::NEVER.as_nanos()),
+            last: AtomicU64::new(Moment::NEVER.as_nanos()),
             free_from: term.min_hold.map(|min_hold| start.after(min_hold)),
             state: AtomicU8::new(HELD),
             ended: Notify::new(),
@@ -130,8 +126,31 @@ impl Lease {
             gone: AtomicBool::new(false),
             waiter,
         });
+        // One of several is not in use before it has the others, and kept until then.
+        if !(lease.is_of_several() && table.is_remote()) {
+            lease.limit(start);
+        }
         claim.held_by(&lease, table.schedule());
         lease
+    }
+
+    fn is_of_several(&self) -> bool {
+        self.wanted_until != Moment::NEVER
+    }
+
+    /// From `start` on it is held for no longer than its holder asked for. One that was handed on
+    /// may have more left than that.
+    fn limit(&self, start: Moment) {
+        let term = self.term;
+        let max = term.max_hold.map_or(Moment::NEVER, |max_hold| start.after(max_hold));
+        let fixed = || self.claim.deadline().min(start.after(term.ttl));
+        let last = if term.renewed { max } else { max.min(fixed()) };
+        self.max.store(max.as_nanos(), Ordering::Release);
+        self.last.store(last.as_nanos(), Ordering::Release);
+    }
+
+    fn max(&self) -> Moment {
+        Moment::from_nanos(self.max.load(Ordering::Acquire))
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -155,7 +174,14 @@ impl Lease {
 
     /// Whoever asked for it has it now, with all the others he asked for.
     pub(crate) fn hand_out(&self) {
+        if self.is_of_several() && self.table.is_remote() {
+            self.limit(self.now());
+        }
         self.handed_out.store(true, Ordering::Release);
+        if self.is_of_several() {
+            // It may end earlier than the engine looks at it next.
+            self.claim.hasten(self.tend_at(), self.table.schedule());
+        }
     }
 
     /// It was taken together with others, whose time is over, and nobody polls for them any more.
@@ -179,7 +205,7 @@ impl Lease {
 
     /// A `ttl` from now, not past `max_hold`.
     pub(crate) fn capped(&self, ttl: Duration) -> Duration {
-        padded(self.max.since(self.now())).min(ttl)
+        padded(self.max().since(self.now())).min(ttl)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
@@ -209,7 +235,7 @@ impl Lease {
     /// The store has extended it on its holder's wish, in answer to a command sent at `sent`.
     pub(crate) fn extended(&self, sent: Moment, ttl: Duration) {
         self.claim.renewed(sent, ttl, None);
-        let end = deadline(sent, ttl).min(self.max);
+        let end = deadline(sent, ttl).min(self.max());
         self.last.fetch_max(end.as_nanos(), Ordering::AcqRel);
         self.claim.reschedule(self.tend_at(), self.table.schedule());
     }
@@ -220,7 +246,8 @@ impl Lease {
 
     /// Whether a renewal would move its deadline.
     pub(crate) fn is_renewable(&self) -> bool {
-        self.term.renewed && self.claim.deadline() < self.last()
+        let renewed = self.term.renewed || !self.handed_out.load(Ordering::Acquire);
+        renewed && self.claim.deadline() < self.last()
     }
 
     /// When the engine is to look at it next.
@@ -254,7 +281,7 @@ impl Lease {
 
     /// The lease is no longer ours. Final; the first reason stands.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
-        let capped = loss == Loss::Expired && self.deadline() == self.max;
+        let capped = loss == Loss::Expired && self.deadline() == self.max();
         let loss = if capped { Loss::MaxHold } else { loss };
         let lost = self.end(loss as u8);
         if lost {
