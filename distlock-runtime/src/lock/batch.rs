@@ -36,6 +36,8 @@ pub(super) struct Batch {
     /// Its place in the store's queue; 0 if it has none.
     pub(super) ticket: u64,
     sealed_at: Option<Moment>,
+    /// It was granted the lock too late to use it.
+    pub(super) late: bool,
     /// In order of arrival; those who left are still among them for a while.
     waiters: VecDeque<Arc<Waiter>>,
     /// How many of them have not left.
@@ -110,8 +112,9 @@ impl Queued {
 
 impl Batch {
     pub(super) fn new(number: u64, claim: Arc<Claim>, stage: Stage) -> Self {
-        let (ticket, sealed_at, waiters, live, room) = (0, None, VecDeque::new(), 0, 0);
-        Self { number, claim, stage, ticket, sealed_at, waiters, live, room }
+        let (sealed_at, waiters) = (None, VecDeque::new());
+        let (ticket, late, live, room) = (0, false, 0, 0);
+        Self { number, claim, stage, ticket, sealed_at, late, waiters, live, room }
     }
 
     /// Whether who arrives now may still stand here.

@@ -184,16 +184,7 @@ impl LockTable {
                         }
                         self.grant(&mut lines, claim, term.stored_for(), &mut effects);
                     } else {
-                        // It came too late to be of use, and may again: from the end of the queue,
-                        // after a pause, or those behind would wait for nothing.
-                        self.reenter(batch, None);
-                        batch.ticket = 0;
-                        if let Stage::Queued(queued) = &mut batch.stage {
-                            let text = "its answer took longer than the lock's ttl";
-                            queued.failed(Fault::passing(BackendKind::TimedOut, text), now);
-                        }
-                        self.plan(batch, &mut effects);
-                        effects.leave(claim.clone());
+                        self.too_late(batch, claim, now, &mut effects);
                     }
                 }
                 Ok(Entered::Queued { ticket, rest, rank, behind, added }) => {
@@ -233,6 +224,24 @@ impl LockTable {
             }
         }
         effects.carry_out(self, lock);
+    }
+
+    /// A batch was granted the lock too late to use it, which may happen. But one that is too far away
+    /// for its ttl asks from the end of the queue and after a pause the next time, or those behind it
+    /// would wait for nothing.
+    fn too_late(&self, batch: &mut Batch, claim: &Arc<Claim>, now: Moment, effects: &mut Effects) {
+        if !std::mem::replace(&mut batch.late, true) {
+            self.reenter(batch, Some(claim.clone()));
+            return effects.attend();
+        }
+        self.reenter(batch, None);
+        batch.ticket = 0;
+        if let Stage::Queued(queued) = &mut batch.stage {
+            let text = "its answer took longer than the lock's ttl";
+            queued.failed(Fault::passing(BackendKind::TimedOut, text), now);
+        }
+        self.plan(batch, effects);
+        effects.leave(claim.clone());
     }
 
     /// How long to wait before the next look.
