@@ -70,11 +70,11 @@ fn is_free(server: &RedisServer) {
 }
 
 /// Somebody was granted the lock and not polled, so that it was taken back from him.
-async fn passed_over<'a>(
+async fn passed_over(
     server: &RedisServer,
     manager: &LockManager,
     wait: Duration,
-) -> Pin<Box<impl Future<Output = Result<distlock::LockGuard, LockError>> + use<'a>>> {
+) -> Pin<Box<impl Future<Output = Result<distlock::LockGuard, LockError>> + use<>>> {
     let first = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     let waiter = in_line(manager.lock("k").ttl(LONG).wait(wait).acquire()).await;
     first.release().await.expect("it was held");

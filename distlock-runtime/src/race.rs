@@ -1,4 +1,4 @@
-//! Two futures, the first one wins.
+//! Several futures, the first one wins.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -15,4 +15,14 @@ pub(crate) async fn until<T>(work: impl Future<Output = T>, limit: impl Future) 
         limit.as_mut().poll(cx).map(|_| None)
     })
     .await
+}
+
+/// Runs all of `works` until one of them is done.
+pub(crate) async fn any(works: impl Iterator<Item = impl Future>) {
+    let mut works: Vec<_> = works.map(Box::pin).collect();
+    poll_fn(|cx| {
+        let any = works.iter_mut().any(|work| work.as_mut().poll(cx).is_ready());
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

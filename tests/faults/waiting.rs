@@ -1,7 +1,6 @@
 //! E: waiting: places in the queue, messages about them, and those who do not come for their turn.
 
 use std::collections::HashSet;
-
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,7 @@
 //! The guard: a held lock in the user's hand.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use super::hold::OnLost;
@@ -13,6 +11,7 @@ use crate::error::LockError;
 use crate::few::Few;
 use crate::manager::Inner;
 use crate::options::check_ttl;
+use crate::race::any;
 use crate::store::{Owned, Renewal, Renewed};
 
 /// A lock that is held. Dropping it frees the lock in the background.
@@ -169,12 +168,7 @@ impl LockGuard {
         if let [lease] = &*self.leases {
             return lease.lost().await;
         }
-        let mut lost: Vec<_> = self.leases.iter().map(|lease| Box::pin(lease.lost())).collect();
-        poll_fn(|cx| {
-            let any = lost.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready());
-            if any { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        any(self.leases.iter().map(|lease| lease.lost())).await;
     }
 
     /// Frees the lock and waits for the store's answer; several locks in reverse order. With

@@ -126,16 +126,17 @@ impl Lease {
             gone: AtomicBool::new(false),
             waiter,
         });
-        // One of several is not in use before it has the others, and kept until then.
-        if !(lease.is_of_several() && table.is_remote()) {
+        if !lease.is_kept() {
             lease.limit(start);
         }
         claim.held_by(&lease, table.schedule());
         lease
     }
 
-    fn is_of_several(&self) -> bool {
-        self.wanted_until != Moment::NEVER
+    /// One of several is not in use before its holder has the others: until then the engine keeps
+    /// it, whatever limits it afterwards.
+    fn is_kept(&self) -> bool {
+        self.wanted_until != Moment::NEVER && self.table.is_remote()
     }
 
     /// From `start` on it is held for no longer than its holder asked for. One that was handed on
@@ -174,11 +175,11 @@ impl Lease {
 
     /// Whoever asked for it has it now, with all the others he asked for.
     pub(crate) fn hand_out(&self) {
-        if self.is_of_several() && self.table.is_remote() {
+        if self.is_kept() {
             self.limit(self.now());
         }
         self.handed_out.store(true, Ordering::Release);
-        if self.is_of_several() {
+        if self.is_kept() {
             // It may end earlier than the engine looks at it next.
             self.claim.hasten(self.tend_at(), self.table.schedule());
         }

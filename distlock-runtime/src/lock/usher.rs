@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, Queued, Stage};
 use super::claim::Claim;
-use super::lease::Loss;
+use super::lease::{Lease, Loss};
 use super::table::{Effects, LockTable, numbered, of_token, patience_of};
 use super::waiter::{Denied, Waiter};
 use crate::clock::Moment;
@@ -332,8 +332,7 @@ impl LockTable {
             }
             News::TakenAway(message) => {
                 // Also of those who took it past the line, who have no batch.
-                let mut leases = self.schedule().leases().into_iter();
-                if let Some(lease) = leases.find(|lease| *lease.claim.token == *message.token) {
+                if let Some(lease) = self.lease_of(message.token) {
                     lease.lose(Loss::Forced);
                 }
             }
@@ -355,14 +354,18 @@ impl LockTable {
         // Nobody waits under it any more: it must not keep the lock for its whole claim.
         let own = Token::parse(token)?.process == self.owner.process();
         // Who took the lock past the line has no batch. Nobody calls him, unless to have it freed.
-        let held = || self.schedule().leases().iter().any(|lease| *lease.claim.token == *token);
         if own
-            && !held()
+            && self.lease_of(token).is_none()
             && let Some(lock) = LockName::of_stored(prefix, stored)
         {
             self.give_back(Arc::new(Claim::stray(Arc::new(lock), token.to_owned())), None);
         }
         None
+    }
+
+    /// What is held under a token, also by who has no batch.
+    fn lease_of(&self, token: &str) -> Option<Arc<Lease>> {
+        self.schedule().leases().into_iter().find(|lease| lease.claim.token == token)
     }
 
     /// Places in the queue, and news of them, may have been lost.

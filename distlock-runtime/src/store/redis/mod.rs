@@ -260,13 +260,9 @@ impl RedisStore {
             let renewal = Renewal { claim: attempt.claim.clone(), ttl, draw: true };
             let number = self.renewals.fetch_add(1, Ordering::Relaxed);
             renewal.claim.stored_until(Clock::Boottime.now().after(ttl));
-            let mut answer =
-                live.command(&self.renewal(&renewal, number, Script::by_hash), limit).await;
-            if matches!(&answer, Err(RedisOr::Redis(error)) if is_missing_script(error)) {
-                answer =
-                    live.command(&self.renewal(&renewal, number, Script::by_text), limit).await;
-            }
-            match owned(&answer.map_err(RedisOr::into_fault)?, number, live)? {
+            let (keys, args) = self.renewal(&renewal, number);
+            let answer = self.run(live, &self.renew, &keys, &args, limit).await?;
+            match owned(&answer, number, live)? {
                 Owned::Yes { fence: Some(fence), .. } if self.is_new(counter, fence, seen)? => {
                     return Ok(Some(fence));
                 }
@@ -458,15 +454,16 @@ impl RedisStore {
         let first = self.renewals.fetch_add(renewals.len() as u64, Ordering::Relaxed);
         for (number, renewal) in (first..).zip(renewals) {
             renewal.claim.stored_until(sent.after(renewal.ttl));
-            pipeline.add_command(self.renewal(renewal, number, Script::by_hash));
+            let (keys, args) = self.renewal(renewal, number);
+            pipeline.add_command(self.renew.by_hash(&keys, &args));
         }
         let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = redis::Pipeline::with_capacity(missing.len());
             for at in &missing {
-                let number = first + *at as u64;
-                again.add_command(self.renewal(&renewals[*at], number, Script::by_text));
+                let (keys, args) = self.renewal(&renewals[*at], first + *at as u64);
+                again.add_command(self.renew.by_text(&keys, &args));
             }
             let repeated = live.pipeline(&again, Clock::Boottime.now(), limit).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
@@ -496,17 +493,13 @@ impl RedisStore {
         Ok(owned)
     }
 
-    fn renewal(
-        &self,
-        renewal: &Renewal,
-        number: u64,
-        form: fn(&Script, &[Word<'_>], &[Word<'_>]) -> Cmd,
-    ) -> Cmd {
+    /// What the script is run with.
+    fn renewal<'a>(&'a self, renewal: &'a Renewal, number: u64) -> ([Word<'a>; 3], [Word<'a>; 4]) {
         let Claim { lock, token, .. } = &*renewal.claim;
         let counter = lock.fence().unwrap_or(&self.fence.key);
         let keys = [Word::Text(lock.stored()), Word::Queue(lock), Word::Text(counter)];
         let (ttl, draw) = (Word::Number(millis(renewal.ttl)), Word::Number(renewal.draw.into()));
-        form(&self.renew, &keys, &[Word::Text(token), ttl, draw, Word::Number(number)])
+        (keys, [Word::Text(token), ttl, draw, Word::Number(number)])
     }
 }
 

@@ -5,10 +5,8 @@
 //! tokens say that their owner cannot be told, and he looks from time to time.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -22,7 +20,7 @@ use crate::error::LockName;
 use crate::jitter::jittered;
 use crate::namespace::StoredName;
 use crate::observe;
-use crate::race::until;
+use crate::race::{any, until};
 use crate::store::{Ears, Message, News};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -184,7 +182,7 @@ impl Wakes {
 async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, links: Vec<Arc<Link>>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        any_is_up(&links).await;
+        any(links.iter().map(|link| link.is_up())).await;
         let denied = match session(&wakes, &config).await {
             Ok(()) => {
                 pause = FIRST_PAUSE;
@@ -206,15 +204,6 @@ async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, links: Vec<Arc<Link>>)
         tokio::time::sleep(jittered(if denied { DENIED_PAUSE } else { pause })).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-async fn any_is_up(links: &[Arc<Link>]) {
-    let mut up: Vec<_> = links.iter().map(|link| Box::pin(link.is_up())).collect();
-    poll_fn(|cx| {
-        let any = up.iter_mut().any(|up| up.as_mut().poll(cx).is_ready());
-        if any { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 /// Connects, subscribes, and listens until the connection ends.
