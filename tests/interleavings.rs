@@ -2,17 +2,16 @@
 //! in the moment they are served, counters and connections that are lost in between.
 #![allow(missing_docs)]
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, LockStatus, OnLost};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until};
+use distlock_testkit::{Mode, Proxy, RedisServer, in_line, poll_once, wait_for, wait_until};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -34,21 +33,6 @@ async fn told(url: &str) -> LockManager {
 
 async fn connect(server: &RedisServer) -> LockManager {
     told(&server.url()).await
-}
-
-/// A future that was polled once, and waits.
-async fn in_line<F: Future>(future: F) -> Pin<Box<F>> {
-    let mut future = Box::pin(future);
-    poll_once(&mut future).await;
-    future
-}
-
-async fn poll_once<F: Future>(future: &mut Pin<Box<F>>) {
-    poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending(), "it does not wait");
-        Poll::Ready(())
-    })
-    .await;
 }
 
 fn queue(server: &RedisServer, key: &str) -> Vec<String> {

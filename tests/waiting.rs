@@ -2,15 +2,14 @@
 //!
 //! Each manager is a process to all the others: they know of each other through the server only.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockGuard, LockManager, LockRequest};
-use distlock_testkit::{RedisServer, wait_for, wait_until};
+use distlock_testkit::{RedisServer, in_line, wait_for, wait_until};
 use tokio::task::JoinSet;
 
 const fn ms(n: u64) -> Duration {
@@ -59,17 +58,6 @@ fn stand(server: &RedisServer, key: &str, n: usize) {
 #[track_caller]
 fn nothing_is_left(server: &RedisServer) {
     wait_until("no key is left", || server.lock_keys().is_empty());
-}
-
-/// A future that waits in line from its first poll on, which it has had.
-async fn in_line<F: Future>(future: F) -> std::pin::Pin<Box<F>> {
-    let mut future = Box::pin(future);
-    poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending(), "it does not wait");
-        Poll::Ready(())
-    })
-    .await;
-    future
 }
 
 /// What happened, in order.

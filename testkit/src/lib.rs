@@ -18,6 +18,7 @@
 
 mod http;
 mod log;
+mod poll;
 mod process;
 mod proxy;
 mod server;
@@ -25,6 +26,7 @@ mod wait;
 
 pub use http::{HttpClient, HttpResponse};
 pub use log::Log;
+pub use poll::{in_line, poll_once};
 pub use process::{Fork, Service, fork_self, in_fork};
 pub use proxy::{Mode, Proxy};
 pub use server::{RedisServer, RedisServerBuilder};

@@ -1,13 +1,10 @@
 //! I: many at once.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Instant;
 
-use distlock_testkit::{RedisServer, wait_until};
+use distlock_testkit::{RedisServer, in_line, wait_until};
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -26,15 +23,12 @@ async fn i1_ten_thousand_waiters_stand_at_one_place_and_are_served_in_order() {
     let (mut tasks, before) = (JoinSet::new(), runs(&server, "zadd"));
     for n in 0..MANY {
         let (request, order) = (waiter.lock("k").ttl(LONG).wait(2 * LONG), order.clone());
-        let mut call: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let call = in_line(async move {
             let guard = request.acquire().await.expect("granted");
             order.lock().expect("no panic").push(n);
             guard.release().await.expect("it was held");
         });
-        // In line before the next one.
-        let first = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
-        assert!(first.is_pending());
-        tasks.spawn(call);
+        tasks.spawn(call.await);
     }
     stand(&server, "k", 1);
     let (start, commands) = (Instant::now(), runs(&server, "evalsha"));
@@ -66,9 +60,13 @@ async fn i2_ten_thousand_waiters_of_twenty_processes_are_served() {
         let manager = manager(&server.url()).await;
         for _ in 0..MANY / PROCESSES {
             let request = manager.lock("k").ttl(LONG).wait(2 * LONG);
-            tasks.spawn(async move {
-                request.acquire().await.expect("granted").release().await.expect("it was held");
-            });
+            // At one place only if all are in line before the next process comes.
+            tasks.spawn(
+                in_line(async move {
+                    request.acquire().await.expect("granted").release().await.expect("it was held");
+                })
+                .await,
+            );
         }
         stand(&server, "k", n + 1);
         managers.push(manager);

@@ -260,7 +260,9 @@ async fn opposite_orders_do_not_deadlock() {
 
 const ACCOUNTS: u32 = 5;
 const PROCESSES: u32 = 3;
+const CLERKS: u32 = 4;
 const TRANSFERS: u32 = 25;
+const AMOUNT: i64 = 10;
 const START: i64 = 1000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -268,8 +270,9 @@ async fn transfers_between_accounts_keep_the_sum() {
     if in_fork() {
         return transfers(true).await;
     }
-    let sums = bank("several::transfers_between_accounts_keep_the_sum");
-    assert_eq!(sums, i64::from(ACCOUNTS) * START);
+    let balances = bank("several::transfers_between_accounts_keep_the_sum");
+    assert_eq!(balances, balances_after_all());
+    assert_eq!(balances.iter().sum::<i64>(), i64::from(ACCOUNTS) * START);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -277,12 +280,30 @@ async fn transfers_without_the_locks_do_not() {
     if in_fork() {
         return transfers(false).await;
     }
-    let sum = bank("several::transfers_without_the_locks_do_not");
-    assert_ne!(sum, i64::from(ACCOUNTS) * START, "the test above shows nothing");
+    // Not the sum: what is lost on one side may be lost on the other as well.
+    let balances = bank("several::transfers_without_the_locks_do_not");
+    assert_ne!(balances, balances_after_all(), "the test above shows nothing");
 }
 
-/// What all accounts have together when all processes are done.
-fn bank(test: &str) -> i64 {
+/// What every account has if no transfer is lost.
+fn balances_after_all() -> Vec<i64> {
+    let mut balances = vec![START; ACCOUNTS as usize];
+    for (clerk, n) in (0..CLERKS).flat_map(|clerk| (0..TRANSFERS).map(move |n| (clerk, n))) {
+        let [from, to] = sides(clerk, n).map(|account| account as usize);
+        balances[from] -= AMOUNT * i64::from(PROCESSES);
+        balances[to] += AMOUNT * i64::from(PROCESSES);
+    }
+    balances
+}
+
+/// From which account to which a clerk moves money.
+fn sides(clerk: u32, n: u32) -> [u32; 2] {
+    let from = (n * 7 + clerk) % ACCOUNTS;
+    [from, (from + 1 + (n + clerk) % (ACCOUNTS - 1)) % ACCOUNTS]
+}
+
+/// What the accounts have when all processes are done.
+fn bank(test: &str) -> Vec<i64> {
     let server = RedisServer::start();
     let data = Data::of(&server);
     for account in 0..ACCOUNTS {
@@ -294,23 +315,21 @@ fn bank(test: &str) -> i64 {
     children.into_iter().for_each(distlock_testkit::Fork::join);
     nothing_is_left(&server);
     let balance = |n| data.get(&format!("account:{n}")).and_then(|text| text.parse::<i64>().ok());
-    (0..ACCOUNTS).map(|account| balance(account).expect("a number")).sum()
+    (0..ACCOUNTS).map(|account| balance(account).expect("a number")).collect()
 }
 
-/// Four clerks who move money between any two accounts, in any order.
+/// Clerks who move money between any two accounts, in any order.
 async fn transfers(locked: bool) {
     let manager = Arc::new(distlock::manager().expect("of the environment"));
     let url = std::env::var(Data::URL).expect("where the data is");
     let client = redis::Client::open(url).expect("a URL");
     let mut clerks = JoinSet::new();
-    for clerk in 0..4 {
+    for clerk in 0..CLERKS {
         let manager = manager.clone();
         let data = client.get_multiplexed_async_connection().await.expect("connect");
         clerks.spawn(async move {
             for n in 0..TRANSFERS {
-                let from = (n * 7 + clerk) % ACCOUNTS;
-                let to = (from + 1 + (n + clerk) % (ACCOUNTS - 1)) % ACCOUNTS;
-                let keys = [from, to].map(|n| format!("account:{n}"));
+                let keys = sides(clerk, n).map(|n| format!("account:{n}"));
                 let transfer = transfer(data.clone(), keys.clone());
                 if locked {
                     let request = manager.lock_all(keys).ttl(10 * SECOND).wait(LONG);
@@ -332,7 +351,6 @@ async fn transfer(mut data: redis::aio::MultiplexedConnection, [from, to]: [Stri
     use redis::AsyncCommands;
     let balances: (i64, i64) = data.mget(&[&from, &to]).await.expect("read");
     tokio::time::sleep(MS).await;
-    let moved = 10;
-    let after = [(&from, balances.0 - moved), (&to, balances.1 + moved)];
+    let after = [(&from, balances.0 - AMOUNT), (&to, balances.1 + AMOUNT)];
     data.mset::<_, _, ()>(&after).await.expect("write");
 }
