@@ -146,10 +146,10 @@ mod holding {
     #[tokio::test]
     async fn min_hold_keeps_the_lock_of_a_short_job() {
         alone(async |manager| {
-            short(MS(200)).await.expect("free");
+            short(MS(2000)).await.expect("free");
             assert!(!is_free(&manager, "k").await);
-            assert!(short(MS(200)).await.expect_err("ran a moment ago").is_busy());
-            sleep(MS(250)).await;
+            assert!(short(MS(2000)).await.expect_err("ran a moment ago").is_busy());
+            sleep(MS(3000)).await;
             assert!(is_free(&manager, "k").await);
         })
         .await;

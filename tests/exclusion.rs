@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use distlock::redis_lock;
-use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for, wait_until};
+use distlock_testkit::{RedisServer, data_at, fork_self, in_fork, wait_for, wait_until};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -67,8 +67,7 @@ fn parent(test: &str) -> usize {
 
 /// One of the processes: its manager is the process-wide one, from `DISTLOCK_URL`.
 async fn child(locked: bool) -> Result<(), Error> {
-    let client = redis::Client::open(std::env::var("DATA_URL")?)?;
-    let data = client.get_multiplexed_async_connection().await?;
+    let data = data_at(&std::env::var("DATA_URL")?).await;
 
     // Together, or the first would be done before the last has started.
     data.clone().incr::<_, _, ()>("ready", 1).await?;

@@ -282,8 +282,12 @@ async fn close_frees_what_is_held_and_gives_nothing_more() {
     let guards = [manager.lock("a"), manager.lock("b")];
     let [a, b] = guards.map(|request| request.ttl(60 * SECOND));
     let guards = (a.acquire().await.expect("granted"), b.acquire().await.expect("granted"));
-    let call = tokio::spawn(manager.lock("c").run(std::future::pending::<()>()));
-    distlock_testkit::wait_for("three locks", async || server.lock_keys().len() == 3).await;
+    let (held, is_held) = tokio::sync::oneshot::channel();
+    let call = tokio::spawn(manager.lock("c").run(async move {
+        held.send(()).expect("somebody waits for it");
+        std::future::pending::<()>().await;
+    }));
+    is_held.await.expect("it runs");
 
     let report = manager.close(30 * SECOND).await;
     assert_eq!((report.freed, report.unconfirmed, report.is_complete()), (3, 0, true));

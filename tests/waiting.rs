@@ -19,7 +19,7 @@ const fn ms(n: u64) -> Duration {
 const LONG: Duration = ms(60_000);
 /// A message that somebody waits behind has arrived by then, and with it everything that is still
 /// let in in front of him.
-const SEALED: Duration = ms(300);
+const SEALED: Duration = ms(1000);
 
 async fn connect(server: &RedisServer) -> LockManager {
     let builder = LockManager::builder().url(server.url()).command_timeout(ms(5000));
@@ -185,8 +185,8 @@ async fn every_wait_ends_in_its_own_time() {
         let error = result.expect_err("it is held all the time");
         assert!(error.is_busy(), "{error}");
         assert!(took >= WAIT, "it gave up after {took:?}");
-        // Ten times the room there is.
-        assert!(took < WAIT + ms(500), "it gave up only after {took:?}");
+        // Less than a look or a command may take; it is some milliseconds.
+        assert!(took < WAIT + ms(3500), "it gave up only after {took:?}");
     }
     guard.release().await.expect("it was held");
     drop(staying.await.expect("no panic").expect("granted"));
@@ -339,10 +339,10 @@ async fn everybody_in_a_line_has_his_own_terms() {
             in_line(ask().ttl(LONG).acquire()).await,
             in_line(ask().ttl(ms(5000)).acquire()).await,
         );
-        let mut fixed = in_line(ask().ttl(ms(800)).renew(false).acquire()).await;
+        let mut fixed = in_line(ask().ttl(ms(4000)).renew(false).acquire()).await;
         let mut longer = in_line(ask().ttl(2 * LONG).renew(false).acquire()).await;
         let mut capped = in_line(ask().ttl(LONG).max_hold(ms(500)).acquire()).await;
-        let mut kept = in_line(ask().ttl(LONG).min_hold(ms(700)).acquire()).await;
+        let mut kept = in_line(ask().ttl(LONG).min_hold(ms(2000)).acquire()).await;
         let mut last = in_line(ask().ttl(LONG).acquire()).await;
         guard.release().await.expect("it was held");
 
@@ -355,7 +355,7 @@ async fn everybody_in_a_line_has_his_own_terms() {
         guard.release().await.expect("it was held");
 
         let guard = fixed.as_mut().await.expect("granted");
-        assert_lasts(&server, &guard, ms(800));
+        assert_lasts(&server, &guard, ms(4000));
         tokio::time::timeout(LONG, guard.lost()).await.expect("it is not renewed");
         drop(guard);
 
@@ -375,7 +375,7 @@ async fn everybody_in_a_line_has_his_own_terms() {
 
         let guard = last.as_mut().await.expect("granted");
         // Counted from the grant, which was a moment before it was taken.
-        assert!(taken.elapsed() > ms(500), "freed after {:?}", taken.elapsed());
+        assert!(taken.elapsed() > ms(1000), "freed after {:?}", taken.elapsed());
         assert_lasts(&server, &guard, LONG);
         guard.release().await.expect("it was held");
         nothing_is_left(&server);
@@ -409,6 +409,8 @@ async fn a_token_of_several_locks_is_less_than_all_that_follow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_with_min_hold_goes_to_the_first_when_it_is_due() {
     const MIN_HOLD: Duration = ms(600);
+    // The key is kept for so much longer.
+    const MARGIN: Duration = ms(100);
     let server = RedisServer::start();
     let [holder, a, b, newcomer] = connect_all(&server).await;
     let start = Instant::now();
@@ -423,9 +425,9 @@ async fn a_lock_with_min_hold_goes_to_the_first_when_it_is_due() {
     let trying = async {
         while order.all().len() < 2 {
             let guard = newcomer.lock("k").ttl(LONG).try_acquire().await.expect("an answer");
-            if guard.is_some() {
-                // Nobody was served before: it was free for a moment.
-                assert_eq!(order.all().len(), 2, "a newcomer came first");
+            if guard.is_some() && order.all().len() < 2 {
+                // Only where the process that held it was not there in time to hand it on.
+                assert!(start.elapsed() >= MIN_HOLD + MARGIN, "a newcomer came first");
             }
             let early = start.elapsed() < MIN_HOLD && !order.all().is_empty();
             assert!(!early, "freed after {:?}", start.elapsed());
@@ -497,8 +499,14 @@ async fn what_waits_is_seen_and_goes_away() {
     let server = RedisServer::start();
     let [holder, a, b] = connect_all(&server).await;
     let guard = held(&holder, "k").await;
-    let waiting = [&a, &b, &a].map(|manager| tokio::spawn(request(manager, "k").acquire()));
-    stand(&server, "k", 2);
+    let mut waiting = Vec::new();
+    // Those of one process are in line before the next one comes.
+    for (n, of_one) in [(1, &[&a, &a][..]), (2, &[&b])] {
+        for manager in of_one {
+            waiting.push(tokio::spawn(in_line(request(manager, "k").acquire()).await));
+        }
+        stand(&server, "k", n);
+    }
     let status = holder.inspect("k").await.expect("an answer");
     assert!(format!("{status:?}").contains("waiting: 2"), "{status:?}");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);

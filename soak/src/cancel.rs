@@ -13,6 +13,7 @@ use distlock_testkit::{Mode, Proxy, RedisServer};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
+use crate::connect::connect;
 use crate::effort::{Dice, Effort};
 use crate::figures::{connections, lock_commands, status};
 use crate::report::Report;
@@ -37,7 +38,7 @@ struct Counts {
 pub async fn run(effort: Effort) -> Report {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+    let manager = connect(&proxy.url()).await;
     warm_up(&manager).await;
     proxy.set(Mode::Delay(DELAY));
     let before = (connections(&server), Handle::current().metrics().num_alive_tasks());
@@ -77,8 +78,16 @@ pub async fn run(effort: Effort) -> Report {
     report.figure("no key left after", format!("{:.1?}", end.elapsed()));
     report.violated_if(left > 0, format!("{left} keys are left"));
 
-    tokio::time::sleep(4 * DELAY).await;
-    let quiet = lock_commands(&server);
+    // No key is left, and something may still be under way: releases of what held nothing.
+    let mut quiet = lock_commands(&server);
+    loop {
+        tokio::time::sleep(SHORT * 2 / 5).await;
+        let now = lock_commands(&server);
+        if now == quiet || end.elapsed() > LONG / 4 {
+            break;
+        }
+        quiet = now;
+    }
     tokio::time::sleep(QUIET).await;
     let more = lock_commands(&server) - quiet;
     report.figure(format!("commands in {QUIET:?} afterwards"), more);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
-use distlock_testkit::{Fork, RedisServer, fork_self, in_fork};
+use distlock_testkit::{Fork, RedisServer, data_at, fork_self, in_fork};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -60,11 +60,6 @@ struct Death {
     had_the_lock: bool,
 }
 
-async fn connect(url: &str) -> MultiplexedConnection {
-    let client = redis::Client::open(url).expect("a URL");
-    client.get_multiplexed_async_connection().await.expect("connect")
-}
-
 fn start(place: usize, number: usize, server: &RedisServer) -> Fork {
     let (place, number) = (place.to_string(), number.to_string());
     let env = [
@@ -85,7 +80,7 @@ pub async fn run(effort: Effort) -> Report {
         return child().await;
     }
     let server = RedisServer::start();
-    let mut data = connect(&server.url_of_db(1)).await;
+    let mut data = data_at(&server.url_of_db(1)).await;
     let mut children: Vec<_> = (0..PROCESSES).map(|n| (start(n, n, &server), n)).collect();
     let (begun, mut dice, mut deaths) = (Instant::now(), Dice(11), Vec::new());
     let mut number = PROCESSES;
@@ -244,13 +239,13 @@ async fn child() -> Report {
     let place = std::env::var("SOAK_PLACE").expect("its place");
     let number = std::env::var("SOAK_NUMBER").expect("its number");
     let manager = LockManager::from_env().expect("a manager");
-    let mut data = connect(&std::env::var("SOAK_DATA_URL").expect("its data")).await;
+    let mut data = data_at(&std::env::var("SOAK_DATA_URL").expect("its data")).await;
     // What its tokens begin with, so that the parent knows whose lock it is.
     let own = format!("own-{number}");
-    let guard = manager.lock(&*own).acquire().await.expect("it is free");
+    let guard = manager.lock(&*own).wait(LONG).acquire().await.expect("it is free");
     let url = std::env::var("DISTLOCK_URL").expect("where the locks are");
     let token = format!("distlock:lock:{{{own}}}");
-    let token: String = connect(&url).await.get(token).await.expect("GET");
+    let token: String = data_at(&url).await.get(token).await.expect("GET");
     guard.release().await.expect("it was held");
     let process = token.split('.').next().unwrap_or_default().to_owned();
     data.clone().set::<_, _, ()>(format!("name:{number}"), process).await.expect("SET");

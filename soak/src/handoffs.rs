@@ -17,6 +17,7 @@ use distlock::LockManager;
 use distlock_testkit::{RedisServer, fork_self, in_fork};
 use tokio::task::JoinSet;
 
+use crate::connect::connect;
 use crate::effort::{Dice, Effort};
 use crate::report::Report;
 use crate::stamp::{between, now};
@@ -32,6 +33,7 @@ const FREE: Duration = Duration::from_millis(10);
 /// The same where messages are lost.
 const FREE_UNTOLD: Duration = Duration::from_secs(6);
 const ROOM: u32 = 10;
+const AT_MOST_LATE: usize = 3;
 const LONG: Duration = Duration::from_secs(120);
 
 /// Numbers that processes share, in a file: eight bytes each.
@@ -214,7 +216,7 @@ pub async fn run(effort: Effort) -> Report {
 async fn phase(name: &str, effort: Effort, bound: Duration, report: &mut Report) {
     let told = bound == FREE;
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("connect");
+    let manager = connect(&server.url()).await;
     let path = std::env::temp_dir().join(format!("distlock-ledger-{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let seen = Seen::new(&path);
@@ -268,9 +270,12 @@ async fn phase(name: &str, effort: Effort, bound: Duration, report: &mut Report)
     let free: Vec<_> =
         free.into_iter().map(|micros| Duration::from_micros(micros.into())).collect();
     let worst = free.iter().max().copied().unwrap_or_default();
+    // One thread that stood still is one of them, and need not be the one that was watched; a waiter
+    // who is not told shows again and again, or until he looks by himself.
+    let late = free.iter().filter(|free| **free > ROOM * (bound + stall)).count();
     report.violated_if(
-        worst > ROOM * (bound + stall),
-        format!("{name}: free for {worst:.1?} while somebody waited"),
+        late > AT_MOST_LATE || worst > FREE_UNTOLD + ROOM * stall,
+        format!("{name}: free for {worst:.1?} while somebody waited, {late} times too long"),
     );
     report.violated_if(
         free.len() as u64 != bodies,

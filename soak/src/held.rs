@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
 use distlock_testkit::RedisServer;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::connect::connect;
 use crate::effort::Effort;
 use crate::figures::{connections, info, own_cpu, runs, server_cpu, status};
 use crate::report::Report;
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 200;
 /// Holds `locks` locks and watches them for the effort's time.
 pub async fn run(locks: usize, ttl: Duration, effort: Effort) -> Report {
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("connect");
+    let manager = connect(&server.url()).await;
     drop(manager.lock("warm-up").acquire().await.expect("granted"));
     let (threads, memory) = (status("Threads"), status("VmRSS"));
     let tasks = Handle::current().metrics().num_alive_tasks();
@@ -80,8 +80,8 @@ pub async fn run(locks: usize, ttl: Duration, effort: Effort) -> Report {
     report.violated_if(renewed < locks as u64, "not every lock was renewed");
     report.violated_if(server.lock_keys().len() != locks, "locks are missing at the server");
     report.violated_if(sent > 2 * renewed, "more than two commands for a renewed lock");
-    // Those that blocking calls of this program may have started.
-    report.violated_if(more_threads > 8, format!("{more_threads} threads more than before"));
+    // Those that blocking calls of this program may have started; in a test they are others' as well.
+    report.past_if(more_threads > 8, format!("{more_threads} threads more than before"));
     report.violated_if(more_tasks > 0, format!("{more_tasks} tasks more than before"));
     report.violated_if(connections(&server) > 3, "more than three connections");
 

@@ -6,6 +6,7 @@
 
 pub mod cancel;
 pub mod chaos;
+mod connect;
 mod effort;
 mod figures;
 pub mod handoffs;

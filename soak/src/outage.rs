@@ -100,7 +100,7 @@ pub async fn run(effort: Effort) -> Report {
     report.spread("calls, longer than they may wait", findings.overtime, SLACK);
     report.spread("first success after the return", findings.back, BACK);
     report.figure(format!("keys left {CLEAN:?} later"), findings.keys_left);
-    report.violated_if(findings.keys_left > 0, "keys are left after the reconnect");
+    report.past_if(findings.keys_left > 0, "keys are left after the reconnect");
     for wrong in findings.wrong {
         report.violated_if(true, wrong);
     }
@@ -167,11 +167,16 @@ async fn round(
         }
     }
     tokio::time::sleep(CLEAN.saturating_sub(back.elapsed())).await;
-    let left = server.lock_keys();
+    let mut left = server.lock_keys();
+    findings.keys_left += left.len();
+    // What is left of a call would be there for much longer.
+    while !left.is_empty() && back.elapsed() < LONG / 4 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        left = server.lock_keys();
+    }
     if !left.is_empty() {
         findings.wrong.push(format!("{fault:?} of {time:?}: {} keys left: {left:?}", left.len()));
     }
-    findings.keys_left += left.len();
     server
 }
 

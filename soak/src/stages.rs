@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
-use distlock_testkit::{Mode, Proxy, RedisServer};
+use distlock_testkit::{Mode, Proxy, RedisServer, data_at};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 
+use crate::connect::connect;
 use crate::effort::Effort;
 use crate::report::Report;
 
@@ -50,7 +50,7 @@ async fn measure(effort: Effort, delay: Option<Duration>) -> Medians {
     let url = if delay.is_some() { proxy.url() } else { server.url() };
     let (a, b) = (connect(&url).await, connect(&url).await);
     let client = redis::Client::open(&*url).expect("a URL");
-    let mut ping = client.get_multiplexed_async_connection().await.expect("connect");
+    let mut ping = data_at(&url).await;
     if let Some(delay) = delay {
         proxy.set(Mode::Delay(delay));
     }
@@ -100,14 +100,6 @@ async fn measure(effort: Effort, delay: Option<Duration>) -> Medians {
     drop(guard);
     let [ping, release, hint, body] = [pings, released, hints, bodies].map(median);
     Medians { ping, release, hint, body }
-}
-
-async fn connect(url: &str) -> LockManager {
-    let manager = LockManager::connect(url).await.expect("connect");
-    while !format!("{manager:?}").contains("told") {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    manager
 }
 
 async fn bare(connection: &mut MultiplexedConnection) -> Duration {

@@ -5,10 +5,11 @@
 use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager};
-use distlock_testkit::{Fork, RedisServer, fork_self, in_fork};
+use distlock_testkit::{Fork, RedisServer, data_at, fork_self, in_fork};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
+use crate::connect::connect;
 use crate::effort::Effort;
 use crate::holder::Holder;
 use crate::report::Report;
@@ -30,8 +31,7 @@ struct Data(MultiplexedConnection);
 
 impl Data {
     async fn open(url: &str) -> Self {
-        let client = redis::Client::open(url).expect("a URL");
-        Self(client.get_multiplexed_async_connection().await.expect("connect"))
+        Self(data_at(url).await)
     }
 
     /// Whether the store takes a write under this fence.
@@ -69,7 +69,7 @@ pub async fn run(effort: Effort) -> Report {
         return child().await;
     }
     let server = RedisServer::start();
-    let manager = LockManager::connect(&server.url()).await.expect("connect");
+    let manager = connect(&server.url()).await;
     let data = Data::open(&server.url_of_db(1)).await;
     let env = [("DISTLOCK_URL", server.url()), ("SOAK_DATA_URL", server.url_of_db(1))];
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
 use distlock_testkit::RedisServer;
 use tokio::task::JoinSet;
 
+use crate::connect::connect;
 use crate::effort::Effort;
 use crate::figures::{connections, own_cpu, runs, status};
 use crate::report::Report;
@@ -26,7 +26,7 @@ pub const WHILE: Duration = Duration::from_secs(30);
 /// `waiters` wait for the effort's time, and are served.
 pub async fn run(waiters: usize, effort: Effort) -> Report {
     let server = RedisServer::start();
-    let (holder, manager) = (connect(&server).await, connect(&server).await);
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
     // What is made once is there before anything is counted.
     let warm_up = manager.lock("warm-up").wait(LONG).acquire().await.expect("granted");
     let waiting = tokio::spawn(holder.lock("warm-up").wait(LONG).acquire());
@@ -98,14 +98,6 @@ pub async fn run(waiters: usize, effort: Effort) -> Report {
     let left = server.lock_keys();
     report.violated_if(!left.is_empty(), format!("left behind: {left:?}"));
     report
-}
-
-async fn connect(server: &RedisServer) -> LockManager {
-    let manager = LockManager::connect(&server.url()).await.expect("connect");
-    while !format!("{manager:?}").contains("told") {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    manager
 }
 
 fn places(server: &RedisServer, key: &str) -> usize {

@@ -16,6 +16,7 @@
 //! wait_until("the lock is free", || server.lock_keys().is_empty());
 //! ```
 
+mod data;
 mod http;
 mod log;
 mod poll;
@@ -24,6 +25,7 @@ mod proxy;
 mod server;
 mod wait;
 
+pub use data::data_at;
 pub use http::{HttpClient, HttpResponse};
 pub use log::Log;
 pub use poll::{in_line, poll_once};

@@ -94,7 +94,9 @@ async fn g1_a_cancelled_acquire_leaves_no_key_and_no_place_in_the_line() {
 async fn g1_a_cancelled_acquire_whose_answer_is_lost_leaves_no_key() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+    // Its silence does not count against the connection.
+    let builder = LockManager::builder().url(proxy.url()).command_timeout(LONG);
+    let manager = builder.connect().await.expect("connect");
     let fence = || server.cli::<u64>(&["GET", "distlock:fence"]);
     settle(&manager).await;
     let before = fence();
@@ -171,7 +173,8 @@ async fn g3_a_dropped_release_still_frees_the_lock() {
         .await;
         proxy.set(fault);
         let release = guard.expect("granted").release();
-        assert!(timeout(20 * MS, release).await.is_err() || fault == Mode::Reset, "{fault:?}");
+        let confirmed = matches!(timeout(20 * MS, release).await, Ok(Ok(())));
+        assert!(!confirmed, "{fault:?}");
         if fault != Mode::DropDown {
             assert_eq!(server.lock_keys(), [stored("k")], "{fault:?}");
         }
@@ -295,9 +298,9 @@ fn block_on<F: Future>(future: F) -> F::Output {
 fn g7_a_lock_lives_and_ends_without_any_runtime() {
     let server = RedisServer::start();
     let manager = block_on(connect(&server));
-    let guard = block_on(manager.lock("k").ttl(600 * MS).acquire()).expect("granted");
+    let guard = block_on(manager.lock("k").ttl(2 * SECOND).acquire()).expect("granted");
     assert_busy(block_on(manager.lock("k").wait(20 * MS).acquire()));
-    thread::sleep(SECOND * 3 / 2);
+    thread::sleep(3 * SECOND);
     assert!(guard.is_held(), "renewed without a runtime");
     drop(guard);
     wait_within(AT_ONCE, "the key is gone", || server.lock_keys().is_empty());
@@ -309,7 +312,7 @@ fn g7_a_lock_lives_and_ends_without_any_runtime() {
 async fn g8_a_killed_holder_is_succeeded_after_its_ttl() {
     if in_fork() {
         let data = Data::of_parent();
-        let request = distlock::manager().expect("of the environment").lock("k").ttl(SECOND);
+        let request = distlock::manager().expect("of the environment").lock("k").ttl(3 * SECOND);
         let guard = request.acquire().await.expect("granted");
         data.set("token", &guard.fencing_token().to_string());
         return std::future::pending().await;
@@ -322,11 +325,11 @@ async fn g8_a_killed_holder_is_succeeded_after_its_ttl() {
     wait_until("it holds the lock", || data.get("token").is_some());
     let owner_before = owner(&server, "k");
     // It is renewed for as long as its holder lives.
-    assert_busy(manager.lock("k").wait(2 * SECOND).acquire().await);
+    assert_busy(manager.lock("k").wait(4 * SECOND).acquire().await);
     assert_eq!(owner(&server, "k"), owner_before);
     let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
     child.kill9();
-    let guard = timeout(10 * SECOND, waiter).await.expect("after its ttl").expect("no panic");
+    let guard = timeout(30 * SECOND, waiter).await.expect("after its ttl").expect("no panic");
     let guard = guard.expect("granted");
     let token: u64 = data.get("token").and_then(|token| token.parse().ok()).expect("a number");
     assert!(guard.fencing_token() > token);
@@ -382,11 +385,11 @@ async fn g9_child() {
 async fn g11_a_forgotten_guard_ends_with_max_hold() {
     let server = RedisServer::start();
     let (manager, other) = (connect(&server).await, connect(&server).await);
-    let request = manager.lock("k").ttl(300 * MS).max_hold(SECOND);
+    let request = manager.lock("k").ttl(2 * SECOND).max_hold(4 * SECOND);
     let start = Instant::now();
     std::mem::forget(request.acquire().await.expect("granted"));
     let next = other.lock("k").wait(30 * SECOND).acquire().await.expect("free in the end");
-    assert!(start.elapsed() > SECOND * 9 / 10, "it was renewed until then");
+    assert!(start.elapsed() > SECOND * 36 / 10, "it was renewed until then");
     next.release().await.expect("it was held");
     nothing_is_left(&server);
 }
@@ -420,7 +423,7 @@ async fn g12_a_release_of_what_is_not_held_says_so_and_touches_nothing() {
 async fn g13_a_guard_works_the_same_in_another_task_thread_and_runtime() {
     let server = RedisServer::start();
     let manager = connect(&server).await;
-    let guard = manager.lock("k").ttl(400 * MS).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(3 * SECOND).acquire().await.expect("granted");
     let before = owner(&server, "k");
     let guard = thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -434,7 +437,8 @@ async fn g13_a_guard_works_the_same_in_another_task_thread_and_runtime() {
         guard
     });
     let guard = guard.await.expect("no panic");
-    tokio::time::sleep(SECOND).await;
+    // Longer than the lease it had at first.
+    tokio::time::sleep(4 * SECOND).await;
     assert!(guard.is_held());
     assert_eq!(owner(&server, "k"), before);
     guard.release().await.expect("it was held");
@@ -488,11 +492,11 @@ async fn g16_each_holder_has_the_ttl_it_asked_for() {
     assert!(ttl_of(&server, "k") > 60_000, "a waiter's ttl is nothing to the holder");
     long.extend(50 * MS).await.expect("it is held");
     assert!(ttl_of(&server, "k") > 60_000, "an extension does not shorten");
-    let short = other.lock("k").ttl(SECOND).wait(LONG);
+    let short = other.lock("k").ttl(10 * SECOND).wait(LONG);
     let (short, ()) = tokio::join!(short.acquire(), async {
         tokio::time::sleep(20 * MS).await;
         long.release().await.expect("it was held");
     });
-    assert!((1..=1_000).contains(&ttl_of(&server, "k")), "{}", ttl_of(&server, "k"));
+    assert!((1..=10_000).contains(&ttl_of(&server, "k")), "{}", ttl_of(&server, "k"));
     short.expect("granted").release().await.expect("it was held");
 }

@@ -24,9 +24,9 @@ async fn max_hold_ends_the_body_and_renewal() {
         let _running = Running::new(&running);
         std::future::pending::<()>().await;
     };
-    let request = manager.lock("k").ttl(400 * MS).max_hold(SECOND);
+    let request = manager.lock("k").ttl(2 * SECOND).max_hold(4 * SECOND);
     let error = request.run(body).await.expect_err("it was held for long enough");
-    assert!(start.elapsed() > SECOND * 9 / 10, "renewed until then: {:?}", start.elapsed());
+    assert!(start.elapsed() > SECOND * 36 / 10, "renewed until then: {:?}", start.elapsed());
     assert!(!running.load(SeqCst));
     assert!(error.to_string().contains("max_hold"), "{error}");
     assert_lost(Err::<(), _>(error));
@@ -35,7 +35,7 @@ async fn max_hold_ends_the_body_and_renewal() {
     next.release().await.expect("it was held");
 
     // Of the manager, where the lock does not say; and shorter than the ttl.
-    let builder = LockManager::builder().url(server.url()).max_hold(300 * MS).ttl(LONG);
+    let builder = LockManager::builder().url(server.url()).max_hold(3 * SECOND).ttl(LONG);
     let capped = builder.connect().await.expect("connect");
     let guard = capped.lock("k").acquire().await.expect("granted");
     assert!((1..10_000).contains(&ttl_of(&server, "k")), "{}", ttl_of(&server, "k"));
@@ -163,8 +163,8 @@ async fn on_lost_continue_lets_the_body_finish_and_reports_the_loss() {
 async fn extend_moves_the_deadline_and_never_back() {
     let server = RedisServer::start();
     let manager = connect(&server).await;
-    let guard = manager.lock("k").ttl(500 * MS).renew(false).acquire().await.expect("granted");
-    assert!(guard.remaining() <= 500 * MS && guard.remaining() > Duration::ZERO);
+    let guard = manager.lock("k").ttl(2 * SECOND).renew(false).acquire().await.expect("granted");
+    assert!(guard.remaining() <= 2 * SECOND && guard.remaining() > Duration::ZERO);
     guard.extend(LONG).await.expect("it is held");
     assert!(guard.remaining() > LONG / 2 && guard.remaining() < LONG);
     assert!(ttl_of(&server, "k") > 60_000);
@@ -176,7 +176,7 @@ async fn extend_moves_the_deadline_and_never_back() {
         assert!(matches!(error, Err(LockError::InvalidOption { .. })), "{error:?}");
         assert!(guard.is_held());
     }
-    tokio::time::sleep(SECOND).await;
+    tokio::time::sleep(3 * SECOND).await;
     assert!(guard.is_held(), "past the deadline it had at first");
     guard.release().await.expect("it was held");
     nothing_is_left(&server);
@@ -202,9 +202,8 @@ async fn an_extension_that_is_not_confirmed_changes_nothing() {
 async fn a_release_of_an_extended_lock_is_seen_through() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let builder = LockManager::builder().url(proxy.url()).command_timeout(100 * MS);
-    let manager = builder.connect().await.expect("connect");
-    let guard = manager.lock("k").ttl(300 * MS).renew(false).acquire().await.expect("granted");
+    let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+    let guard = manager.lock("k").ttl(SECOND).renew(false).acquire().await.expect("granted");
     guard.extend(LONG).await.expect("it is held");
     proxy.set(Mode::Reset);
     let error = guard.release().await;
@@ -219,15 +218,15 @@ async fn a_release_of_an_extended_lock_is_seen_through() {
 async fn lost_resolves_for_everybody_who_waits_and_not_while_it_is_held() {
     let server = RedisServer::start();
     let manager = connect(&server).await;
-    let guard = manager.lock("k").ttl(400 * MS).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(2 * SECOND).acquire().await.expect("granted");
     let guard = Arc::new(guard);
     let waits = |guard: &Arc<LockGuard>| {
         let guard = guard.clone();
         tokio::spawn(async move { guard.lost().await })
     };
     let waiting = [waits(&guard), waits(&guard), waits(&guard)];
-    // Three leases long.
-    tokio::time::sleep(SECOND).await;
+    // Longer than a lease.
+    tokio::time::sleep(3 * SECOND).await;
     assert!(waiting.iter().all(|task| !task.is_finished()), "it is held");
     server.cli::<()>(&["DEL", &stored("k")]);
     for task in waiting {
@@ -241,17 +240,17 @@ async fn lost_resolves_for_everybody_who_waits_and_not_while_it_is_held() {
 async fn remaining_counts_down_and_is_renewed() {
     let server = RedisServer::start();
     let manager = connect(&server).await;
-    let fixed = manager.lock("fixed").ttl(10 * SECOND).renew(false);
+    let fixed = manager.lock("fixed").ttl(20 * SECOND).renew(false);
     let fixed = fixed.acquire().await.expect("granted");
-    let renewed = manager.lock("renewed").ttl(SECOND).acquire().await.expect("granted");
+    let renewed = manager.lock("renewed").ttl(2 * SECOND).acquire().await.expect("granted");
     let before = fixed.remaining();
-    assert!(before < 10 * SECOND, "less drift");
+    assert!(before < 20 * SECOND, "less drift");
     let start = Instant::now();
-    while start.elapsed() < 2 * SECOND {
-        assert!(renewed.remaining() > Duration::ZERO && renewed.remaining() < SECOND);
+    while start.elapsed() < 3 * SECOND {
+        assert!(renewed.remaining() > Duration::ZERO && renewed.remaining() < 2 * SECOND);
         tokio::time::sleep(5 * MS).await;
     }
-    assert!(fixed.remaining() < before - SECOND);
+    assert!(fixed.remaining() < before - 2 * SECOND);
 }
 
 /// A body in the middle of a poll may still touch what the lock protects: its lock is freed when it
@@ -295,15 +294,22 @@ async fn close_waits_for_running_bodies() {
 #[tokio::test]
 async fn close_frees_every_lock_there_is_whatever_it_is_doing() {
     let server = RedisServer::start();
+    let mut held = 0;
     for round in 0..100 {
         let manager = connect(&server).await;
         let mut guards = Vec::new();
         for n in 0..50 {
             // So short that some are being renewed whenever it is closed.
             let request = manager.lock(format!("{round}-{n}")).ttl(Duration::from_millis(60 + n));
-            guards.push(request.acquire().await.expect("granted"));
+            match request.acquire().await {
+                Ok(guard) => guards.push(guard),
+                // Too late for its ttl, on a busy machine: given back.
+                Err(LockError::Backend { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
         }
         let guards: Vec<_> = guards.into_iter().filter(LockGuard::is_held).collect();
+        held += guards.len();
         tokio::time::sleep(MS * (round % 7) * 3).await;
         let report = manager.close(LONG).await;
         assert!(report.is_complete(), "{report:?}");
@@ -311,6 +317,7 @@ async fn close_frees_every_lock_there_is_whatever_it_is_doing() {
         assert!(guards.iter().all(|guard| !guard.is_held()), "round {round}: one was overlooked");
         assert!(server.lock_keys().is_empty(), "round {round}: {:?}", server.lock_keys());
     }
+    assert!(held > 100, "{held} were held when they were closed");
 }
 
 #[tokio::test]
@@ -374,7 +381,7 @@ async fn force_release_takes_the_lock_from_its_holder() {
         let _running = Running::new(&running);
         std::future::pending::<()>().await;
     };
-    let call = manager.lock("k").ttl(600 * MS).run(body);
+    let call = manager.lock("k").ttl(3 * SECOND).run(body);
     let force = async {
         wait_for("the body runs", async || running.load(SeqCst)).await;
         assert!(operator.force_release("k").await.expect("an answer"));

@@ -296,11 +296,11 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
     let mut server = RedisServer::builder().password(PASSWORD).start();
     let proxy = Proxy::to(server.addr());
     let url = server.url_at(proxy.addr());
-    let builder = LockManager::builder().url(&url).command_timeout(100 * MS);
+    let builder = LockManager::builder().url(&url).command_timeout(SECOND);
     let mut printed = format!("{builder:?} {builder:#?}");
     let manager = builder.connect().await.expect("connect");
     let other = connect(&server).await;
-    let request = || manager.lock(key!("user:{SECRET}")).name("h8").ttl(400 * MS);
+    let request = || manager.lock(key!("user:{SECRET}")).name("h8").ttl(3 * SECOND);
     let stored = stored(&format!("user:{SECRET}"));
     printed += &format!("{manager:?} {manager:#?} {:?}", request());
     let mut errors = Vec::new();
@@ -342,6 +342,8 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
     })
     .await;
     let dangling = request().name("h8-late").wait(SECOND);
+    let given_up = || log.text().lines().filter(|line| line.contains("released_late")).count();
+    let before = given_up();
     server.kill9();
     errors.push(guard.expect("granted").release().await.expect_err("nobody there"));
     errors.push(dangling.acquire().await.map(drop).expect_err("nobody there"));
@@ -355,8 +357,8 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
     drop(other);
     printed += &format!("{:?}", manager.close(50 * MS).await);
     // The engine gives up on what it could not release, and logs it.
-    wait_until("a line about it", || log.text().contains("h8"));
-    tokio::time::sleep(SECOND).await;
+    wait_until("a line about it", || given_up() > before);
+    assert!(log.text().contains("h8"), "a lock is named: {}", log.text());
 
     let printed = errors.iter().map(text).fold(printed, |all, one| all + "\n" + &one);
     for (what, text) in [("printed", &printed), ("logged", &log.text())] {
@@ -547,7 +549,7 @@ async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
 async fn h13_a_key_without_a_ttl() {
     let server = RedisServer::start();
     let (manager, other) = (connect(&server).await, connect(&server).await);
-    let guard = manager.lock("k").ttl(600 * MS).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(3 * SECOND).acquire().await.expect("granted");
     assert_eq!(server.cli::<i64>(&["PERSIST", &stored("k")]), 1);
     wait_until("its holder gives it one again", || ttl_of(&server, "k") > 0);
     assert!(guard.is_held());

@@ -17,9 +17,11 @@ pub(crate) fn stored(key: &str) -> String {
     format!("distlock:lock:{{{key}}}")
 }
 
-/// A manager that has all its connections: the one for wake-ups is made in the background.
+/// A manager that has all its connections: the one for wake-ups is made in the background. It is
+/// patient: what takes long on a busy machine is no fault.
 pub(crate) async fn connect(server: &RedisServer) -> LockManager {
-    let manager = LockManager::connect(&server.url()).await.expect("connect");
+    let builder = LockManager::builder().url(server.url()).command_timeout(10 * SECOND);
+    let manager = builder.connect_timeout(30 * SECOND).connect().await.expect("connect");
     wait_until("it can be told", || format!("{manager:?}").contains("told"));
     manager
 }

@@ -15,9 +15,8 @@ struct Shop {
 }
 
 impl Shop {
-    /// Two instances with these options. Books and locks survive the server's death.
-    fn open(program: &str, options: &[&str]) -> Self {
-        let redis = RedisServer::builder().durable().start();
+    /// Two instances with these options.
+    fn open(program: &str, redis: RedisServer, options: &[&str]) -> Self {
         let start = || {
             let args = [&["--port", "0"], options].concat();
             Service::start(program, &args, &[("DISTLOCK_URL", &redis.url())])
@@ -67,7 +66,7 @@ impl Shop {
 /// Under load no order is paid twice and the balances add up; where a wait ran out the answer is 423
 /// with `Retry-After`.
 pub(crate) async fn under_load(program: &str) {
-    let shop = Shop::open(program, &["--work-ms", "5", "--wait-ms", "120"]);
+    let shop = Shop::open(program, RedisServer::start(), &["--work-ms", "5", "--wait-ms", "120"]);
     let report = shop.load(12, Duration::from_secs(3)).await;
     assert_eq!(report.paid_twice, [0; 0], "{report}");
     assert_eq!((report.without_retry_after, report.failed), (0, 0), "{report}");
@@ -84,7 +83,9 @@ pub(crate) async fn under_load(program: &str) {
 /// 503 while Redis is gone, and everything as before when it is back; also for those who were in the
 /// middle of something.
 pub(crate) async fn without_redis(program: &str) {
-    let mut shop = Shop::open(program, &["--work-ms", "20", "--wait-ms", "200"]);
+    // Books and locks survive the server's death.
+    let redis = RedisServer::builder().durable().start();
+    let mut shop = Shop::open(program, redis, &["--work-ms", "20", "--wait-ms", "200"]);
     let (status, order) = shop.place().await;
     assert_eq!(status, 201);
     let instances = shop.instances.iter().map(Service::addr).collect();
@@ -108,7 +109,8 @@ pub(crate) async fn without_redis(program: &str) {
 
 /// A client that leaves in the middle of its request leaves no lock behind.
 pub(crate) async fn client_gone(program: &str) {
-    let shop = Shop::open(program, &["--work-ms", "500", "--wait-ms", "20000"]);
+    let options = ["--work-ms", "3000", "--wait-ms", "20000"];
+    let shop = Shop::open(program, RedisServer::start(), &options);
     let (_, order) = shop.place().await;
     let mut client = HttpClient::connect(shop.instances[0].addr()).await.expect("connect");
     client.send("POST", &format!("/orders/{order}/pay"), "").await.expect("sent");

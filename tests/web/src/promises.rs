@@ -153,6 +153,8 @@ pub async fn a_lock_held_elsewhere_is_423(site: Site) {
         let start = Instant::now();
         is_busy(&site.post(&format!("/layer/{WHO}/brief")).await);
         assert!(start.elapsed() >= BRIEF, "after {:?}", start.elapsed());
+        // Or the lock would be kept for who has just left.
+        wait_for("nobody stands in line", async || site.redis.lock_keys().len() == 1).await;
         finish(&site, client).await;
     }
     assert_eq!(site.work.begun.load(SeqCst), 4, "a handler ran without its lock");
