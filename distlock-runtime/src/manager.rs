@@ -13,7 +13,7 @@ use crate::error::{Label, LockError, LockName};
 use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::claim::Claim;
-use crate::lock::lease::Loss;
+use crate::lock::lease::{Lease, Loss};
 use crate::race::until;
 use crate::request::LockRequest;
 use crate::store::Holder;
@@ -210,8 +210,16 @@ impl LockManager {
     /// Cancel safe: what was begun goes on in the background.
     pub async fn close(&self, timeout: Duration) -> CloseReport {
         let inner = &self.inner;
-        inner.engine.table.close();
+        let table = &inner.engine.table;
+        table.close();
         let leases = inner.engine.schedule.leases();
+        // Not under a body that goes on without its lock: that one frees it when it is done.
+        let lapsed = table.lapsed.take().into_iter().filter(|lease| !lease.has_body());
+        let free = |lease: &Lease| {
+            let mut release = table.release(lease.claim.clone(), lease.keep());
+            release.send();
+            release
+        };
         let (mut ending, mut in_use) = (Vec::new(), Vec::new());
         for lease in leases {
             lease.lose(Loss::Closed);
@@ -219,18 +227,16 @@ impl LockManager {
             if lease.has_body() {
                 in_use.push(lease);
             } else {
-                let mut release = inner.engine.table.release(lease.claim.clone(), lease.keep());
-                release.send();
-                ending.push(release);
+                ending.push((free(&lease), true));
             }
         }
+        ending.extend(lapsed.map(|lease| (free(&lease), false)));
         let limit = inner.engine.clock().now().after(timeout);
         let mut report = CloseReport { freed: 0, unconfirmed: 0 };
-        for release in ending {
-            match until(release, self.alarm(limit)).await {
-                Some(Ok(_)) => report.freed += 1,
-                _ => report.unconfirmed += 1,
-            }
+        for (release, was_held) in ending {
+            let confirmed = matches!(until(release, self.alarm(limit)).await, Some(Ok(_)));
+            report.freed += usize::from(confirmed && was_held);
+            report.unconfirmed += usize::from(!confirmed);
         }
         for lease in in_use {
             match until(lease.let_go(), self.alarm(limit)).await {

@@ -320,6 +320,27 @@ async fn close_frees_every_lock_there_is_whatever_it_is_doing() {
     assert!(held > 100, "{held} were held when they were closed");
 }
 
+/// The server goes on extending what its holder has lost, because nothing it says arrives.
+#[tokio::test]
+async fn close_frees_what_ran_out_in_a_users_hands() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.addr());
+    let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+    let guard = manager.lock("k").ttl(3 * SECOND).acquire().await.expect("granted");
+    // The first renewal makes its connection; those after it go out on that.
+    let mut last = i64::MAX;
+    wait_for("a renewal", async || std::mem::replace(&mut last, ttl_of(&server, "k")) < last).await;
+    proxy.set(Mode::DropDown);
+    guard.lost().await;
+    let left = ttl_of(&server, "k");
+    assert!(left > 500, "{left} ms: it ends before anybody could free it");
+    proxy.set(Mode::Pass);
+    let report = manager.close(LONG).await;
+    assert_eq!((report.freed, report.unconfirmed), (0, 0), "{report:?}");
+    assert_eq!(owner(&server, "k"), None);
+    drop(guard);
+}
+
 #[tokio::test]
 async fn close_with_a_dead_server_returns_in_time_and_says_so() {
     let mut server = RedisServer::start();

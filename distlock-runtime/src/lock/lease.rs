@@ -281,12 +281,15 @@ impl Lease {
     }
 
     /// The lease is no longer ours. Final; the first reason stands.
-    pub(crate) fn lose(&self, loss: Loss) -> bool {
+    pub(crate) fn lose(self: &Arc<Self>, loss: Loss) -> bool {
         let capped = loss == Loss::Expired && self.deadline() == self.max();
         let loss = if capped { Loss::MaxHold } else { loss };
         let lost = self.end(loss as u8);
         if lost {
             observe::lost(self.name(), self.fencing_token, loss.reason());
+            if matches!(loss, Loss::Expired | Loss::MaxHold) && self.table.is_remote() {
+                self.table.lapsed.note(self);
+            }
             // Those who wait behind it need not wait for its body to end.
             self.table.orphaned(&self.claim);
         }
@@ -294,7 +297,7 @@ impl Lease {
     }
 
     /// Its holder is done with it: it is not renewed any more. False if it was lost before.
-    pub(crate) fn finish(&self) -> bool {
+    pub(crate) fn finish(self: &Arc<Self>) -> bool {
         // A deadline that passed unseen is a loss too: the engine may be a moment behind.
         if self.state.load(Ordering::Acquire) == HELD && self.now() >= self.deadline() {
             self.lose(Loss::Expired);
@@ -314,12 +317,17 @@ impl Lease {
         self.body.load(Ordering::Acquire)
     }
 
+    /// Its holder has let go.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// Resolves when the holder has let go, after its body was dropped.
     pub(crate) async fn let_go(&self) {
         loop {
             let mut ended = pin!(self.ended.notified());
             ended.as_mut().enable();
-            if self.gone.load(Ordering::Acquire) {
+            if self.is_gone() {
                 return;
             }
             ended.await;
@@ -340,7 +348,7 @@ impl Lease {
     }
 
     /// Resolves when the lease is lost; never if it is released first.
-    pub(crate) async fn lost(&self) {
+    pub(crate) async fn lost(self: &Arc<Self>) {
         loop {
             let mut ended = pin!(self.ended.notified());
             // Enabled before the state is read, or an end between the two would be missed.

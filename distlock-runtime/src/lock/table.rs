@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::batch::{Batch, Line, PATIENCE, Queued, Stage, TakenOut};
 use super::claim::{Claim, Fit, deadline};
+use super::lapsed::Lapsed;
 use super::lease::{Lease, Loss};
 use super::release::Repairs;
 use super::usher::LOOK_UNTOLD;
@@ -36,6 +37,7 @@ pub(crate) struct LockTable {
     /// How long an answer is waited for.
     pub(super) patience: Duration,
     pub(super) repairs: Repairs,
+    pub(crate) lapsed: Lapsed,
     schedule: Arc<Schedule>,
     clock: Clock,
     remote: bool,
@@ -150,6 +152,7 @@ impl LockTable {
             owner: Owner::new(),
             patience,
             repairs: Repairs::default(),
+            lapsed: Lapsed::default(),
             schedule,
             clock,
             remote,
@@ -419,7 +422,7 @@ impl LockTable {
     }
 
     /// Ends a lease and sees to what becomes of its claim in the background.
-    pub(crate) fn let_go(self: &Arc<Self>, lease: &Lease) {
+    pub(crate) fn let_go(self: &Arc<Self>, lease: &Arc<Lease>) {
         let was_held = lease.finish();
         let keep = lease.keep();
         if !self.end(lease, was_held, keep.is_some()) {
