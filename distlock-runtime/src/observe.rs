@@ -25,6 +25,15 @@ pub(crate) fn wake_ups_denied(error: &redis::RedisError) {
     );
 }
 
+/// The server throws keys away when its memory is full, locks among them; said once.
+pub(crate) fn may_evict(policy: &str) {
+    tracing::warn!(
+        target: "distlock",
+        policy,
+        "may_evict: the server may throw away locks that are held; set `maxmemory-policy noeviction`"
+    );
+}
+
 /// The body has returned, but its lock could not be freed as it should.
 pub(crate) fn released_late(lock: &LockName, error: &LockError) {
     let (name, template) = (lock.name(), lock.template());

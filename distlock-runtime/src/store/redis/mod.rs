@@ -7,6 +7,7 @@
 
 mod connection;
 mod driver;
+mod eviction;
 mod fault;
 mod link;
 mod pool;

@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::eviction;
 use super::link::{Link, LinkConfig, connect};
 use crate::error::LockName;
 use crate::jitter::jittered;
@@ -40,6 +41,8 @@ pub(crate) struct Wakes {
     wanted: Notify,
     /// Why not was said.
     said: AtomicBool,
+    /// The server was asked whether it evicts locks.
+    asked: AtomicBool,
     listener: OnceLock<Listener>,
 }
 
@@ -56,6 +59,7 @@ impl Wakes {
             others: Mutex::default(),
             wanted: Notify::new(),
             said: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             listener: OnceLock::new(),
         }
     }
@@ -222,6 +226,13 @@ async fn session(wakes: &Arc<Wakes>, config: &LinkConfig) -> Result<(), RedisErr
     let connected = timeout(config.connect_timeout, connect(&info, pushed)).await;
     let (mut connection, driver, _) = connected.map_err(|_| timed_out())??;
     let subscribed = async {
+        // On the one connection that every manager makes and nobody waits for.
+        if !wakes.asked.swap(true, Ordering::AcqRel) {
+            let policy = timeout(config.connect_timeout, eviction::policy(&mut connection)).await;
+            if let Ok(Some(policy)) = policy {
+                observe::may_evict(&policy);
+            }
+        }
         loop {
             let subscribed = wakes.subscribe_all(&mut connection);
             match timeout(config.connect_timeout, subscribed).await {
