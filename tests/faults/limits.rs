@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-use distlock::{BackendKind, LockManager};
-use distlock_testkit::{RedisServer, wait_for, wait_until, wait_within};
+use distlock::BackendKind;
+use distlock_testkit::{Log, RedisServer, fork_self, in_fork, wait_for, wait_until, wait_within};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    BACK, LONG, Ledger, Watch, backend, builder, connect, eye, info, lost, ms, renewed, runs,
-    stored, whole_text, works_again,
+    BACK, LONG, Ledger, Watch, backend, clients, eye, info, lost, manager, ms, patient,
+    patient_builder, renewed, runs, stored, whole_text, works_again,
 };
 
 /// `CONFIG SET`.
@@ -24,13 +24,13 @@ fn config(server: &RedisServer, name: &str, value: &str) {
 #[tokio::test]
 async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
+    let manager = patient(&server.url()).await;
     let guard = manager.lock("held").ttl(ms(4500)).acquire().await.expect("granted");
     config(&server, "maxmemory", "1");
     let result = manager.lock("k").run(async { panic!("a body without its lock") }).await;
     assert_eq!(backend::<()>(result), BackendKind::OutOfMemory);
     // Also those who were not there before.
-    let late = connect(&server.url()).await;
+    let late = patient(&server.url()).await;
     assert_eq!(backend(late.lock("k").acquire().await), BackendKind::OutOfMemory);
     let waiter = tokio::spawn(late.lock("k").ttl(LONG).wait(LONG).acquire());
     renewed(&guard).await;
@@ -45,10 +45,10 @@ async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
 #[tokio::test]
 async fn c2_an_evicted_lock_is_lost() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
+    let manager = patient(&server.url()).await;
     let watch = Watch::default();
     let call = async {
-        let request = manager.lock("k").ttl(ms(3000));
+        let request = manager.lock("k").ttl(ms(8000));
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
         let error = result.expect_err("it was evicted");
@@ -72,10 +72,42 @@ async fn c2_an_evicted_lock_is_lost() {
 }
 
 #[tokio::test]
+async fn c2_a_server_that_may_evict_locks_is_named() {
+    if !in_fork() {
+        // In a process of its own: what is logged is the whole process's.
+        return fork_self("limits::c2_a_server_that_may_evict_locks_is_named", &[]).join();
+    }
+    let log = Log::start();
+    let said = || log.text().lines().filter(|line| line.contains("may_evict")).count();
+    let of = |memory, policy| {
+        RedisServer::builder().args(["--maxmemory", memory, "--maxmemory-policy", policy]).start()
+    };
+    let harmless = [of("0", "allkeys-lru"), of("100mb", "noeviction"), of("100mb", "allkeys-lru")];
+    let silent = user(&harmless[2], "~* &* +@all -info");
+    for url in [harmless[0].url(), harmless[1].url(), silent] {
+        // When it can be told, everything has been asked.
+        manager(&url).await;
+        assert_eq!(said(), 0, "{}", log.text());
+    }
+    let server = of("100mb", "volatile-ttl");
+    let first = manager(&server.url()).await;
+    // Not again when its connection is made again.
+    let before = clients(&server);
+    assert_eq!(server.cli::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
+    wait_for("it is made again", async || !clients(&server).is_subset(&before)).await;
+    wait_for("it hears", async || format!("{first:?}").contains("told")).await;
+    let text = log.text();
+    let line = text.lines().find(|line| line.contains("may_evict")).expect("a line");
+    assert!(line.starts_with("WARN") && line.contains("volatile-ttl"), "{line}");
+    assert_eq!(said(), 1, "once for each manager: {text}");
+    works_again(&first, &server).await;
+}
+
+#[tokio::test]
 async fn c3_a_server_that_cannot_save_gives_no_lock_and_says_so_of_a_release() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
-    let guard = manager.lock("held").ttl(ms(6000)).acquire().await.expect("granted");
+    let manager = patient(&server.url()).await;
+    let guard = manager.lock("held").ttl(LONG).acquire().await.expect("granted");
     config(&server, "save", "3600 1");
     // A directory where the dump should be.
     let (_, dir): (String, String) = server.cli(&["CONFIG", "GET", "dir"]);
@@ -116,9 +148,9 @@ async fn c4_forgotten_scripts_are_sent_again_and_no_update_is_lost() {
     let ledger = Arc::new(Ledger::default());
     let mut tasks = JoinSet::new();
     for _ in 0..2 {
-        let manager = LockManager::connect(&server.url()).await.expect("connect");
-        // Renewed every second, so that renewals meet it as well.
-        let held = manager.lock(format!("held-{}", tasks.len())).ttl(ms(3000));
+        let manager = patient(&server.url()).await;
+        // Renewed every few seconds, so that renewals meet it as well.
+        let held = manager.lock(format!("held-{}", tasks.len())).ttl(ms(8000));
         let held = held.acquire().await.expect("granted");
         for n in 0..3 {
             let (manager, ledger) = (manager.clone(), ledger.clone());
@@ -163,8 +195,9 @@ async fn c5_what_an_acl_denies_is_an_error_at_the_start() {
     let server = RedisServer::start();
     for rights in ["~other:* +@all", "~distlock:* +@all -evalsha", "~distlock:* +@all -incr -set"] {
         let url = user(&server, &format!("reset on >secret {rights}"));
-        assert_eq!(backend(builder(&url).connect().await), BackendKind::Refused, "{rights}");
-        let manager = builder(&url).build().expect("lazy");
+        let connected = patient_builder(&url).connect().await;
+        assert_eq!(backend(connected), BackendKind::Refused, "{rights}");
+        let manager = patient_builder(&url).build().expect("lazy");
         // It is not waited for: nothing changes by itself.
         let result =
             manager.lock("k").wait(2 * LONG).run(async { panic!("a body without its lock") });
@@ -183,8 +216,8 @@ async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
         "+zadd +zrem +zrange +zrank +zcard +zscore +zpopmin",
     ]
     .join(" ");
-    let manager = connect(&user(&server, &format!("reset on >secret {rights}"))).await;
-    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
+    let manager = patient(&user(&server, &format!("reset on >secret {rights}"))).await;
+    let guard = manager.lock("k").ttl(ms(8000)).acquire().await.expect("granted");
     renewed(&guard).await;
     assert!(manager.lock("k").acquire().await.expect_err("it is held").is_busy());
     guard.release().await.expect("it was held");
@@ -195,7 +228,7 @@ async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
 async fn c6_changed_credentials_are_an_error_at_once_until_they_fit_again() {
     let server = RedisServer::start();
     let url = user(&server, "~* &* +@all");
-    let manager = connect(&url).await;
+    let manager = patient(&url).await;
     drop(manager.lock("k").acquire().await.expect("granted"));
     server.cli::<()>(&["ACL", "SETUSER", "app", "resetpass", ">another"]);
     server.cli::<()>(&["CLIENT", "KILL", "USER", "app"]);
@@ -222,10 +255,10 @@ async fn c6_changed_credentials_are_an_error_at_once_until_they_fit_again() {
 #[tokio::test]
 async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in_time() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
+    let manager = patient(&server.url()).await;
     let watch = Watch::default();
     let call = async {
-        let request = manager.lock("held").ttl(ms(900));
+        let request = manager.lock("held").ttl(ms(3000));
         let result = request.run(watch.endless(&manager, "held")).await;
         watch.ended_in_time();
         lost(result);
@@ -239,8 +272,9 @@ async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in
     };
     tokio::join!(call, fault);
     let waiter = tokio::spawn(manager.lock("waiter").ttl(LONG).wait(LONG).acquire());
+    tokio::task::yield_now().await;
     // By its ttl: it can neither be extended nor freed.
-    wait_until("it has expired", || server.lock_keys().is_empty());
+    wait_for("it has expired", async || server.lock_keys().is_empty()).await;
     config(&server, "min-replicas-to-write", "0");
     drop(waiter.await.expect("no panic").expect("granted as soon as the server takes writes"));
     works_again(&manager, &server).await;
@@ -251,9 +285,10 @@ async fn c9_a_server_without_scripts_is_refused_at_the_start_with_the_reason() {
     for forbidden in [&["EVAL"][..], &["EVAL", "EVALSHA"]] {
         let args = forbidden.iter().flat_map(|command| ["--rename-command", command, ""]);
         let server = RedisServer::builder().args(args).start();
-        let error = builder(&server.url()).connect().await.expect_err("it cannot free locks");
+        let builder = patient_builder(&server.url());
+        let error = builder.clone().connect().await.expect_err("it cannot free locks");
         assert!(whole_text(&error).contains("unknown command"), "{error:?}");
-        let manager = builder(&server.url()).build().expect("lazy");
+        let manager = builder.build().expect("lazy");
         let result = manager.lock("k").wait(2 * LONG).acquire();
         let result = tokio::time::timeout(LONG, result).await.expect("it is not waited for");
         assert_eq!(backend(result), BackendKind::Other);
@@ -265,8 +300,8 @@ async fn c9_a_server_without_scripts_is_refused_at_the_start_with_the_reason() {
 #[tokio::test]
 async fn c9_a_server_without_hello_will_do() {
     let server = RedisServer::builder().args(["--rename-command", "HELLO", ""]).start();
-    let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
+    let manager = patient(&server.url()).await;
+    let guard = manager.lock("k").ttl(ms(8000)).acquire().await.expect("granted");
     renewed(&guard).await;
     guard.release().await.expect("it was held");
     wait_within(BACK, "no key is left", || server.lock_keys().is_empty());

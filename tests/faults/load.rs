@@ -8,8 +8,8 @@ use distlock_testkit::{RedisServer, in_line, wait_until};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    COMMAND_TIMEOUT, LONG, connect, connections, eye, held, manager, ms, queue, runs, served,
-    stand, waits, works_again,
+    LONG, connect, connections, eye, freed, held, manager, ms, queue, renewed, runs, served, stand,
+    waits, works_again,
 };
 
 const MANY: usize = 10_000;
@@ -25,7 +25,7 @@ async fn i1_ten_thousand_waiters_stand_at_one_place_and_are_served_in_order() {
         let (request, order) = (waiter.lock("k").ttl(LONG).wait(2 * LONG), order.clone());
         let call = in_line(async move {
             let guard = request.acquire().await.expect("granted");
-            order.lock().expect("no panic").push(n);
+            order.lock().expect("no panic").push((Instant::now(), n));
             guard.release().await.expect("it was held");
         });
         tasks.spawn(call.await);
@@ -44,7 +44,12 @@ async fn i1_ten_thousand_waiters_stand_at_one_place_and_are_served_in_order() {
     assert!(commands < 100 + 10 * seconds, "{commands} commands for {MANY} hand-overs");
     let order = std::mem::take(&mut *order.lock().expect("no panic"));
     assert_eq!(order.len(), MANY);
-    assert!(order.is_sorted(), "not in order");
+    // Who does not take the lock within a second is passed over: on a machine that stands still.
+    let times = std::iter::once(start).chain(order.iter().map(|(at, _)| *at));
+    let pauses = times.clone().zip(times.skip(1)).map(|(one, next)| (next - one).as_secs());
+    let still = pauses.sum::<u64>();
+    let jumps = order.windows(2).filter(|pair| pair[0].1 > pair[1].1).count() as u64;
+    assert!(jumps <= still, "not in order: {jumps} jumps, {still} s without a hand-over");
     works_again(&waiter, &server).await;
 }
 
@@ -86,25 +91,30 @@ async fn i2_processes_that_come_again_and_again_have_the_same_share() {
     const PROCESSES: usize = 5;
     const ALL: u64 = 3000;
     let server = RedisServer::start();
+    let holder = manager(&server.url()).await;
+    let guard = held(&holder, "k").await;
     let shares: Arc<[AtomicU64; PROCESSES]> = Arc::default();
-    let mut managers = Vec::new();
-    for _ in 0..PROCESSES {
-        managers.push(manager(&server.url()).await);
-    }
     let total = |shares: &[AtomicU64]| shares.iter().map(|n| n.load(SeqCst)).sum::<u64>();
     let mut tasks = JoinSet::new();
-    // The first in line has more tasks than all the others.
-    for n in (0..PROCESSES).flat_map(|n| vec![n; if n == 0 { 20 } else { 4 }]) {
-        let (manager, shares) = (managers[n].clone(), shares.clone());
-        tasks.spawn(async move {
-            while total(&*shares) < ALL {
-                let request = manager.lock("k").ttl(LONG).wait(LONG);
-                let guard = request.acquire().await.expect("granted");
-                shares[n].fetch_add(1, SeqCst);
-                guard.release().await.expect("it was held");
-            }
-        });
+    for n in 0..PROCESSES {
+        let manager = manager(&server.url()).await;
+        // The first in line has more tasks than all the others.
+        for _ in 0..if n == 0 { 20 } else { 4 } {
+            let (manager, shares) = (manager.clone(), shares.clone());
+            let work = async move {
+                while total(&*shares) < ALL {
+                    let request = manager.lock("k").ttl(LONG).wait(LONG);
+                    let guard = request.acquire().await.expect("granted");
+                    shares[n].fetch_add(1, SeqCst);
+                    guard.release().await.expect("it was held");
+                }
+            };
+            // At one place only if all are in line before the next process comes.
+            tasks.spawn(in_line(work).await);
+        }
+        stand(&server, "k", n + 1);
     }
+    guard.release().await.expect("it was held");
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
     }
@@ -112,15 +122,15 @@ async fn i2_processes_that_come_again_and_again_have_the_same_share() {
     // Fair is each task's share: a ninth of all for each of the small ones.
     let fair = ALL / 9;
     assert!(shares[1..].iter().all(|share| *share > fair / 3), "{shares:?}, fair is {fair}");
-    works_again(&managers[0], &server).await;
+    works_again(&holder, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i4_renewals_do_not_wait_behind_a_flood_of_calls() {
     let server = RedisServer::start();
     let manager = manager(&server.url()).await;
-    let guard = manager.lock("held").ttl(ms(3000)).acquire().await.expect("granted");
-    let (start, over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+    let guard = manager.lock("held").ttl(ms(8000)).acquire().await.expect("granted");
+    let over = Arc::new(AtomicBool::new(false));
     let mut flood = JoinSet::new();
     for n in 0..512 {
         let (manager, over) = (manager.clone(), over.clone());
@@ -134,9 +144,8 @@ async fn i4_renewals_do_not_wait_behind_a_flood_of_calls() {
             calls
         });
     }
-    while start.elapsed() < ms(6000) {
-        assert!(guard.is_held(), "lost after {:?}", start.elapsed());
-        tokio::time::sleep(ms(20)).await;
+    for _ in 0..2 {
+        renewed(&guard).await;
     }
     over.store(true, SeqCst);
     let mut calls = 0;
@@ -157,10 +166,10 @@ async fn i5_those_who_give_up_together_cost_no_command_each() {
     let before = runs(&server, "evalsha") + runs(&server, "eval");
     let mut tasks = JoinSet::new();
     for n in 0..MANY {
-        let wait = if n % 2 == 0 { LONG } else { ms(2000) };
+        let wait = if n % 2 == 0 { LONG } else { ms(10_000) };
         let request = waiter.lock("k").ttl(LONG).wait(wait);
         tasks.spawn(async move {
-            let call = tokio::time::timeout(ms(2500), request.acquire()).await;
+            let call = tokio::time::timeout(ms(10_500), request.acquire()).await;
             assert!(call.is_err() || call.is_ok_and(|call| call.is_err_and(|e| e.is_busy())));
         });
     }
@@ -177,7 +186,7 @@ async fn i5_those_who_give_up_together_cost_no_command_each() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i6_a_server_without_time_is_not_pressed() {
-    let server = RedisServer::start();
+    let server = RedisServer::builder().args(["--enable-debug-command", "yes"]).start();
     let holder = manager(&server.url()).await;
     let guard = held(&holder, "k").await;
     let waiters = [connect(&server.url()).await, connect(&server.url()).await];
@@ -191,10 +200,7 @@ async fn i6_a_server_without_time_is_not_pressed() {
     let busy = tokio::task::spawn_blocking(move || {
         let start = Instant::now();
         while start.elapsed() < ms(4000) {
-            let script = "for i = 1, 100000000 do end return 1";
-            let began = Instant::now();
-            redis::cmd("EVAL").arg(script).arg(0).query::<u64>(&mut hand).expect("an answer");
-            assert!(began.elapsed() > COMMAND_TIMEOUT, "not busy enough: {:?}", began.elapsed());
+            redis::cmd("DEBUG").arg("SLEEP").arg("0.5").query::<()>(&mut hand).expect("it sleeps");
         }
         start.elapsed().as_secs()
     });
@@ -210,7 +216,7 @@ async fn i6_a_server_without_time_is_not_pressed() {
     assert!(commands <= 6 * (seconds + 1), "{commands} commands in {seconds} s");
     guard.release().await.expect("it was held");
     for waiting in [first, second] {
-        served(waiting).await.release().await.expect("it was held");
+        freed(served(waiting).await).await;
     }
     works_again(&holder, &server).await;
 }

@@ -13,8 +13,9 @@ use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until, wait_with
 use tokio::task::JoinSet;
 
 use crate::support::{
-    BACK, COMMAND_TIMEOUT, LONG, Ledger, ROOM, Watch, backend, blocking, builder, connect,
-    connections, eye, info, lost, ms, owner, renewed, runs, stored, whole_text, works_again,
+    BACK, COMMAND_TIMEOUT, LONG, Ledger, Watch, backend, blocking, builder, connect, connected,
+    connections, eye, freed, in_time, info, lost, ms, owner, patient, patient_builder, renewed,
+    runs, stored, whole_text, works_again,
 };
 
 async fn behind_a_proxy() -> (RedisServer, Proxy, LockManager) {
@@ -28,16 +29,16 @@ async fn behind_a_proxy() -> (RedisServer, Proxy, LockManager) {
 /// holder sent, and what arrives of it late, does not touch it.
 async fn cut_off(fault: Mode) {
     let (server, proxy, manager) = behind_a_proxy().await;
-    let rival = connect(&server.url()).await;
+    let rival = patient(&server.url()).await;
     let watch = Watch::default();
     let call = async {
-        let request = manager.lock("k").ttl(ms(600));
+        let request = manager.lock("k").ttl(ms(3000)).wait(LONG);
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
         lost(result);
     };
     let next = async {
-        watch.polled(300).await;
+        watch.renewed().await;
         proxy.set(fault);
         let guard = rival.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("its turn comes");
         watch.rival_has_it();
@@ -66,7 +67,7 @@ async fn b1_cut_off_a_thread_that_was_blocked_past_the_deadline_does_not_go_on()
     let (server, proxy, manager) = behind_a_proxy().await;
     let watch = Watch::default();
     let call = async {
-        let request = manager.lock("k").ttl(ms(600));
+        let request = manager.lock("k").ttl(ms(3000)).wait(LONG);
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
         lost(result);
@@ -74,7 +75,7 @@ async fn b1_cut_off_a_thread_that_was_blocked_past_the_deadline_does_not_go_on()
     let block = async {
         watch.polled(10).await;
         proxy.set(Mode::Freeze);
-        thread::sleep(ms(1500));
+        thread::sleep(ms(4000));
     };
     tokio::join!(call, block);
     proxy.set(Mode::Pass);
@@ -89,12 +90,13 @@ async fn b2_without_answers_the_body_stops_at_its_deadline() {
 #[tokio::test]
 async fn b2_a_grant_whose_answer_is_lost_is_given_back() {
     let (server, proxy, manager) = behind_a_proxy().await;
+    let sets = runs(&server, "set");
     proxy.set(Mode::DropDown);
     let requests = (0..5).map(|n| manager.lock(n.to_string()).ttl(LONG).acquire());
     for call in requests.map(tokio::spawn).collect::<Vec<_>>() {
         assert_eq!(backend(call.await.expect("no panic")), BackendKind::TimedOut);
     }
-    assert!(runs(&server, "set") >= 5, "they were granted, and nobody heard of it");
+    wait_until("they were granted, and nobody heard of it", || runs(&server, "set") >= sets + 5);
     proxy.set(Mode::Pass);
     works_again(&manager, &server).await;
 }
@@ -108,17 +110,18 @@ async fn b3_unheard_the_body_stops_at_its_deadline() {
 #[tokio::test]
 async fn b4_a_half_open_connection_is_left_and_the_lock_is_kept() {
     let (server, proxy, manager) = behind_a_proxy().await;
-    let guard = manager.lock("held").ttl(ms(6000)).acquire().await.expect("granted");
+    let request = manager.lock("held").ttl(ms(6000)).wait(LONG);
+    let guard = request.acquire().await.expect("granted");
     let token = owner(&server, "held");
     renewed(&guard).await;
     // For commands, for renewals, and for wake-ups.
     wait_for("all are there", async || connections(&server) == 3).await;
     proxy.set(Mode::FreezeExisting);
     let other = manager.lock("other").ttl(LONG).wait(LONG).acquire().await;
-    other.expect("on a new connection").release().await.expect("it was held");
+    freed(other.expect("on a new connection")).await;
     renewed(&guard).await;
     assert_eq!(owner(&server, "held"), token);
-    guard.release().await.expect("it is held to the end");
+    freed(guard).await;
     works_again(&manager, &server).await;
     proxy.set(Mode::Pass);
     works_again(&manager, &server).await;
@@ -128,7 +131,7 @@ async fn b4_a_half_open_connection_is_left_and_the_lock_is_kept() {
 async fn b5_a_lease_is_counted_from_before_its_command_was_sent() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+    let manager = patient(&proxy.url()).await;
     let (ttl, delay) = (ms(3000), ms(150));
     proxy.set(Mode::Delay(delay));
     let guard = manager.lock("k").ttl(ttl).wait(LONG).acquire().await.expect("granted");
@@ -184,10 +187,11 @@ async fn b5_no_update_is_lost_while_the_delay_changes() {
 async fn b6_a_lease_shorter_than_the_way_to_the_server_is_never_granted() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+    let manager = patient(&proxy.url()).await;
     proxy.set(Mode::Delay(ms(100)));
     for wait in [Duration::ZERO, ms(1500)] {
-        let (granted, given_back) = (runs(&server, "set"), runs(&server, "evalsha"));
+        // Only a release does this, and only where it finds the lock expired, as all do here.
+        let (granted, given_back) = (runs(&server, "set"), runs(&server, "zpopmin"));
         let error = manager.lock("k").ttl(ms(100)).wait(wait).run(async {
             panic!("the body of a lock that was over before it was known");
         });
@@ -196,7 +200,7 @@ async fn b6_a_lease_shorter_than_the_way_to_the_server_is_never_granted() {
         assert!(whole_text(&error).contains("ttl") || !wait.is_zero(), "{error:?}");
         assert_eq!(backend::<()>(Err(error)), BackendKind::TimedOut);
         assert!(runs(&server, "set") > granted);
-        wait_until("it is given back", || runs(&server, "evalsha") > given_back);
+        wait_until("it is given back", || runs(&server, "zpopmin") > given_back);
     }
     works_again(&manager, &server).await;
 }
@@ -239,7 +243,7 @@ async fn late_bytes<T>(
     proxy.set(Mode::FreezeExisting);
     let late = manager.lock("late").ttl(LONG).acquire();
     let early = tokio::time::timeout(COMMAND_TIMEOUT / 4, late).await;
-    early.map(|_| ()).expect_err("nothing answers");
+    assert!(!matches!(early, Ok(Ok(_))), "granted without an answer");
     let start = Instant::now();
     let out = meanwhile.await;
     // Longer than anything is repeated for.
@@ -288,7 +292,7 @@ async fn b8_an_acquire_that_arrives_late_does_not_touch_the_next_holder() {
         })
         .await;
         assert!(guard.is_held());
-        guard.release().await.expect("it is held to the end");
+        freed(guard).await;
         works_again(&manager, &server).await;
     }
 }
@@ -348,12 +352,13 @@ async fn b8_an_acquire_that_arrives_after_its_release_is_freed_again() {
     network.hold.store(true, SeqCst);
     let late = manager.lock("late").ttl(LONG).acquire().await;
     assert_eq!(backend(late), BackendKind::TimedOut);
-    assert!(network.kept.load(SeqCst));
+    wait_until("it is kept", || network.kept.load(SeqCst));
     // It was left, and the release has found nothing on the new one.
     wait_for("the manager works again", async || manager.lock("k").acquire().await.is_ok()).await;
     tokio::time::sleep(ms(300)).await;
+    let sets = runs(&server, "set");
     network.hold.store(false, SeqCst);
-    wait_until("the acquire has arrived", || owner(&server, "late").is_some());
+    wait_until("the acquire has arrived", || runs(&server, "set") > sets);
     wait_within(BACK, "it is freed", || server.lock_keys().is_empty());
 }
 
@@ -392,31 +397,28 @@ impl Drop for Doorman {
 #[tokio::test]
 async fn b9_a_server_that_is_gone_ends_every_call_in_time_and_is_not_hammered() {
     let mut server = RedisServer::start();
-    let manager = connect(&server.url()).await;
+    let manager = connected(builder(&server.url()).connect_timeout(LONG)).await;
     server.kill9();
     // It is refused at first.
-    let start = Instant::now();
-    backend(manager.lock("k").acquire().await);
-    assert!(start.elapsed() < COMMAND_TIMEOUT + ROOM, "{:?}", start.elapsed());
+    backend(in_time(Duration::ZERO, manager.lock("k").acquire()).await);
 
     let doorman = Doorman::at(TcpListener::bind(server.addr()).expect("nobody else has it"));
+    wait_until("it knocks", || doorman.opened.load(SeqCst) > 0);
     let mut calls = JoinSet::new();
     for n in 0..1000_u32 {
         let wait = if n % 2 == 0 { Duration::ZERO } else { 2 * COMMAND_TIMEOUT };
         let request = manager.lock(n.to_string()).wait(wait);
         calls.spawn(async move {
-            let start = Instant::now();
-            let result = request.run(async { panic!("a body without its lock") });
-            let kind = backend::<()>(result.await);
+            let call = request.run(async { panic!("a body without its lock") });
+            let kind = backend::<()>(in_time(wait, call).await);
             assert!(matches!(kind, BackendKind::TimedOut | BackendKind::Unreachable), "{kind:?}");
-            assert!(start.elapsed() < wait.max(COMMAND_TIMEOUT) + ROOM, "{:?}", start.elapsed());
         });
     }
     while let Some(call) = calls.join_next().await {
         call.expect("it ends in time");
     }
     let opened = doorman.opened.load(SeqCst);
-    assert!(opened > 0 && opened < 100, "{opened} connections for 1000 calls");
+    assert!(opened < 100, "{opened} connections for 1000 calls");
     drop(doorman);
     let server = blocking(server, RedisServer::restart).await;
     works_again(&manager, &server).await;
@@ -427,17 +429,13 @@ async fn b10_a_server_that_accepts_and_never_answers_ends_every_call_in_time() {
     // The kernel accepts for a listener that does not.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    let start = Instant::now();
-    let connected = builder(&url).connect_timeout(ms(300)).connect().await;
-    assert_eq!(backend(connected), BackendKind::TimedOut);
-    assert!(start.elapsed() < ms(300) + ROOM, "{:?}", start.elapsed());
+    let connecting = builder(&url).connect_timeout(ms(300)).connect();
+    assert_eq!(backend(in_time(ms(300), connecting).await), BackendKind::TimedOut);
 
     let manager = builder(&url).connect_timeout(ms(300)).build().expect("lazy");
     for wait in [Duration::ZERO, 2 * COMMAND_TIMEOUT] {
-        let start = Instant::now();
-        let result = manager.lock("k").wait(wait).run(async { panic!("a body without its lock") });
-        assert_eq!(backend::<()>(result.await), BackendKind::TimedOut);
-        assert!(start.elapsed() < wait.max(COMMAND_TIMEOUT) + ROOM, "{:?}", start.elapsed());
+        let call = manager.lock("k").wait(wait).run(async { panic!("a body without its lock") });
+        assert_eq!(backend::<()>(in_time(wait, call).await), BackendKind::TimedOut);
     }
 
     // One that comes to itself is found.
@@ -457,7 +455,7 @@ async fn b12_a_server_that_is_back_gets_three_connections_a_process() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
     for _ in 0..PROCESSES {
-        managers.push(LockManager::connect(&server.url()).await.expect("connect"));
+        managers.push(patient(&server.url()).await);
     }
     let server = blocking(server, RedisServer::restart_empty).await;
     let mut calls = JoinSet::new();
@@ -493,7 +491,7 @@ async fn b13_a_server_with_too_many_clients_is_waited_for() {
     };
     limit(1);
     assert_eq!(backend(builder(&server.url()).connect().await), BackendKind::Unreachable);
-    let manager = builder(&server.url()).build().expect("lazy");
+    let manager = patient_builder(&server.url()).build().expect("lazy");
     assert_eq!(backend(manager.lock("k").acquire().await), BackendKind::Unreachable);
     let waiter = tokio::spawn(manager.lock("k").ttl(LONG).wait(LONG).acquire());
     tokio::task::yield_now().await;

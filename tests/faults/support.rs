@@ -1,6 +1,7 @@
 //! What the tests have in common: a manager that gives up soon, a body that notes when it was
 //! polled, and a value that shows two bodies at once.
 
+use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Mutex;
@@ -18,8 +19,9 @@ pub(crate) const fn ms(n: u64) -> Duration {
 pub(crate) const LONG: Duration = ms(60_000);
 /// For a command without an answer; short, so that outages are cheap.
 pub(crate) const COMMAND_TIMEOUT: Duration = ms(200);
-/// Ten times the 50 ms that a call may take longer than it says.
-pub(crate) const ROOM: Duration = ms(500);
+/// What a busy machine may add to the time of a call. Who waits for a connection, or for ever, does
+/// so for longer.
+const ROOM: Duration = ms(5000);
 /// Ten times the second in which a manager finds a server that is back, which includes the quarter
 /// of a second in which nothing of ours is left there.
 pub(crate) const BACK: Duration = ms(10_000);
@@ -29,22 +31,48 @@ pub(crate) fn builder(url: &str) -> LockManagerBuilder {
 }
 
 pub(crate) async fn connect(url: &str) -> LockManager {
+    connected(builder(url)).await
+}
+
+pub(crate) async fn connected(builder: LockManagerBuilder) -> LockManager {
     let mut manager = None;
     // A machine that is busy may not answer in time at first.
     wait_for("the manager connects", async || {
-        manager = builder(url).connect().await.ok();
+        manager = builder.clone().connect().await.ok();
         manager.is_some()
     })
     .await;
     manager.expect("connected")
 }
 
-/// A manager on a server that is well: what takes long on a busy machine is no fault.
+/// For a server that answers, yes or no: what takes long on a busy machine is no fault.
+pub(crate) fn patient_builder(url: &str) -> LockManagerBuilder {
+    LockManager::builder().url(url).command_timeout(ms(5000)).connect_timeout(ms(20_000))
+}
+
+pub(crate) async fn patient(url: &str) -> LockManager {
+    patient_builder(url).connect().await.expect("connect")
+}
+
+/// A patient manager whose waiters are told.
 pub(crate) async fn manager(url: &str) -> LockManager {
-    let builder = LockManager::builder().url(url).command_timeout(ms(5000));
-    let manager = builder.connect_timeout(ms(20_000)).connect().await.expect("connect");
+    let manager = patient(url).await;
     wait_for("it hears", async || format!("{manager:?}").contains("told")).await;
     manager
+}
+
+/// What a call comes to that may wait for so long; it must come to an end.
+pub(crate) async fn in_time<T>(wait: Duration, call: impl Future<Output = T>) -> T {
+    let limit = wait.max(COMMAND_TIMEOUT) + ROOM;
+    tokio::time::timeout(limit, call).await.expect("it ends in time")
+}
+
+/// Gives a lock back that was not lost. A manager that gives up soon may not hear the answer; then
+/// [`works_again`] shows that the lock is free.
+pub(crate) async fn freed(guard: LockGuard) {
+    if let Err(error) = guard.release().await {
+        assert!(!error.is_lost(), "{error}");
+    }
 }
 
 pub(crate) async fn held(manager: &LockManager, key: &str) -> LockGuard {
@@ -86,11 +114,18 @@ pub(crate) fn owner(server: &RedisServer, key: &str) -> Option<String> {
     server.cli(&["GET", &stored(key)])
 }
 
-/// How many connections of managers the server has; the test's own go over the unix socket.
+/// The connections of managers by their numbers; the test's own go over the unix socket.
+#[track_caller]
+pub(crate) fn clients(server: &RedisServer) -> HashSet<String> {
+    let list: String = server.cli(&["CLIENT", "LIST"]);
+    let of_managers = list.lines().filter(|client| client.contains("addr=127.0.0.1:"));
+    of_managers.filter_map(|client| client.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// How many connections of managers the server has.
 #[track_caller]
 pub(crate) fn connections(server: &RedisServer) -> usize {
-    let clients: String = server.cli(&["CLIENT", "LIST"]);
-    clients.lines().filter(|client| client.contains("addr=127.0.0.1:")).count()
+    clients(server).len()
 }
 
 /// A figure from `INFO`.
@@ -177,6 +212,8 @@ const JUST_BEFORE: Duration = ms(100);
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     polls: AtomicU32,
+    /// How often its deadline was moved.
+    renewals: AtomicU32,
     /// Polls that began after the deadline.
     late: Mutex<Vec<String>>,
     /// Bodies that are there, polled or not.
@@ -208,12 +245,16 @@ impl Watch {
         // The same lease: a nested call joins it and asks nobody.
         let lease = manager.lock(key).reentrant(true).acquire().await.expect("it is held here");
         let mut body = pin!(body);
-        let mut deadline = Instant::now();
+        let mut deadline = Instant::now() + lease.remaining();
         poll_fn(|cx| {
             let (now, remaining, rival) =
                 (Instant::now(), lease.remaining(), self.rival.load(SeqCst));
-            if !remaining.is_zero() {
-                deadline = now + remaining;
+            // The thread may have stood still between the two clocks: then this is too early.
+            let seen = now + remaining;
+            if !remaining.is_zero() && seen > deadline {
+                let moved = seen > deadline + JUST_BEFORE;
+                self.renewals.fetch_add(moved.into(), SeqCst);
+                deadline = seen;
             }
             let poll = self.polls.fetch_add(1, SeqCst) + 1;
             if now > deadline + JUST_BEFORE || rival > 0 {
@@ -240,6 +281,12 @@ impl Watch {
     pub(crate) async fn polled(&self, n: u32) {
         let enough = self.polls.load(SeqCst) + n;
         wait_for("the body runs", async || self.polls.load(SeqCst) >= enough).await;
+    }
+
+    /// The lease of the body has been renewed once more: nearly all of it is left.
+    pub(crate) async fn renewed(&self) {
+        let before = self.renewals.load(SeqCst);
+        wait_for("the lease is renewed", async || self.renewals.load(SeqCst) > before).await;
     }
 
     /// From now on the lock is somebody else's.

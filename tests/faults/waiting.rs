@@ -1,6 +1,5 @@
 //! E: waiting: places in the queue, messages about them, and those who do not come for their turn.
 
-use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,18 +7,19 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager};
 use distlock_testkit::{Log, Mode, Proxy, RedisServer, fork_self, in_fork, wait_for, wait_until};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    LONG, Ledger, connections, eye, held, manager, ms, owner, queue, runs, served, stand, stored,
-    waits, works_again,
+    LONG, Ledger, clients, connections, eye, held, manager, ms, owner, queue, renewed, runs,
+    served, stand, stored, waits, works_again,
 };
 
 /// Whoever is not told looks after four and a half seconds. Who is served before this was told.
-const TOLD: std::time::Duration = ms(3000);
+const TOLD: Duration = ms(3000);
 
 /// Which process a token is of.
 fn process(token: &str) -> &str {
@@ -34,14 +34,6 @@ fn publish(server: &RedisServer, kind: &str, token: &str, key: &str) {
     assert_eq!(heard, 1, "nobody hears {token}");
 }
 
-/// The connections of managers by their numbers; the test's own go over the unix socket.
-#[track_caller]
-fn clients(server: &RedisServer) -> HashSet<String> {
-    let list: String = server.cli(&["CLIENT", "LIST"]);
-    let of_managers = list.lines().filter(|client| client.contains("addr=127.0.0.1:"));
-    of_managers.filter_map(|client| client.split(' ').next()).map(str::to_owned).collect()
-}
-
 /// Repeats `act` every so often until dropped.
 struct Repeating {
     over: Arc<AtomicBool>,
@@ -50,7 +42,7 @@ struct Repeating {
 }
 
 impl Repeating {
-    fn every(pause: std::time::Duration, mut act: impl FnMut() + Send + 'static) -> Self {
+    fn every(pause: Duration, mut act: impl FnMut() + Send + 'static) -> Self {
         let (over, times) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let thread = thread::spawn({
             let (over, times) = (over.clone(), times.clone());
@@ -65,11 +57,15 @@ impl Repeating {
         Self { over, times, thread: Some(thread) }
     }
 
-    /// Ends it; how often it was done.
-    fn end(mut self) -> u64 {
+    /// Goes on with `work` until `act` was done so many times beside it, and ends.
+    async fn beside(mut self, times: u64, mut work: impl AsyncFnMut()) {
+        let thread = self.thread.take().expect("not ended");
+        let enough = self.times.load(SeqCst) + times;
+        while self.times.load(SeqCst) < enough && !thread.is_finished() {
+            work().await;
+        }
         self.over.store(true, SeqCst);
-        self.thread.take().expect("not ended").join().expect("no panic");
-        self.times.load(SeqCst)
+        thread.join().expect("no panic");
     }
 }
 
@@ -145,6 +141,8 @@ async fn e1_an_answer_that_belongs_to_another_command_grants_nothing_and_ends_it
     stand(&server, "b", 1);
     let own = owner(&server, "b");
 
+    // Behind those to the waiters: their answers and the next one are not read together.
+    waiter.inspect("b").await.expect("an answer");
     network.armed.store(true, SeqCst);
     a.release().await.expect("it was held");
     let first = served(first).await;
@@ -168,16 +166,12 @@ async fn e1_an_old_answer_renews_nothing_and_ends_its_connection() {
     let server = RedisServer::start();
     let network = Stutter::before(server.addr(), RENEWED);
     let manager = manager(&format!("redis://{}", network.addr)).await;
-    let guard = manager.lock("k").ttl(ms(3000)).acquire().await.expect("granted");
-    let renewed = async || {
-        wait_for("it is renewed", async || guard.remaining() < ms(2500)).await;
-        wait_for("it is renewed", async || guard.remaining() > ms(2500)).await;
-    };
-    renewed().await;
+    let guard = manager.lock("k").ttl(ms(6000)).acquire().await.expect("granted");
+    renewed(&guard).await;
     let before = clients(&server);
     network.armed.store(true, SeqCst);
     wait_for("its connection is made again", async || !clients(&server).is_subset(&before)).await;
-    renewed().await;
+    renewed(&guard).await;
     guard.release().await.expect("it was held all the time");
     works_again(&manager, &server).await;
 }
@@ -244,8 +238,7 @@ async fn e3_without_a_subscription_that_lasts_everybody_is_served() {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub").query::<u64>(&mut hand).expect("cut");
     });
-    add_all(&managers, "k", 2, 2).await;
-    assert!(cut.end() > 10);
+    cut.beside(10, async || add_all(&managers, "k", 2, 2).await).await;
     works_again(&managers[0], &server).await;
 }
 
@@ -266,7 +259,7 @@ async fn e3_a_waiter_that_was_skipped_because_it_could_not_hear_is_served_when_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e4_a_killed_holder_is_followed_by_those_who_wait_in_order() {
-    const TTL: std::time::Duration = ms(1500);
+    const TTL: Duration = ms(6000);
     if in_fork() {
         let url = std::env::var("DISTLOCK_URL").expect("where the server is");
         let manager = manager(&url).await;
@@ -288,7 +281,7 @@ async fn e4_a_killed_holder_is_followed_by_those_who_wait_in_order() {
         stand(&server, "k", n + 1);
     }
     child.kill9();
-    let killed = std::time::Instant::now();
+    let killed = Instant::now();
     while let Some(served) = waiting.join_next().await {
         served.expect("no panic").expect("served after the ttl");
     }
@@ -336,8 +329,7 @@ async fn e5_stray_double_and_forged_messages_grant_nothing() {
         let forgotten = past.len().saturating_sub(4);
         past.drain(..forgotten);
     });
-    add_all(&managers, "k", 3, 10).await;
-    assert!(flood.end() > 3);
+    flood.beside(5, async || add_all(&managers, "k", 3, 10).await).await;
     works_again(&managers[0], &server).await;
 }
 
@@ -357,8 +349,7 @@ async fn e5_a_forged_loss_ends_a_lease_and_grants_nothing() {
             publish.arg(channel).arg(text).query::<u64>(&mut hand).expect("published");
         }
     });
-    add_all(&managers, "k", 3, 10).await;
-    assert!(flood.end() > 3);
+    flood.beside(5, async || add_all(&managers, "k", 3, 10).await).await;
     works_again(&managers[0], &server).await;
 }
 
@@ -461,6 +452,16 @@ async fn counted<F: Future>(polls: Arc<AtomicU64>, future: F) -> F::Output {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e7_one_release_wakes_one_process_and_one_task() {
+    for _ in 0..5 {
+        if one_release_wakes_one().await {
+            return;
+        }
+    }
+    panic!("each time somebody looked as well, or it took too long");
+}
+
+/// False if something else that costs commands may have come in between.
+async fn one_release_wakes_one() -> bool {
     const PROCESSES: usize = 4;
     const TASKS: usize = 8;
     let server = RedisServer::start();
@@ -487,22 +488,20 @@ async fn e7_one_release_wakes_one_process_and_one_task() {
     let first = PROCESSES as u64;
     let all = polls.len() as u64 + first;
     wait_until("all wait", || polls.iter().all(|polls| polls.load(SeqCst) > 0) && polled() >= all);
-    // Within one look of everybody; those that fall into it are made up for.
-    let figures = || (runs(&server, "evalsha"), runs(&server, "publish"), runs(&server, "zadd"));
-    let guard = {
-        let before = (figures(), polled());
-        guard.release().await.expect("it was held");
-        let guard = waiting.join_next().await.expect("one").expect("no panic").expect("granted");
-        wait_until("it is confirmed", || runs(&server, "evalsha") >= before.0.0 + 2);
-        let after = (figures(), polled());
-        // Every look adds, or would.
-        let looks = after.0.2 - before.0.2;
-        let commands = after.0.0 - before.0.0 - looks;
-        assert_eq!(commands, 2, "the release and one confirmation");
-        assert_eq!(after.0.1 - before.0.1, 1 + looks.min(1), "messages, with {looks} looks");
-        assert_eq!(after.1 - before.1, 1, "tasks that were woken");
-        guard
-    };
+    // Every look adds to a queue, or would.
+    let looks = runs(&server, "zadd");
+    let figures = || (runs(&server, "evalsha"), runs(&server, "publish"), polled());
+    let (start, before) = (Instant::now(), figures());
+    guard.release().await.expect("it was held");
+    let guard = waiting.join_next().await.expect("one").expect("no panic").expect("granted");
+    let after = figures();
+    // After a second the holder sees to it that the lock was taken.
+    if start.elapsed() > ms(800) || runs(&server, "zadd") > looks {
+        return false;
+    }
+    assert_eq!(after.0 - before.0, 2, "the release and one confirmation");
+    assert_eq!(after.1 - before.1, 1, "messages");
+    assert_eq!(after.2 - before.2, 1, "tasks that were woken");
     assert_eq!(queue(&server, "k").len(), PROCESSES - 1);
     assert_eq!(waiting.len(), PROCESSES * TASKS - 1);
     drop(guard);
@@ -510,6 +509,7 @@ async fn e7_one_release_wakes_one_process_and_one_task() {
         drop(guard.expect("no panic").expect("granted"));
     }
     works_again(&holder, &server).await;
+    true
 }
 
 /// A process that waits for `k`, and is named in the queue by what is returned.
@@ -571,10 +571,14 @@ async fn e8_a_waiter_that_stands_still_delays_the_next_by_its_claim_and_keeps_it
     stand(&server, "k", 2);
     let tokens = queue(&server, "k");
     child.stop();
+    let start = Instant::now();
     guard.release().await.expect("it was held");
-    assert_eq!(owner(&server, "k").as_deref(), Some(&*tokens[0]), "it may still come");
-    let claim: u64 = server.cli(&["PTTL", &stored("k")]);
-    assert!(claim <= 1000, "kept for it for {claim} ms");
+    let (kept_for, claim) = (owner(&server, "k"), server.cli::<i64>(&["PTTL", &stored("k")]));
+    // Else the claim may be over already.
+    if start.elapsed() < ms(900) {
+        assert_eq!(kept_for.as_deref(), Some(&*tokens[0]), "it may still come");
+        assert!((1..=1000).contains(&claim), "kept for it for {claim} ms");
+    }
     let guard = tokio::time::timeout(TOLD, waiting).await.expect("its turn after the claim");
     let guard = guard.expect("no panic").expect("granted");
     // A late one stands behind the process that stood still.
