@@ -151,7 +151,7 @@ async fn b5_no_update_is_lost_while_the_delay_changes() {
     let (ledger, over) = (Arc::new(Ledger::default()), Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
     for proxy in &proxies {
-        let manager = LockManager::connect(&proxy.url()).await.expect("connect");
+        let manager = connected(LockManager::builder().url(proxy.url())).await;
         for _ in 0..3 {
             let (manager, ledger, over) = (manager.clone(), ledger.clone(), over.clone());
             tasks.spawn(async move {

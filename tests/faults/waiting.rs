@@ -14,8 +14,8 @@ use distlock_testkit::{Log, Mode, Proxy, RedisServer, fork_self, in_fork, wait_f
 use tokio::task::JoinSet;
 
 use crate::support::{
-    LONG, Ledger, clients, connections, eye, held, manager, ms, owner, queue, renewed, runs,
-    served, stand, stored, waits, works_again,
+    LONG, Ledger, clients, connections, eye, held, manager, ms, owner, patient, patient_builder,
+    queue, renewed, runs, served, stand, stored, waits, works_again,
 };
 
 /// Whoever is not told looks after four and a half seconds. Who is served before this was told.
@@ -185,8 +185,8 @@ async fn e2_a_release_while_somebody_enters_the_queue_is_not_missed() {
     proxy.set(Mode::Delay(ms(10)));
     for n in 0..16 {
         // One that is subscribed, and one that is still on its way there.
-        let new = LockManager::builder().url(proxy.url()).command_timeout(ms(5000)).build();
-        let waiter = if n % 2 == 0 { known.clone() } else { new.expect("a URL") };
+        let new = patient_builder(&proxy.url()).build().expect("lazy");
+        let waiter = if n % 2 == 0 { known.clone() } else { new };
         let guard = held(&holder, "k").await;
         let waiting = waits(&waiter, "k");
         tokio::time::sleep(ms(6 * n)).await;
@@ -645,8 +645,7 @@ async fn e9_without_push_waiters_look_and_it_is_said_once() {
     for (url, server) in cases {
         let mut managers = Vec::new();
         for _ in 0..2 {
-            let builder = LockManager::builder().url(&url).command_timeout(ms(5000));
-            managers.push(builder.connect().await.expect("it does without"));
+            managers.push(patient(&url).await);
         }
         expected += managers.len();
         wait_for("it is said", async || said() == expected).await;
