@@ -2,11 +2,12 @@
 //! in the moment they are served, counters and connections that are lost in between.
 #![allow(missing_docs)]
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use distlock_testkit::{Mode, Proxy, RedisServer, in_line, poll_once, wait_for, w
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::task::coop::poll_proceed;
 use tokio::time::{sleep, timeout};
 
 const fn ms(n: u64) -> Duration {
@@ -479,6 +481,52 @@ async fn who_joins_a_try_is_told_when_it_is_answered() {
     assert!(begun.elapsed() < ms(3000), "after {:?}", begun.elapsed());
     first.abort();
     guard.release().await.expect("it was held");
+}
+
+/// A task has done in one poll what tokio lets it do, or nearly: what it wakes after that is woken
+/// when its thread has nothing else to do, which may be much later.
+#[tokio::test]
+async fn whoever_drops_a_guard_at_the_end_of_a_long_poll_and_blocks_frees_it_all_the_same() {
+    const BUDGET: usize = 128;
+    let server = RedisServer::start();
+    let builder = LockManager::builder().url(server.url()).command_timeout(LONG);
+    let manager = builder.connect().await.expect("connect");
+    for left in 0..8 {
+        let mut guard = Some(manager.lock("k").ttl(LONG).acquire().await.expect("free"));
+        poll_fn(|cx| {
+            for _ in left..BUDGET {
+                if let Poll::Ready(step) = poll_proceed(cx) {
+                    step.made_progress();
+                }
+            }
+            drop(guard.take());
+            is_free(&server);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// What is sent next must come behind it all the same.
+#[tokio::test]
+async fn whoever_drops_many_in_one_poll_can_have_them_back_at_once() {
+    let server = RedisServer::start();
+    let builder = LockManager::builder().url(server.url()).command_timeout(LONG);
+    let manager = builder.connect().await.expect("connect");
+    for _ in 0..5 {
+        let mut guards = Vec::new();
+        for n in 0..300 {
+            let request = manager.lock(format!("k{n}")).ttl(LONG);
+            guards.push(request.acquire().await.expect("free"));
+        }
+        // From the last one on: behind it there is nothing left to do in this poll.
+        guards.into_iter().for_each(drop);
+        for n in (0..300).rev() {
+            let again = manager.lock(format!("k{n}")).ttl(LONG).acquire().await;
+            again.expect("it was given back").release().await.expect("it was held");
+        }
+    }
+    is_free(&server);
 }
 
 /// A grant that ran out before its future was polled.

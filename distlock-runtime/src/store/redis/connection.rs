@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::driver::Driver;
 use super::fault::{fault, leaves_connection, unexpected};
+use super::script::Script;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::race::until;
@@ -70,6 +71,8 @@ pub(crate) struct Live {
     pub(crate) buried_below: u64,
     /// The fence counter was raised to the server's time on this connection.
     pub(crate) fence_raised: AtomicBool,
+    /// The scripts whose texts were sent on this connection.
+    texts: AtomicU8,
     schedule: Arc<Schedule>,
     command_timeout: Duration,
     /// When a command first had no answer, with none answered since; 0 if all is well.
@@ -93,12 +96,21 @@ impl Live {
             number,
             buried_below,
             fence_raised: AtomicBool::new(false),
+            texts: AtomicU8::new(0),
             schedule,
             command_timeout,
             unanswered_since: AtomicU64::new(0),
             suspect: Notify::new(),
             leave: Notify::new(),
         }
+    }
+
+    /// Whether the text of a script is to be sent here now, so that its hash will do from now on.
+    pub(super) fn needs_text(&self, script: &Script) -> bool {
+        // Looked at first: a write would take the line from every other thread.
+        let bit = script.bit;
+        self.texts.load(Ordering::Relaxed) & bit != bit
+            && self.texts.fetch_or(bit, Ordering::Relaxed) & bit != bit
     }
 
     /// Takes the call pinned: every layer that takes a future by value makes the one around it

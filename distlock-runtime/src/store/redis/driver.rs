@@ -13,12 +13,14 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
+
+use tokio::task::coop::{has_budget_remaining, unconstrained};
 
 use super::resident::Residence;
 use super::socket::Mover;
@@ -135,9 +137,9 @@ impl Driver {
             let many = under_way.now() > FEW;
             if many && self.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
                 self.bell.residence.leave_for_others();
-                return call.as_mut().poll(cx);
+                return send(call.as_mut(), cx);
             }
-            let (out, rang) = self.bell.hold_back(|| call.as_mut().poll(cx));
+            let (out, rang) = self.bell.hold_back(|| send(call.as_mut(), cx));
             // With many, the first of them has rung.
             if (rang || many) && !self.poll_here() {
                 self.bell.ring();
@@ -156,10 +158,12 @@ impl Driver {
         };
         let (ended, rang) = self.bell.hold_back(|| self.poll(&mut bytes).is_ready());
         drop(bytes);
-        // Out of budget, or the end of the connection, which its supervisor must see.
+        // The end of the connection, which its supervisor must see; or more than one poll can do. A
+        // caller's task that has used up tokio's budget for this poll does not even ring: its
+        // wake-ups are put off until its thread has nothing to do, and it may block before that.
         if ended {
             self.bell.ring_engine();
-        } else if rang {
+        } else if rang || !has_budget_remaining() {
             self.bell.ring();
         }
         true
@@ -175,6 +179,12 @@ impl Driver {
         }
         polled
     }
+}
+
+/// The first poll of a call, which puts its command into the channel whatever tokio's budget of the
+/// caller is: what is sent after it must come behind it.
+fn send<T>(call: Pin<&mut impl Future<Output = T>>, cx: &mut Context<'_>) -> Poll<T> {
+    pin!(unconstrained(call)).poll(cx)
 }
 
 /// Wakes whoever drives, unless the thread that rings is about to poll the driver itself.

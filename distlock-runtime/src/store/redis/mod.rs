@@ -130,7 +130,11 @@ impl RedisStore {
         args: &[Word<'_>],
         limit: Moment,
     ) -> Result<Value, Fault> {
-        let mut answer = live.command(&script.by_hash(keys, args), limit).await;
+        let command = match live.needs_text(script) {
+            true => script.by_text(keys, args),
+            false => script.by_hash(keys, args),
+        };
+        let mut answer = live.command(&command, limit).await;
         match answer {
             Err(RedisOr::Redis(error)) if is_missing_script(&error) && given_up() => {
                 return Err(Fault::given_up());

@@ -1,6 +1,7 @@
-//! The Lua that locks need, and how it is run: by its hash, with its text where the server does
-//! not have it. Never by `SCRIPT LOAD`, which a cluster client sends to every node. Without a
-//! shebang line: a script that declares itself is refused under `maxmemory` even if it only frees.
+//! The Lua that locks need, and how it is run: by its hash, and with its text where the server does
+//! not have it, or the first time on a connection where order matters. Never by `SCRIPT LOAD`, which
+//! a cluster client sends to every node. Without a shebang line: a script that declares itself is
+//! refused under `maxmemory` even if it only frees.
 //!
 //! What is hot comes first in a text, before closures are made that it does not call: they cost
 //! more than the look at the queue.
@@ -15,27 +16,37 @@ use crate::error::LockName;
 pub(crate) struct Script {
     text: &'static str,
     hash: String,
+    /// Its place among those whose text goes out first on every connection, as a bit.
+    pub(super) bit: u8,
 }
 
 impl Script {
     fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+        Self { text, hash: redis::Script::new(text).get_hash().to_owned(), bit: 0 }
+    }
+
+    /// One that must not be overtaken by what is sent behind it, as it would be if the server first
+    /// had to say that it does not know the hash: a guard is dropped, and its lock taken again.
+    fn in_order(bit: u8, text: &'static str) -> Self {
+        Self { bit, ..Self::new(text) }
     }
 
     pub(crate) fn acquire() -> Self {
-        Self::new(concat!(
+        let text = concat!(
             include_str!("lua/confirm.lua"),
             include_str!("lua/prelude.lua"),
             include_str!("lua/acquire.lua")
-        ))
+        );
+        Self::in_order(1, text)
     }
 
     pub(crate) fn release() -> Self {
-        Self::new(concat!(
+        let text = concat!(
             include_str!("lua/free.lua"),
             include_str!("lua/prelude.lua"),
             include_str!("lua/release.lua")
-        ))
+        );
+        Self::in_order(2, text)
     }
 
     pub(crate) fn renew() -> Self {
