@@ -1,11 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod prelude;
+
 #[doc(hidden)]
 pub use distlock_runtime::private as __private;
 pub use distlock_runtime::{
-    BackendKind, CloseReport, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder,
-    LockName, LockRequest, LockStatus, OnLost, init, manager, with_manager,
+    BackendKind, CloseReport, DrivenBy, LockError, LockGuard, LockKey, LockManager,
+    LockManagerBuilder, LockName, LockRequest, LockStatus, ManagerStatus, OnLost, Release, WakeUps,
+    init, manager, with_manager,
 };
 
 #[cfg(feature = "axum")]
@@ -18,7 +21,7 @@ pub use distlock_runtime::actix::{self, LockMiddleware};
 
 #[cfg(any(feature = "axum", feature = "actix"))]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
-pub use distlock_runtime::Locked;
+pub use distlock_runtime::{FencingToken, LockOptions, Locked, RouteKey};
 
 #[doc = include_str!("redis_lock.md")]
 // These are tested in `tests/web`, which has both frameworks.
@@ -27,6 +30,12 @@ pub use distlock_macros::redis_lock;
 
 #[doc = include_str!("key.md")]
 pub use distlock_macros::key;
+
+#[cfg(any(feature = "axum", feature = "actix"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
+// Tested in `tests/web`.
+#[cfg_attr(not(doctest), doc = include_str!("route_key.md"))]
+pub use distlock_macros::route_key;
 
 #[doc = include_str!("coming_from_java.md")]
 #[cfg(doc)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use distlock::{LockError, LockGuard, LockManager, redis_lock};
+use distlock::{LockError, LockGuard, LockManager, Release, redis_lock};
 use distlock_testkit::{RedisServer, wait_for, wait_until, wait_within};
 use tokio::runtime::{Builder, Runtime};
 
@@ -173,4 +173,70 @@ async fn result_stands_when_the_release_fails() -> Result<(), LockError> {
     shop.server.cont();
     wait_until("the release went through in the end", || !shop.is_locked());
     Ok(())
+}
+
+/// Where only an answer would end the wait for a release.
+async fn patient_shop() -> Shop {
+    let server = RedisServer::start();
+    let builder = LockManager::builder().url(server.url()).command_timeout(10 * AT_ONCE);
+    let locks = builder.connect().await.expect("connect");
+    Shop { locks, server }
+}
+
+#[redis_lock(key = "order:7", ttl = "10m", release = background, manager = shop.locks)]
+async fn sold_soon(shop: &Shop) -> Result<u32, Error> {
+    shop.server.stop();
+    Ok(1)
+}
+
+#[redis_lock(key = "order:7", ttl = "10m", release = background, guard = lock, manager = shop.locks)]
+async fn sold_soon_with_guard(shop: &Shop) -> Result<u64, Error> {
+    shop.server.stop();
+    Ok(lock.fencing_token())
+}
+
+#[tokio::test]
+async fn result_comes_before_the_release_is_confirmed() {
+    let shop = patient_shop().await;
+    // The server answers nothing until it goes on.
+    let soon = tokio::time::timeout(AT_ONCE, sold_soon(&shop)).await;
+    assert_eq!(soon.expect("it does not wait").expect("granted"), 1);
+    shop.server.cont();
+    shop.free_at_once();
+    let soon = tokio::time::timeout(AT_ONCE, sold_soon_with_guard(&shop)).await;
+    assert!(soon.expect("it does not wait").expect("granted") > 0);
+    // Whoever ends the program waits for it.
+    let report = shop.locks.close(Duration::from_millis(10)).await;
+    assert_eq!(report.unconfirmed, 1, "{report:?}");
+    shop.server.cont();
+    let report = shop.locks.close(AT_ONCE).await;
+    assert!(report.is_complete() && !shop.is_locked(), "{report:?}");
+}
+
+#[tokio::test]
+async fn next_call_comes_behind_a_release_in_the_background() {
+    let shop = patient_shop().await;
+    let ttl = 10 * AT_ONCE;
+    for n in 0..200 {
+        let one = shop.locks.lock("k").ttl(ttl).release(Release::Background);
+        assert_eq!(one.run(async { n }).await.expect("the one before is free"), n);
+        let all = shop.locks.lock_all(["k", "l"]).ttl(ttl).release(Release::Background);
+        assert_eq!(all.run(async { n }).await.expect("the one before is free"), n);
+    }
+    shop.free_at_once();
+}
+
+#[test]
+fn runtime_dropped_right_after_a_release_in_the_background() {
+    for builder in [Builder::new_current_thread, Builder::new_multi_thread] {
+        let runtime = builder().enable_all().build().expect("a runtime");
+        let shop = runtime.block_on(async {
+            let shop = patient_shop().await;
+            let request = shop.locks.lock("k").ttl(10 * AT_ONCE).release(Release::Background);
+            request.run(async {}).await.expect("granted");
+            shop
+        });
+        drop(runtime);
+        shop.free_at_once();
+    }
 }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager, LockStatus, OnLost};
+use distlock::{LockError, LockManager, LockStatus, OnLost, WakeUps};
 use distlock_testkit::{Mode, Proxy, RedisServer, in_line, poll_once, wait_for, wait_until};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
@@ -29,7 +29,7 @@ const LONG: Duration = ms(60_000);
 async fn told(url: &str) -> LockManager {
     let builder = LockManager::builder().url(url).command_timeout(ms(5000));
     let manager = builder.connect_timeout(ms(20_000)).connect().await.expect("connect");
-    wait_for("it hears", async || format!("{manager:?}").contains("told")).await;
+    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
     manager
 }
 
@@ -371,7 +371,7 @@ async fn a_lazy_manager_hears_whichever_of_its_connections_is_used() {
         let builder = LockManager::builder().url(server.url()).connections(2);
         let manager = builder.build().expect("a URL");
         let guard = manager.lock(format!("k{n}")).acquire().await.expect("granted");
-        wait_for("it hears", async || format!("{manager:?}").contains("told")).await;
+        wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
         guard.release().await.expect("it was held");
     }
 }
@@ -536,7 +536,7 @@ async fn a_body_that_goes_on_without_its_lock_does_not_begin_without_it() {
     let (manager, other) = (connect(&server).await, connect(&server).await);
     let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     let ran = Arc::new(AtomicBool::new(false));
-    let request = manager.lock("k").ttl(ms(100)).renew(false).wait(LONG);
+    let request = manager.lock("k").ttl(ms(100)).renew(false).wait(ms(3000));
     let late = in_line(request.on_lost(OnLost::Continue).run({
         let ran = ran.clone();
         async move { ran.store(true, SeqCst) }
@@ -549,14 +549,16 @@ async fn a_body_that_goes_on_without_its_lock_does_not_begin_without_it() {
     let late = late.await;
     assert!(theirs.is_held());
     assert!(!ran.load(SeqCst), "beside another holder: {late:?}");
-    assert!(late.is_err_and(|error| error.is_lost()));
+    // It asked again, for as long as it may wait.
+    assert!(late.is_err_and(|error| error.is_busy()));
     // Nor is a guard given out that is none.
     theirs.release().await.expect("it was held");
     let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     let late = in_line(manager.lock("k").ttl(ms(100)).renew(false).wait(LONG).acquire()).await;
     guard.release().await.expect("it was held");
     is_free(&server);
-    assert!(late.await.is_err_and(|error| error.is_lost()));
+    let late = late.await.expect("it asks again");
+    assert!(late.is_held());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use distlock::{LockError, LockManager, redis_lock, with_manager};
-use distlock_testkit::{RedisServer, fork_self, in_fork, wait_until};
+use distlock::{BackendKind, LockError, LockManager, WakeUps, redis_lock, with_manager};
+use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PASSWORD: &str = "hunter2-correct-horse";
@@ -311,4 +311,61 @@ async fn close_says_what_it_could_not_free() {
     // It goes on in the background.
     server.cont();
     wait_until("the lock is free", || server.lock_keys().is_empty());
+}
+
+/// Without asking the store: it is right also when that cannot be reached.
+#[tokio::test]
+async fn status_says_what_is_held_and_waited_for() {
+    let mut server = RedisServer::start();
+    let memory = LockManager::in_memory();
+    let redis = LockManager::connect_lazy(&server.url()).expect("a URL");
+    assert!(memory.status().connected);
+    assert!(!redis.status().connected, "nothing was asked of it yet");
+    for manager in [memory, redis] {
+        let guards = [manager.lock("a").acquire().await, manager.lock("b").acquire().await]
+            .map(Result::unwrap);
+        let waiting = manager.lock("a").wait(60 * SECOND);
+        let waiting = tokio::spawn(async move { waiting.acquire().await });
+        wait_for("it waits", async || manager.status().waiting == 1).await;
+        let status = manager.status();
+        assert_eq!((status.connected, status.closed, status.held), (true, false, 2));
+        wait_for("it is notified", async || manager.status().wake_ups == WakeUps::Notified).await;
+        drop(guards);
+        drop(waiting.await.expect("no panic").expect("granted"));
+        wait_for("all is free", async || {
+            (manager.status().held, manager.status().waiting) == (0, 0)
+        })
+        .await;
+        manager.close(SECOND).await;
+        assert!(manager.status().closed);
+    }
+    let manager = LockManager::connect(&server.url()).await.expect("connect");
+    server.kill9();
+    wait_for("it is seen", async || !manager.status().connected).await;
+    wait_for("it polls", async || manager.status().wake_ups == WakeUps::Polling).await;
+}
+
+#[tokio::test]
+async fn ping_says_whether_the_store_answers() {
+    let mut server = RedisServer::start();
+    let builder = LockManager::builder().url(server.url()).command_timeout(SECOND);
+    // Also of one that has not connected yet.
+    let manager = builder.build().expect("lazy");
+    wait_for("it answers", async || manager.ping().await.is_ok()).await;
+    let kind = async |wanted: BackendKind| {
+        let pinged = tokio::time::timeout(Duration::from_secs(20), manager.ping()).await;
+        let error = pinged.expect("it is bounded").expect_err("nobody answers");
+        matches!(error, LockError::Backend { kind, .. } if kind == wanted)
+    };
+    server.stop();
+    assert!(kind(BackendKind::TimedOut).await);
+    server.cont();
+    wait_for("it answers again", async || manager.ping().await.is_ok()).await;
+    server.kill9();
+    wait_for("it is gone", async || kind(BackendKind::Unreachable).await).await;
+    server.restart();
+    wait_for("it is back", async || manager.ping().await.is_ok()).await;
+    manager.close(Duration::from_secs(5)).await;
+    assert!(matches!(manager.ping().await, Err(LockError::Closed)));
+    assert_eq!(LockManager::in_memory().ping().await.expect("here"), Duration::ZERO);
 }

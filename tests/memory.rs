@@ -2,12 +2,20 @@
 //! leases is a test of milliseconds.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Wake};
+use std::thread;
 use std::time::Duration;
 
 use distlock::{LockError, LockManager, redis_lock, with_manager};
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
 
 thread_local! {
     static VALUE: Cell<u32> = const { Cell::new(0) };
@@ -124,4 +132,110 @@ async fn every_store_in_memory_is_its_own() {
     other.lock("k").acquire().await.map(drop).expect("another store");
     assert!(one.clone().lock("k").try_acquire().await.expect("an answer").is_none());
     held.release().await.expect("it was held");
+}
+
+/// Waits for a future with nothing but the standard library.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(out) => return out,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// What `work` comes to on a thread of its own. A thread that hangs would hang for good.
+fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, told) = channel();
+    thread::spawn(move || done.send(work()));
+    told.recv_timeout(20 * SECOND).expect("it comes to an end, without a panic")
+}
+
+fn plain_runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// The timers of a runtime do not run while one of its tasks blocks it.
+#[test]
+fn r19_a_wait_ends_inside_a_runtime_that_it_blocks() {
+    let busy = on_a_thread(|| {
+        plain_runtime().block_on(async {
+            let manager = LockManager::in_memory();
+            let _held = manager.lock("k").acquire().await.expect("free");
+            block_on(manager.lock("k").wait(100 * MS).acquire()).map(drop)
+        })
+    });
+    assert!(busy.as_ref().is_err_and(LockError::is_busy), "{busy:?}");
+}
+
+/// There the next one in the line sees to it that the lock of a lease that is over is taken.
+#[test]
+fn r19_a_lease_that_ends_is_followed_inside_a_runtime_that_is_blocked() {
+    let next = on_a_thread(|| {
+        plain_runtime().block_on(async {
+            let manager = LockManager::in_memory();
+            let request = || manager.lock("k").ttl(SECOND).renew(false);
+            let _held = request().acquire().await.expect("free");
+            block_on(request().wait(15 * SECOND).acquire()).map(drop)
+        })
+    });
+    assert!(next.is_ok(), "{next:?}");
+}
+
+#[test]
+fn r19_the_end_of_a_lease_is_told_inside_a_runtime_that_is_blocked() {
+    let is_held = on_a_thread(|| {
+        plain_runtime().block_on(async {
+            let manager = LockManager::in_memory();
+            let request = manager.lock("k").ttl(SECOND).renew(false);
+            let guard = request.acquire().await.expect("free");
+            block_on(guard.lost());
+            guard.is_held()
+        })
+    });
+    assert!(!is_held);
+}
+
+#[test]
+fn r19_a_wait_ends_in_the_context_of_a_runtime_that_has_ended() {
+    let busy = on_a_thread(|| {
+        let runtime = plain_runtime();
+        let manager = LockManager::in_memory();
+        let _held = runtime.block_on(manager.lock("k").acquire()).expect("free");
+        let gone = runtime.handle().clone();
+        drop(runtime);
+        let _context = gone.enter();
+        let wait = || block_on(manager.lock("k").wait(100 * MS).acquire()).map(drop);
+        [wait(), wait()]
+    });
+    for busy in busy {
+        assert!(busy.as_ref().is_err_and(LockError::is_busy), "{busy:?}");
+    }
+}
+
+/// What the engine does in real time ends no wait on a clock that stands.
+#[tokio::test(start_paused = true)]
+async fn r19_a_wait_on_a_clock_that_stands_does_not_end() {
+    let manager = LockManager::in_memory();
+    let held = manager.lock("k").acquire().await.expect("free");
+    let start = Instant::now();
+    let waiting = manager.lock("k").wait(100 * MS);
+    let waiting = tokio::spawn(async move { waiting.acquire().await.map(drop) });
+    // Meanwhile tokio does not move its clock.
+    let real = tokio::task::spawn_blocking(|| thread::sleep(500 * MS));
+    real.await.expect("it sleeps");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(!waiting.is_finished());
+    let busy = waiting.await.expect("no panic");
+    assert!(busy.as_ref().is_err_and(LockError::is_busy), "{busy:?}");
+    assert!((100 * MS..200 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(held.is_held());
 }

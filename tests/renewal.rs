@@ -1,8 +1,11 @@
 //! A lease is extended for as long as the body runs, whatever the body does to its runtime; a body
 //! whose lease ended is stopped.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -211,6 +214,26 @@ async fn a_lock_taken_away_is_lost() {
         let probe = manager.lock("probe").acquire().await.expect("granted");
         probe.release().await.expect("it was held");
         assert_eq!(server.cli::<Option<String>>(&["GET", key]).as_deref(), left);
+    }
+}
+
+/// The engine has not looked yet, as after a suspension: who polls at the deadline is told all the same.
+#[tokio::test]
+async fn a_guard_is_lost_at_the_first_poll_after_its_deadline() {
+    let (_server, manager) = setup().await;
+    for polled_before in [true, false, true, false] {
+        let request = manager.lock("k").ttl(SECOND / 2).renew(false).wait(LONG);
+        let guard = request.acquire().await.expect("granted");
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut lost = pin!(guard.lost());
+        if polled_before && guard.remaining() > SECOND / 4 {
+            assert!(lost.as_mut().poll(&mut cx).is_pending(), "it is held");
+        }
+        // No sleep, which could be longer than the engine's.
+        while guard.is_held() {
+            std::hint::spin_loop();
+        }
+        assert!(lost.as_mut().poll(&mut cx).is_ready(), "over, and nobody says so");
     }
 }
 

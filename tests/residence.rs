@@ -1,12 +1,17 @@
 //! A busy connection is driven on the runtime of those who use it. These tests take that runtime
 //! away in every way there is: nobody else may notice for long.
 
+use std::cell::OnceCell;
+use std::future::Future;
+use std::panic;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager};
+use distlock::{DrivenBy, LockError, LockManager};
 use distlock_testkit::{RedisServer, wait_until};
 use tokio::runtime::{Builder, Runtime};
 
@@ -21,7 +26,7 @@ async fn once(manager: &LockManager, key: &str) -> Result<(), LockError> {
 }
 
 fn is_lodged(manager: &LockManager) -> bool {
-    format!("{manager:?}").contains("a caller's runtime")
+    manager.status().driven_by == DrivenBy::Callers
 }
 
 /// Takes locks, many at a time, until `done` says so.
@@ -162,6 +167,38 @@ fn runtimes_share_a_connection() {
     assert_eq!(server.lock_keys(), Vec::<String>::new());
 }
 
+/// Polls a future until it is done, in the context of a runtime that nobody runs.
+fn beside<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+    let _context = runtime.enter();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return out;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn r21_a_runtime_that_never_runs_again_keeps_no_connection_from_others() {
+    let server = RedisServer::start();
+    let manager = manager(&server);
+    let kept = runtime();
+    let calls = AtomicU64::new(0);
+    // Often enough that the connection is to be driven there.
+    beside(&kept, traffic(&manager, "kept", || calls.fetch_add(1, Ordering::Relaxed) > 1000));
+    assert!(!is_lodged(&manager));
+    let until = Instant::now() + Duration::from_secs(15);
+    runtime().block_on(async {
+        traffic(&manager, "other", || is_lodged(&manager) || Instant::now() > until).await;
+        assert!(is_lodged(&manager), "never on a caller's runtime again");
+    });
+    // What was asked long ago may come after all.
+    wait_until("the engine has it back", || !is_lodged(&manager));
+    kept.block_on(traffic(&manager, "kept", || is_lodged(&manager) || Instant::now() > until));
+    others_go_on(&manager);
+}
+
 /// tokio has no way to ask whether a runtime watches sockets. One that does not is no obstacle.
 #[test]
 fn a_runtime_without_sockets_is_served_by_the_engine() {
@@ -172,6 +209,37 @@ fn a_runtime_without_sockets_is_served_by_the_engine() {
     runtime.block_on(traffic(&manager, "plain", || Instant::now() > until));
     assert!(!is_lodged(&manager));
     others_go_on(&manager);
+}
+
+/// What tokio's panic brings about there is a hook of the user's. While it runs, others go on.
+#[test]
+fn r20_a_panic_hook_on_a_runtime_without_sockets_holds_nobody_up() {
+    const NAME: &str = "without sockets";
+    let server = RedisServer::start();
+    let manager = manager(&server);
+    let (told, heard) = mpsc::channel();
+    let (own, before) = (manager.clone(), panic::take_hook());
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().name() != Some(NAME) {
+            return before(info);
+        }
+        let (done, seen) = mpsc::channel();
+        let own = own.clone();
+        thread::spawn(move || done.send(runtime().block_on(once(&own, "other")).is_ok()));
+        let _ = told.send(seen.recv_timeout(Duration::from_secs(10)));
+    }));
+    let plain = thread::Builder::new().name(NAME.to_owned()).spawn(move || {
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        let (until, answer) = (Instant::now() + Duration::from_secs(15), OnceCell::new());
+        runtime.block_on(traffic(&manager, "plain", || {
+            heard.try_recv().is_ok_and(|went_on| answer.set(went_on).is_ok())
+                || answer.get().is_some()
+                || Instant::now() > until
+        }));
+        answer.into_inner()
+    });
+    let went_on = plain.expect("a thread").join().expect("no panic gets out");
+    assert_eq!(went_on, Some(Ok(true)));
 }
 
 /// The end of the connection is seen where it is driven, and the next one is made by the engine.

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use soak::{Effort, Report, cancel, chaos, handoffs, held, outage, stages, suspend, waiters};
+use soak::{
+    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, stages, suspend,
+    waiters,
+};
 
 #[track_caller]
 fn clean(report: &Report) {
@@ -34,6 +37,16 @@ async fn held() {
     clean(&held::run(500, ttl, Effort::Time(ttl)).await);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused() {
+    clean(&refused::run(200, Effort::Time(Duration::from_secs(2))).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept() {
+    clean(&kept::run(1_000).await);
+}
+
 /// The name by which the processes find this test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chaos() {
@@ -49,6 +62,11 @@ async fn handoffs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters() {
     clean(&waiters::run(1_000, Effort::Time(Duration::from_secs(6))).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pairs() {
+    clean(&pairs::run(200, Effort::Time(Duration::from_secs(12))).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

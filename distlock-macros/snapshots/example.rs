@@ -5,7 +5,7 @@ async fn pay(order_id: u64) -> Result<Receipt, PayError> {
                 &[::core::option::Option::None],
             );
             #[allow(clippy::shadow_reuse)]
-            let order_id = __text.part(&order_id);
+            let order_id = __text.value(&order_id, 0);
             __text.key("order:{order_id}", ::core::format_args!("order:{order_id}"))
         };
         let __request = ::distlock::__private::request(

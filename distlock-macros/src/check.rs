@@ -1,18 +1,18 @@
 //! Options × function: every rule that needs both, or the whole of one.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Type};
 
 use crate::answer;
-use crate::fallback::Errors;
-use crate::function::{Function, is_lock, mentions};
-use crate::future::{self, Shape};
+use crate::errors::Errors;
+use crate::function::{Function, is_lock};
+use crate::future::Shape;
 use crate::key::{Arguments, Piece, Template};
+use crate::key_value::{KeyValue, Keys};
+use crate::names::Names;
 use crate::options::{Options, Settings};
-use crate::suggest;
-use crate::value::{KeyValue, Keys, OnFail, Time};
+use crate::value::{OnFail, Time};
 
 /// What to expand, once nothing is wrong.
 pub(crate) struct Lock {
@@ -55,9 +55,11 @@ pub(crate) fn check(
         if let Some(Keys::Array(keys)) = &keys {
             keys.iter().for_each(|key| template_in_an_expression(key, function, errors));
         }
+        // Where nothing else is wrong, a name that is none can be shown in the text itself (see
+        // `expand::key`), unless the text has to be rewritten.
         for (template, values) in templates() {
-            if !errors.is_empty() {
-                unknown_names(template, values, function, errors);
+            if !(errors.is_empty() && template.is_plain()) {
+                errors.extend(Names { function, values }.mistakes(template));
             }
         }
     }
@@ -162,7 +164,7 @@ fn wrong_place(function: &Function) -> Option<Error> {
         ));
     }
     if matches!(function.shape, Shape::Sync) {
-        return Some(Error::new(sig.fn_token.span, sync_message(function)));
+        return Some(Error::new(sig.fn_token.span, function.why_not_locked()));
     }
     None
 }
@@ -178,37 +180,6 @@ fn is_expanded(body: TokenStream) -> bool {
         quote = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '\'');
         is_label || matches!(token, TokenTree::Group(group) if is_expanded(group.stream()))
     })
-}
-
-/// A function that would be right if it were `async`.
-pub(crate) fn only_async_is_missing(function: &Function) -> bool {
-    let sig = &function.sig;
-    matches!(function.shape, Shape::Sync)
-        && sig.constness.is_none()
-        && sig.abi.is_none()
-        && sync_message(function) == NOT_ASYNC
-}
-
-const NOT_ASYNC: &str = "a lock is awaited, so the function must be `async`: write `async fn`";
-
-fn sync_message(function: &Function) -> &'static str {
-    let is_test = |attr: &syn::Attribute| {
-        attr.path().segments.last().is_some_and(|segment| segment.ident == "test")
-    };
-    // What `#[tokio::main]` and `#[tokio::test]` leave of an `async fn`.
-    if function.sig.ident == "main"
-        || function.attrs.iter().any(is_test)
-        || mentions(function.body.clone(), "block_on")
-    {
-        return "this function is no longer `async`: `#[tokio::main]`, `#[tokio::test]` and their \
-                like take that away from what stands below them; put `#[redis_lock]` above them";
-    }
-    if future::is_about_futures(&function.sig) {
-        return "what the future comes to is not to be seen here: return \
-                `impl Future<Output = …>`, `BoxFuture<…>` or `Pin<Box<dyn Future<Output = …>>>`, or make it an \
-                `async fn`";
-    }
-    NOT_ASYNC
 }
 
 fn wrong_return(
@@ -308,33 +279,5 @@ fn text_in(expr: &Expr) -> Option<LitStr> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// rustc reports a name that does not exist, with its caret in the text, but only in code that is
-/// expanded. Next to other mistakes it is reported here; constants (by their case) are left alone.
-fn unknown_names(
-    template: &Template,
-    values: Option<&Arguments>,
-    function: &Function,
-    errors: &mut Errors,
-) {
-    let names: Vec<String> =
-        function.bindings().iter().map(|name| name.unraw().to_string()).collect();
-    let generics = function.sig.generics.to_token_stream();
-    for placeholder in template.placeholders() {
-        let base = placeholder.base.as_str();
-        let known = base == "self"
-            || names.iter().any(|name| name == base)
-            || values.is_some_and(|values| values.get(base).is_some());
-        if known || base.contains(char::is_uppercase) || mentions(generics.clone(), base) {
-            continue;
-        }
-        let mut message =
-            format!("`{{{base}}}`: `{}` has no argument `{base}`", function.sig.ident);
-        if let Some(name) = suggest::nearest(base, names.iter().map(String::as_str)) {
-            message.push_str(&format!(", did you mean `{{{name}}}`?"));
-        }
-        errors.push(Error::new(template.literal.span(), message));
     }
 }

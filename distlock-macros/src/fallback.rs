@@ -2,46 +2,11 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
-use syn::{Error, FnArg};
+use syn::FnArg;
 
-use crate::check;
-use crate::function::{self, Function, bound_names};
+use crate::function::{self, Function};
 use crate::future::Shape;
-
-/// The mistakes found so far.
-#[derive(Default)]
-pub(crate) struct Errors(Option<Error>);
-
-impl Errors {
-    pub(crate) fn push(&mut self, error: Error) {
-        match &mut self.0 {
-            Some(first) => first.combine(error),
-            None => self.0 = Some(error),
-        }
-    }
-
-    pub(crate) fn extend(&mut self, errors: impl IntoIterator<Item = Error>) {
-        errors.into_iter().for_each(|error| self.push(error));
-    }
-
-    /// The value, or `None` and the mistake noted.
-    pub(crate) fn take<T>(&mut self, result: syn::Result<T>) -> Option<T> {
-        result.map_err(|error| self.push(error)).ok()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    pub(crate) fn into_compile_errors(self) -> Option<TokenStream> {
-        self.0.map(Error::into_compile_error)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn messages(self) -> Vec<String> {
-        self.0.into_iter().flatten().map(|e| e.to_string()).collect()
-    }
-}
+use crate::pattern::bound_names;
 
 /// The mistakes, and the item unchanged: calls of the function still resolve, so no second error
 /// hides the first, and completion works while the attribute is being typed.
@@ -90,8 +55,7 @@ fn awaiting(function: &Function) -> TokenStream {
     let position = |tokens: &[TokenTree], word: &str| {
         (0..tokens.len()).find(|at| is_before_fn(*at, tokens, word))
     };
-    if check::only_async_is_missing(function) && function::mentions(function.body.clone(), "await")
-    {
+    if function.only_async_is_missing() && function::mentions(function.body.clone(), "await") {
         let first = ["unsafe", "extern", "fn"].iter().find_map(|word| position(&tokens, word));
         tokens.insert(first.unwrap_or(0), Ident::new("async", Span::mixed_site()).into());
     } else if function.sig.asyncness.is_some()

@@ -4,12 +4,11 @@ use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{
-    Attribute, Error, FnArg, Ident, Pat, Result, ReturnType, Signature, Token, Type, Visibility,
-};
+use syn::{Attribute, Error, FnArg, Ident, Result, ReturnType, Signature, Token, Type, Visibility};
 
-use crate::fallback::Errors;
-use crate::future::Shape;
+use crate::errors::Errors;
+use crate::future::{self, Shape};
+use crate::pattern::bound_names;
 
 pub(crate) struct Function {
     /// Attributes, visibility and signature, token by token as written: nothing of the user's is
@@ -77,7 +76,38 @@ impl Function {
         }
         self.sig.receiver().map(|receiver| Ident::new("self", receiver.self_token.span))
     }
+
+    /// It would be right if it were `async`.
+    pub(crate) fn only_async_is_missing(&self) -> bool {
+        matches!(self.shape, Shape::Sync)
+            && self.sig.constness.is_none()
+            && self.sig.abi.is_none()
+            && self.why_not_locked() == NOT_ASYNC
+    }
+
+    /// What to say of one that is not `async` and returns no future.
+    pub(crate) fn why_not_locked(&self) -> &'static str {
+        let is_test = |attr: &Attribute| {
+            attr.path().segments.last().is_some_and(|segment| segment.ident == "test")
+        };
+        // What `#[tokio::main]` and `#[tokio::test]` leave of an `async fn`.
+        if self.sig.ident == "main"
+            || self.attrs.iter().any(is_test)
+            || mentions(self.body.clone(), "block_on")
+        {
+            return "this function is no longer `async`: `#[tokio::main]`, `#[tokio::test]` and their \
+                    like take that away from what stands below them; put `#[redis_lock]` above them";
+        }
+        if future::is_about_futures(&self.sig) {
+            return "what the future comes to is not to be seen here: return \
+                    `impl Future<Output = …>`, `BoxFuture<…>` or `Pin<Box<dyn Future<Output = …>>>`, or make \
+                    it an `async fn`";
+        }
+        NOT_ASYNC
+    }
 }
+
+const NOT_ASYNC: &str = "a lock is awaited, so the function must be `async`: write `async fn`";
 
 /// The item without the `#[redis_lock]`s that still stand on it.
 pub(crate) fn without_locks(item: TokenStream) -> TokenStream {
@@ -187,31 +217,6 @@ pub(crate) fn mentions_value(tokens: TokenStream, name: &str) -> bool {
 
 fn split_inner_attrs(input: ParseStream<'_>) -> Result<(Vec<Attribute>, TokenStream)> {
     Ok((input.call(Attribute::parse_inner)?, input.parse()?))
-}
-
-pub(crate) fn bound_names(pat: &Pat, names: &mut Vec<Ident>) {
-    match pat {
-        Pat::Ident(pat) => {
-            names.push(pat.ident.clone());
-            if let Some((_, inner)) = &pat.subpat {
-                bound_names(inner, names);
-            }
-        }
-        Pat::Struct(pat) => {
-            // `Order { id }` too: its inner pattern is `id`.
-            pat.fields.iter().for_each(|field| bound_names(&field.pat, names));
-        }
-        Pat::Tuple(pat) => pat.elems.iter().for_each(|pat| bound_names(pat, names)),
-        Pat::TupleStruct(pat) => pat.elems.iter().for_each(|pat| bound_names(pat, names)),
-        Pat::Slice(pat) => pat.elems.iter().for_each(|pat| bound_names(pat, names)),
-        // Every alternative binds the same names.
-        Pat::Or(pat) => pat.cases.iter().take(1).for_each(|pat| bound_names(pat, names)),
-        Pat::Reference(pat) => bound_names(&pat.pat, names),
-        Pat::Paren(pat) => bound_names(&pat.pat, names),
-        Pat::Type(pat) => bound_names(&pat.pat, names),
-        // Nothing else binds a name, or not one that syn could know.
-        _ => {}
-    }
 }
 
 #[cfg(test)]

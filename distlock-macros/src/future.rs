@@ -9,7 +9,7 @@ use syn::{
     PathSegment, ReturnType, Signature, Stmt, Type, TypeParamBound,
 };
 
-use crate::function::bound_names;
+use crate::pattern::bound_names;
 
 /// How a function comes to its future.
 pub(crate) enum Shape {

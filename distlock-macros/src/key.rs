@@ -108,11 +108,37 @@ impl Template {
         Ok(template)
     }
 
+    /// Whether the text, followed by values, has a place for one of this name, or for one without.
+    pub(crate) fn takes_value(literal: &LitStr, name: Option<&str>) -> bool {
+        let pieces = scan(&literal.value(), &mut Numbers::Next(0)).unwrap_or_default();
+        pieces.iter().any(|piece| match (piece, name) {
+            (Piece::Text(_), _) => false,
+            (Piece::Placeholder(placeholder), Some(name)) => {
+                placeholder.base == name || placeholder.counts.iter().any(|count| count == name)
+            }
+            (Piece::Placeholder(placeholder), None) => placeholder.number().is_some(),
+        })
+    }
+
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Placeholder(placeholder) => Some(placeholder),
             Piece::Text(_) => None,
         })
+    }
+
+    /// The names at the start of placeholders, each once.
+    pub(crate) fn bases(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.placeholders().map(|one| one.base.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// All of it is text and plain names, which `format_args!` reads as the user wrote it.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.placeholders()
+            .all(|one| one.fields.is_empty() && one.base != "self" && one.counts.is_empty())
     }
 
     /// Whether some placeholder prints the plain name.
@@ -310,6 +336,13 @@ fn counts(inside: &str, spec: &str) -> Scan<Vec<String>> {
     if kind.trim_start_matches(|c: char| c.is_ascii_digit()) == "p" {
         return Err(format!(
             "`{{{inside}}}`: `p` prints an address, which is different in every process; use a value"
+        ));
+    }
+    if matches!(kind, "u64" | "i64" | "uuid" | "str") {
+        return Err(format!(
+            "`{{{inside}}}`: the argument has its type, and only templates of layers say one: write \
+             `{{{name}}}`",
+            name = inside.split(':').next().unwrap_or_default(),
         ));
     }
     if spec.contains(".*") {

@@ -1,29 +1,36 @@
 //! The procedural macros of `distlock`. Use the `distlock` crate, which re-exports and documents
 //! them.
 //!
-//! An annotated function goes through the modules in this order: `options` (with `value`, `key` and
-//! `duration` for the values) → `function` (with `future`) → `check` (with `answer`) → `expand`. Mistakes found on the way
-//! are collected and handed out together by `fallback`, with the function unchanged.
+//! An annotated function goes through the modules in this order: `options` (with `value`, `key_value`,
+//! `key` and `duration` for the values) → `function` (with `future` and `pattern`) → `check` (with `names` and
+//! `answer`) → `expand`. Mistakes found on the way are collected in `errors` and handed out together by
+//! `fallback`, with the function unchanged. `route` is `route_key!`, by
+//! itself.
 
 mod answer;
 mod check;
 mod duration;
+mod errors;
 mod expand;
 mod fallback;
 mod function;
 mod future;
 mod key;
+mod key_value;
+mod names;
 mod options;
+mod pattern;
+mod route;
 mod suggest;
 mod value;
 
 use proc_macro2::TokenStream;
 
-use crate::fallback::Errors;
+use crate::errors::Errors;
 use crate::function::Function;
 use crate::options::{KeyCall, Options};
 
-// Both are documented where `distlock` re-exports them, with links to its types.
+// All are documented where `distlock` re-exports them, with links to its types.
 #[allow(missing_docs)]
 #[proc_macro_attribute]
 pub fn redis_lock(
@@ -37,6 +44,12 @@ pub fn redis_lock(
 #[proc_macro]
 pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     make_key(input.into()).into()
+}
+
+#[allow(missing_docs)]
+#[proc_macro]
+pub fn route_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    route::route_key(input.into()).into()
 }
 
 fn lock_function(args: TokenStream, item: TokenStream) -> TokenStream {

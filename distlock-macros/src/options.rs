@@ -7,10 +7,11 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, Token, token};
 
 use crate::duration;
-use crate::fallback::Errors;
+use crate::errors::Errors;
 use crate::key::Template;
+use crate::key_value::{self, KeyValue, Keys};
 use crate::suggest;
-use crate::value::{self, KeyValue, Keys, OnFail, OnLost, Time};
+use crate::value::{self, OnFail, OnLost, Release, Time};
 
 /// Every option, as far as it was given.
 #[derive(Default)]
@@ -37,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) max_hold: Option<Time>,
     pub(crate) min_hold: Option<Time>,
     pub(crate) on_lost: Option<OnLost>,
+    pub(crate) release: Option<Release>,
     pub(crate) reentrant: Option<bool>,
     pub(crate) name: Option<LitStr>,
     pub(crate) prefix: Option<Expr>,
@@ -44,7 +46,9 @@ pub(crate) struct Settings {
 
 /// The arguments of `key!`.
 pub(crate) struct KeyCall {
-    pub(crate) template: Template,
+    pub(crate) key: KeyValue,
+    /// The text's place, which is the template's.
+    pub(crate) literal: LitStr,
     pub(crate) krate: Option<Path>,
 }
 
@@ -95,23 +99,28 @@ impl Options {
             max_hold,
             min_hold,
             on_lost,
+            release,
             reentrant,
             name: label,
             prefix,
         } = settings;
         match name.to_string().as_str() {
             "key" if input.peek(token::Paren) => {
-                let call = value::format_call(&name, input)?;
+                let call = key_value::format_call(&name, input)?;
                 store(key, &name, call)
             }
-            "key" => once(key, &name, input, value::key),
-            "keys" => once(keys, &name, input, value::keys),
+            "key" => match key_value::values_outside(input) {
+                Some(error) => Err(error),
+                None => once(key, &name, input, key_value::key),
+            },
+            "keys" => once(keys, &name, input, key_value::keys),
             "ttl" => once(ttl, &name, input, value::ttl),
             "wait" => once(wait, &name, input, value::wait),
             "renew" => once(renew, &name, input, value::boolean),
             "max_hold" => once(max_hold, &name, input, value::max_hold),
             "min_hold" => once(min_hold, &name, input, value::min_hold),
             "on_lost" => once(on_lost, &name, input, value::on_lost),
+            "release" => once(release, &name, input, value::release),
             "reentrant" => once(reentrant, &name, input, value::boolean),
             "prefix" => once(prefix, &name, input, value::prefix),
             "name" => once(label, &name, input, value::name),
@@ -153,23 +162,25 @@ impl KeyCall {
                 let example = "say what to lock, for example `key!(\"order:{order_id}\")`";
                 return Err(input.error(example));
             }
-            let template = value::template(input)?;
-            let mut krate = None;
+            let literal = key_value::text(input)?;
+            let (mut values, mut krate) = (Vec::new(), None);
             while !input.is_empty() {
                 comma(input)?;
                 if input.is_empty() {
                     break;
                 }
-                let name = input.call(Ident::parse_any)?;
-                if name != "crate" {
-                    return Err(Error::new(
-                        name.span(),
-                        "`key!` takes a template, and `crate = …` where `distlock` has another name",
-                    ));
+                if input.peek(Token![crate]) && !input.peek2(Token![::]) {
+                    let name = input.call(Ident::parse_any)?;
+                    once(&mut krate, &name, input, value::crate_path)?;
+                } else {
+                    values.push(input.parse()?);
                 }
-                once(&mut krate, &name, input, value::crate_path)?;
             }
-            Ok(Self { template, krate })
+            let key = match values.is_empty() {
+                true => KeyValue::Template(Template::parse(literal.clone())?),
+                false => key_value::with_values(literal.clone(), values)?,
+            };
+            Ok(Self { key, literal, krate })
         };
         errors.take(parser.parse2(input))
     }
@@ -211,6 +222,7 @@ fn example(name: &str) -> &'static str {
         "renew" => "false",
         "reentrant" => "true",
         "on_lost" => "continue",
+        "release" => "background",
         "on_fail" => "skip",
         "guard" => "lock",
         "map_err" => "|error| …",
@@ -266,18 +278,29 @@ mod tests {
         let (options, errors) = parse(
             r#"key = "order:{id}", ttl = "5s", wait = TWO, renew = false, manager = &self.locks,
                max_hold = "1m", min_hold = self.least(), on_lost = continue, reentrant = true,
-               name = "n", prefix = "p", when = a && b, guard = lock, on_fail = skip, map_err = |e| e.into(),
+               release = background, name = "n", prefix = "p", when = a && b, guard = lock, on_fail = skip, map_err = |e| e.into(),
                crate = ::other,"#,
         );
         assert_eq!(errors, [""; 0]);
         assert!(options.key.is_some() && options.manager.is_some() && options.krate.is_some());
-        let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name, prefix } =
-            options.settings;
+        let Settings {
+            ttl,
+            wait,
+            renew,
+            max_hold,
+            min_hold,
+            on_lost,
+            release,
+            reentrant,
+            name,
+            prefix,
+        } = options.settings;
         assert!(matches!(ttl, Some(Time::Literal(d, _)) if d == Duration::from_secs(5)));
         assert!(matches!(wait, Some(Time::Expr(_))));
         assert!(matches!(max_hold, Some(Time::Literal(d, _)) if d == Duration::from_secs(60)));
         assert!(matches!(min_hold, Some(Time::Expr(_))) && name.is_some() && prefix.is_some());
         assert_eq!((renew, reentrant, on_lost), (Some(false), Some(true), Some(OnLost::Continue)));
+        assert_eq!(release, Some(Release::Background));
         assert!(options.when.is_some() && options.guard.is_some());
         assert!(matches!(options.on_fail, Some(OnFail::Skip(_))) && options.map_err.is_some());
     }
@@ -329,7 +352,13 @@ mod tests {
             (r#"wait = "2""#, "has no unit"),
             (r#"key = "a" ttl = "5s""#, "a comma is missing before this option"),
             (r#"key = "a"; ttl = "5s""#, "expected a comma"),
-            ("crate = other", "write `::other`"),
+            (r#"key = "a:{}", id"#, r#"write `key("a:{}", id)`"#),
+            (
+                r#"key = "a:{}:{}", self.a(), b, wait = "1s""#,
+                r#"write `key("a:{}:{}", self.a(), b)`"#,
+            ),
+            (r#"key = "a:{x}", x = self.a"#, r#"write `key("a:{x}", x = self.a)`"#),
+            (r#"key = "a:{}", wait = "1s""#, "`{}` names nothing"),
             (r#"crate = "::other""#, "without quotes"),
             (r#"timeout = "2s""#, "called `wait`"),
             (r#"waitTime = "2s""#, "called `wait`"),
@@ -355,6 +384,10 @@ mod tests {
             (r#"on_lost = "cancel""#, "write `cancel`, without quotes"),
             ("on_lost = abort", "write `cancel`"),
             ("on_lost = |e| e", "write `cancel`"),
+            (r#"release = "wait""#, "write `wait`, without quotes"),
+            ("release = later", "write `wait`"),
+            ("release", "write `release = background`"),
+            ("relase = wait", "did you mean `release`?"),
             (r#"on_fail = "skip""#, "write `skip`, without quotes"),
             ("on_fail = None", "write `on_fail = |_| None`"),
             ("on_fail = Ok(())", "write `on_fail = |_| Ok(())`"),
@@ -375,7 +408,6 @@ mod tests {
             ("reentrant = 1", "write `true` or `false`"),
             ("tll = 1", "did you mean `ttl`?"),
             ("crat = ::a", "did you mean `crate`?"),
-            ("crate = self::a", "write `crate::…`"),
             ("wait = 0", "write `wait = none`"),
             ("wait = -1", "a text with its unit"),
             (r#"min_hold = "400d""#, "at most 365 days"),

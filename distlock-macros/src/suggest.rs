@@ -1,6 +1,6 @@
 //! "Did you mean": what to answer to a name that is wrong.
 
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     "key",
     "keys",
     "ttl",
@@ -9,6 +9,7 @@ pub(crate) const NAMES: [&str; 17] = [
     "max_hold",
     "min_hold",
     "on_lost",
+    "release",
     "on_fail",
     "map_err",
     "reentrant",

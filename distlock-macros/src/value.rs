@@ -5,30 +5,9 @@ use std::time::Duration;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::punctuated::Punctuated;
-use syn::{
-    Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized,
-    parse_quote_spanned,
-};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parse_quote_spanned};
 
 use crate::duration;
-use crate::key::{Arguments, Template};
-
-/// What to lock: one key.
-pub(crate) enum KeyValue {
-    Template(Template),
-    /// `key("order:{}", order.id)`.
-    Call(Template, Arguments),
-    /// Of a type that is `Into<LockKey>`, and taken as it is.
-    Expr(Expr),
-}
-
-/// What to lock: several.
-pub(crate) enum Keys {
-    Array(Vec<KeyValue>),
-    /// Iterates over keys.
-    Expr(Expr),
-}
 
 /// A length of time: known now, or an expression of type `Duration`.
 pub(crate) enum Time {
@@ -42,119 +21,16 @@ pub(crate) enum OnLost {
     Continue,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Release {
+    Wait,
+    Background,
+}
+
 /// What to return instead of an error.
 pub(crate) enum OnFail {
     Skip(Ident),
     Function(Expr),
-}
-
-pub(crate) fn template(input: ParseStream<'_>) -> Result<Template> {
-    match expr(input)? {
-        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Template::parse(literal),
-        other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
-    }
-}
-
-const NOT_A_TEMPLATE: &str =
-    "a key is a text in quotes, with arguments in braces: `\"order:{order_id}\"`";
-
-pub(crate) fn key(input: ParseStream<'_>) -> Result<KeyValue> {
-    key_value(expr(input)?)
-}
-
-fn key_value(expr: Expr) -> Result<KeyValue> {
-    match ungroup(expr) {
-        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
-            Template::parse(literal).map(KeyValue::Template)
-        }
-        Expr::Call(call) if is_path(&call.func, "key") => {
-            let span = call.paren_token.span.join();
-            arguments(call.args, span)
-        }
-        Expr::Array(array) => {
-            Err(Error::new_spanned(array, "several locks are taken with `keys = […]`"))
-        }
-        other @ (Expr::Lit(_) | Expr::Tuple(_) | Expr::Closure(_)) => {
-            Err(Error::new_spanned(other, NOT_A_TEMPLATE))
-        }
-        other => Ok(KeyValue::Expr(other)),
-    }
-}
-
-/// `("order:{}", order.id)`, after the name `key`.
-pub(crate) fn format_call(name: &Ident, input: ParseStream<'_>) -> Result<KeyValue> {
-    let content;
-    parenthesized!(content in input);
-    arguments(content.parse_terminated(<Expr as syn::parse::Parse>::parse, Token![,])?, name.span())
-}
-
-/// What stands in the parentheses of `key(…)`.
-fn arguments(arguments: Punctuated<Expr, Token![,]>, span: proc_macro2::Span) -> Result<KeyValue> {
-    let mut arguments = arguments.into_iter().map(ungroup);
-    let literal = match arguments.next() {
-        Some(Expr::Lit(ExprLit { lit: Lit::Str(literal), .. })) => literal,
-        Some(other) => {
-            return Err(Error::new_spanned(
-                other,
-                "a text in quotes comes first: `key(\"order:{}\", order.id)`",
-            ));
-        }
-        None => {
-            return Err(Error::new(span, "say what to lock: `key(\"order:{}\", order.id)`"));
-        }
-    };
-    let mut values = Arguments::default();
-    for argument in arguments {
-        match argument {
-            Expr::Assign(assign) => match &*assign.left {
-                Expr::Path(path) if path.path.get_ident().is_some() => {
-                    let name = path.path.get_ident().expect("it was looked at").clone();
-                    values.named.push((name, *assign.right));
-                }
-                other => {
-                    return Err(Error::new_spanned(other, "a name is expected before the `=`"));
-                }
-            },
-            value if values.named.is_empty() => values.positional.push(value),
-            value => {
-                let message = "values without a name come before those with one";
-                return Err(Error::new_spanned(value, message));
-            }
-        }
-    }
-    let template = Template::parse_call(literal, &values)?;
-    Ok(KeyValue::Call(template, values))
-}
-
-pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
-    match expr(input)? {
-        Expr::Array(array) if array.elems.is_empty() => Err(Error::new_spanned(
-            array,
-            "no key: name at least one, for example `keys = [\"account:{from}\", \"account:{to}\"]`",
-        )),
-        Expr::Array(array) => {
-            let mut mistakes: Option<Error> = None;
-            let mut keys = Vec::new();
-            for element in array.elems {
-                match (key_value(element), &mut mistakes) {
-                    (Ok(key), _) => keys.push(key),
-                    (Err(error), Some(first)) => first.combine(error),
-                    (Err(error), none) => *none = Some(error),
-                }
-            }
-            mistakes.map_or(Ok(Keys::Array(keys)), Err)
-        }
-        Expr::Lit(literal) => {
-            let text = literal.to_token_stream();
-            let message =
-                format!("`keys` takes several: write `key = {text}`, or `keys = [{text}, …]`");
-            Err(Error::new_spanned(literal, message))
-        }
-        Expr::Tuple(tuple) => {
-            Err(Error::new_spanned(tuple, "write the keys in brackets: `keys = [\"…\", \"…\"]`"))
-        }
-        other => Ok(Keys::Expr(other)),
-    }
 }
 
 pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Time> {
@@ -279,6 +155,28 @@ pub(crate) fn on_lost(input: ParseStream<'_>) -> Result<OnLost> {
 const LOST: &str = "write `cancel` (the body is dropped, the call returns `LockError::Lost`) or \
                     `continue` (it runs to its end, the loss is only reported)";
 
+pub(crate) fn release(input: ParseStream<'_>) -> Result<Release> {
+    if input.peek(Ident::peek_any) {
+        let word = input.call(Ident::parse_any)?;
+        return match word.to_string().as_str() {
+            "wait" => Ok(Release::Wait),
+            "background" => Ok(Release::Background),
+            _ => Err(Error::new(word.span(), RELEASE)),
+        };
+    }
+    match &expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
+            if matches!(text.value().as_str(), "wait" | "background") =>
+        {
+            Err(without_quotes(text))
+        }
+        other => Err(Error::new_spanned(other, RELEASE)),
+    }
+}
+
+const RELEASE: &str = "write `wait` (the call returns when the store has confirmed the release) or \
+                       `background` (it returns as soon as the release is sent)";
+
 pub(crate) fn name(input: ParseStream<'_>) -> Result<LitStr> {
     match expr(input)? {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().trim().is_empty() => {
@@ -286,7 +184,7 @@ pub(crate) fn name(input: ParseStream<'_>) -> Result<LitStr> {
         }
         other => Err(Error::new_spanned(
             other,
-            "a name is a text in quotes that stands in logs and metrics: `name = \"pay\"`",
+            "a name is a text in quotes that stands in errors and events: `name = \"pay\"`",
         )),
     }
 }
@@ -426,44 +324,29 @@ fn is_value(expr: &Expr) -> bool {
     }
 }
 
-fn text_of(expr: &Expr) -> String {
+/// The user's tokens for a message.
+pub(crate) fn text_of(expr: &Expr) -> String {
     let text = expr.to_token_stream().to_string().replace(" ! ", "!").replace(" [", "[");
-    text.replace(" (", "(").replace("( ", "(").replace(" )", ")")
+    text.replace(" (", "(").replace("( ", "(").replace(" )", ")").replace(" . ", ".")
 }
 
+/// Where this crate is, from the place of the function: all that is emitted stands there.
 pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
     if input.peek(LitStr) {
         let text: LitStr = input.parse()?;
         let message = format!("write the path without quotes: `crate = {}`", text.value());
         return Err(Error::new(text.span(), message));
     }
-    let path = input.call(Path::parse_mod_style)?;
-    let first = path.segments.first().map(|segment| segment.ident.to_string());
-    if path.leading_colon.is_some() || matches!(first.as_deref(), Some("crate" | "$crate")) {
-        return Ok(path);
-    }
-    if matches!(first.as_deref(), Some("self" | "super")) {
-        return Err(Error::new_spanned(
-            path,
-            "a path that means the same in every module is needed: write `crate::…`, from the root of \
-             this crate",
-        ));
-    }
-    let text = path.to_token_stream().to_string().replace(' ', "");
-    let message = format!(
-        "a path that means the same in every module is needed: write `::{text}` for a crate, or \
-         `crate::…` for a module of this one"
-    );
-    Err(Error::new_spanned(path, message))
+    input.call(Path::parse_mod_style)
 }
 
-fn expr(input: ParseStream<'_>) -> Result<Expr> {
+pub(crate) fn expr(input: ParseStream<'_>) -> Result<Expr> {
     input.parse().map(ungroup)
 }
 
 /// A fragment that went through `macro_rules!` arrives in an invisible group. Parentheses mean
 /// nothing here either, and where the value is used they would be superfluous.
-fn ungroup(expr: Expr) -> Expr {
+pub(crate) fn ungroup(expr: Expr) -> Expr {
     match expr {
         Expr::Group(group) => ungroup(*group.expr),
         Expr::Paren(paren) => ungroup(*paren.expr),
@@ -476,7 +359,7 @@ fn is_none(expr: &Expr) -> bool {
     is_path(expr, "none") || is_path(expr, "None")
 }
 
-fn is_path(expr: &Expr, name: &str) -> bool {
+pub(crate) fn is_path(expr: &Expr, name: &str) -> bool {
     matches!(expr, Expr::Path(path) if path.path.is_ident(name))
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::engine::schedule::Schedule;
-use crate::error::LockError;
+use crate::error::{LockError, RETRY_AFTER};
 use crate::manager::LockManager;
 use crate::namespace::Namespace;
-use crate::options::{check_hold, check_timeout, check_ttl};
+use crate::options::{check_busy_status, check_hold, check_timeout, check_ttl};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisConfig, RedisStore};
@@ -22,9 +22,12 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_waiters: Option<u32>,
     pub(crate) busy_status: u16,
+    pub(crate) retry_after: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) outage_grace: Duration,
 }
 
 /// Makes a [`LockManager`]. Every setter takes any value; [`build`](Self::build) and
@@ -37,10 +40,13 @@ pub struct LockManagerBuilder {
     ttl: Duration,
     wait: Duration,
     max_hold: Option<Duration>,
+    max_waiters: Option<u32>,
     command_timeout: Duration,
     connect_timeout: Duration,
+    outage_grace: Duration,
     connections: usize,
     busy_status: u16,
+    retry_after: Duration,
 }
 
 impl Default for LockManagerBuilder {
@@ -53,12 +59,16 @@ impl Default for LockManagerBuilder {
             ttl: Duration::from_secs(30),
             wait: Duration::ZERO,
             max_hold: None,
+            max_waiters: None,
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
+            // Most restarts and failovers are over by then.
+            outage_grace: Duration::from_secs(5),
             // More were slower: less is sent together.
             connections: 1,
             // Locked.
             busy_status: 423,
+            retry_after: RETRY_AFTER,
         }
     }
 }
@@ -72,6 +82,9 @@ impl LockManagerBuilder {
     }
 
     /// Namespace in the store; empty for none. Default: `distlock`.
+    ///
+    /// Every prefix, also one that only a request names, leaves one small key there for good: the
+    /// counter of its fencing tokens, of some 100 bytes.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -97,6 +110,14 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How many calls of this process may wait for one lock at a time, where the lock does not say:
+    /// see [`LockRequest::max_waiters`](crate::LockRequest::max_waiters). Each key is counted by
+    /// itself. Default: no limit.
+    pub fn max_waiters(mut self, waiters: u32) -> Self {
+        self.max_waiters = Some(waiters);
+        self
+    }
+
     /// How long one question to the store may take. Default: 1 s.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
@@ -106,6 +127,16 @@ impl LockManagerBuilder {
     /// How long a connection may take to be made, greeting included. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// For how long an outage is ridden out: calls that come while the store has been out of reach for
+    /// longer fail with [`Backend`](LockError::Backend) after `command_timeout`, even if their `wait` is
+    /// longer, unless it is back by then. Those that wait already, and those that come before, go on
+    /// trying until their `wait` is over. Zero: no call that comes during an outage does.
+    /// Default: 5 s.
+    pub fn outage_grace(mut self, grace: Duration) -> Self {
+        self.outage_grace = grace;
         self
     }
 
@@ -120,6 +151,14 @@ impl LockManagerBuilder {
     /// or 503 (Service Unavailable). Default: 423.
     pub fn busy_status(mut self, status: u16) -> Self {
         self.busy_status = status;
+        self
+    }
+
+    /// What clients are told to wait before they try again: `Retry-After` of a lock that is held and
+    /// of a store that cannot be used, see [`LockError::http_retry_after`]. About as long as the work
+    /// under a lock takes. Default: 1 s.
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.retry_after = retry_after;
         self
     }
 
@@ -143,10 +182,13 @@ impl LockManagerBuilder {
             ttl,
             wait,
             max_hold,
+            max_waiters,
             command_timeout,
             connect_timeout,
+            outage_grace,
             connections,
             busy_status,
+            retry_after,
         } = self;
         let url = url.ok_or_else(|| {
             LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
@@ -158,9 +200,7 @@ impl LockManagerBuilder {
         if !(1..=64).contains(&connections) {
             return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
         }
-        if ![409, 423, 429, 503].contains(&busy_status) {
-            return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
-        }
+        check_busy_status(busy_status)?;
         let namespace = Namespace::new(&prefix)?;
         let (fence, prefix) = (namespace.fence(), namespace.prefix().to_owned());
         let settings = Settings {
@@ -168,9 +208,12 @@ impl LockManagerBuilder {
             ttl,
             wait,
             max_hold,
+            max_waiters,
             busy_status,
+            retry_after,
             command_timeout,
             connect_timeout,
+            outage_grace,
         };
         let engine = match StoreUrl::parse(&url)? {
             StoreUrl::Memory => Engine::start(command_timeout, |_, schedule| {
@@ -254,10 +297,13 @@ impl fmt::Debug for LockManagerBuilder {
             .field("ttl", &self.ttl)
             .field("wait", &self.wait)
             .field("max_hold", &self.max_hold)
+            .field("max_waiters", &self.max_waiters)
             .field("command_timeout", &self.command_timeout)
             .field("connect_timeout", &self.connect_timeout)
+            .field("outage_grace", &self.outage_grace)
             .field("connections", &self.connections)
             .field("busy_status", &self.busy_status)
+            .field("retry_after", &self.retry_after)
             .finish_non_exhaustive()
     }
 }

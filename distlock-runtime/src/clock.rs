@@ -1,8 +1,8 @@
 //! Time as a store counts it.
 //!
-//! Leases in Redis age on `CLOCK_BOOTTIME`: a laptop that slept through its lease must find it
-//! gone, and `Instant` does not count suspend on Linux. Leases in memory age on the caller's tokio
-//! clock, so that tests under `tokio::time::pause` see them expire.
+//! Leases in Redis age on a clock that counts suspend, `CLOCK_BOOTTIME` on Linux: a laptop that slept
+//! through its lease must find it gone, and `Instant` does not count suspend on Linux. Leases in memory
+//! age on the caller's tokio clock, so that tests under `tokio::time::pause` see them expire.
 
 use std::time::Duration;
 
@@ -52,12 +52,16 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Moment {
         match self {
-            Self::Boottime => {
-                let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-                let (secs, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-                Moment(secs * 1_000_000_000 + nanos)
-            }
+            Self::Boottime => Moment(boottime()),
             Self::Tokio(start) => Moment(nanos(start.elapsed())),
+        }
+    }
+
+    /// The same on a clock that nobody has paused, as the engine sees it.
+    pub(crate) fn real_now(&self) -> Moment {
+        match self {
+            Self::Boottime => self.now(),
+            Self::Tokio(start) => Moment(nanos(start.into_std().elapsed())),
         }
     }
 
@@ -68,6 +72,33 @@ impl Clock {
             Self::Tokio(start) => start.checked_add(Duration::from_nanos(at.0)),
         }
     }
+}
+
+/// The clock of a system that counts suspend: `CLOCK_BOOTTIME` where there is one.
+/// `CLOCK_MONOTONIC` goes on in sleep on Apple's systems; on other Unix systems it may not, and a
+/// holder that slept through its lease is stopped later there, by its next renewal.
+#[cfg(unix)]
+fn boottime() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd")))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let now = clock_gettime(CLOCK);
+    // How wide it is depends on the system. Neither is negative.
+    #[allow(clippy::useless_conversion)]
+    let nanos = u64::from(now.tv_nsec.unsigned_abs());
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + nanos
+}
+
+/// The same on Windows, where `Instant` counts sleep.
+#[cfg(not(unix))]
+fn boottime() -> u64 {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    // Not from zero: that is a moment which has passed.
+    nanos(START.get_or_init(Instant::now).elapsed()).saturating_add(1_000_000_000)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::jitter::seconds_around;
 use crate::key::LockKey;
 use crate::namespace::StoredName;
 
@@ -19,7 +20,7 @@ use crate::namespace::StoredName;
 /// At most 32 bytes, `Send + Sync + 'static`. `Display` and `Debug` show the lock's name and its
 /// key template, never the key itself.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum LockError {
     /// Others hold the lock, and `wait` (if any) is over. The body did not run.
     #[error("{lock} is held elsewhere{}", Retry(*retry_after))]
@@ -34,16 +35,18 @@ pub enum LockError {
     },
 
     /// The lease ended before the holder was done: it could not be renewed in time, an operator
-    /// took it away, or `max_hold` was reached. The body was not polled past the deadline.
-    #[error(
-        "{lock} was lost: {reason}; the body was stopped, and what it had begun must be checked"
-    )]
+    /// took it away, or `max_hold` was reached. A body, or whoever had the guard, has begun
+    /// something under it; the body was not polled past the deadline.
+    #[error("{lock} was lost: {reason}; {}", Aftermath(*stopped))]
     #[non_exhaustive]
     Lost {
         /// Which lock.
         lock: Box<LockName>,
         /// How it was lost.
         reason: &'static str,
+        /// A body under it was stopped. Otherwise there was none (a guard was held), or it has
+        /// returned.
+        stopped: bool,
     },
 
     /// The store could not be asked, or refused. It is not known to be a "no": a lock that the
@@ -56,7 +59,7 @@ pub enum LockError {
         /// What kind of failure.
         kind: BackendKind,
         /// The store's own words, without keys and passwords.
-        source: Option<Box<dyn Error + Send + Sync>>,
+        source: Option<Arc<dyn Error + Send + Sync>>,
     },
 
     /// The key cannot be stored.
@@ -110,7 +113,8 @@ impl LockError {
     }
 
     /// How long the present holder's lease still runs; only of `Busy`, and only if the store could
-    /// tell. A holder that renews keeps it longer.
+    /// tell. A holder that renews keeps it longer, one that is done frees it earlier; what to tell
+    /// clients is [`http_retry_after`](Self::http_retry_after).
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after, .. } => *retry_after,
@@ -147,6 +151,60 @@ impl LockError {
             | Self::WouldDeadlock { .. }
             | Self::NotConfigured => 500,
         }
+    }
+
+    /// With it a body may have been `stopped`.
+    pub(crate) fn lost(lock: &LockName, reason: &'static str, stopped: bool) -> Self {
+        Self::Lost { lock: Box::new(lock.clone()), reason, stopped }
+    }
+
+    /// Which kind of failure this is, in a word for programs that does not change between versions.
+    /// In an HTTP response it is the member `code` of the problem document, which tells a lock that
+    /// is held from what else an application answers with the same status.
+    ///
+    /// | error | code |
+    /// |---|---|
+    /// | `Busy` | `lock-busy` |
+    /// | `Lost` | `lock-lost` |
+    /// | `Backend` | `lock-store-unavailable` |
+    /// | `Closed` | `lock-closed` |
+    /// | `InvalidKey` | `lock-invalid-key` |
+    /// | `WouldDeadlock` | `lock-would-deadlock` |
+    /// | `InvalidOption`, `NotConfigured` | `lock-misconfigured` |
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "lock-busy",
+            Self::Lost { .. } => "lock-lost",
+            Self::Backend { .. } => "lock-store-unavailable",
+            Self::Closed => "lock-closed",
+            Self::InvalidKey { .. } => "lock-invalid-key",
+            Self::WouldDeadlock { .. } => "lock-would-deadlock",
+            Self::InvalidOption { .. } | Self::NotConfigured => "lock-misconfigured",
+        }
+    }
+
+    /// The `Retry-After` of an HTTP response, in whole seconds, at least one: of `Busy`, `Backend` and
+    /// `Closed`, for the others there is none.
+    ///
+    /// It is the manager's `retry_after` (1 s), drawn anew for each call between half and one and a
+    /// half of it, so that clients who were refused together do not come back together. The rest of
+    /// the holder's lease ([`retry_after`](Self::retry_after)) would say too much: a lease is renewed
+    /// while its holder works, and freed when he is done.
+    pub fn http_retry_after(&self) -> Option<u64> {
+        let asked = matches!(self, Self::Busy { .. } | Self::Backend { .. } | Self::Closed);
+        let after = self.lock().map_or(RETRY_AFTER, |lock| lock.retry_after);
+        asked.then(|| seconds_around(after))
+    }
+
+    /// The same with this `retry_after`.
+    pub(crate) fn advising(mut self, retry_after: Duration) -> Self {
+        match &mut self {
+            Self::Busy { lock, .. } | Self::Backend { lock: Some(lock), .. } => {
+                lock.retry_after = retry_after;
+            }
+            _ => {}
+        }
+        self
     }
 
     pub(crate) fn invalid_option(details: impl Into<Box<str>>) -> Self {
@@ -194,12 +252,20 @@ pub struct LockName {
     /// How much of `stored` is the prefix, with its separator.
     prefix: usize,
     fence: Option<Arc<str>>,
+    /// What clients are told who are refused it.
+    retry_after: Duration,
 }
+
+/// When to try again, where nobody said.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a lock is called.
 #[derive(Debug, Clone)]
 pub(crate) enum Label {
     Given(Cow<'static, str>),
+    /// The same for many locks.
+    #[cfg_attr(not(any(feature = "axum", feature = "actix")), allow(dead_code))]
+    Shared(Arc<str>),
     /// Nobody named it: where it was asked for.
     Caller(&'static Location<'static>),
 }
@@ -208,6 +274,7 @@ impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Given(name) => f.write_str(name),
+            Self::Shared(name) => f.write_str(name),
             Self::Caller(at) => write!(f, "at {}:{}", at.file(), at.line()),
         }
     }
@@ -221,7 +288,7 @@ impl LockName {
         prefix: usize,
         fence: Option<Arc<str>>,
     ) -> Self {
-        Self { label, key, stored, prefix, fence }
+        Self { label, key, stored, prefix, fence, retry_after: RETRY_AFTER }
     }
 
     /// A lock of which only the name in the store is known; `None` if it is not one of ours.
@@ -256,11 +323,13 @@ impl LockName {
         &self.stored
     }
 
-    /// The label in spans and metrics: `module::function` of an annotated function, what `name`
-    /// says, or else the file in which the lock was asked for.
+    /// The label in errors and events: `module::function` of an annotated function, what `name`
+    /// says, or else the file in which the lock was asked for (for a layer or a middleware: file and
+    /// line in which that was made).
     pub fn name(&self) -> &str {
         match &self.label {
             Label::Given(name) => name,
+            Label::Shared(name) => name,
             Label::Caller(at) => at.file(),
         }
     }
@@ -278,10 +347,12 @@ impl LockName {
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.template() {
-            Some(template) => write!(f, "lock \"{template}\" of {}", self.label),
-            None => write!(f, "lock {}", self.label),
+        f.write_str("lock ")?;
+        if let Some(template) = self.template() {
+            let of = if matches!(self.label, Label::Caller(_)) { "" } else { "of " };
+            write!(f, "\"{template}\" {of}")?;
         }
+        self.label.fmt(f)
     }
 }
 
@@ -291,6 +362,18 @@ impl fmt::Debug for LockName {
             .field("name", &format_args!("{}", self.label))
             .field("template", &self.template())
             .finish_non_exhaustive()
+    }
+}
+
+/// What a loss means for what was done under the lock.
+struct Aftermath(bool);
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            true => "the body was stopped, and what it had begun must be checked",
+            false => "what was done under it must be checked",
+        })
     }
 }
 

@@ -15,7 +15,10 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{self, Write};
+use std::marker::PhantomData;
 use std::sync::Arc;
+
+use crate::float::{Accepted, Stands};
 
 /// The longest key, in bytes, after encoding.
 const MAX_LEN: usize = 4096;
@@ -28,8 +31,17 @@ const MAX_LEN: usize = 4096;
 pub struct LockKey {
     text: Cow<'static, str>,
     template: Option<&'static str>,
-    /// The `Display` of a value in it returned an error, so that `text` is only its beginning.
-    broken: bool,
+    flaw: Option<Flaw>,
+}
+
+/// What went wrong while a key was made, so that `text` is not to be used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Flaw {
+    /// The `Display` of a value in it returned an error: `text` is only its beginning.
+    Display,
+    /// A path parameter is not what its template says.
+    #[cfg_attr(not(any(feature = "axum", feature = "actix")), allow(dead_code))]
+    Parameter,
 }
 
 impl LockKey {
@@ -43,13 +55,24 @@ impl LockKey {
         self.template
     }
 
+    /// A key of this template that nothing may be stored under.
+    #[cfg(any(feature = "axum", feature = "actix"))]
+    pub(crate) fn flawed(template: &'static str, flaw: Flaw) -> Self {
+        Self { text: Cow::Borrowed(""), template: Some(template), flaw: Some(flaw) }
+    }
+
     /// Whether it can be stored; if not, why, and what to do about it.
     #[allow(dead_code)]
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        if self.broken {
-            Err(
-                "the `Display` of a value in it returned an error; mend that `Display`, or use another value",
-            )
+        if let Some(flaw) = self.flaw {
+            Err(match flaw {
+                Flaw::Display => {
+                    "the `Display` of a value in it returned an error; mend that `Display`, or use another value"
+                }
+                Flaw::Parameter => {
+                    "the path has something else where its template expects a number or a UUID"
+                }
+            })
         } else if self.text.is_empty() {
             Err("it is empty; give every lock a name of its own, for example \"order:42\"")
         } else if self.text.len() > MAX_LEN {
@@ -68,7 +91,7 @@ impl fmt::Debug for LockKey {
 
 impl From<Cow<'static, str>> for LockKey {
     fn from(text: Cow<'static, str>) -> Self {
-        Self { text, template: None, broken: false }
+        Self { text, template: None, flaw: None }
     }
 }
 
@@ -116,7 +139,7 @@ impl From<&Self> for LockKey {
 }
 
 /// One template being filled in. Generated code makes it, wraps each value with
-/// [`part`](KeyText::part), and prints the whole with [`key`](KeyText::key).
+/// [`value`](KeyText::value), and prints the whole with [`key`](KeyText::key).
 pub struct KeyText<'s> {
     /// For each value, in the order of printing, the character that ends it.
     separators: &'s [Option<char>],
@@ -133,15 +156,25 @@ impl<'s> KeyText<'s> {
     }
 
     /// A value, to be encoded wherever it is printed.
-    pub fn part<'a, T: ?Sized>(&'a self, value: &'a T) -> Part<'a, T> {
-        Part { value, text: self }
+    #[cfg_attr(not(any(test, feature = "axum", feature = "actix")), allow(dead_code))]
+    pub(crate) fn part<'a, T: ?Sized>(&'a self, value: &'a T) -> Part<'a, T> {
+        self.value(value, 0)
+    }
+
+    /// The same of a type that the user chose: `kind` is `0`, and is a `u8` unless that is a float.
+    pub fn value<'a, T: Stands<As> + ?Sized, As>(
+        &'a self,
+        value: &'a T,
+        _kind: As,
+    ) -> Part<'a, T, As> {
+        Part { value, text: self, kind: PhantomData }
     }
 
     /// The key, from the template's own `format_args!` over parts of this text.
     pub fn key(&self, template: &'static str, arguments: fmt::Arguments<'_>) -> LockKey {
         let mut encoder = Encoder { source: self, out: String::new() };
-        let broken = encoder.write_fmt(arguments).is_err();
-        LockKey { text: encoder.out.into(), template: Some(template), broken }
+        let flaw = encoder.write_fmt(arguments).is_err().then_some(Flaw::Display);
+        LockKey { text: encoder.out.into(), template: Some(template), flaw }
     }
 
     fn print_value(&self, print: impl FnOnce() -> fmt::Result) -> fmt::Result {
@@ -189,18 +222,25 @@ impl Write for Encoder<'_> {
     label = "`{Self}` does not implement `Display`",
     note = "a key is made of texts that mean the same in every process: use a field that implements `Display`, or implement it"
 )]
+#[cfg_attr(
+    feature = "axum",
+    diagnostic::on_unimplemented(
+        note = "of an extractor use what is in it: `{{id.0}}`, or bind it, `Path(id): Path<u64>`"
+    )
+)]
 pub trait KeyPart: fmt::Display {}
 
 #[diagnostic::do_not_recommend]
 impl<T: fmt::Display + ?Sized> KeyPart for T {}
 
 /// A value of a template: prints as the value does, and is encoded while it prints.
-pub struct Part<'a, T: ?Sized> {
+pub struct Part<'a, T: ?Sized, As = u8> {
     value: &'a T,
     text: &'a KeyText<'a>,
+    kind: PhantomData<As>,
 }
 
-impl<T: KeyPart + ?Sized> fmt::Display for Part<'_, T> {
+impl<T: KeyPart + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.text.print_value(|| self.value.fmt(f))
     }
@@ -209,7 +249,7 @@ impl<T: KeyPart + ?Sized> fmt::Display for Part<'_, T> {
 /// The other formats, each of which the value must have of its own: `{id:x}`.
 macro_rules! forward {
     ($($format:ident)*) => {$(
-        impl<T: fmt::$format + ?Sized> fmt::$format for Part<'_, T> {
+        impl<T: fmt::$format + ?Sized, As: Accepted<T>> fmt::$format for Part<'_, T, As> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.text.print_value(|| self.value.fmt(f))
             }

@@ -16,7 +16,9 @@ mod error;
 #[doc(hidden)]
 pub mod faults;
 mod few;
+mod float;
 mod global;
+mod home;
 mod jitter;
 mod key;
 mod lock;
@@ -28,9 +30,13 @@ mod outcome;
 #[doc(hidden)]
 pub mod private;
 mod race;
+mod reporter;
 mod request;
 mod runtime;
 mod shards;
+mod shield;
+mod shrink;
+mod status;
 mod store;
 mod token;
 mod url;
@@ -43,11 +49,13 @@ pub use global::{init, manager, with_manager};
 pub use key::LockKey;
 pub use lock::guard::LockGuard;
 pub use lock::hold::OnLost;
+pub use lock::release::Release;
 pub use manager::{CloseReport, LockManager, LockStatus};
 pub use request::LockRequest;
-#[cfg(any(feature = "axum", feature = "actix"))]
-pub use web::Locked;
+pub use status::{DrivenBy, ManagerStatus, WakeUps};
 #[cfg(feature = "actix")]
 pub use web::actix;
 #[cfg(feature = "axum")]
 pub use web::axum;
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub use web::{FencingToken, LockOptions, Locked, RouteKey};

@@ -16,6 +16,7 @@ use crate::lock::claim::Claim;
 use crate::lock::lease::{Lease, Loss};
 use crate::race::until;
 use crate::request::LockRequest;
+use crate::status::{DrivenBy, ManagerStatus, StoreStatus, WakeUps};
 use crate::store::Holder;
 
 /// Takes locks in one store, over connections that it owns for the whole process.
@@ -34,6 +35,17 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn is_closed(&self) -> bool {
         self.engine.table.is_closed()
+    }
+
+    /// What a caller is told who did not get a lock because others have it: for so long, if that is
+    /// known. Or because the manager was closed, which looks the same.
+    pub(crate) fn busy(&self, lock: &LockName, retry_after: Option<Duration>) -> LockError {
+        if self.is_closed() {
+            return LockError::Closed;
+        }
+        let status = self.settings.busy_status;
+        let busy = LockError::Busy { lock: Box::new(lock.clone()), retry_after, status };
+        busy.advising(self.settings.retry_after)
     }
 }
 
@@ -95,6 +107,9 @@ impl LockManager {
     /// Locks in this process's memory, for examples and tests: the same promises without a server.
     /// Every call makes a store of its own.
     ///
+    /// A wait on a `current_thread` runtime without `enable_time`, or in the context of one that has
+    /// ended, brings about a panic of tokio's, once for each runtime. It is caught; a panic hook runs.
+    ///
     /// # Panics
     ///
     /// If the system cannot start a thread.
@@ -111,14 +126,51 @@ impl LockManager {
         LockRequest::new(self.clone(), Few::One(key.into()), Location::caller())
     }
 
-    /// A request for several locks at once: sorted, each once, all or nothing, one `wait` for all,
-    /// freed in reverse order. If one is lost, all count as lost. What ends a lease while it is held
-    /// (`max_hold`, and the `ttl` without renewal) counts from when all of them are held; in memory
-    /// from when each is.
+    /// A request for several locks at once: sorted by their text, each once, one `wait` for all, freed in
+    /// reverse order. There is a guard, or a body runs, when all are held; while one is waited for, those
+    /// that sort before it are held, so let the one that is waited for most sort first. If one is lost,
+    /// all count as lost. What ends a lease while it is held
+    /// (`max_hold`, and the `ttl` without renewal) counts from when all of them are held.
     #[track_caller]
     pub fn lock_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
         let keys = keys.into_iter().map(Into::into).collect();
         LockRequest::new(self.clone(), keys, Location::caller())
+    }
+
+    /// Asks the store something that changes nothing, and says how long the answer took: for health
+    /// checks and dashboards. In memory it is nothing.
+    ///
+    /// Goes over the connection that locks are taken over (the first of several), and is answered within
+    /// the manager's `command_timeout`. A store that answers may still refuse to give locks, a replica for
+    /// example.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let manager = distlock_runtime::LockManager::in_memory();
+    /// let status = match manager.ping().await {
+    ///     Ok(took) => format!("up, {took:?}"),
+    ///     Err(error) => format!("down: {error}"),
+    /// };
+    /// # assert!(status.starts_with("up"));
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store cannot be reached, does not answer in time or refuses,
+    /// [`Closed`](LockError::Closed) once the manager was closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn ping(&self) -> Result<Duration, LockError> {
+        let Inner { engine, settings, .. } = &*self.inner;
+        engine.table.home().check()?;
+        if self.inner.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let limit = engine.clock().now().after(settings.command_timeout);
+        engine.store.clone().ping(limit).await.map_err(|fault| fault.into_error(None))
     }
 
     /// Whether a lock is held, and for how long; a look for people and dashboards. By the time it
@@ -133,6 +185,7 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
+        self.inner.engine.table.home().check()?;
         let lock = self.named(key.into(), "inspect")?;
         let holder = self.holder(&lock).await?;
         // Who waits behind a holder of his own process does not stand in the store's queue.
@@ -145,6 +198,30 @@ impl LockManager {
                 LockStatus::Held { remaining, waiting: waiting.len() }
             }
         })
+    }
+
+    /// Whether the manager is connected, what it holds and who waits here; no I/O.
+    pub fn status(&self) -> ManagerStatus {
+        let Engine { schedule, store, table, .. } = &self.inner.engine;
+        if !table.home().is_here() {
+            return ManagerStatus {
+                connected: false,
+                closed: table.is_closed(),
+                held: 0,
+                waiting: 0,
+                wake_ups: WakeUps::Polling,
+                driven_by: DrivenBy::Manager,
+            };
+        }
+        let StoreStatus { connected, wake_ups, driven_by } = store.status();
+        ManagerStatus {
+            connected,
+            closed: table.is_closed(),
+            held: schedule.leases().len(),
+            waiting: table.waiting(),
+            wake_ups,
+            driven_by,
+        }
     }
 
     /// Takes a lock away from whoever holds it: an operator's tool. The holder is told and finds its
@@ -164,6 +241,7 @@ impl LockManager {
     ///
     /// Cancel safe: dropped early, the lock may or may not have been taken away.
     pub async fn force_release(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
+        self.inner.engine.table.home().check()?;
         let lock = self.named(key.into(), "force_release")?;
         let Some(Holder { token, .. }) = self.holder(&lock).await? else {
             return Ok(false);
@@ -205,13 +283,19 @@ impl LockManager {
     /// [`Lost`](LockError::Lost). A lock whose body is in the middle of a poll is freed when that
     /// poll ends; if that is not before `timeout`, it is freed later, or by its ttl.
     ///
+    /// In a child that was forked without `exec` it does nothing: the locks are its parent's.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: what was begun goes on in the background.
     pub async fn close(&self, timeout: Duration) -> CloseReport {
         let inner = &self.inner;
         let table = &inner.engine.table;
+        if !table.home().is_here() {
+            return CloseReport { freed: 0, unconfirmed: 0 };
+        }
         table.close();
+        table.janitor.hurry();
         let leases = inner.engine.schedule.leases();
         // Not under a body that goes on without its lock: that one frees it when it is done.
         let lapsed = table.lapsed.take().into_iter().filter(|lease| !lease.has_body());

@@ -1,74 +1,230 @@
 //! What is reported while nobody is there to be told. Names and fields are a contract: dashboards
-//! and alerts hang on them. Keys never appear.
+//! and alerts hang on them, and the README lists them. Keys never appear.
+//!
+//! What is lost or fails in the background goes through the [reporter](crate::reporter); what a caller
+//! of ours does at the very end of his call is written there and then, in the spans he is in.
+
+use tracing::Level;
 
 use crate::error::{LockError, LockName};
+use crate::reporter::{report, write_here};
 use crate::store::Fault;
 
 /// A lease was lost while it was held.
-pub(crate) fn lost(lock: &LockName, fencing_token: u64, reason: &str) {
-    let (name, template) = (lock.name(), lock.template());
-    tracing::warn!(target: "distlock", name, template, fencing_token, reason, "lost");
+pub(crate) fn lost(lock: &LockName, fencing_token: u64, reason: &'static str) {
+    let (name, template) = (lock.name().to_owned(), lock.template());
+    report(Level::WARN, move || {
+        tracing::warn!(target: "distlock", name, template, fencing_token, reason, "lost");
+    });
 }
 
 /// A renewal failed; it is tried again while the lease lasts.
 pub(crate) fn renew_failed(lock: &LockName, fault: &Fault) {
-    let (name, template) = (lock.name(), lock.template());
-    tracing::debug!(target: "distlock", name, template, error = %fault, "renew_failed");
+    let (name, template) = (lock.name().to_owned(), lock.template());
+    let fault = fault.clone();
+    report(Level::DEBUG, move || {
+        tracing::debug!(target: "distlock", name, template, error = %fault, "renew_failed");
+    });
 }
 
 /// The server does not let us subscribe or publish; said once.
-pub(crate) fn wake_ups_denied(error: &redis::RedisError) {
-    tracing::warn!(
-        target: "distlock",
-        error = %error,
-        "wake_ups_denied: waiters look up to once a second instead of being told; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
-    );
+pub(crate) fn wake_ups_denied(error: &str) {
+    let error = error.to_owned();
+    report(Level::WARN, move || {
+        tracing::warn!(
+            target: "distlock",
+            error = %error,
+            "wake_ups_denied: waiters look up to once a second instead of being told; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
+        );
+    });
 }
 
 /// The server throws keys away when its memory is full, locks among them; said once.
 pub(crate) fn may_evict(policy: &str) {
-    tracing::warn!(
-        target: "distlock",
-        policy,
-        "may_evict: the server may throw away locks that are held; set `maxmemory-policy noeviction`"
-    );
+    let policy = policy.to_owned();
+    report(Level::WARN, move || {
+        tracing::warn!(
+            target: "distlock",
+            policy,
+            "may_evict: the server may throw away locks that are held; set `maxmemory-policy noeviction`"
+        );
+    });
 }
 
 /// The body has returned, but its lock could not be freed as it should.
 pub(crate) fn released_late(lock: &LockName, error: &LockError) {
-    let (name, template) = (lock.name(), lock.template());
-    tracing::warn!(target: "distlock", name, template, error = %error, "released_late");
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    late(lock, format!("{error}{}", cause.unwrap_or_default()));
 }
 
 /// A release was tried in the background until the lock had expired by itself.
-pub(crate) fn given_up(fault: &Fault) {
-    tracing::warn!(target: "distlock", error = %fault, "released_late");
+pub(crate) fn given_up(lock: &LockName, fault: &Fault) {
+    late(lock, fault.to_string());
+}
+
+fn late(lock: &LockName, error: String) {
+    let (name, template) = (lock.name().to_owned(), lock.template());
+    report(Level::WARN, move || {
+        tracing::warn!(target: "distlock", name, template, error = %error, "released_late");
+    });
 }
 
 /// A locked function skipped its body for another reason than that the lock is held elsewhere, and
 /// its return type has no place for an error.
 pub(crate) fn not_returned(error: &LockError) {
-    let (name, template) = match error.lock() {
-        Some(lock) => (lock.name(), lock.template()),
-        None => ("", None),
-    };
-    tracing::error!(target: "distlock", name, template, error = %error, "not_returned");
+    let (name, template) = label(error);
+    write_here(|| {
+        tracing::error!(target: "distlock", name, template, error = %error, "not_returned");
+    });
 }
 
 /// A request was answered with an error of its lock. What a client can do something about is not
-/// worth an operator's time.
+/// worth an operator's time. `count` is how many since the last such event.
 #[cfg(any(feature = "axum", feature = "actix"))]
-pub(crate) fn answered(error: &LockError, status: u16) {
-    let (name, template) = match error.lock() {
-        Some(lock) => (lock.name(), lock.template()),
-        None => ("", None),
-    };
-    match error {
+pub(crate) fn answered(error: &LockError, name: &str, status: u16, count: u64) {
+    let template = error.lock().and_then(LockName::template);
+    write_here(|| match error {
         LockError::Busy { .. } | LockError::InvalidKey { .. } => {
             tracing::debug!(target: "distlock", name, template, status, error = %error, "answered");
         }
         _ => {
-            tracing::error!(target: "distlock", name, template, status, error = %error, "answered");
+            tracing::error!(target: "distlock", name, template, status, count, error = %error, "answered");
         }
+    });
+}
+
+/// A request was answered with 408: its body did not come, and its lock is free for others.
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub(crate) fn body_too_late(name: &str) {
+    write_here(|| tracing::debug!(target: "distlock", name, status = 408, "answered"));
+}
+
+/// The log was too slow for so many events. Written here and now: by the reporter.
+pub(crate) fn events_dropped(count: u64) {
+    tracing::warn!(target: "distlock", count, "events_dropped");
+}
+
+fn label(error: &LockError) -> (&str, Option<&'static str>) {
+    error.lock().map_or(("", None), |lock| (lock.name(), lock.template()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fmt::Debug;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use tracing::field::{Field, Visit};
+
+    use super::*;
+    use crate::error::{BackendKind, Label};
+    use crate::key::KeyText;
+    use crate::namespace::Namespace;
+
+    /// Level and fields of each event, by its name.
+    type Events = BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Events>>);
+
+    #[derive(Default)]
+    struct Fields {
+        event: String,
+        names: BTreeSet<String>,
+    }
+
+    impl Visit for Fields {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            match field.name() {
+                "message" => self.event = format!("{value:?}"),
+                name => drop(self.names.insert(name.to_owned())),
+            }
+        }
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            let name = fields.event.split(':').next().unwrap_or_default().to_owned();
+            let mut events = self.0.lock().expect("no panic");
+            let (levels, names) = events.entry(name).or_default();
+            levels.insert(event.metadata().level().as_str().to_lowercase());
+            names.extend(fields.names);
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// What the README says.
+    fn table() -> Events {
+        let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+        let readme = std::fs::read_to_string(readme).expect("the README");
+        let (_, section) = readme.split_once("## What it tells you").expect("the section");
+        let section = section.split("\n## ").next().unwrap_or_default();
+        let mut table = Events::new();
+        for line in section.lines() {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let [_, event, levels, fields, _, _] = cells[..] else { continue };
+            let Some(event) = event.strip_prefix('`').and_then(|event| event.strip_suffix('`'))
+            else {
+                continue;
+            };
+            let words = levels.split(|c: char| !c.is_alphabetic());
+            let levels = words.filter(|word| ["error", "warn", "debug"].contains(word));
+            let fields = fields.split('`').filter(|field| field.chars().any(char::is_alphabetic));
+            let said = (levels.map(str::to_owned).collect(), fields.map(str::to_owned).collect());
+            assert!(table.insert(event.to_owned(), said).is_none(), "{event} has two rows");
+        }
+        table
+    }
+
+    #[test]
+    fn r1_every_event_and_its_fields_are_in_the_readme() {
+        let lock = Namespace::new("distlock").expect("a prefix");
+        let key = KeyText::new(&[]).key("k", format_args!("k"));
+        let lock = lock.name(Label::Given("name".into()), key).expect("a key");
+        let fault = Fault::timed_out();
+        let error = || fault.clone().into_error(Some(&lock));
+        let log = Log::default();
+        let expected = table();
+        #[cfg(not(any(feature = "axum", feature = "actix")))]
+        let expected: Events =
+            expected.into_iter().filter(|(event, _)| event != "answered").collect();
+        tracing::subscriber::with_default(log.clone(), || {
+            lost(&lock, 1, "reason");
+            renew_failed(&lock, &fault);
+            wake_ups_denied("NOPERM");
+            may_evict("allkeys-lru");
+            released_late(&lock, &error());
+            given_up(&lock, &Fault::lasting(BackendKind::Other, "refused"));
+            events_dropped(1);
+            not_returned(&error());
+            #[cfg(any(feature = "axum", feature = "actix"))]
+            {
+                answered(&error(), "name", 503, 1);
+                let (lock, retry_after) = (Box::new((*lock).clone()), None);
+                answered(&LockError::Busy { lock, retry_after, status: 423 }, "name", 423, 1);
+                body_too_late("name");
+            }
+            let seen = || log.0.lock().expect("no panic").clone();
+            for _ in 0..3000 {
+                if seen().len() >= expected.len() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(seen(), expected);
+        });
     }
 }

@@ -39,6 +39,13 @@ pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result
     Ok(())
 }
 
+pub(crate) fn check_busy_status(status: u16) -> Result<(), LockError> {
+    if ![409, 423, 429, 503].contains(&status) {
+        return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
+    }
+    Ok(())
+}
+
 /// A timeout of zero would fail before it has begun.
 pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockError> {
     if timeout < Duration::from_millis(1) {

@@ -9,8 +9,25 @@ use crate::observe;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "a locked function must be able to return a `LockError`",
-    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`",
-    note = "axum's `Response` and actix-web's `HttpResponse` will do with the feature `axum` or `actix` of distlock"
+    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`"
+)]
+#[cfg_attr(
+    feature = "axum",
+    diagnostic::on_unimplemented(
+        note = "a handler of axum says `-> impl IntoResponse`: then the error is its response"
+    )
+)]
+#[cfg_attr(
+    feature = "actix",
+    diagnostic::on_unimplemented(
+        note = "a handler of actix-web says `-> impl Responder`: then the error is its response"
+    )
+)]
+#[cfg_attr(
+    not(any(feature = "axum", feature = "actix")),
+    diagnostic::on_unimplemented(
+        note = "axum's `Response` and actix-web's `HttpResponse` will do with the feature `axum` or `actix` of distlock"
+    )
 )]
 pub trait FromLockError {
     /// What the function returns instead of its body's value.
@@ -27,8 +44,23 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `distlock::LockError`",
     label = "the error of a locked function must be `From<distlock::LockError>`",
-    note = "write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`, or `map_err = |error| …`",
-    note = "axum's `StatusCode` and actix-web's `Error` will do with the feature `axum` or `actix` of distlock"
+    note = "make it with `map_err = |error| …`; or, for a type of your own, write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`"
+)]
+#[cfg_attr(
+    feature = "axum",
+    diagnostic::on_unimplemented(
+        note = "of axum's types `StatusCode`, `(StatusCode, String)` and `axum::response::ErrorResponse` will do"
+    )
+)]
+#[cfg_attr(
+    feature = "actix",
+    diagnostic::on_unimplemented(note = "of actix-web's types `actix_web::Error` will do")
+)]
+#[cfg_attr(
+    not(any(feature = "axum", feature = "actix")),
+    diagnostic::on_unimplemented(
+        note = "axum's `StatusCode` and actix-web's `Error` will do with the feature `axum` or `actix` of distlock"
+    )
 )]
 pub trait LockFailure {
     /// The error, as the function returns it.

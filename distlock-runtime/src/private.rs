@@ -10,16 +10,21 @@ use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::hold;
 use crate::manager::LockManager;
-use crate::request::{LockRequest, hold_and_release, release_quietly};
+use crate::request::{LockRequest, hold_and_release};
 
 pub use crate::error::LockError;
+pub use crate::float::{Accepted, Float, Stands};
 pub use crate::global::manager as global;
 pub use crate::key::{KeyPart, KeyText, Part};
 pub use crate::lock::guard::LockGuard;
 pub use crate::lock::hold::OnLost;
+pub use crate::lock::release::Release;
 pub use crate::outcome::{
     FromLockError, IsResult, LockFailure, OrLog, OrReturn, Skip, Skipping, skipping,
 };
+
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub use crate::web::RouteKey;
 
 /// What `manager = …` may be.
 #[diagnostic::on_unimplemented(
@@ -139,7 +144,7 @@ pub async fn run<F: Future>(guard: &LockGuard, body: F) -> Result<F::Output, Loc
 
 /// Frees the lock of a body that has returned.
 pub async fn release(mut guard: LockGuard) {
-    release_quietly(&mut guard).await;
+    guard.release_quietly().await;
 }
 
 /// Polls the body while the lock is held, and frees it. The guard stays where it is: it has to

@@ -13,8 +13,9 @@ use crate::key::LockKey;
 use crate::lock::acquire::{Ask, acquire};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{OnLost, hold};
+use crate::lock::outage;
+use crate::lock::release::Release;
 use crate::manager::LockManager;
-use crate::observe;
 use crate::options::{check_hold, check_ttl};
 use crate::store::Term;
 
@@ -32,7 +33,9 @@ pub struct LockRequest {
     min_hold: Option<Duration>,
     on_lost: OnLost,
     reentrant: bool,
+    release: Release,
     prefix: Option<Box<str>>,
+    max_waiters: Option<u32>,
 }
 
 impl LockRequest {
@@ -52,7 +55,9 @@ impl LockRequest {
             min_hold: None,
             on_lost: OnLost::Cancel,
             reentrant: false,
+            release: Release::Wait,
             prefix: None,
+            max_waiters: None,
         }
     }
 
@@ -64,7 +69,9 @@ impl LockRequest {
 
     /// How long to wait while others hold the lock; zero is not to wait. Default: the manager's.
     ///
-    /// First come, first served, among the tasks of all processes; nobody polls.
+    /// First come, first served, among the tasks of all processes that wait; nobody polls. Clients
+    /// that try again in step, without jitter, may shut one process out: the places of those that
+    /// came first also run out first. Vary the pause between two tries.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -106,21 +113,43 @@ impl LockRequest {
         self
     }
 
-    /// A label for errors, spans and metrics. Default: where the request was made.
+    /// When the caller of [`run`](Self::run) has its result: after the store confirmed the release,
+    /// or as soon as the release is sent. Default: [`Release::Wait`]. A guard is freed by its
+    /// [`release`](LockGuard::release), which always waits, or by dropping it, which never does.
+    pub fn release(mut self, release: Release) -> Self {
+        self.release = release;
+        self
+    }
+
+    /// A label for errors and events. Default: where the request was made.
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.label = Label::Given(name.into());
         self
     }
 
-    /// The namespace in the store, instead of the manager's.
-    pub(crate) fn prefix(mut self, prefix: &str) -> Self {
-        self.prefix = Some(prefix.into());
+    /// The namespace in the store, instead of the manager's; empty for none.
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        self.prefix = Some(prefix.as_ref().into());
+        self
+    }
+
+    /// How many calls of this process may wait for one lock at a time: who comes when so many
+    /// wait is told [`Busy`](LockError::Busy) at once, and nothing is sent for him. 0 is not to wait.
+    /// Default: the manager's, no limit.
+    ///
+    /// It counts the waiters of this manager for each key by itself, on whatever terms they wait,
+    /// and is looked at when a call arrives. A call that finds nobody here who has or wants the
+    /// lock tries first, and is counted once it waits.
+    pub fn max_waiters(mut self, waiters: u32) -> Self {
+        self.max_waiters = Some(waiters);
         self
     }
 
     /// Takes the lock.
     ///
-    /// Returns within max(`wait`, the manager's `command_timeout`) + 50 ms, whatever the store does.
+    /// Returns within max(`wait`, the manager's `command_timeout`) + 50 ms, whatever the store does;
+    /// within `command_timeout` where the store has been out of reach for longer than the manager's
+    /// [`outage_grace`](crate::LockManagerBuilder::outage_grace).
     ///
     /// # Errors
     ///
@@ -132,14 +161,34 @@ impl LockRequest {
     ///
     /// Cancel safe at every await: a lock that was granted to a dropped future is freed at once.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        let release = self.release;
         let (manager, ask) = self.check()?;
-        acquire(manager.into_inner(), ask).await
+        let manager = manager.into_inner();
+        // Before anything that takes a mutex: see `home`.
+        manager.engine.table.home().check()?;
+        let mut guard = match outage::cuts_short(&manager, &ask) {
+            true => outage::acquire_meanwhile(manager, ask).await?,
+            false => acquire(manager, ask).await?,
+        };
+        guard.set_release(release);
+        Ok(guard)
     }
 
-    /// The same for another key.
+    /// What it is called, and by whom it is made.
     #[cfg(any(feature = "axum", feature = "actix"))]
-    pub(crate) fn with_key(&self, key: LockKey) -> Self {
-        self.with_keys(Few::One(key))
+    pub(crate) fn label(&self) -> &Label {
+        &self.label
+    }
+
+    #[cfg(any(feature = "axum", feature = "actix"))]
+    pub(crate) fn manager(&self) -> &LockManager {
+        &self.manager
+    }
+
+    /// The same under another label.
+    #[cfg(any(feature = "axum", feature = "actix"))]
+    pub(crate) fn labelled(self, label: Label) -> Self {
+        Self { label, ..self }
     }
 
     /// The same for other keys.
@@ -177,8 +226,9 @@ impl LockRequest {
             wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
             wanted.dedup_by(|a, b| a.stored() == b.stored());
         }
+        let max_waiters = self.max_waiters.or(settings.max_waiters);
         let (on_lost, reentrant) = (self.on_lost, self.reentrant);
-        Ok((self.manager, Ask { wanted, term, wait, on_lost, reentrant }))
+        Ok((self.manager, Ask { wanted, term, wait, max_waiters, on_lost, reentrant }))
     }
 
     /// Takes the lock, or says that it is held elsewhere: `None` where [`acquire`](Self::acquire)
@@ -229,16 +279,8 @@ pub(crate) async fn hold_and_release<F: Future>(
     body: Pin<&mut F>,
 ) -> Result<F::Output, LockError> {
     let out = hold(guard, body).await?;
-    release_quietly(guard).await;
+    guard.release_quietly().await;
     Ok(out)
-}
-
-/// Frees the lock of a body that has returned: its result stands, a failure is only reported.
-pub(crate) async fn release_quietly(guard: &mut LockGuard) {
-    let Some(lease) = guard.leases().first().cloned() else { return };
-    if let Err(error) = guard.release_all().await {
-        observe::released_late(lease.name(), &error);
-    }
 }
 
 impl fmt::Debug for LockRequest {
@@ -253,6 +295,8 @@ impl fmt::Debug for LockRequest {
             .field("min_hold", &self.min_hold)
             .field("on_lost", &self.on_lost)
             .field("reentrant", &self.reentrant)
+            .field("release", &self.release)
+            .field("max_waiters", &self.max_waiters)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! What a caller's runtime cannot do: tokio tells by a panic only, which is caught here and brought
-//! about once for each runtime.
+//! about once for each runtime. A panic hook runs all the same, so it is never asked under a mutex.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,4 +39,22 @@ impl Unable {
     fn known(&self) -> MutexGuard<'_, Vec<Id>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the runtime this is called on watches sockets.
+pub(crate) fn watches_sockets() -> bool {
+    static UNABLE: Unable = Unable::new();
+    UNABLE.attempt(watch_one).is_some_and(|watched| watched.is_ok())
+}
+
+#[cfg(unix)]
+fn watch_one() -> io::Result<()> {
+    tokio::net::UnixDatagram::unbound().map(drop)
+}
+
+#[cfg(not(unix))]
+fn watch_one() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket).map(drop)
 }

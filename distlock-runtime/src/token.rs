@@ -1,13 +1,23 @@
 //! Who holds a lock: the owner token that is stored as the lock's value.
 //!
-//! `<process>.<sequence>.<claim><mode>`: a version 4 UUID for each manager, a counter in base 36,
-//! how long a reserved lock waits for its next owner in milliseconds, and whether that owner can
-//! be told (`s`) or looks by itself (`n`). A token names one lease and is used once.
+//! `<process>.<number>.<claim><mode>`: a version 4 UUID for each manager, a counter and the time in
+//! base 36, how long a reserved lock waits for its next owner in milliseconds, and whether that
+//! owner can be told (`s`) or looks by itself (`n`). A token names one lease and is used once.
+//!
+//! The time is there for a virtual machine that is cloned, or goes on twice from one snapshot: both
+//! have the UUID and the counter, and a lock that one of them took must not look like the other's.
+//! Randomness would not help, whose source was cloned as well.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use uuid::Uuid;
+
+use crate::clock::Moment;
+
+/// How many digits the time has, always the same, so that it cannot be taken for a part of the
+/// counter.
+const TIME: usize = 12;
 
 /// The identity of one manager, and the source of its tokens.
 #[derive(Debug)]
@@ -18,7 +28,8 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new() -> Self {
-        Self { process: Uuid::new_v4().simple().to_string(), issued: AtomicU64::new(0) }
+        let process = given().unwrap_or_else(|| Uuid::new_v4().simple().to_string());
+        Self { process, issued: AtomicU64::new(0) }
     }
 
     /// What its tokens begin with.
@@ -28,17 +39,39 @@ impl Owner {
 
     /// A token that was never issued before: its owner `hears` of a lock that was reserved for it,
     /// and is given `claim` to answer.
-    pub(crate) fn issue(&self, hears: bool, claim: Duration) -> String {
+    pub(crate) fn issue(&self, hears: bool, claim: Duration, now: Moment) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
-        let mut token = String::with_capacity(self.process.len() + 24);
+        let mut token = String::with_capacity(self.process.len() + TIME + 24);
         token.push_str(&self.process);
         token.push('.');
-        push_number(&mut token, 36, sequence);
+        push_number::<36>(&mut token, 1, sequence);
+        push_number::<36>(&mut token, TIME, now.as_nanos() % 36_u64.pow(TIME as u32));
         token.push('.');
-        push_number(&mut token, 10, u64::try_from(claim.as_millis()).unwrap_or(u64::MAX));
+        push_number::<10>(&mut token, 1, u64::try_from(claim.as_millis()).unwrap_or(u64::MAX));
         token.push(if hears { 's' } else { 'n' });
         token
     }
+}
+
+#[cfg(feature = "faults")]
+thread_local! {
+    static GIVEN: std::cell::Cell<Option<String>> = const { std::cell::Cell::new(None) };
+}
+
+/// What the next manager that this thread makes is called.
+#[cfg(feature = "faults")]
+pub(crate) fn next_identity(identity: Option<String>) {
+    GIVEN.set(identity);
+}
+
+#[cfg(feature = "faults")]
+fn given() -> Option<String> {
+    GIVEN.take()
+}
+
+#[cfg(not(feature = "faults"))]
+fn given() -> Option<String> {
+    None
 }
 
 /// What a token says.
@@ -65,19 +98,21 @@ impl<'a> Token<'a> {
     }
 }
 
-fn push_number(text: &mut String, base: u64, mut number: u64) {
+/// With at least so many digits. The base is a constant for the compiler: dividing by what it does
+/// not know is most of what a token would cost.
+fn push_number<const BASE: u64>(text: &mut String, least: usize, mut number: u64) {
     const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {
         at -= 1;
-        digits[at] = DIGITS[(number % base) as usize];
-        number /= base;
-        if number == 0 {
+        digits[at] = DIGITS[(number % BASE) as usize];
+        number /= BASE;
+        if number == 0 && digits.len() - at >= least {
             break;
         }
     }
-    text.extend(digits[at..].iter().map(|digit| char::from(*digit)));
+    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
 #[cfg(test)]
@@ -89,7 +124,7 @@ mod tests {
     #[test]
     fn tokens_are_distinct_and_well_formed() {
         let (a, b) = (Owner::new(), Owner::new());
-        let issue = |owner: &Owner| owner.issue(true, CLAIM);
+        let issue = |owner: &Owner| owner.issue(true, CLAIM, Moment::NEVER);
         let tokens = [issue(&a), issue(&a), issue(&b), issue(&b)];
         for (i, token) in tokens.iter().enumerate() {
             assert!(!tokens[..i].contains(token));
@@ -101,7 +136,7 @@ mod tests {
 
     #[test]
     fn other_values_are_not_tokens() {
-        let deaf = Owner::new().issue(false, CLAIM);
+        let deaf = Owner::new().issue(false, CLAIM, Moment::from_nanos(0));
         assert!(Token::parse(&deaf).is_some_and(|token| !token.hears));
         for text in ["", "locked", "a.b", "a.b.c", "a.b.12", "a.b.12x", ".b.12s", "a.b.12s.d"] {
             assert_eq!(Token::parse(text), None, "{text}");
@@ -110,15 +145,18 @@ mod tests {
 
     #[test]
     fn numbers() {
-        let text = |base, n| {
+        fn text<const BASE: u64>(least: usize, n: u64) -> String {
             let mut s = String::new();
-            push_number(&mut s, base, n);
+            push_number::<BASE>(&mut s, least, n);
             s
-        };
-        assert_eq!(text(36, 0), "0");
-        assert_eq!(text(36, 35), "z");
-        assert_eq!(text(36, 36), "10");
-        assert_eq!(text(36, u64::MAX), "3w5e11264sgsf");
-        assert_eq!(text(10, u64::MAX), u64::MAX.to_string());
+        }
+        assert_eq!(text::<36>(4, 0), "0000");
+        assert_eq!(text::<36>(4, 36), "0010");
+        assert_eq!(text::<36>(1, 1296), "100");
+        assert_eq!(text::<36>(1, 0), "0");
+        assert_eq!(text::<36>(1, 35), "z");
+        assert_eq!(text::<36>(1, 36), "10");
+        assert_eq!(text::<36>(1, u64::MAX), "3w5e11264sgsf");
+        assert_eq!(text::<10>(1, u64::MAX), u64::MAX.to_string());
     }
 }

@@ -19,6 +19,9 @@ impl StoreUrl {
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
             Some("memory") => Ok(Self::Memory),
+            Some("redis+unix" | "unix") if cfg!(not(unix)) => Err(LockError::invalid_option(
+                "url: unix sockets are not supported on this system; use redis://host[:port]",
+            )),
             Some("redis" | "redis+unix" | "unix") => {
                 url.into_connection_info().map(Self::Redis).map_err(|error| {
                     let why = error.detail().map(|detail| format!(" ({detail})"));

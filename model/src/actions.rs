@@ -243,7 +243,7 @@ impl Config {
         if faults.forged_hints > 0 {
             for (key, batch) in process.batches() {
                 let token = batch.token;
-                for kind in [HintKind::Grant, HintKind::Seal] {
+                for kind in [HintKind::Grant, HintKind::Seal, HintKind::Taken] {
                     actions.push(Action::Forge { hint: Hint { kind, key, token } });
                 }
             }

@@ -34,6 +34,8 @@ pub enum Invariant {
     Ttl,
     /// A holder whose lock was taken away finds out within the bound.
     Robbed,
+    /// No lock is free before its `min_hold`.
+    Kept,
 }
 
 /// History that no process has.
@@ -73,7 +75,7 @@ impl Ghost {
 }
 
 impl Invariant {
-    pub(crate) const ALL: [(Self, &'static str); 11] = [
+    pub(crate) const ALL: [(Self, &'static str); 12] = [
         (Self::Exclusion, "I2 exclusion"),
         (Self::Lease, "I1 lease"),
         (Self::Accounted, "I3 accounted"),
@@ -85,6 +87,7 @@ impl Invariant {
         (Self::Order, "I7 order"),
         (Self::Ttl, "ttl"),
         (Self::Robbed, "robbed"),
+        (Self::Kept, "kept"),
     ];
 
     /// Its name in figures.
@@ -118,6 +121,7 @@ impl Invariant {
             }),
             Property::always("ttl", |_, world: &World| world.ghost.broken != Some(Self::Ttl)),
             Property::always("robbed", |cfg: &Config, world: &World| world.finds_out(cfg)),
+            Property::always("kept", |_, world: &World| world.ghost.broken != Some(Self::Kept)),
         ]
     }
 }

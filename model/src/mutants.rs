@@ -64,8 +64,8 @@ mutants! {
     StartsOnHint,
     /// `g` is dropped while the first `acquire` is under way.
     EnteringIgnoresHint,
-    /// `g` for an unknown token is dropped.
-    UnknownGrantIgnored,
+    /// `g` for an unknown token has it released.
+    UnknownGrantReleases,
     /// `s` is dropped, and so are the flags of answers.
     SealIgnored,
     /// `s` seals the last batch, whichever it names.
@@ -139,7 +139,7 @@ impl Mutant {
             (MarkerForQueue, "queue", Idle),
             (TakesWithoutQueue, "cluster", Order),
             (LookDoesNotReturn, "deaf unknowingly", Place),
-            (AddsTwice, "lost queue", Order),
+            (AddsTwice, "lost queue", Stray),
             (ConfirmDoesNotExtend, "lost hints", Lease),
             (ConfirmReusesFence, "lost queue", Fencing),
             (NoSealMessage, "queue", Order),
@@ -157,6 +157,7 @@ impl Mutant {
             (RefusedRenewalIgnored, "force release unheard", Robbed),
             (StartsOnHint, "forged hints", Exclusion),
             (EnteringIgnoresHint, "overtaking", Idle),
+            (UnknownGrantReleases, "late hints", Kept),
             (SealIgnored, "queue", Order),
             (OwnedAdmits, "queue", Order),
             (TakenIgnored, "force release", Robbed),
@@ -196,10 +197,6 @@ impl Mutant {
             (
                 AnswersFreshTicket,
                 "the ticket is wrong only by what came within one message latency, which I7 allows",
-            ),
-            (
-                UnknownGrantIgnored,
-                "only old bytes make such a grant, and the janitor's next release frees it within the same bounds",
             ),
             (SealsAnyBatch, "a batch that is sealed too early is only smaller"),
             (ClaimNeverGrows, "a confirmation that is late finds the lock free and takes it"),

@@ -366,6 +366,43 @@ fn messages() -> Vec<Scenario> {
             },
         },
         Scenario {
+            name: "late hints",
+            about: "a message that comes when its token is given back and kept (`min_hold`)",
+            cfg: Config {
+                arrivals: Some(2),
+                who_asks: vec![vec![0], vec![1]],
+                asks: vec![Ask { min_hold: 2, ..ask(3) }, ask(3)],
+                faults: Faults { forged_hints: 1, ..NONE },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "flapping",
+            about: "a subscriber that comes and goes beside grants and cancelled waiters",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                mode_n: true,
+                order: false,
+                faults: Faults { deafenings: 3, cancels: 1, ..NONE },
+                bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "flapping line",
+            about: "the same beside connections that are lost",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                mode_n: true,
+                order: false,
+                faults: Faults { deafenings: 2, disconnects: 1, ..NONE },
+                bounds: Bounds { stray: Some(2), idle: Some(3), outside: Some(2), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
             name: "lost queue",
             about: "the queue key is lost (I5)",
             cfg: Config {

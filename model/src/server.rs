@@ -34,6 +34,8 @@ pub(crate) struct Lock {
     pub(crate) claimed: bool,
     /// Kept for `min_hold` after its holder ended.
     pub(crate) kept: bool,
+    /// Ghost: for how many ticks it must not be free yet. A renewal that is late may keep it longer.
+    pub(crate) due: u8,
 }
 
 /// A member of `q`.
@@ -56,6 +58,8 @@ pub(crate) enum Acquired {
 pub(crate) struct Released {
     /// Whom the lock was handed to.
     pub(crate) to: Option<Token>,
+    /// It is kept, and nobody waits for it.
+    pub(crate) unawaited: bool,
 }
 
 /// One script call: the server, who listens, and the messages it publishes.
@@ -78,7 +82,7 @@ impl Script<'_> {
 
     fn set(&mut self, key: u8, token: Token, ttl: u8, claimed: bool) {
         let key = self.key(key);
-        key.lock = Some(Lock { token, ttl, claimed, kept: false });
+        key.lock = Some(Lock { token, ttl, claimed, kept: false, due: 0 });
         key.marked = false;
     }
 
@@ -217,22 +221,25 @@ impl Script<'_> {
         let blind = self.cfg.is(Mutant::BlindRelease);
         if lock.is_some_and(|lock| lock.token == token || blind) {
             if keep > 0 {
+                let unawaited = self.key(key).queue.is_empty();
                 if let Some(lock) = &mut self.key(key).lock {
-                    lock.ttl = keep;
+                    lock.ttl = keep - u8::from(unawaited);
                     lock.kept = true;
+                    lock.due = keep - 1;
                 }
-                return Released { to: None };
+                return Released { to: None, unawaited };
             }
             if self.cfg.is(Mutant::MarkerForQueue) && !self.key(key).marked {
                 self.key(key).lock = None;
-                return Released { to: None };
+                return Released { to: None, unawaited: false };
             }
-            return Released { to: self.hand_on(key) };
+            return Released { to: self.hand_on(key), unawaited: false };
         }
         self.remove(key, token);
         let repairs =
             !self.cfg.is(Mutant::ReleaseDoesNotRepair) && !self.cfg.is(Mutant::MarkerForQueue);
-        Released { to: if lock.is_none() && repairs { self.hand_on(key) } else { None } }
+        let to = if lock.is_none() && repairs { self.hand_on(key) } else { None };
+        Released { to, unawaited: false }
     }
 
     /// `None`: not the holder. Otherwise whether somebody waits, and a fence if one was asked for.
@@ -275,6 +282,7 @@ impl Server {
         for (number, key) in (0..).zip(&mut self.keys) {
             let Some(lock) = &mut key.lock else { continue };
             lock.ttl -= 1;
+            lock.due = lock.due.saturating_sub(1);
             if lock.ttl == 0 {
                 key.lock = None;
                 key.marked = false;

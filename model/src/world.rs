@@ -113,6 +113,10 @@ impl World {
                 Result::Acquired(self.script(cfg, run))
             }
             Command::Release { key, token, keep } => {
+                let lock = self.server.keys[usize::from(key)].lock;
+                if keep == 0 && lock.is_some_and(|lock| lock.token == token && lock.due > 0) {
+                    self.ghost.broken = Some(Invariant::Kept);
+                }
                 Result::Released(self.script(cfg, |script| script.release(key, token, keep)))
             }
             Command::Renew { key, token, ttl, draws } => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::LockManager;
+use distlock::{LockManager, WakeUps};
 
 /// Longer than anything takes on a busy machine: that is no fault.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) async fn connect(url: &str) -> LockManager {
     let builder = LockManager::builder().url(url).command_timeout(PATIENCE);
     let manager = builder.connect_timeout(PATIENCE).connect().await.expect("connect");
-    while !format!("{manager:?}").contains("told") {
+    while manager.status().wake_ups != WakeUps::Notified {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     manager

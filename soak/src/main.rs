@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use distlock_testkit::in_fork;
-use soak::{Effort, Report, cancel, chaos, handoffs, held, outage, stages, suspend, waiters};
+use soak::{
+    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, stages, suspend,
+    waiters,
+};
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
 
@@ -13,9 +16,13 @@ cancel    acquisitions cancelled at random awaits behind a slow network (100,000
 outage    servers and networks that fail while bodies run (60 seconds)
 suspend   a holder that is stopped past its lease and goes on (100 times)
 held      10,000 locks held and renewed (30 seconds)
+many      the same with 150,000
+refused   2,000 locks given back to a server that refuses (6 seconds)
+kept      100,000 calls with `min_hold`
 chaos     waiting and holding processes that are killed at random (60 seconds)
 handoffs  a lock that many tasks of several processes want all the time (1,000,000)
 waiters   10,000 waiters of one process (30 seconds)
+pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
 stages    from a release to the next process's body, in round trips (2,000)";
 
 fn main() -> ExitCode {
@@ -40,9 +47,13 @@ fn main() -> ExitCode {
                 "outage" => Some(outage::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "suspend" => Some(suspend::run(or(Effort::Times(100))).await),
                 "held" => Some(held::run(10_000, held::TTL, or(Effort::Time(held::WHILE))).await),
+                "many" => Some(held::run(150_000, held::TTL, or(Effort::Time(held::WHILE))).await),
+                "refused" => Some(refused::run(2_000, or(Effort::Time(refused::WHILE))).await),
+                "kept" => Some(kept::run(100_000).await),
                 "chaos" => Some(chaos::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "handoffs" => Some(handoffs::run(or(Effort::Times(1_000_000))).await),
                 "waiters" => Some(waiters::run(10_000, or(Effort::Time(waiters::WHILE))).await),
+                "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
                 _ => None,
             }

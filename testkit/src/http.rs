@@ -80,6 +80,25 @@ impl HttpClient {
         in_time(self.stream.write_all(request.as_bytes())).await
     }
 
+    /// Asks, announces a body of `length` bytes, and sends only its beginning.
+    pub async fn send_beginning(
+        &mut self,
+        path: &str,
+        length: usize,
+        beginning: &str,
+    ) -> Result<()> {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\n{}content-length: {length}\r\n\r\n{beginning}",
+            self.headers,
+        );
+        in_time(self.stream.write_all(request.as_bytes())).await
+    }
+
+    /// Sends more of a body.
+    pub async fn send_more(&mut self, more: &str) -> Result<()> {
+        in_time(self.stream.write_all(more.as_bytes())).await
+    }
+
     /// Reads a response up to its body.
     pub async fn head(&mut self) -> Result<HttpResponse> {
         let status = self.line().await?;

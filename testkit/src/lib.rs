@@ -29,7 +29,7 @@ pub use data::data_at;
 pub use http::{HttpClient, HttpResponse};
 pub use log::Log;
 pub use poll::{in_line, poll_once};
-pub use process::{Fork, Service, fork_self, in_fork};
+pub use process::{Fork, Service, fork_self, in_fork, without_threads};
 pub use proxy::{Mode, Proxy};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use wait::{wait_for, wait_until, wait_within};

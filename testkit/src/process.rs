@@ -5,12 +5,15 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
+};
 
 use crate::wait_within;
 
@@ -180,6 +183,40 @@ impl Drop for Fork {
     }
 }
 
+/// Runs `f` while this process can start no thread: there is no room for another stack.
+pub fn without_threads<R>(f: impl FnOnce() -> R) -> R {
+    let maximum = getrlimit(Resource::As).maximum;
+    let limit = |current| {
+        setrlimit(Resource::As, Rlimit { current, maximum }).expect("a limit");
+    };
+    // Room for what `f` allocates, and less than a stack.
+    limit(Some(address_space() + (1 << 20)));
+    // The size was read while other threads may have mapped and unmapped memory, and the C library
+    // keeps the stacks of threads that ended: what is left for a stack is used up first.
+    let (end, ended) = channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let mut fillers = Vec::new();
+    while let Ok(filler) = {
+        let ended = ended.clone();
+        thread::Builder::new().spawn(move || ended.lock().expect("never poisoned").recv())
+    } {
+        fillers.push(filler);
+    }
+    let done = f();
+    limit(maximum);
+    drop(end);
+    for filler in fillers {
+        let _ = filler.join().expect("it only waits");
+    }
+    done
+}
+
+fn address_space() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").expect("the size of this process");
+    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    pages * u64::try_from(rustix::param::page_size()).expect("small")
+}
+
 /// A program that serves HTTP, in a process of its own. Killed when dropped, and when this process
 /// ends, however it ends.
 pub struct Service {
@@ -222,6 +259,26 @@ impl Service {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// SIGTERM, as from whatever runs containers.
+    pub fn terminate(&self) {
+        kill_process(pid(&self.child), Signal::TERM).expect("SIGTERM a child");
+    }
+
+    /// Waits for its end; whether it succeeded, and what it had printed.
+    pub fn ended(&mut self) -> (bool, String) {
+        let mut status = None;
+        wait_within(CHILD_BOUND, "the service ends", || {
+            status = self.child.try_wait().expect("look at a child");
+            status.is_some()
+        });
+        (status.is_some_and(|status| status.success()), self.output())
+    }
+
+    /// What it has printed.
+    pub fn output(&self) -> String {
+        fs::read_to_string(self.dir.join("output")).unwrap_or_default()
     }
 }
 

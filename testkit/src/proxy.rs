@@ -21,6 +21,8 @@ pub enum Mode {
     Pass,
     /// Hands them on after this time, in each direction.
     Delay(Duration),
+    /// Takes this time for each kilobyte that a client sends.
+    Narrow(Duration),
     /// Holds them back, on all connections, until the mode changes.
     Freeze,
     /// Holds them back on the connections there are now; new ones pass.
@@ -125,8 +127,11 @@ struct Link {
 /// Bytes under way in one direction.
 #[derive(Default)]
 struct Flow {
-    /// When each piece arrived; an empty one stands for the end of the stream.
+    /// When each piece arrived, or would have over a narrow line; an empty one stands for the end of
+    /// the stream.
     pieces: VecDeque<(Instant, Vec<u8>)>,
+    /// When a narrow line is through with what came before.
+    through: Option<Instant>,
     /// How much of the first piece is through.
     sent: usize,
     /// The receiver takes no more just now.
@@ -248,6 +253,7 @@ impl Link {
         let pass = Fate::After(Duration::ZERO);
         match self.mode {
             Mode::Pass | Mode::Reset | Mode::FreezeExisting | Mode::CutDown(_) => (pass, pass),
+            Mode::Narrow(_) => (pass, pass),
             Mode::Delay(time) => (Fate::After(time), Fate::After(time)),
             Mode::Freeze => (Fate::Hold, Fate::Hold),
             Mode::DropUp => (Fate::Lose, pass),
@@ -258,8 +264,14 @@ impl Link {
     /// Takes in what has arrived, and hands on what is due.
     fn carry(&mut self) -> io::Result<()> {
         let (up, down) = self.fates();
-        self.up.carry(&self.client, &self.server, up)?;
-        self.down.carry(&self.server, &self.client, down)
+        let per_kilobyte = match self.mode {
+            Mode::Narrow(time) => time,
+            _ => Duration::ZERO,
+        };
+        self.up.take_in(&self.client, per_kilobyte);
+        self.up.carry(&self.server, up)?;
+        self.down.take_in(&self.server, Duration::ZERO);
+        self.down.carry(&self.client, down)
     }
 
     fn due(&self) -> Option<Instant> {
@@ -288,8 +300,7 @@ impl Flow {
         }
     }
 
-    fn carry(&mut self, from: &TcpStream, to: &TcpStream, fate: Fate) -> io::Result<()> {
-        self.take_in(from);
+    fn carry(&mut self, to: &TcpStream, fate: Fate) -> io::Result<()> {
         match fate {
             Fate::Hold => Ok(()),
             Fate::Lose => {
@@ -301,13 +312,17 @@ impl Flow {
         }
     }
 
-    fn take_in(&mut self, mut from: &TcpStream) {
+    fn take_in(&mut self, mut from: &TcpStream, per_kilobyte: Duration) {
         let mut buffer = [0; 16 * 1024];
         while !self.ended {
             match from.read(&mut buffer) {
                 Ok(n) => {
                     self.ended = n == 0;
-                    self.pieces.push_back((Instant::now(), buffer[..n].to_vec()));
+                    let now = Instant::now();
+                    let begins = self.through.map_or(now, |through| through.max(now));
+                    let arrived = begins + per_kilobyte.mul_f64(n as f64 / 1024.0);
+                    self.through = (!per_kilobyte.is_zero()).then_some(arrived);
+                    self.pieces.push_back((arrived, buffer[..n].to_vec()));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

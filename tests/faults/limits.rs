@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-use distlock::BackendKind;
+use distlock::{BackendKind, WakeUps};
 use distlock_testkit::{Log, RedisServer, fork_self, in_fork, wait_for, wait_until, wait_within};
 use tokio::task::JoinSet;
 
@@ -95,7 +95,7 @@ async fn c2_a_server_that_may_evict_locks_is_named() {
     let before = clients(&server);
     assert_eq!(server.cli::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
     wait_for("it is made again", async || !clients(&server).is_subset(&before)).await;
-    wait_for("it hears", async || format!("{first:?}").contains("told")).await;
+    wait_for("it hears", async || first.status().wake_ups == WakeUps::Notified).await;
     let text = log.text();
     let line = text.lines().find(|line| line.contains("may_evict")).expect("a line");
     assert!(line.starts_with("WARN") && line.contains("volatile-ttl"), "{line}");
@@ -217,6 +217,7 @@ async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
     ]
     .join(" ");
     let manager = patient(&user(&server, &format!("reset on >secret {rights}"))).await;
+    manager.ping().await.expect("answered");
     let guard = manager.lock("k").ttl(ms(8000)).acquire().await.expect("granted");
     renewed(&guard).await;
     assert!(manager.lock("k").acquire().await.expect_err("it is held").is_busy());

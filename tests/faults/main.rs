@@ -3,10 +3,27 @@
 //!
 //! A test's name starts with the entry it shows, and says the outcome.
 
+mod closing;
+mod counter;
+mod crowd;
+mod engine;
+mod fork;
+mod grace;
+mod hints;
+mod identity;
 mod limits;
 mod load;
+mod logging;
+mod messages;
 mod network;
+mod pairing;
+mod refusals;
+mod release;
+mod renewals;
 mod server;
+mod several;
+mod subscription;
 mod support;
 mod table;
+mod tap;
 mod waiting;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{BackendKind, LockManager};
+use distlock::{BackendKind, LockManager, WakeUps};
 use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until, wait_within};
 use tokio::task::JoinSet;
 
@@ -207,10 +207,11 @@ async fn b6_a_lease_shorter_than_the_way_to_the_server_is_never_granted() {
 
 #[tokio::test]
 async fn b7_an_answer_torn_at_any_byte_leaves_nothing() {
+    // More than the answers to an acquire and its release are long.
+    const LONGER: usize = 80;
     let (server, proxy, manager) = behind_a_proxy().await;
     let mut torn = 0;
-    // More than the answers to an acquire and its release are long.
-    for bytes in 0..32 {
+    for bytes in 0..LONGER {
         wait_for("the manager has a connection", async || {
             let Ok(guard) = manager.lock("k").acquire().await else { return false };
             guard.release().await.is_ok()
@@ -228,7 +229,7 @@ async fn b7_an_answer_torn_at_any_byte_leaves_nothing() {
         }
         proxy.set(Mode::Pass);
     }
-    assert!(torn > 10 && torn < 32, "{torn} answers were torn");
+    assert!(torn > 10 && torn < LONGER, "{torn} answers were torn");
     works_again(&manager, &server).await;
 }
 
@@ -303,17 +304,22 @@ struct Late {
     addr: SocketAddr,
     hold: Arc<AtomicBool>,
     kept: Arc<AtomicBool>,
+    /// New connections end at once.
+    shut: Arc<AtomicBool>,
 }
 
 impl Late {
     fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
         let addr = listener.local_addr().expect("an address");
-        let (hold, kept) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let flags = (hold.clone(), kept.clone());
+        let [hold, kept, shut] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+        let (flags, is_shut) = ((hold.clone(), kept.clone()), shut.clone());
         // It ends with the test's process.
         thread::spawn(move || {
             while let Ok((mut client, _)) = listener.accept() {
+                if is_shut.load(SeqCst) {
+                    continue;
+                }
                 let mut server = TcpStream::connect(server).expect("the server is there");
                 let mut down =
                     (server.try_clone().expect("a handle"), client.try_clone().expect("one"));
@@ -336,7 +342,7 @@ impl Late {
                 });
             }
         });
-        Self { addr, hold, kept }
+        Self { addr, hold, kept, shut }
     }
 }
 
@@ -359,6 +365,29 @@ async fn b8_an_acquire_that_arrives_after_its_release_is_freed_again() {
     let sets = runs(&server, "set");
     network.hold.store(false, SeqCst);
     wait_until("the acquire has arrived", || runs(&server, "set") > sets);
+    wait_within(BACK, "it is freed", || server.lock_keys().is_empty());
+}
+
+/// No release gets through until the lock should long have expired by itself; but its ttl counts from
+/// where the acquire has run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b8_an_acquire_that_arrives_after_its_ttl_is_freed() {
+    let server = RedisServer::start();
+    let network = Late::before(server.addr());
+    let manager = connect(&format!("redis://{}", network.addr)).await;
+    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
+    let (ttl, sets) = (ms(1000), runs(&server, "set"));
+    network.shut.store(true, SeqCst);
+    network.hold.store(true, SeqCst);
+    backend(manager.lock("late").ttl(ttl).acquire().await);
+    wait_until("it is kept", || network.kept.load(SeqCst));
+    // It should be gone by now, and the last try that began before that is over.
+    tokio::time::sleep(ttl + ms(1500)).await;
+    network.hold.store(false, SeqCst);
+    wait_until("the acquire has arrived", || runs(&server, "set") > sets);
+    // From here on only a release ends it.
+    server.cli::<i64>(&["PERSIST", &stored("late")]);
+    network.shut.store(false, SeqCst);
     wait_within(BACK, "it is freed", || server.lock_keys().is_empty());
 }
 

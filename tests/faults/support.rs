@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use distlock::{BackendKind, LockError, LockGuard, LockManager, LockManagerBuilder};
+use distlock::{BackendKind, LockError, LockGuard, LockManager, LockManagerBuilder, WakeUps};
 use distlock_testkit::{RedisServer, wait_for, wait_until};
 
 pub(crate) const fn ms(n: u64) -> Duration {
@@ -57,7 +57,7 @@ pub(crate) async fn patient(url: &str) -> LockManager {
 /// A patient manager whose waiters are told.
 pub(crate) async fn manager(url: &str) -> LockManager {
     let manager = patient(url).await;
-    wait_for("it hears", async || format!("{manager:?}").contains("told")).await;
+    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
     manager
 }
 

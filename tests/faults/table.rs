@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const ENTRIES: [(char, usize); 9] = [
-    ('A', 12),
-    ('B', 14),
-    ('C', 10),
-    ('D', 11),
-    ('E', 10),
-    ('F', 8),
-    ('G', 16),
-    ('H', 14),
-    ('I', 6),
+const ENTRIES: [(&str, usize); 13] = [
+    ("A", 12),
+    ("B", 14),
+    ("C", 10),
+    ("D", 11),
+    ("E", 10),
+    ("F", 8),
+    ("G", 16),
+    ("H", 14),
+    ("I", 6),
+    ("R", 31),
+    ("WH", 5),
+    ("WM", 9),
+    ("WL", 2),
 ];
 
 struct Row {
@@ -48,7 +52,16 @@ fn table() -> BTreeMap<String, Row> {
 
 /// Where the tests of a module are.
 fn source(module: &str) -> Option<PathBuf> {
-    let places = ["tests/faults", "tests", "distlock-runtime/src"];
+    let places = [
+        "tests/faults",
+        "tests",
+        "tests/web/src",
+        "examples/axum_orders/tests",
+        "examples/orders/tests",
+        "distlock-runtime/src",
+        "distlock-macros/src",
+        ".",
+    ];
     let paths = places.map(|place| root().join(place).join(module).with_extension("rs"));
     paths.into_iter().find(|path| path.exists())
 }

@@ -156,6 +156,34 @@ async fn on_lost_continue_lets_the_body_finish_and_reports_the_loss() {
     let line = log.text();
     let line = line.lines().find(|line| line.contains("continued")).expect("a line");
     assert!(line.starts_with("WARN") && line.contains("lost"), "{line}");
+    let late = ["continued", "released_late"];
+    wait_for("its release is reported", async || log.says("WARN", &late)).await;
+    assert!(!log.says("WARN", &["continued", "was stopped"]), "{}", log.text());
+    nothing_is_left(&server);
+}
+
+/// The text says what happened: a body was stopped, or there was none.
+#[tokio::test]
+async fn a_loss_says_whether_a_body_was_stopped() {
+    let server = RedisServer::start();
+    let (manager, operator) = (connect(&server).await, connect(&server).await);
+    let body = async {
+        assert!(operator.force_release("k").await.expect("an answer"));
+        std::future::pending::<()>().await;
+    };
+    let error = manager.lock("k").ttl(LONG).run(body).await.expect_err("taken away");
+    assert!(matches!(error, LockError::Lost { stopped: true, .. }), "{error:?}");
+    assert!(error.to_string().contains("the body was stopped"), "{error}");
+
+    let guard = manager.lock("k").ttl(LONG).acquire().await.expect("free");
+    assert!(operator.force_release("k").await.expect("an answer"));
+    guard.lost().await;
+    for error in [guard.extend(LONG).await, guard.release().await] {
+        let error = error.expect_err("taken away");
+        assert!(matches!(error, LockError::Lost { stopped: false, .. }), "{error:?}");
+        assert!(!error.to_string().contains("body"), "{error}");
+        assert!(error.to_string().contains("force_release"), "{error}");
+    }
     nothing_is_left(&server);
 }
 

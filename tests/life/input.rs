@@ -447,6 +447,38 @@ async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
     assert!(matches!(error, LockError::Backend { kind: BackendKind::Refused, .. }), "{error:?}");
 }
 
+/// Whoever may write to the queue can put into it what no process of ours has ever stood there as.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r29_forged_places_in_the_queue_are_passed_over() {
+    let server = RedisServer::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let huge = "9".repeat(30) + "n";
+    let forged = ["0n", "00n", "99999999999n", "9223372036854775808n", &huge, "n", ""];
+    let forged = forged.map(|claim| format!("stranger.1.{claim}"));
+    for freed_by_release in [true, false] {
+        let guard = one.lock("k").ttl(LONG).acquire().await.expect("it is free");
+        let waiting = tokio::spawn(other.lock("k").ttl(LONG).wait(LONG).acquire());
+        let queue = || server.cli::<Vec<String>>(&["ZRANGE", "distlock:queue:{k}", "0", "-1"]);
+        wait_until("he stands in the queue", || queue().len() == 1);
+        let waiter = queue().remove(0);
+        for (place, token) in (1..).zip(&forged) {
+            server.cli::<()>(&["ZADD", "distlock:queue:{k}", &place.to_string(), token]);
+        }
+        if freed_by_release {
+            guard.release().await.expect("it was held");
+        } else {
+            // As if it had run out: he looks, and finds those places in front of his.
+            server.cli::<()>(&["DEL", &stored("k")]);
+            let channel = format!("distlock:wake:{}", waiter.split('.').next().expect("a part"));
+            server.cli::<u64>(&["PUBLISH", &channel, &format!("g {waiter} {}", stored("k"))]);
+            assert_lost(guard.release().await);
+        }
+        let served = waiting.await.expect("no panic").expect("his turn comes");
+        served.release().await.expect("it was held");
+        nothing_is_left(&server);
+    }
+}
+
 /// Scripts are constants: no key, no token and no number is ever part of one's text.
 #[tokio::test]
 async fn h11_no_input_is_part_of_a_script() {
@@ -584,6 +616,12 @@ async fn h4_prefixes_do_not_meet() {
             guards.push(guard.unwrap_or_else(|error| panic!("{prefix:?} {key:?}: {error}")));
         }
     }
+    // A request may name them as well.
+    let manager = connect(&server).await;
+    for prefix in ["", "a", "a:lock", "A"] {
+        let held = manager.lock("k").prefix(prefix).try_acquire().await;
+        assert!(held.expect("an answer").is_none(), "{prefix:?} is another one");
+    }
     // Not the counters, which have no braces in their names.
     let locks = server.keys().iter().filter(|name| name.contains('{')).count();
     assert_eq!(locks, guards.len());
@@ -591,5 +629,7 @@ async fn h4_prefixes_do_not_meet() {
     for bad in ["{a}", "a}", "a\0", "a\r\n", "a:lock:", "lock:"] {
         let made = LockManager::builder().url(server.url()).prefix(bad).build();
         assert_invalid_option("prefix", made.map(drop));
+        let named = manager.lock("k").prefix(bad).acquire().await;
+        assert_invalid_option("prefix", named.map(drop));
     }
 }

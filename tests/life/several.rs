@@ -183,24 +183,34 @@ async fn one_lost_is_all_lost() {
     nothing_is_left(&server);
 }
 
-/// The first may be lost while the last is waited for: then none of them is handed out.
+/// The first may be lost while the last is waited for: then none of them is handed out, and who may
+/// wait asks for all of them again.
 #[tokio::test]
-async fn one_lost_while_another_is_waited_for_is_never_handed_out() {
+async fn one_lost_while_another_is_waited_for_is_asked_for_again() {
     let server = RedisServer::start();
     let (manager, other) = (connect(&server).await, connect(&server).await);
-    let held = other.lock("b").ttl(LONG).acquire().await.expect("granted");
-    let request = manager.lock_all(["a", "b"]).ttl(2 * SECOND).wait(LONG);
-    let waiter = tokio::spawn(request.acquire());
-    wait_for("it waits with one in hand", async || server.held_locks().len() == 2).await;
-    assert!(other.force_release("a").await.expect("an answer"));
-    let thief = other.lock("a").ttl(LONG).acquire().await.expect("free");
-    // It finds out at its next renewal; until then nothing could be known.
-    tokio::time::sleep(2 * SECOND).await;
-    held.release().await.expect("it was held");
-    assert_lost(waiter.await.expect("no panic"));
-    assert!(thief.is_held());
-    thief.release().await.expect("it was not touched");
-    nothing_is_left(&server);
+    for (wait, thief_stays) in [(LONG, false), (12 * SECOND, true)] {
+        let held = other.lock("b").ttl(LONG).acquire().await.expect("granted");
+        let request = manager.lock_all(["a", "b"]).ttl(2 * SECOND).wait(wait);
+        let waiter = tokio::spawn(request.acquire());
+        wait_for("it waits with one in hand", async || server.held_locks().len() == 2).await;
+        assert!(other.force_release("a").await.expect("an answer"));
+        let thief = other.lock("a").ttl(LONG).acquire().await.expect("free");
+        // It finds out at its next renewal; until then nothing could be known.
+        tokio::time::sleep(2 * SECOND).await;
+        held.release().await.expect("it was held");
+        if thief_stays {
+            assert_busy(waiter.await.expect("no panic"));
+            assert!(thief.is_held());
+            thief.release().await.expect("it was not touched");
+        } else {
+            tokio::time::sleep(SECOND / 5).await;
+            assert!(thief.is_held() && !waiter.is_finished());
+            thief.release().await.expect("it was not touched");
+            drop(waiter.await.expect("no panic").expect("both are free"));
+        }
+        nothing_is_left(&server);
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use distlock::{LockError, LockManager};
+use distlock::{LockError, LockManager, WakeUps};
 use distlock_testkit::{RedisServer, wait_until};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -22,7 +22,7 @@ pub(crate) fn stored(key: &str) -> String {
 pub(crate) async fn connect(server: &RedisServer) -> LockManager {
     let builder = LockManager::builder().url(server.url()).command_timeout(10 * SECOND);
     let manager = builder.connect_timeout(30 * SECOND).connect().await.expect("connect");
-    wait_until("it can be told", || format!("{manager:?}").contains("told"));
+    wait_until("it can be told", || manager.status().wake_ups == WakeUps::Notified);
     manager
 }
 

@@ -1,10 +1,11 @@
 //! The driver of distlock for `benches/run.py`, which says what a driver does. Uses the public API
-//! with its default options, as the drivers of peers do with theirs.
+//! with its default options, as the drivers of peers do with theirs; as `distlock-bench background` it
+//! does not wait for its releases.
 #![allow(clippy::print_stdout, reason = "run.py reads it")]
 
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager};
+use distlock::{LockError, LockManager, Release};
 
 /// Longer than any run: what is measured is how long waiting takes, not who gives up.
 const WAIT: Duration = Duration::from_secs(600);
@@ -14,6 +15,7 @@ struct Scenario {
     mode: String,
     tasks: usize,
     time: Duration,
+    release: Release,
 }
 
 fn option(name: &str) -> String {
@@ -27,6 +29,10 @@ async fn main() -> Result<(), LockError> {
         mode: option("--scenario"),
         tasks: option("--tasks").parse().expect("a number of tasks"),
         time: Duration::from_secs_f64(option("--seconds").parse().expect("a number of seconds")),
+        release: match std::env::args().nth(1).as_deref() {
+            Some("background") => Release::Background,
+            _ => Release::Wait,
+        },
     };
     let manager = LockManager::connect(&option("--url")).await?;
     let own = format!("warm-up:{}", std::process::id());
@@ -73,7 +79,7 @@ async fn busy(manager: &LockManager, scenario: &Scenario) -> Result<(), LockErro
     let stop = Instant::now() + scenario.time;
     let tasks: Vec<_> = (0..scenario.tasks)
         .map(|task| {
-            let manager = manager.clone();
+            let (manager, release) = (manager.clone(), scenario.release);
             let key = match scenario.mode.as_str() {
                 "own" => format!("own:{task}:{}", std::process::id()),
                 _ => "hot".to_owned(),
@@ -82,9 +88,15 @@ async fn busy(manager: &LockManager, scenario: &Scenario) -> Result<(), LockErro
                 let (mut locks, mut us) = (0_u64, Vec::new());
                 while Instant::now() < stop {
                     let start = Instant::now();
-                    let guard = manager.lock(key.clone()).wait(WAIT).acquire().await?;
-                    us.push(start.elapsed().as_micros());
-                    guard.release().await?;
+                    let request = manager.lock(key.clone()).wait(WAIT);
+                    if release == Release::Background {
+                        let at = request.release(release).run(async { start.elapsed() }).await?;
+                        us.push(at.as_micros());
+                    } else {
+                        let guard = request.acquire().await?;
+                        us.push(start.elapsed().as_micros());
+                        guard.release().await?;
+                    }
                     locks += 1;
                 }
                 Ok::<_, LockError>((locks, us))

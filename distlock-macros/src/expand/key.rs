@@ -6,20 +6,22 @@ use syn::ext::IdentExt;
 use syn::{Expr, LitStr};
 
 use super::ends;
+use crate::function::Function;
 use crate::key::{self, Arguments, Piece, Placeholder, Template};
-use crate::value::KeyValue;
+use crate::key_value::KeyValue;
+use crate::names::{MEND, Names};
 
 /// Which names of a template are values to be encoded, and how they are reached.
-pub(super) enum Scope {
+pub(super) enum Scope<'a> {
     /// In the attribute: what the signature binds. Other names are constants, statics and const
     /// generics, which are taken as they print.
-    Signature { names: Vec<Ident>, receiver: Option<Ident> },
+    Signature { function: &'a Function, names: Vec<Ident>, receiver: Option<Ident> },
     /// In `key!`, which sees no signature: everything not written like a constant. It is looked for
     /// where the text was written, which may be outside of the macro that calls `key!`.
     Anywhere { literal: Span },
 }
 
-impl Scope {
+impl Scope<'_> {
     /// The name as it is to be written at `span`, if it is a value.
     fn value(&self, name: &str, span: Span) -> Option<Ident> {
         match self {
@@ -43,12 +45,22 @@ impl Scope {
             }
         }
     }
+
+    /// What is wrong with a name that is no value, as far as that can be seen from here.
+    fn mistake(&self, name: &str, values: &Arguments) -> Option<String> {
+        match self {
+            Self::Anywhere { .. } => None,
+            Self::Signature { function, .. } => {
+                Names { function, values: Some(values) }.mistake(name)
+            }
+        }
+    }
 }
 
 /// One key, as an expression of type `LockKey`; `expr` makes the user's expressions fit here.
 pub(super) fn value(
     value: &KeyValue,
-    scope: &Scope,
+    scope: &Scope<'_>,
     private: &TokenStream,
     expr: impl Fn(&Expr) -> TokenStream,
 ) -> TokenStream {
@@ -65,7 +77,7 @@ pub(super) fn value(
     }
 }
 
-pub(super) fn template(template: &Template, scope: &Scope, private: &TokenStream) -> TokenStream {
+fn template(template: &Template, scope: &Scope<'_>, private: &TokenStream) -> TokenStream {
     call(
         template,
         &Values { arguments: &Arguments::default(), expr: &|_| quote!() },
@@ -94,15 +106,15 @@ impl Values<'_> {
         self.arguments.positional.iter().chain(named)
     }
 
-    /// What follows the text: `, __text.part(__value0), name = __text.part(__value1)`.
+    /// What follows the text: `, __text.value(__value0, 0), name = __text.value(__value1, 0)`.
     fn tokens(&self, template: &Template) -> TokenStream {
         let mut tokens = TokenStream::new();
         for (number, value) in self.all().enumerate() {
             let (first, last) = ends(value);
             let local = local(number, last);
-            let mut argument = Group::new(Delimiter::Parenthesis, quote!(#local));
+            let mut argument = Group::new(Delimiter::Parenthesis, quote!(#local, 0));
             argument.set_span(last);
-            let part = quote_spanned!(first=> __text.part #argument);
+            let part = quote_spanned!(first=> __text.value #argument);
             let name = number.checked_sub(self.arguments.positional.len());
             tokens.extend(match name.map(|at| &self.arguments.named[at].0) {
                 None => quote!(, #part),
@@ -138,7 +150,7 @@ fn local(number: usize, span: Span) -> Ident {
 fn call(
     template: &Template,
     values: &Values<'_>,
-    scope: &Scope,
+    scope: &Scope<'_>,
     private: &TokenStream,
 ) -> TokenStream {
     let site = Span::mixed_site();
@@ -151,8 +163,10 @@ fn call(
             && !placeholder.counts.iter().any(|count| is_bound(count) && template.prints(count))
     };
     let (wrappers, arguments) = if template.placeholders().all(plain) {
+        let mut wrappers = shadows(template, is_bound, scope);
+        wrappers.extend(mistakes(template, values, scope));
         let values = values.tokens(template);
-        (shadows(template, is_bound, scope), quote!(#literal #values))
+        (wrappers, quote!(#literal #values))
     } else {
         (Vec::new(), rewritten(template, values, scope))
     };
@@ -178,12 +192,9 @@ fn call(
 fn shadows(
     template: &Template,
     is_bound: impl Fn(&str) -> bool,
-    scope: &Scope,
+    scope: &Scope<'_>,
 ) -> Vec<TokenStream> {
     let literal = template.literal.span();
-    let mut names: Vec<&str> = template.placeholders().map(|p| p.base.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
     let shadow = |name: &str| {
         let value = scope.value(name, template.generated_span())?;
         let wrapper = key::ident(name, literal);
@@ -192,14 +203,49 @@ fn shadows(
         let style = name.contains(char::is_uppercase).then(|| quote!(non_snake_case,));
         Some(quote_spanned! {Span::mixed_site()=>
             #[allow(#style clippy::shadow_reuse)]
-            let #wrapper = __text.part(&#value);
+            let #wrapper = __text.value(&#value, 0);
         })
     };
-    names.into_iter().filter(|name| is_bound(name)).filter_map(shadow).collect()
+    template.bases().into_iter().filter(|name| is_bound(name)).filter_map(shadow).collect()
 }
 
-/// `format_args!` knows no fields: `"{order.id:05}"` → `"{__0:05}", __0 = __text.part(&order.id)`.
-fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope) -> TokenStream {
+/// Names that are none, as values that do not print: rustc then says so with its caret in the text.
+/// Names alone it would answer by what looks alike, be it an attribute of the language.
+fn mistakes(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> Vec<TokenStream> {
+    let site = Span::mixed_site();
+    let formats = ["Display", "LowerHex", "UpperHex", "Octal", "Binary", "LowerExp", "UpperExp"];
+    let formats = formats.map(|format| Ident::new(format, site));
+    let shadow = |name: &str| {
+        let message = scope.mistake(name, values.arguments)?;
+        let wrapper = key::ident(name, template.literal.span());
+        Some(quote_spanned! {site=>
+            let #wrapper = {
+                #[diagnostic::on_unimplemented(
+                    message = #message,
+                    label = "not an argument",
+                    note = #MEND,
+                )]
+                trait __Argument {}
+                struct __Unknown<T>(T);
+                // Without any, rustc would advise to add one.
+                #[diagnostic::do_not_recommend]
+                impl __Argument for __Unknown<()> {}
+                #(
+                    impl<T: __Argument> ::core::fmt::#formats for __Unknown<T> {
+                        fn fmt(&self, _: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                            ::core::result::Result::Ok(())
+                        }
+                    }
+                )*
+                __Unknown(())
+            };
+        })
+    };
+    template.bases().into_iter().filter_map(shadow).collect()
+}
+
+/// `format_args!` knows no fields: `"{order.id:05}"` → `"{__0:05}", __0 = __text.value(&order.id, 0)`.
+fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> TokenStream {
     let span = template.generated_span();
     let mut text = String::new();
     let mut arguments = TokenStream::new();
@@ -227,7 +273,7 @@ fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope) -> TokenSt
         let fields = fields.iter().map(|field| key::member(field, span));
         text.push_str(&format!("{{{argument}{spec}}}"));
         let site = Span::mixed_site().located_at(span);
-        let part = quote_spanned!(site=> __text.part(&#value #(.#fields)*));
+        let part = quote_spanned!(site=> __text.value(&#value #(.#fields)*, 0));
         arguments.extend(quote!(, #argument = #part));
     }
     let text = LitStr::new(&text, span);

@@ -15,8 +15,9 @@ use crate::check::Lock;
 use crate::duration;
 use crate::function::{Function, mentions, mentions_value};
 use crate::future::{Frame, Shape};
+use crate::key_value::{KeyValue, Keys};
 use crate::options::{KeyCall, Settings};
-use crate::value::{KeyValue, Keys, OnFail, OnLost, Time};
+use crate::value::{OnFail, OnLost, Release, Time};
 use key::Scope;
 use output::Output;
 
@@ -51,8 +52,8 @@ pub(crate) fn expand(lock: &Lock, function: &Function) -> TokenStream {
 
 /// `key!`: the template's key, as an expression.
 pub(crate) fn key_call(call: &KeyCall) -> TokenStream {
-    let scope = Scope::Anywhere { literal: call.template.literal.span() };
-    key::template(&call.template, &scope, &private(call.krate.as_ref()))
+    let scope = Scope::Anywhere { literal: call.literal.span() };
+    key::value(&call.key, &scope, &private(call.krate.as_ref()), ToTokens::to_token_stream)
 }
 
 fn private(krate: Option<&Path>) -> TokenStream {
@@ -209,8 +210,11 @@ impl Code<'_> {
                 }
             }
         };
-        let scope =
-            Scope::Signature { names: function.bindings(), receiver: self.receiver.clone() };
+        let scope = Scope::Signature {
+            function,
+            names: function.bindings(),
+            receiver: self.receiver.clone(),
+        };
         let one = |key: &KeyValue| key::value(key, &scope, private, |expr| self.expr(expr));
         let (keys, make) = match &lock.keys {
             Keys::Array(keys) => match &keys[..] {
@@ -390,8 +394,18 @@ fn settings(
 ) -> TokenStream {
     // No `..`: an option added later does not compile until it is dealt with here. Name and prefix
     // are dealt with where the request is made.
-    let Settings { ttl, wait, renew, max_hold, min_hold, on_lost, reentrant, name: _, prefix: _ } =
-        settings;
+    let Settings {
+        ttl,
+        wait,
+        renew,
+        max_hold,
+        min_hold,
+        on_lost,
+        release,
+        reentrant,
+        name: _,
+        prefix: _,
+    } = settings;
     let site = Span::mixed_site();
     let time = |time: &Time| match time {
         Time::Literal(duration, _) => duration::tokens(*duration),
@@ -401,6 +415,10 @@ fn settings(
         OnLost::Cancel => quote_spanned!(site=> #private::OnLost::Cancel),
         OnLost::Continue => quote_spanned!(site=> #private::OnLost::Continue),
     });
+    let release = release.map(|release| match release {
+        Release::Wait => quote_spanned!(site=> #private::Release::Wait),
+        Release::Background => quote_spanned!(site=> #private::Release::Background),
+    });
     [
         ("ttl", ttl.as_ref().map(time)),
         ("wait", wait.as_ref().map(time)),
@@ -408,6 +426,7 @@ fn settings(
         ("max_hold", max_hold.as_ref().map(time)),
         ("min_hold", min_hold.as_ref().map(time)),
         ("on_lost", on_lost),
+        ("release", release),
         ("reentrant", reentrant.map(|reentrant| reentrant.to_token_stream())),
     ]
     .into_iter()

@@ -3,57 +3,119 @@
 //! A future that is dropped while its command is under way, an answer that never came, a guard
 //! dropped outside any runtime: the token goes to the engine, which releases it until the store
 //! has confirmed, or the lock has expired by itself, which one that may still be granted has not.
+//!
+//! There may be thousands of them when a server is in trouble, which must not be pressed then. So
+//! all that go over one connection have one back-off: after each pause a few are tried, not always
+//! the same, and as soon as one is confirmed the others follow.
 
-use std::sync::Arc;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Unfinished;
 use crate::clock::Moment;
+use crate::error::BackendKind;
+use crate::jitter::jittered;
 use crate::lock::claim::Claim;
-use crate::lock::release::KEEP_MARGIN;
+use crate::lock::table::LockTable;
 use crate::observe;
-use crate::store::{Freed, Op, Store};
+use crate::race::until;
+use crate::store::{Fault, Freed, Op};
 
 /// After a connection died with an acquire unanswered, its bytes may still be on their way: the
-/// release is repeated at these pauses.
+/// release is repeated at these pauses. So is one that was refused for good, of a lock that was held
+/// or may yet be granted.
 const AFTERSHOCKS: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
-const RETRY: Duration = Duration::from_millis(50);
+/// The pause after a release has failed; doubled up to a second while none is confirmed.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// So many are tried after a pause, and up to so many at once when all is well.
+const FEW: usize = 4;
+const MANY: usize = 256;
 /// How long one try waits for a connection once the lock would have expired by itself.
 const LATE_TRY: Duration = Duration::from_secs(1);
 /// An acquire without an answer may run long after its time, when a server that stood still goes
 /// on, and its ttl counts from there. A server that stands still for longer is not waited for.
 const LATEST: Duration = Duration::from_secs(10 * 60);
 
-/// Sees a release through that was begun elsewhere, and says what came of it. With `due` the lock is
-/// to be kept until then.
-pub(crate) async fn see_through(
-    store: Arc<dyn Store>,
+/// The releases that are not confirmed, of one manager.
+#[derive(Default)]
+pub(crate) struct Janitor {
+    /// By connection.
+    lanes: Mutex<HashMap<usize, Arc<Lane>>>,
+}
+
+/// A release that is not confirmed.
+pub(crate) struct Open {
     claim: Arc<Claim>,
+    /// The lock is to be kept until then.
     due: Option<Moment>,
-    begun: Op<Freed>,
-) -> Freed {
-    let mut aftershocks = AFTERSHOCKS.into_iter();
-    let mut op = begun;
-    loop {
-        let pause = match op.await {
-            Ok(freed) if freed.settled => return freed,
-            Ok(freed) => match aftershocks.next() {
-                Some(pause) => pause,
-                None => return freed,
-            },
-            Err(fault) => {
-                if store.clock().now() >= last_try(&claim) {
-                    observe::given_up(&fault);
-                    return Freed { was_ours: false, settled: true, next: None };
-                }
-                RETRY
-            }
+    /// How many of the aftershocks are over.
+    aftershocks: usize,
+    /// Counts it as long as it is not done.
+    _unfinished: Unfinished,
+}
+
+impl Open {
+    pub(crate) fn new(claim: Arc<Claim>, due: Option<Moment>, unfinished: Unfinished) -> Self {
+        Self { claim, due, aftershocks: 0, _unfinished: unfinished }
+    }
+
+    fn try_again(&self, table: &LockTable) -> Op<Freed> {
+        let now = table.clock().now();
+        let left = self.due.map(|due| due.since(now));
+        let keep = left.filter(|left| !left.is_zero());
+        let limit = self.claim.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
+        table.store().clone().release(self.claim.clone(), keep, limit)
+    }
+
+    /// What becomes of it, after a try that came to `result`.
+    fn judge(&mut self, result: Result<Freed, Fault>, now: Moment) -> Verdict {
+        match result {
+            Ok(freed) if freed.settled => Verdict::Done(freed),
+            Ok(freed) => self.aftershock().unwrap_or(Verdict::Done(freed)),
+            Err(fault) => self.failed(&fault, now),
+        }
+    }
+
+    fn failed(&mut self, fault: &Fault, now: Moment) -> Verdict {
+        let claim = &self.claim;
+        let nothing = Verdict::Done(Freed::nothing());
+        if !claim.may_be_stored() {
+            return nothing;
+        }
+        let may_be_held = claim.was_granted() || claim.in_doubt();
+        let again = match fault {
+            _ if now >= last_try(claim) => None,
+            Fault { passing: true, .. } => Some(Verdict::Again),
+            // A place in the queue, no more: whoever comes upon it passes it by.
+            _ if !may_be_held => return nothing,
+            // What an operator may mend, and mostly does soon.
+            Fault { kind: BackendKind::Refused, .. } => Some(Verdict::Again),
+            _ => self.aftershock(),
         };
-        tokio::time::sleep(pause).await;
-        let left = due.map(|due| due.since(store.clock().now()));
-        let keep = left.filter(|left| !left.is_zero()).map(|left| left + KEEP_MARGIN);
-        let limit = claim.expired_by().after(RETRY).max(store.clock().now().after(LATE_TRY));
-        op = store.clone().release(claim.clone(), keep, limit);
+        again.unwrap_or_else(|| {
+            observe::given_up(&self.claim.lock, fault);
+            nothing
+        })
+    }
+
+    fn aftershock(&mut self) -> Option<Verdict> {
+        let pause = AFTERSHOCKS.get(self.aftershocks)?;
+        self.aftershocks += 1;
+        Some(Verdict::Later(*pause))
+    }
+
+    fn done(&self, freed: &Freed, table: &Arc<LockTable>) {
+        let rest = self.due.map(|due| due.since(table.clock().now()));
+        table.freed(&self.claim, rest.filter(|rest| !rest.is_zero()), freed);
     }
 }
 
@@ -61,4 +123,234 @@ pub(crate) async fn see_through(
 fn last_try(claim: &Claim) -> Moment {
     let expired = claim.expired_by();
     if claim.in_doubt() { expired.after(LATEST) } else { expired }
+}
+
+enum Verdict {
+    Done(Freed),
+    /// As soon as others go through.
+    Again,
+    /// Not before this time has passed.
+    Later(Duration),
+}
+
+impl Janitor {
+    /// Sees a release through whose first try came to `first`.
+    pub(crate) fn see_through(
+        &self,
+        mut open: Open,
+        first: Result<Freed, Fault>,
+        table: &Arc<LockTable>,
+    ) {
+        let lane = match open.judge(first, table.clock().now()) {
+            Verdict::Done(freed) => return open.done(&freed, table),
+            Verdict::Again => self.add(open, None, table),
+            Verdict::Later(pause) => self.add(open, Some(Instant::now() + pause), table),
+        };
+        if let Some(lane) = lane {
+            let own = table.clone();
+            table.background().spawn(async move { lane.run(&own).await });
+        }
+    }
+
+    /// The lane, if it has to be set going.
+    fn add(&self, open: Open, at: Option<Instant>, table: &LockTable) -> Option<Arc<Lane>> {
+        let number = table.store().lane(&open.claim.lock);
+        let lane = self.lanes().entry(number).or_default().clone();
+        let starts = {
+            let mut state = lane.state();
+            state.add(open, at);
+            !std::mem::replace(&mut state.runs, true)
+        };
+        lane.changed.notify_one();
+        starts.then_some(lane)
+    }
+
+    /// Has everything that is open tried now: there is not much time left.
+    pub(crate) fn hurry(&self) {
+        for lane in self.lanes().values() {
+            let mut state = lane.state();
+            (state.pause, state.rests_until) = (FIRST_PAUSE, None);
+            lane.changed.notify_one();
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<usize, Arc<Lane>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What goes over one connection.
+struct Lane {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    /// There is a task for it.
+    runs: bool,
+    /// To be tried next; what was tried last is at the end.
+    ready: VecDeque<Open>,
+    later: BinaryHeap<Reverse<Later>>,
+    /// How many are tried at once.
+    width: usize,
+    /// After the next round in which none goes through.
+    pause: Duration,
+    rests_until: Option<Instant>,
+}
+
+struct Later {
+    at: Instant,
+    open: Open,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        let state = State {
+            runs: false,
+            ready: VecDeque::new(),
+            later: BinaryHeap::new(),
+            width: FEW,
+            pause: FIRST_PAUSE,
+            rests_until: None,
+        };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+}
+
+/// What a lane does next.
+enum Next {
+    Round(Vec<Open>),
+    Rest(Instant),
+    End,
+}
+
+impl Lane {
+    async fn run(&self, table: &Arc<LockTable>) {
+        loop {
+            let next = self.state().next(Instant::now());
+            match next {
+                Next::Round(round) => self.round(round, table).await,
+                Next::Rest(end) => {
+                    until(self.changed.notified(), tokio::time::sleep_until(end)).await;
+                }
+                Next::End => return,
+            }
+        }
+    }
+
+    async fn round(&self, mut round: Vec<Open>, table: &Arc<LockTable>) {
+        let tries = round.iter().map(|open| open.try_again(table)).collect();
+        let results = all(tries).await;
+        let went_through = results.iter().any(Result::is_ok);
+        let mut done = Vec::new();
+        {
+            let (now, at) = (table.clock().now(), Instant::now());
+            let mut state = self.state();
+            for (mut open, result) in round.drain(..).zip(results) {
+                match open.judge(result, now) {
+                    Verdict::Done(freed) => done.push((open, freed)),
+                    Verdict::Again => state.ready.push_back(open),
+                    Verdict::Later(pause) => {
+                        state.later.push(Reverse(Later { at: at + pause, open }));
+                    }
+                }
+            }
+            state.went(went_through, at);
+        }
+        // With the mutex free: whoever is told may come back here.
+        done.iter().for_each(|(open, freed)| open.done(freed, table));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// One whose try has just failed, or which is to be tried again at a time.
+    fn add(&mut self, open: Open, at: Option<Instant>) {
+        if !self.runs {
+            (self.width, self.pause, self.rests_until) = (FEW, FIRST_PAUSE, None);
+        }
+        match at {
+            Some(at) => self.later.push(Reverse(Later { at, open })),
+            None => {
+                if self.ready.is_empty() && self.rests_until.is_none() {
+                    self.rests_until = Some(Instant::now() + jittered(self.pause));
+                }
+                self.ready.push_back(open);
+            }
+        }
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        if let Some(end) = self.rests_until.filter(|end| *end > now) {
+            return Next::Rest(end);
+        }
+        self.rests_until = None;
+        while self.later.peek().is_some_and(|Reverse(later)| later.at <= now) {
+            self.ready.extend(self.later.pop().map(|Reverse(later)| later.open));
+        }
+        if !self.ready.is_empty() {
+            let width = self.width.min(self.ready.len());
+            return Next::Round(self.ready.drain(..width).collect());
+        }
+        match self.later.peek() {
+            Some(Reverse(later)) => Next::Rest(later.at),
+            None => {
+                // It does not keep the room that it needed once.
+                (self.ready, self.later) = Default::default();
+                self.runs = false;
+                Next::End
+            }
+        }
+    }
+
+    /// A round is over.
+    fn went(&mut self, through: bool, now: Instant) {
+        if through {
+            (self.width, self.pause) = ((self.width * 2).min(MANY), FIRST_PAUSE);
+            self.rests_until = None;
+        } else {
+            self.rests_until = Some(now + jittered(self.pause));
+            (self.width, self.pause) = (FEW, (self.pause * 2).min(LONGEST_PAUSE));
+        }
+    }
+}
+
+/// Releases under way at the same time, sent in order.
+async fn all(mut tries: Vec<Op<Freed>>) -> Vec<Result<Freed, Fault>> {
+    let mut results: Vec<_> = tries.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (one, result) in tries.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(now) = one.as_mut().poll(cx)
+            {
+                *result = Some(now);
+            }
+        }
+        if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results.into_iter().flatten().collect()
+}
+
+impl PartialEq for Later {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Later {}
+
+impl PartialOrd for Later {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Later {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.cmp(&other.at)
+    }
 }

@@ -11,18 +11,21 @@ pub(crate) mod keeper;
 pub(crate) mod schedule;
 
 use std::future::Future;
-use std::pin::pin;
+use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError};
 use crate::lock::table::LockTable;
 use crate::race::until;
+use crate::shield::shield;
 use crate::store::{Fault, News, Store};
 use schedule::{Due, Schedule};
 
@@ -64,6 +67,11 @@ impl Background {
         });
     }
 
+    /// Counts as a release that is not confirmed yet.
+    pub(crate) fn unfinished(&self) -> Unfinished {
+        Unfinished::new(self.shared.clone())
+    }
+
     /// Runs what nobody needs to wait for, for as long as the engine lives.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(work);
@@ -86,13 +94,9 @@ impl Engine {
         patience: Duration,
         store: impl FnOnce(&Handle, &Arc<Schedule>) -> Arc<dyn Store>,
     ) -> Result<Self, LockError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| no_thread(&error))?;
+        let (handle, thread) = start_thread().map_err(|error| no_thread(&error))?;
         let schedule = Arc::new(Schedule::default());
-        let background =
-            Background { handle: runtime.handle().clone(), shared: Arc::new(Shared::default()) };
+        let background = Background { handle, shared: Arc::new(Shared::default()) };
         let store = store(&background.handle, &schedule);
         let table = LockTable::new(store.clone(), schedule.clone(), background.clone(), patience);
         let heard = Arc::downgrade(&table);
@@ -103,10 +107,8 @@ impl Engine {
         });
         store.listen(table.process(), ears);
         let work = run(schedule.clone(), table.clone(), background.shared.clone());
-        std::thread::Builder::new()
-            .name("distlock".into())
-            .spawn(move || runtime.block_on(work))
-            .map_err(|error| no_thread(&error))?;
+        // It waits for this, unless something is very wrong: then its runtime is gone, too.
+        let _ = thread.send(Box::pin(work));
         Ok(Self { schedule, store, table, background })
     }
 
@@ -134,12 +136,16 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if !self.table.home().is_here() {
+            return;
+        }
         self.background.shared.stopping.store(true, Ordering::Release);
         self.schedule.nudge();
     }
 }
 
-struct Unfinished(Arc<Shared>);
+/// A release that is not confirmed yet: the engine's thread does not end before it is dropped.
+pub(crate) struct Unfinished(Arc<Shared>);
 
 impl Unfinished {
     fn new(shared: Arc<Shared>) -> Self {
@@ -159,24 +165,16 @@ impl Drop for Unfinished {
 async fn run(schedule: Arc<Schedule>, table: Arc<LockTable>, shared: Arc<Shared>) {
     let clock = table.clock();
     loop {
-        let (due, next) = schedule.take_due(clock.now());
-        let mut claims = Vec::new();
-        for entry in due {
-            match entry {
-                Due::Wake(waker) => waker.wake(),
-                Due::Tend(claim) => claims.push(claim),
-                Due::Attend(lock) => table.attend(&lock),
-                Due::Repair => table.repair(),
-            }
-        }
-        keeper::tend(claims, &table);
+        let next = round(&schedule, &table);
+        // Whatever is due again at once: the connections and all else on this thread have their turn.
+        tokio::task::yield_now().await;
         if shared.stopping.load(Ordering::Acquire) {
             if shared.unfinished.load(Ordering::Acquire) == 0 {
                 return;
             }
             let done = until(shared.finished.notified(), tokio::time::sleep(LONGEST_SLEEP));
             until(done, schedule.changed()).await;
-        } else if next == crate::clock::Moment::NEVER {
+        } else if next == Moment::NEVER {
             schedule.changed().await;
         } else {
             let rest = next.since(clock.now()).min(LONGEST_SLEEP);
@@ -185,7 +183,46 @@ async fn run(schedule: Arc<Schedule>, table: Arc<LockTable>, shared: Arc<Shared>
     }
 }
 
-fn no_thread(error: &std::io::Error) -> LockError {
+/// Sees to everything that is due, each by itself: what goes wrong with one must not keep the others
+/// from being seen to. Says when the next entry is due.
+fn round(schedule: &Arc<Schedule>, table: &Arc<LockTable>) -> Moment {
+    let (due, next) = schedule.take_due(table.clock().now());
+    let mut claims = Vec::new();
+    for entry in due {
+        match entry {
+            Due::Wake(waker) => drop(shield(|| waker.wake())),
+            Due::Tend(claim) => claims.push(claim),
+            Due::Attend(lock) => drop(shield(|| table.attend(&lock))),
+            Due::Repair => drop(shield(|| table.repair())),
+        }
+    }
+    keeper::tend(claims, table);
+    next
+}
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A thread with a runtime of its own, which runs the first work it is given. The runtime is made and
+/// dropped there: the caller's thread may be one of another runtime, where that would panic.
+fn start_thread() -> io::Result<(Handle, Sender<Work>)> {
+    let (made, runtime) = channel();
+    let (thread, work) = channel::<Work>();
+    std::thread::Builder::new().name("distlock".into()).spawn(move || {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let given = made.send(Ok(runtime.handle().clone()));
+                if let (Ok(()), Ok(work)) = (given, work.recv()) {
+                    runtime.block_on(work);
+                }
+            }
+            Err(error) => drop(made.send(Err(error))),
+        }
+    })?;
+    let handle = runtime.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+    Ok((handle, thread))
+}
+
+fn no_thread(error: &io::Error) -> LockError {
     let text = format!("the engine's thread could not be started: {error}");
     Fault::lasting(BackendKind::Other, text).into_error(None)
 }

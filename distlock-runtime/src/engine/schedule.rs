@@ -10,8 +10,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
@@ -206,8 +207,16 @@ impl Schedule {
 
     fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
         match self.shard(slot).entry(slot) {
+            Some(Some((_, Due::Wake(old)))) if old.will_wake(waker) => return true,
+            Some(Some((_, Due::Wake(_)))) => {}
+            _ => return false,
+        }
+        // Cloned, and the one before it dropped, while the shard is free: a waker may own its task,
+        // and the task a lock.
+        let mut new = waker.clone();
+        match self.shard(slot).entry(slot) {
             Some(Some((_, Due::Wake(old)))) => {
-                old.clone_from(waker);
+                std::mem::swap(old, &mut new);
                 true
             }
             _ => false,
@@ -221,23 +230,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Resolves at a moment, whatever runtime it is polled on.
 ///
-/// A store whose leases age on tokio's clock is waited for on tokio's timers, where there are any;
-/// everything else is woken by the engine.
+/// The engine wakes it. A store whose leases age on tokio's clock is waited for on tokio's timers as
+/// well, where there are any: a clock that was paused is only moved on by those.
 pub(crate) enum Alarm<'a> {
-    Engine { schedule: &'a Schedule, clock: Clock, at: Moment, slot: Option<Slot> },
-    Tokio(Timer<'a>),
+    Set { schedule: &'a Schedule, clock: Clock, at: Moment, slot: Option<Slot>, timer: Timer },
     Never,
 }
+
+/// A clock that stands while real time goes on is looked at again so much later.
+const STANDING: Duration = Duration::from_millis(50);
 
 impl<'a> Alarm<'a> {
     pub(crate) fn at(schedule: &'a Schedule, clock: Clock, at: Moment) -> Self {
         if at == Moment::NEVER {
             return Self::Never;
         }
-        match Timer::new(schedule, clock, at) {
-            Some(timer) => Self::Tokio(timer),
-            None => Self::Engine { schedule, clock, at, slot: None },
-        }
+        Self::Set { schedule, clock, at, slot: None, timer: Timer::default() }
     }
 }
 
@@ -245,60 +253,66 @@ impl Future for Alarm<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if let Self::Tokio(timer) = this
-            && !timer.is_of_this_runtime()
+        let Self::Set { schedule, clock, at, slot, timer } = self.get_mut() else {
+            return Poll::Pending;
+        };
+        if let Some(instant) = clock.instant(*at)
+            && timer.poll(instant, cx).is_ready()
         {
-            // The timers of the runtime that it was polled on before may not run any more.
-            *this = Self::at(timer.schedule, timer.clock, timer.at);
+            return Poll::Ready(());
         }
-        match this {
-            Self::Never => Poll::Pending,
-            Self::Tokio(timer) => timer.sleep.as_mut().poll(cx),
-            Self::Engine { schedule, clock, at, slot } => {
-                // An entry that is still there was not due yet when the engine last looked, which
-                // saves asking the clock at every poll.
-                if slot.is_some_and(|slot| schedule.rearm(slot, cx.waker())) {
-                    return Poll::Pending;
-                }
-                if slot.take().is_some() && clock.now() >= *at {
-                    return Poll::Ready(());
-                }
-                *slot = Some(schedule.insert(*at, Due::Wake(cx.waker().clone())));
-                Poll::Pending
+        // An entry that is still there was not due yet when the engine last looked, which saves asking
+        // the clock at every poll.
+        if slot.is_some_and(|slot| schedule.rearm(slot, cx.waker())) {
+            return Poll::Pending;
+        }
+        let mut look_at = *at;
+        if slot.take().is_some() {
+            if clock.now() >= *at {
+                return Poll::Ready(());
             }
+            // Due at once for the engine, whose clock nobody pauses: it would have nothing else to do.
+            look_at = look_at.max(clock.real_now().after(STANDING));
         }
-    }
-}
-
-/// A timer of a caller's runtime.
-pub(crate) struct Timer<'a> {
-    sleep: Pin<Box<tokio::time::Sleep>>,
-    runtime: Id,
-    schedule: &'a Schedule,
-    clock: Clock,
-    at: Moment,
-}
-
-impl<'a> Timer<'a> {
-    /// `None` where there are none, or the clock is not tokio's.
-    fn new(schedule: &'a Schedule, clock: Clock, at: Moment) -> Option<Self> {
-        static UNABLE: Unable = Unable::new();
-        let instant = clock.instant(at)?;
-        let runtime = Handle::try_current().ok()?.id();
-        let sleep = UNABLE.attempt(|| Box::pin(tokio::time::sleep_until(instant)))?;
-        Some(Self { sleep, runtime, schedule, clock, at })
-    }
-
-    fn is_of_this_runtime(&self) -> bool {
-        Handle::try_current().is_ok_and(|here| here.id() == self.runtime)
+        *slot = Some(schedule.insert(look_at, Due::Wake(cx.waker().clone())));
+        Poll::Pending
     }
 }
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
-        if let Self::Engine { schedule, slot: Some(slot), .. } = self {
+        if let Self::Set { schedule, slot: Some(slot), .. } = self {
             schedule.remove(*slot);
         }
+    }
+}
+
+/// A timer of the caller's runtime, where there is one that may pause its clock.
+#[derive(Default)]
+pub(crate) struct Timer {
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    runtime: Option<Id>,
+}
+
+impl Timer {
+    fn poll(&mut self, at: tokio::time::Instant, cx: &mut Context<'_>) -> Poll<()> {
+        static UNABLE: Unable = Unable::new();
+        let Ok(here) = Handle::try_current() else { return Poll::Pending };
+        if self.runtime != Some(here.id()) {
+            // The timers of the runtime that it was polled on before may not run any more.
+            self.runtime = Some(here.id());
+            // The clock of one with several threads cannot be paused.
+            let may_pause = here.runtime_flavor() == RuntimeFlavor::CurrentThread;
+            self.sleep = may_pause
+                .then(|| UNABLE.attempt(|| Box::pin(tokio::time::sleep_until(at))))
+                .flatten();
+        }
+        let Some(sleep) = &mut self.sleep else { return Poll::Pending };
+        // A runtime that has ended makes timers, but polls none.
+        let polled = UNABLE.attempt(|| sleep.as_mut().poll(cx));
+        if polled.is_none() {
+            self.sleep = None;
+        }
+        polled.unwrap_or(Poll::Pending)
     }
 }

@@ -28,6 +28,7 @@ use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
+use crate::token;
 use store::FaultyStore;
 
 pub use script::Script;
@@ -40,6 +41,7 @@ pub struct Faults {
     builder: LockManagerBuilder,
     as_remote: bool,
     script: Option<Script>,
+    identity: Option<String>,
 }
 
 impl Faults {
@@ -57,7 +59,7 @@ impl Faults {
 
     /// Over the store that this builder names.
     pub fn over(builder: LockManagerBuilder) -> Self {
-        Self { builder, as_remote: false, script: None }
+        Self { builder, as_remote: false, script: None, identity: None }
     }
 
     /// Changes the manager's settings.
@@ -72,13 +74,21 @@ impl Faults {
         self
     }
 
+    /// The manager's tokens begin with this, and are counted from 0. Two managers of one identity are
+    /// what a virtual machine becomes that goes on twice from one snapshot. 32 letters and digits.
+    pub fn identity(mut self, identity: &str) -> Self {
+        self.identity = Some(identity.to_owned());
+        self
+    }
+
     /// The manager, and the switches of its store.
     ///
     /// # Errors
     ///
     /// As [`LockManagerBuilder::build`].
     pub fn start(self) -> Result<(LockManager, Switches), LockError> {
-        let Self { builder, as_remote, script } = self;
+        let Self { builder, as_remote, script, identity } = self;
+        token::next_identity(identity);
         let mut parts = None;
         let manager = builder.build_over(|store, schedule| {
             let inner: Arc<dyn Store> =

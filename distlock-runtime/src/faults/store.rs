@@ -10,8 +10,10 @@ use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::{BackendKind, LockName};
 use crate::lock::claim::Claim;
+use crate::status::StoreStatus;
 use crate::store::{
-    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Renewal, Renewed, Store,
+    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Outage, Renewal,
+    Renewed, Store, Term,
 };
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
@@ -96,6 +98,10 @@ impl Store for FaultyStore {
         self.inner.hears(lock)
     }
 
+    fn outage(&self) -> Option<Outage> {
+        self.inner.outage()
+    }
+
     fn listen(&self, process: &str, ears: Ears) {
         self.inner.listen(process, ears);
     }
@@ -133,6 +139,10 @@ impl Store for FaultyStore {
         })
     }
 
+    fn lane(&self, lock: &LockName) -> usize {
+        self.inner.lane(lock)
+    }
+
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
         Box::pin(async move {
             self.deliver(Moment::NEVER, || {
@@ -143,8 +153,20 @@ impl Store for FaultyStore {
         })
     }
 
+    fn ping(self: Arc<Self>, limit: Moment) -> Op<Duration> {
+        Box::pin(async move { self.deliver(limit, || self.inner.clone().ping(limit)).await })
+    }
+
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         self.inner.clone().tell_taken(lock, token);
+    }
+
+    fn begin_term(&self, claim: &Claim, term: Term) {
+        self.inner.begin_term(claim, term);
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.inner.status()
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {

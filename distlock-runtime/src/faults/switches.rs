@@ -9,6 +9,7 @@ use super::script::Script;
 use crate::error::{Label, LockError};
 use crate::key::LockKey;
 use crate::lock::claim::Claim;
+use crate::lock::guard::LockGuard;
 use crate::namespace::Namespace;
 use crate::store::Store;
 
@@ -87,6 +88,14 @@ impl Switches {
     /// How often leases were renewed, whether the answer came through or not.
     pub fn renewals(&self) -> u64 {
         self.state.renewals.load(Ordering::Acquire)
+    }
+
+    /// Ends a lease as far as a thread has come that was stopped in the middle of doing so: it is not
+    /// held any more, and still in the engine's hand. Dropping the guard does the rest.
+    pub fn end_halfway(&self, guard: &LockGuard) {
+        for lease in guard.leases() {
+            lease.finish();
+        }
     }
 
     /// Takes a lock away behind its holder's back; true if it was held. Holders are not told: they

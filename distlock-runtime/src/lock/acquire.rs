@@ -6,6 +6,9 @@
 //! Several locks are taken in stored order, all at once if they are free. If one is not, those
 //! behind it are given back and taken one after the other, holding what comes before: everybody
 //! waits in the same order, so nobody waits in a circle.
+//!
+//! A lease that ends before the caller has it in hand is nothing he needs to know of: no body has run
+//! under it. He asks again while he may wait, and then is told that it is busy.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::guard::LockGuard;
 use super::hold::OnLost;
-use super::lease::{Lease, Loss};
+use super::lease::Lease;
 use super::nested;
 use super::table::{Arrival, Lead, LockTable, Settled, start};
 use super::waiter::{Denied, Place, Wish};
@@ -34,13 +37,15 @@ pub(crate) struct Ask {
     pub(crate) wanted: Few<Arc<LockName>>,
     pub(crate) term: Term,
     pub(crate) wait: Duration,
+    /// How many calls of this process may wait for one lock.
+    pub(crate) max_waiters: Option<u32>,
     pub(crate) on_lost: OnLost,
     pub(crate) reentrant: bool,
 }
 
 /// Acquires within max(`wait`, `command_timeout`).
 pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, LockError> {
-    let Ask { wanted, term, wait, on_lost, reentrant } = ask;
+    let Ask { wanted, term, wait, max_waiters, on_lost, reentrant } = ask;
     let table = &manager.engine.table;
     let now = table.clock().now();
     let overall = now.after(wait.max(manager.settings.command_timeout));
@@ -54,60 +59,114 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
             }
         }
     }
+    let several = open.len() > 1;
     // What is taken first must not be held for a future that nobody polls any more.
-    let wanted_until = if open.len() > 1 { overall.after(LATE) } else { Moment::NEVER };
-    let wish = Wish { term, wait: now.after(wait), overall, wanted_until };
-    let acquiring = Acquiring { manager: &manager, wish, patient: !wait.is_zero() };
+    let wanted_until = if several { overall.after(LATE) } else { Moment::NEVER };
+    let wish = Wish {
+        term,
+        asked: now,
+        wait: now.after(wait),
+        overall,
+        several,
+        wanted_until,
+        hurried: false,
+    };
+    let line = match max_waiters {
+        _ if wait.is_zero() => 0,
+        None => usize::MAX,
+        Some(most) => usize::try_from(most).unwrap_or(usize::MAX),
+    };
+    let mut acquiring =
+        Acquiring { manager: &manager, wish, line, has_waited: false, waited_for: None };
     if let (Few::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
         return Ok(LockGuard::of(manager, on_lost, lease).complete());
     }
-    let mut guard = LockGuard::new(manager.clone(), on_lost);
-    joined.into_iter().for_each(|outer| guard.join(outer));
-    Box::pin(acquiring.several(&open, &mut guard)).await?;
-    // The first of them may have been lost while the last was waited for.
-    if guard.is_held() { Ok(guard.complete()) } else { Err(guard.lost_error(Loss::Expired)) }
+    Box::pin(acquiring.all(&open, &joined, on_lost)).await
 }
 
 struct Acquiring<'a> {
     manager: &'a Arc<Inner>,
     wish: Wish,
-    /// There is a `wait`.
-    patient: bool,
+    /// How many may wait for a lock in this process, himself included; 0 if he does not wait.
+    line: usize,
+    /// He has had a turn, of which nothing may have come.
+    has_waited: bool,
+    /// The last of several locks that he got after he had waited for it.
+    waited_for: Option<Arc<LockName>>,
 }
 
 impl<'a> Acquiring<'a> {
     /// One lock, with a place in its line if need be.
-    async fn one(&self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
-        let settled = match self.arrive(wanted) {
-            Begun::Trying(attempt, asked) => attempt.settle(asked.await, &self.wish, self.patient),
-            Begun::Settled(settled) => settled,
-        };
-        match settled {
-            Settled::Held(lease) => Ok(lease),
-            Settled::Denied(denied) => Err(self.error(wanted, denied)),
-            // On the heap: it is the rare path, and would be part of every locked function's future.
-            Settled::Wait(place) => Box::pin(self.wait_for(wanted, place)).await,
+    async fn one(&mut self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
+        loop {
+            if self.has_waited {
+                self.hurry(wanted)?;
+            }
+            let settled = match self.arrive(wanted) {
+                Begun::Trying(attempt, asked) => {
+                    attempt.settle(asked.await, &self.wish, self.waits())
+                }
+                Begun::Settled(settled) => settled,
+            };
+            match settled {
+                Settled::Held(lease) => return Ok(lease),
+                Settled::Denied(denied) => return Err(self.error(wanted, denied)),
+                // On the heap: it is the rare path, and would be part of every locked function's
+                // future.
+                Settled::Wait(place) => {
+                    if let Some(lease) = Box::pin(self.wait_for(wanted, place)).await? {
+                        return Ok(lease);
+                    }
+                }
+            }
         }
     }
 
+    /// Waits in line. `None` if what was granted ran out before its future was polled, and there is
+    /// time to ask again.
     async fn wait_for(
-        &self,
+        &mut self,
         wanted: &Arc<LockName>,
         place: Place,
-    ) -> Result<Arc<Lease>, LockError> {
+    ) -> Result<Option<Arc<Lease>>, LockError> {
         let lease = place.granted().await.map_err(|denied| self.error(wanted, denied))?;
+        self.has_waited = true;
         if lease.is_held() {
-            return Ok(lease);
+            if self.wish.several {
+                self.waited_for = Some(wanted.clone());
+            }
+            return Ok(Some(lease));
         }
-        // It ran out before its future was polled.
-        let error = lease.lost_error();
         self.manager.engine.table.let_go(&lease);
-        Err(error)
+        self.may_ask_again(wanted).map(|()| None)
+    }
+
+    /// All of several locks, besides those that an outer call holds.
+    async fn all(
+        &mut self,
+        wanted: &[Arc<LockName>],
+        joined: &[Arc<Lease>],
+        on_lost: OnLost,
+    ) -> Result<LockGuard, LockError> {
+        loop {
+            let mut guard = LockGuard::new(self.manager.clone(), on_lost);
+            joined.iter().for_each(|outer| guard.join(outer.clone()));
+            self.several(wanted, &mut guard).await?;
+            if guard.is_held() {
+                return Ok(guard.complete());
+            }
+            // The first of them was lost while the last was waited for.
+            let lost = guard.lost_before_use()?;
+            drop(guard);
+            self.may_ask_again(&lost)?;
+            self.has_waited = true;
+            self.hurry(&lost)?;
+        }
     }
 
     async fn several(
-        &self,
+        &mut self,
         wanted: &[Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<(), LockError> {
@@ -120,7 +179,7 @@ impl<'a> Acquiring<'a> {
 
     /// Tries all locks in one go and keeps those before the first that was denied; says how many.
     async fn all_at_once(
-        &self,
+        &mut self,
         wanted: &[Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<usize, LockError> {
@@ -137,7 +196,7 @@ impl<'a> Acquiring<'a> {
             }
         }
         for (at, (attempt, answer)) in all(tries).await.into_iter().enumerate() {
-            let settled = attempt.settle(answer, &self.wish, self.patient);
+            let settled = attempt.settle(answer, &self.wish, self.waits());
             match (settled, &first_denied) {
                 (Settled::Held(lease), Some((first, _))) if *first < at => {
                     drop(LockGuard::of(self.manager.clone(), OnLost::Cancel, lease));
@@ -153,13 +212,16 @@ impl<'a> Acquiring<'a> {
             Some((at, Settled::Denied(Denied::Fault(fault)))) if !fault.passing => {
                 Err(self.error(&wanted[at], Denied::Fault(fault)))
             }
-            Some((at, Settled::Denied(denied))) if !self.patient => {
+            Some((at, Settled::Denied(denied))) if !self.waits() => {
                 Err(self.error(&wanted[at], denied))
             }
-            Some((at, Settled::Wait(place))) => {
-                guard.add(self.wait_for(&wanted[at], place).await?);
-                Ok(at + 1)
-            }
+            Some((at, Settled::Wait(place))) => match self.wait_for(&wanted[at], place).await? {
+                Some(lease) => {
+                    guard.add(lease);
+                    Ok(at + 1)
+                }
+                None => Ok(at),
+            },
             Some((at, _)) => Ok(at),
         }
     }
@@ -170,7 +232,7 @@ impl<'a> Acquiring<'a> {
         if table.is_closed() {
             return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
         }
-        let by = match table.arrive(wanted, self.wish, self.patient) {
+        let by = match table.arrive(wanted, self.wish, self.line) {
             Arrival::Lead(lead) => By::Lead(lead),
             Arrival::Alone(claim) => By::Own(Alone { table: table.clone(), claim, open: true }),
             // Whoever closes sees those who wait behind this: one of the two sees the other.
@@ -183,19 +245,46 @@ impl<'a> Acquiring<'a> {
             }
         };
         let claim = by.claim().clone();
-        let attempt = Attempt { claim, term: self.wish.term, look: !self.patient };
+        let term = self.wish.term_at(table.is_remote());
+        let attempt = Attempt { claim, term, look: !self.waits() };
         let asked = self.manager.engine.store.try_acquire(attempt, self.wish.overall);
         Begun::Trying(by, asked)
     }
 
+    fn waits(&self) -> bool {
+        self.line > 0
+    }
+
+    /// What was spent in line is missing for the next answer: if there is not enough left for one, it
+    /// is not the store's fault.
+    fn hurry(&mut self, wanted: &Arc<LockName>) -> Result<(), LockError> {
+        let now = self.manager.engine.clock().now();
+        if now >= self.wish.overall {
+            return Err(self.error(wanted, Denied::TooLate));
+        }
+        let answered_by = now.after(self.manager.settings.command_timeout);
+        self.wish.hurried = answered_by > self.wish.overall;
+        Ok(())
+    }
+
+    /// Something was granted and lost before anybody had it in hand.
+    fn may_ask_again(&self, lost: &Arc<LockName>) -> Result<(), LockError> {
+        if self.manager.is_closed() || self.manager.engine.clock().now() >= self.wish.wait {
+            return Err(self.manager.busy(lost, None));
+        }
+        Ok(())
+    }
+
     fn error(&self, wanted: &Arc<LockName>, denied: Denied) -> LockError {
         match denied {
-            Denied::Fault(_) if self.manager.is_closed() => LockError::Closed,
-            Denied::Fault(fault) => fault.into_error(Some(wanted)),
-            Denied::Taken(retry_after) => {
-                let status = self.manager.settings.busy_status;
-                LockError::Busy { lock: Box::new((**wanted).clone()), retry_after, status }
+            // Whoever closes takes calls out of their lines, which looks like any other end.
+            _ if self.manager.is_closed() => LockError::Closed,
+            Denied::Fault(fault) => {
+                let error = fault.into_error(Some(wanted));
+                error.advising(self.manager.settings.retry_after)
             }
+            Denied::Taken(rest) => self.manager.busy(wanted, rest),
+            Denied::TooLate => self.manager.busy(self.waited_for.as_ref().unwrap_or(wanted), None),
         }
     }
 }
@@ -275,7 +364,7 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        if self.open {
+        if self.open && self.table.home().is_here() {
             self.table.give_back(self.claim.clone(), None);
         }
     }

@@ -12,6 +12,7 @@ use super::waiter::{Denied, Waiter, Wish};
 use crate::clock::Moment;
 use crate::engine::schedule::Slot;
 use crate::jitter::jittered;
+use crate::shrink::shrink_queue;
 use crate::store::Fault;
 
 /// A batch that was sealed before it owns the lock still lets in who comes within this time: tasks
@@ -170,6 +171,7 @@ impl Batch {
     /// The next one was served.
     pub(super) fn served(&mut self) {
         self.waiters.pop_front();
+        shrink_queue(&mut self.waiters);
         self.live = self.live.saturating_sub(1);
     }
 
@@ -201,6 +203,7 @@ impl Batch {
         // Half of the places empty pays for walking past all of them: constant time on average.
         if self.waiters.len() > 16 && self.waiters.len() / 2 > self.live {
             self.waiters.retain(|waiter| !waiter.has_left());
+            shrink_queue(&mut self.waiters);
         }
         self.live == 0
     }
@@ -233,6 +236,11 @@ impl Line {
 
     pub(super) fn batches(&mut self) -> impl Iterator<Item = &mut Batch> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    /// How many calls wait in it.
+    pub(super) fn waiting(&mut self) -> usize {
+        self.batches().map(|batch| batch.live).sum()
     }
 
     pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch> {
@@ -293,8 +301,20 @@ mod tests {
     fn waiter(until: Moment) -> Arc<Waiter> {
         let ttl = Duration::from_secs(1);
         let term = Term { ttl, renewed: true, max_hold: None, min_hold: None };
-        let wish = Wish { term, wait: until, overall: until, wanted_until: Moment::NEVER };
-        Waiter::new(wish, 1)
+        let (several, hurried) = (false, false);
+        let wanted_until = Moment::NEVER;
+        Waiter::new(
+            Wish {
+                term,
+                asked: until,
+                wait: until,
+                overall: until,
+                several,
+                wanted_until,
+                hurried,
+            },
+            1,
+        )
     }
 
     #[test]

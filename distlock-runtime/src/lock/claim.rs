@@ -46,8 +46,14 @@ pub(crate) struct Claim {
     unanswered: AtomicU64,
     /// The last connection that died with an acquire unanswered; 0 if none did.
     died_with: AtomicU64,
+    /// A command of it may have left something in the store.
+    traced: AtomicBool,
     /// Its release was begun: nothing that could create the lock is sent any more.
     retired: AtomicBool,
+    /// It was released with the wish to keep the lock until then; 0 if not.
+    kept_until: AtomicU64,
+    /// Somebody else than its last holder released it as well.
+    undone: AtomicBool,
 
     // From here on: what it is worth once it is granted.
     fence: AtomicU64,
@@ -58,6 +64,8 @@ pub(crate) struct Claim {
     deadline: AtomicU64,
     /// When the last command was sent to which the store said that it owns the lock.
     confirmed: AtomicU64,
+    /// The last renewal has failed, and was to draw a counter value.
+    draw_failed: AtomicBool,
     /// Others of this process wait for the same lock.
     crowded: AtomicBool,
     tending: Mutex<Tending>,
@@ -87,7 +95,16 @@ pub(crate) enum Fit {
     TooLong,
 }
 
+/// How much of the process's name is in a mark.
+const MARK: usize = 8;
+
 impl Claim {
+    /// Short words that no other claim has: the end of its token.
+    pub(crate) fn mark(&self) -> &str {
+        let process = self.token.find('.').unwrap_or(0);
+        self.token.get(process.saturating_sub(MARK)..).unwrap_or(&self.token)
+    }
+
     pub(crate) fn new(lock: Arc<LockName>, token: String) -> Self {
         Self {
             lock,
@@ -96,12 +113,16 @@ impl Claim {
             stored_until: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             died_with: AtomicU64::new(0),
+            traced: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            kept_until: AtomicU64::new(0),
+            undone: AtomicBool::new(false),
             fence: AtomicU64::new(0),
             ticket: AtomicU64::new(0),
             issued: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
+            draw_failed: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             tending: Mutex::default(),
         }
@@ -109,8 +130,8 @@ impl Claim {
 
     /// A token of which only the store knows more.
     pub(crate) fn stray(lock: Arc<LockName>, token: String) -> Self {
-        let first_sent = AtomicU64::new(0);
-        Self { first_sent, ..Self::new(lock, token) }
+        let (first_sent, traced) = (AtomicU64::new(0), AtomicBool::new(true));
+        Self { first_sent, traced, ..Self::new(lock, token) }
     }
 
     /// To be called before the bytes of an acquire for `ttl` go out on connection number
@@ -150,6 +171,23 @@ impl Claim {
         let _ = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
+    /// The store has taken the lock for it, or may have put it into the queue. To be called by stores,
+    /// also if nobody hears the answer.
+    pub(crate) fn leaves_a_trace(&self) {
+        self.traced.store(true, Ordering::Release);
+    }
+
+    /// Something of it may be in the store, or come to be there. Not if every acquire was answered
+    /// with a no.
+    pub(crate) fn may_be_stored(&self) -> bool {
+        self.traced.load(Ordering::Acquire) || self.in_doubt()
+    }
+
+    /// The store has said that it owned the lock.
+    pub(crate) fn was_granted(&self) -> bool {
+        self.ticket() != 0
+    }
+
     /// An acquire was sent and no answer has come.
     pub(crate) fn in_doubt(&self) -> bool {
         self.unanswered.load(Ordering::Acquire) != 0 || self.died_with.load(Ordering::Acquire) != 0
@@ -179,6 +217,26 @@ impl Claim {
         self.retired.store(true, Ordering::Release);
     }
 
+    /// Its last holder is done with it, and the lock is not to be free before `end`.
+    pub(crate) fn keep_until(&self, end: Moment) {
+        self.kept_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// For how long from `now` it is to be kept, if at all.
+    pub(super) fn kept(&self, now: Moment) -> Option<Duration> {
+        let left = Moment::from_nanos(self.kept_until.load(Ordering::Acquire)).since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// To be called before a release that its last holder does not know of.
+    pub(super) fn undo(&self) {
+        self.undone.store(true, Ordering::Release);
+    }
+
+    pub(super) fn was_undone(&self) -> bool {
+        self.undone.load(Ordering::Acquire)
+    }
+
     /// Stores look at this right before they send an acquire.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
@@ -197,6 +255,7 @@ impl Claim {
     pub(crate) fn renewed(&self, sent: Moment, ttl: Duration, fence: Option<u64>) {
         self.deadline.fetch_max(deadline(sent, ttl).as_nanos(), Ordering::AcqRel);
         self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        self.draw_failed.store(false, Ordering::Release);
         if let Some(fence) = fence {
             self.fence.fetch_max(fence, Ordering::AcqRel);
         }
@@ -238,6 +297,18 @@ impl Claim {
     pub(crate) fn needs_fence(&self) -> bool {
         let fence = self.fence.load(Ordering::Acquire);
         self.issued.load(Ordering::Acquire) >= fence * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2
+    }
+
+    /// Whether the next renewal is to draw a counter value. Every other one does where that fails: the
+    /// counter may be what is wrong, and a lease that is held does not depend on it.
+    pub(crate) fn draws(&self) -> bool {
+        let failed = self.draw_failed.load(Ordering::Acquire);
+        self.needs_fence() && !(failed && self.holder().is_some())
+    }
+
+    /// A renewal has failed, which was to `draw` a counter value or not.
+    pub(crate) fn not_renewed(&self, draw: bool) {
+        self.draw_failed.store(draw, Ordering::Release);
     }
 
     /// Whether the lease can go to a holder on these terms at `now`.

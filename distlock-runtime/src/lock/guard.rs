@@ -1,15 +1,20 @@
 //! The guard: a held lock in the user's hand.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::hold::OnLost;
 use super::lease::{Lease, Loss};
-use super::release::Releasing;
-use crate::error::LockError;
+use super::release::{Release, Releasing, not_ours};
+use crate::error::{LockError, LockName};
 use crate::few::Few;
+use crate::home::Home;
 use crate::manager::Inner;
+use crate::observe;
 use crate::options::check_ttl;
 use crate::race::any;
 use crate::store::{Owned, Renewal, Renewed};
@@ -26,6 +31,8 @@ use crate::store::{Owned, Renewal, Renewed};
 pub struct LockGuard {
     manager: Arc<Inner>,
     on_lost: OnLost,
+    /// Of the lock of a body.
+    release: Release,
     /// In stored order, those this guard frees before those it joined.
     leases: Few<Arc<Lease>>,
     /// How many of them this guard frees; the others are an outer call's.
@@ -34,12 +41,19 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(manager: Arc<Inner>, on_lost: OnLost) -> Self {
-        Self { manager, on_lost, leases: Few::none(), owned: 0 }
+        let release = Release::Wait;
+        Self { manager, on_lost, release, leases: Few::none(), owned: 0 }
     }
 
     /// A guard of one lease.
     pub(crate) fn of(manager: Arc<Inner>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
-        Self { manager, on_lost, leases: Few::One(lease), owned: 1 }
+        let release = Release::Wait;
+        Self { manager, on_lost, release, leases: Few::One(lease), owned: 1 }
+    }
+
+    /// How the lock of a body is freed.
+    pub(crate) fn set_release(&mut self, release: Release) {
+        self.release = release;
     }
 
     /// Holds one more lock, which is freed with the others.
@@ -64,6 +78,10 @@ impl LockGuard {
         self
     }
 
+    fn home(&self) -> Home {
+        self.manager.engine.table.home()
+    }
+
     pub(crate) fn leases(&self) -> &[Arc<Lease>] {
         &self.leases
     }
@@ -72,11 +90,30 @@ impl LockGuard {
         self.on_lost
     }
 
-    /// What the caller is told when a lease is lost: the first one that is.
-    pub(crate) fn lost_error(&self, loss: Loss) -> LockError {
+    /// What the caller is told when a lease is lost: the first one that is. A body may have been
+    /// `stopped` for it.
+    pub(crate) fn lost_error(&self, loss: Loss, stopped: bool) -> LockError {
         let lost = self.leases.iter().find(|lease| !lease.is_held()).unwrap_or(&self.leases[0]);
         lost.lose(loss);
-        lost.lost_error()
+        lost.lost_error(stopped)
+    }
+
+    /// Which of its locks was lost before anything was done under it; an error if it is one under
+    /// which the outer call has done something.
+    pub(crate) fn lost_before_use(&self) -> Result<Arc<LockName>, LockError> {
+        let (own, joined) = self.leases.split_at(self.owned);
+        match own.iter().find(|lease| !lease.is_held()) {
+            Some(lost) if joined.iter().all(|outer| outer.is_held()) => Ok(lost.claim.lock.clone()),
+            _ => Err(self.lost_error(Loss::Expired, false)),
+        }
+    }
+
+    /// What a caller is told whose body has not begun.
+    pub(crate) fn not_begun_error(&self) -> LockError {
+        match self.lost_before_use() {
+            Ok(lost) => self.manager.busy(&lost, None),
+            Err(error) => error,
+        }
     }
 
     /// The key that is locked, without the manager's prefix; of several, the first in stored order.
@@ -91,7 +128,10 @@ impl LockGuard {
 
     /// A number that is larger than that of every earlier holder of this lock; of several locks,
     /// the largest of theirs. Hand it to the resource the lock protects, and have that refuse
-    /// smaller ones: it stops a holder that was paused between its last check and its write.
+    /// smaller ones: it stops a holder that was paused between its last check and its write, and one
+    /// whose lock the store has lost with its data. Until that is noticed (at the next renewal, within
+    /// a second) the lease may still be handed on to a task of the same process, whose token is then
+    /// smaller than that of a newer holder elsewhere.
     pub fn fencing_token(&self) -> u64 {
         self.leases.iter().map(|lease| lease.fencing_token).max().unwrap_or_default()
     }
@@ -132,8 +172,9 @@ impl LockGuard {
     /// Cancel safe: dropped early, the lease may or may not have been extended.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         check_ttl(ttl)?;
+        self.home().check()?;
         if !self.is_held() {
-            return Err(self.lost_error(Loss::Expired));
+            return Err(self.lost_error(Loss::Expired, false));
         }
         let renewal = |lease: &Arc<Lease>| {
             let claim = lease.claim.clone();
@@ -152,19 +193,35 @@ impl LockGuard {
             }
         }
         match doubt {
-            _ if !self.is_held() => Err(self.lost_error(Loss::Expired)),
+            _ if !self.is_held() => Err(self.lost_error(Loss::Expired, false)),
             Some(error) => Err(error),
             None => Ok(()),
         }
     }
 
     /// Resolves when the lease is lost; of several, when the first one is. Does not resolve while
-    /// the lock is held.
+    /// the lock is held. Polled after the deadline it is ready at once, also if nobody has noticed
+    /// yet (the machine was suspended, say).
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn lost(&self) {
+        if !self.home().is_here() {
+            return;
+        }
+        let mut noticed = pin!(self.lost_noticed());
+        poll_fn(|cx| {
+            if self.leases.iter().any(|lease| lease.is_lost()) {
+                return Poll::Ready(());
+            }
+            noticed.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    /// Resolves when somebody notices that a lease is lost, for whoever looks at the clock himself.
+    pub(crate) async fn lost_noticed(&self) {
         if let [lease] = &*self.leases {
             return lease.lost().await;
         }
@@ -189,8 +246,10 @@ impl LockGuard {
 
     /// The same in place: what is left is a guard of nothing.
     pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
+        self.home().check()?;
         let table = self.manager.engine.table.clone();
-        let releases = self.let_go().map(|lease| {
+        let owned = self.owned;
+        let releases = self.take(owned).map(|lease| {
             let was_held = lease.finish();
             let keep = lease.keep();
             let handed_on = table.end(&lease, was_held, keep.is_some());
@@ -208,22 +267,56 @@ impl LockGuard {
             let Some(release) = release else {
                 // Handed on, it was ours, and there is nothing to confirm.
                 if !was_held {
-                    outcome = outcome.and(Err(lease.lost_error()));
+                    outcome = outcome.and(Err(lease.lost_error(false)));
                 }
                 continue;
             };
             let one = match release.await {
-                Ok(freed) if freed.was_ours && was_held => Ok(()),
-                Ok(_) if !was_held => Err(lease.lost_error()),
-                Ok(_) => Err(LockError::Lost {
-                    lock: Box::new(lease.name().clone()),
-                    reason: "the store had it free or with another owner when it was released",
-                }),
+                Ok(_) if !was_held => Err(lease.lost_error(false)),
+                Ok(freed) => match not_ours(&lease.claim, &freed, table.clock()) {
+                    None => Ok(()),
+                    Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
+                },
                 Err(fault) => Err(fault.into_error(Some(lease.name()))),
             };
             outcome = outcome.and(one);
         }
         outcome
+    }
+
+    /// Frees the lock of a body that has returned: its result stands, a failure is only reported.
+    pub(crate) async fn release_quietly(&mut self) {
+        match self.release {
+            Release::Wait => {
+                let Some(lease) = self.leases.first().cloned() else { return };
+                if let Err(error) = self.release_all().await
+                    && self.home().is_here()
+                {
+                    observe::released_late(lease.name(), &error);
+                }
+            }
+            Release::Background => self.release_unawaited(),
+        }
+    }
+
+    /// Sends the release, and has its failure reported.
+    fn release_unawaited(&mut self) {
+        let table = self.manager.engine.table.clone();
+        for lease in self.let_go() {
+            let was_held = lease.finish();
+            let keep = lease.keep();
+            if !was_held {
+                observe::released_late(lease.name(), &lease.lost_error(false));
+            }
+            if table.end(&lease, was_held, keep.is_some()) {
+                continue;
+            }
+            if was_held {
+                table.release_unawaited(lease.claim.clone(), keep);
+            } else {
+                table.give_back(lease.claim.clone(), keep);
+            }
+        }
     }
 
     /// Frees the lock in the background; its command is on its way when this returns.
@@ -235,7 +328,15 @@ impl LockGuard {
 
     /// The leases this guard is to free, last one first.
     fn let_go(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
-        let owned = std::mem::take(&mut self.owned);
+        // A forked child has a copy of its parent's lock, and is not to free it.
+        let own = self.owned > 0 && self.home().is_here();
+        let owned = if own { self.owned } else { 0 };
+        self.take(owned)
+    }
+
+    /// The first `owned` leases, last one first; the others are forgotten.
+    fn take(&mut self, owned: usize) -> impl Iterator<Item = Arc<Lease>> + use<> {
+        self.owned = 0;
         let mut leases = std::mem::replace(&mut self.leases, Few::none());
         leases.truncate(owned);
         leases.into_iter().rev()

@@ -34,20 +34,23 @@ pub(crate) async fn hold<F: Future>(
     if guard.on_lost() == OnLost::Continue {
         // A body that has begun goes on. It does not begin without the lock.
         if !guard.is_held() {
-            return Err(guard.lost_error(Loss::Expired));
+            return Err(guard.not_begun_error());
         }
         return Ok(poll_fn(|cx| nested::polling(leases, || body.as_mut().poll(cx))).await);
     }
-    let mut lost = pin!(guard.lost());
+    let mut lost = pin!(guard.lost_noticed());
+    let mut begun = false;
     let out = poll_fn(|cx| {
         if lost.as_mut().poll(cx).is_ready() || !guard.is_held() {
             return Poll::Ready(None);
         }
+        begun = true;
         nested::polling(leases, || body.as_mut().poll(cx)).map(Some)
     })
     .await;
     match out {
         Some(out) if guard.is_held() => Ok(out),
-        _ => Err(guard.lost_error(Loss::Expired)),
+        None if !begun => Err(guard.not_begun_error()),
+        out => Err(guard.lost_error(Loss::Expired, out.is_none())),
     }
 }

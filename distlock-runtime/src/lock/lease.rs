@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::error::{LockError, LockName};
 use crate::namespace::StoredName;
 use crate::observe;
 use crate::race::until;
+use crate::shield::shield;
 use crate::store::{Term, padded};
 
 /// A future that was granted a lock has to take it in a poll of its own within this time.
@@ -77,7 +78,7 @@ pub(crate) struct Lease {
     /// No renewal moves the deadline past this: `max`, or a lease that is not renewed.
     last: AtomicU64,
     /// `min_hold`: it is not freed before this.
-    free_from: Option<Moment>,
+    pub(super) free_from: Option<Moment>,
     state: AtomicU8,
     ended: Notify,
     /// Whoever waited for it has taken it in a poll of its own.
@@ -85,6 +86,8 @@ pub(crate) struct Lease {
     take_by: Moment,
     /// Whoever asked for it has it: before that nothing was done under it.
     handed_out: AtomicBool,
+    /// One of several: not in use before its holder has the others.
+    several: bool,
     /// If it was not handed out by then, it never will be.
     wanted_until: Moment,
     /// A body runs under it.
@@ -121,22 +124,18 @@ impl Lease {
             taken: AtomicBool::new(!waits),
             take_by: if waits { start.after(TAKE) } else { Moment::NEVER },
             handed_out: AtomicBool::new(false),
+            several: wish.several,
             wanted_until: wish.wanted_until,
             body: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             waiter,
         });
-        if !lease.is_kept() {
+        // One of several is kept until its holder has the others, whatever limits it afterwards.
+        if !lease.several {
             lease.limit(start);
         }
         claim.held_by(&lease, table.schedule());
         lease
-    }
-
-    /// One of several is not in use before its holder has the others: until then the engine keeps
-    /// it, whatever limits it afterwards.
-    fn is_kept(&self) -> bool {
-        self.wanted_until != Moment::NEVER && self.table.is_remote()
     }
 
     /// From `start` on it is held for no longer than its holder asked for. One that was handed on
@@ -175,11 +174,12 @@ impl Lease {
 
     /// Whoever asked for it has it now, with all the others he asked for.
     pub(crate) fn hand_out(&self) {
-        if self.is_kept() {
+        if self.several {
             self.limit(self.now());
         }
         self.handed_out.store(true, Ordering::Release);
-        if self.is_kept() {
+        if self.several {
+            self.table.store.begin_term(&self.claim, self.term);
             // It may end earlier than the engine looks at it next.
             self.claim.hasten(self.tend_at(), self.table.schedule());
         }
@@ -284,36 +284,50 @@ impl Lease {
     pub(crate) fn lose(self: &Arc<Self>, loss: Loss) -> bool {
         let capped = loss == Loss::Expired && self.deadline() == self.max();
         let loss = if capped { Loss::MaxHold } else { loss };
-        let lost = self.end(loss as u8);
-        if lost {
-            observe::lost(self.name(), self.fencing_token, loss.reason());
-            if matches!(loss, Loss::Expired | Loss::MaxHold) && self.table.is_remote() {
-                self.table.lapsed.note(self);
-            }
-            // Those who wait behind it need not wait for its body to end.
-            self.table.orphaned(&self.claim);
+        if !self.end(loss as u8) {
+            return false;
         }
-        lost
+        if matches!(loss, Loss::Expired | Loss::MaxHold) && self.table.is_remote() {
+            self.table.lapsed.note(self);
+        }
+        // Those who wait behind it need not wait for its body to end.
+        self.table.orphaned(&self.claim);
+        // Only now: whoever is woken or told may take his time, and until here the engine would come
+        // back to a lease that has ended.
+        self.tell_end();
+        // Who never had it in hand asks again, or is told that it is busy.
+        if self.handed_out.load(Ordering::Acquire) {
+            observe::lost(self.name(), self.fencing_token, loss.reason());
+        }
+        true
     }
 
-    /// Its holder is done with it: it is not renewed any more. False if it was lost before.
+    /// Its holder is done with it: it is not renewed any more. False if it was lost before. To be
+    /// followed by [`LockTable::end`].
     pub(crate) fn finish(self: &Arc<Self>) -> bool {
-        // A deadline that passed unseen is a loss too: the engine may be a moment behind.
-        if self.state.load(Ordering::Acquire) == HELD && self.now() >= self.deadline() {
-            self.lose(Loss::Expired);
-        }
+        // The engine may be a moment behind.
+        self.is_lost();
         let was_held = self.end(RELEASED);
         self.gone.store(true, Ordering::Release);
-        self.ended.notify_waiters();
         was_held
     }
 
-    /// A body is about to run under it.
-    pub(crate) fn begin_body(&self) {
-        self.body.store(true, Ordering::Release);
+    /// Wakes those who wait for its end. To be called once everything is as it must be then.
+    pub(super) fn tell_end(&self) {
+        shield(|| self.ended.notify_waiters());
     }
 
+    /// A body is about to run under it, unless it is lost: to be looked at behind this.
+    pub(crate) fn begin_body(&self) {
+        self.body.store(true, Ordering::Release);
+        // Whoever ends the lease looks for a body behind that, and frees the lock if there is none:
+        // one of the two sees the other.
+        fence(Ordering::SeqCst);
+    }
+
+    /// A body runs under it, or will not begin: to be asked once it was lost.
     pub(crate) fn has_body(&self) -> bool {
+        fence(Ordering::SeqCst);
         self.body.load(Ordering::Acquire)
     }
 
@@ -335,19 +349,23 @@ impl Lease {
     }
 
     fn end(&self, state: u8) -> bool {
-        let ended =
-            self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if ended {
-            self.ended.notify_waiters();
-        }
-        ended
+        self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     fn loss(&self) -> Option<Loss> {
         Loss::from_state(self.state.load(Ordering::Acquire))
     }
 
-    /// Resolves when the lease is lost; never if it is released first.
+    /// A deadline that has passed is a loss, also while the engine has not seen it. True if it is
+    /// lost, for whatever reason.
+    pub(crate) fn is_lost(self: &Arc<Self>) -> bool {
+        if self.state.load(Ordering::Acquire) == HELD && self.now() >= self.deadline() {
+            self.lose(Loss::Expired);
+        }
+        self.loss().is_some()
+    }
+
+    /// Resolves when somebody notices that the lease is lost; never if it is released first.
     pub(crate) async fn lost(self: &Arc<Self>) {
         loop {
             let mut ended = pin!(self.ended.notified());
@@ -366,10 +384,10 @@ impl Lease {
         }
     }
 
-    /// What the caller is told once the lease is lost.
-    pub(crate) fn lost_error(&self) -> LockError {
+    /// What the caller is told once the lease is lost; with it a body may have been `stopped`.
+    pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
-        LockError::Lost { lock: Box::new(self.name().clone()), reason: loss.reason() }
+        LockError::lost(self.name(), loss.reason(), stopped)
     }
 }
 
@@ -380,5 +398,64 @@ impl fmt::Debug for Lease {
             .field("fencing_token", &self.fencing_token)
             .field("held", &self.is_held())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::spin_loop;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::manager::LockManager;
+
+    /// Both come here at about the same time.
+    fn meet(gate: &AtomicUsize, round: usize) {
+        gate.fetch_add(1, Ordering::SeqCst);
+        while gate.load(Ordering::SeqCst) < 2 * (round + 1) {
+            spin_loop();
+        }
+    }
+
+    /// A body that begins and whoever ends its lease: one of the two sees the other, or the lock would
+    /// be freed under the body.
+    #[test]
+    fn r28_a_body_that_begins_and_the_end_of_its_lease_do_not_miss_each_other() {
+        const ROUNDS: usize = 5_000;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let manager = LockManager::in_memory();
+        let guards: Vec<_> = (0..ROUNDS)
+            .map(|n| {
+                let request = manager.lock(n.to_string()).max_hold(Duration::from_secs(600));
+                runtime.block_on(request.acquire()).expect("free")
+            })
+            .collect();
+        let leases: Vec<_> = guards.iter().map(|guard| guard.leases()[0].clone()).collect();
+        let (gate, start) = (AtomicUsize::new(0), Barrier::new(2));
+        let (begun, freed) = thread::scope(|scope| {
+            let body = scope.spawn(|| {
+                start.wait();
+                let begin = |(round, lease): (usize, &Arc<Lease>)| {
+                    meet(&gate, round);
+                    lease.begin_body();
+                    lease.state.load(Ordering::Acquire) == HELD
+                };
+                leases.iter().enumerate().map(begin).collect::<Vec<_>>()
+            });
+            let close = scope.spawn(|| {
+                start.wait();
+                let close = |(round, lease): (usize, &Arc<Lease>)| {
+                    meet(&gate, round);
+                    lease.end(Loss::Closed as u8);
+                    !lease.has_body()
+                };
+                leases.iter().enumerate().map(close).collect::<Vec<_>>()
+            });
+            (body.join().expect("no panic"), close.join().expect("no panic"))
+        });
+        let missed = begun.iter().zip(&freed).filter(|(begun, freed)| **begun && **freed).count();
+        assert_eq!(missed, 0, "of {ROUNDS}");
     }
 }

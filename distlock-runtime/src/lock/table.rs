@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use super::alleged::Alleged;
 use super::batch::{Batch, Line, PATIENCE, Queued, Stage, TakenOut};
 use super::claim::{Claim, Fit, deadline};
 use super::lapsed::Lapsed;
@@ -20,9 +21,12 @@ use super::usher::LOOK_UNTOLD;
 use super::waiter::{Denied, Place, Waiter, Wish, Woken};
 use crate::clock::{Clock, Moment};
 use crate::engine::Background;
+use crate::engine::janitor::Janitor;
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
+use crate::home::Home;
 use crate::namespace::{BuildStoredHasher, StoredName};
+use crate::shrink::shrink;
 use crate::store::{Answer, Fault, Store, Term};
 use crate::token::Owner;
 
@@ -31,13 +35,18 @@ const SHARDS: usize = 64;
 /// All lines of one manager.
 pub(crate) struct LockTable {
     shards: [Mutex<Lines>; SHARDS],
+    home: Home,
     pub(super) store: Arc<dyn Store>,
     pub(super) background: Background,
     pub(super) owner: Owner,
     /// How long an answer is waited for.
     pub(super) patience: Duration,
     pub(super) repairs: Repairs,
+    pub(crate) janitor: Janitor,
+    /// Whose turn it is of those that renew very many leases.
+    pub(crate) many_renewals: tokio::sync::Mutex<()>,
     pub(crate) lapsed: Lapsed,
+    pub(super) alleged: Alleged,
     schedule: Arc<Schedule>,
     clock: Clock,
     remote: bool,
@@ -147,12 +156,16 @@ impl LockTable {
         let (clock, remote) = (store.clock(), store.is_remote());
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
+            home: Home::here(),
             store,
             background,
             owner: Owner::new(),
             patience,
             repairs: Repairs::default(),
+            janitor: Janitor::default(),
+            many_renewals: tokio::sync::Mutex::default(),
             lapsed: Lapsed::default(),
+            alleged: Alleged::default(),
             schedule,
             clock,
             remote,
@@ -162,12 +175,20 @@ impl LockTable {
         })
     }
 
+    pub(crate) fn home(&self) -> Home {
+        self.home
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    pub(crate) fn background(&self) -> &Background {
+        &self.background
     }
 
     pub(crate) fn schedule(&self) -> &Schedule {
@@ -192,6 +213,12 @@ impl LockTable {
     pub(crate) fn has_waiters(&self, lock: &StoredName) -> bool {
         let mut lines = self.lines(lock);
         lines.get_mut(lock).is_some_and(|line| line.batches().any(|batch| batch.is_crowded()))
+    }
+
+    /// How many calls wait here.
+    pub(crate) fn waiting(&self) -> usize {
+        let in_shard = |lines: &mut Lines| lines.values_mut().map(Line::waiting).sum::<usize>();
+        self.shards.iter().map(|shard| in_shard(&mut lock(shard))).sum()
     }
 
     /// Gives no more locks: whoever waits learns that.
@@ -227,9 +254,14 @@ impl LockTable {
 
     /// A claim that was never sent. Its owner is given `patience` to take what is reserved for it.
     pub(super) fn claim(&self, lock: &Arc<LockName>, patience: Duration) -> Arc<Claim> {
+        self.claim_at(lock, patience, self.clock.now())
+    }
+
+    /// The same at a moment that was read already: reading it again costs 1 % of a lock.
+    fn claim_at(&self, lock: &Arc<LockName>, patience: Duration, now: Moment) -> Arc<Claim> {
         let hears = self.store.hears(lock);
         let patience = patience_of(hears, patience);
-        Arc::new(Claim::new(lock.clone(), self.owner.issue(hears, patience)))
+        Arc::new(Claim::new(lock.clone(), self.owner.issue(hears, patience, now)))
     }
 
     /// Until when a lease is worth something here that was asked for at `sent`.
@@ -247,28 +279,31 @@ impl LockTable {
         lock(&self.shards[stored.part(SHARDS)])
     }
 
-    /// Somebody wants the lock. With `patient` he waits for it.
+    /// Somebody wants the lock. He waits for it if not so many here do already.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         lock: &Arc<LockName>,
         wish: Wish,
-        patient: bool,
+        line_ends: usize,
     ) -> Arrival {
         let mut effects = Effects::default();
         let arrival = {
             let mut lines = self.lines(lock.stored());
             let Some(line) = lines.get_mut(lock.stored()) else {
-                let (claim, number) = (self.claim(lock, PATIENCE), self.number());
+                let claim = self.claim_at(lock, PATIENCE, wish.asked);
+                let number = self.number();
                 let batch = Batch::new(number, claim.clone(), Stage::Leading(wish));
                 lines.insert(Name(lock.clone()), Line::new(batch));
                 let table = self.clone();
                 return Arrival::Lead(Lead { table, claim, number, open: true });
             };
-            if patient {
+            if line_ends == 0 {
+                self.pass_by(line, lock)
+            } else if line_ends < usize::MAX && line.waiting() >= line_ends {
+                Arrival::Busy(self.rest(line))
+            } else {
                 let waiter = self.join(line, lock, wish, &mut effects);
                 Arrival::Wait(Place::new(self.clone(), lock.clone(), waiter))
-            } else {
-                self.pass_by(line, lock)
             }
         };
         effects.carry_out(self, lock);
@@ -317,19 +352,24 @@ impl LockTable {
 
     /// What somebody finds who does not wait.
     fn pass_by(&self, line: &mut Line, lock: &Arc<LockName>) -> Arrival {
-        let now = self.clock.now();
-        for batch in line.batches() {
-            if let Stage::Owned = batch.stage {
-                let rest = match batch.claim.holder() {
-                    Some(holder) => holder.remaining(),
-                    None => batch.claim.deadline().since(now),
-                };
-                if !rest.is_zero() {
-                    return Arrival::Busy(Some(rest));
-                }
-            }
+        match self.rest(line) {
+            Some(rest) => Arrival::Busy(Some(rest)),
+            None if self.remote => Arrival::Alone(self.claim(lock, PATIENCE)),
+            None => Arrival::Busy(None),
         }
-        if self.remote { Arrival::Alone(self.claim(lock, PATIENCE)) } else { Arrival::Busy(None) }
+    }
+
+    /// How much is left of the lease that somebody here has.
+    fn rest(&self, line: &mut Line) -> Option<Duration> {
+        let now = self.clock.now();
+        let mut owned = line.batches().filter(|batch| batch.is_owned());
+        owned.find_map(|batch| {
+            let rest = match batch.claim.holder() {
+                Some(holder) => holder.remaining(),
+                None => batch.claim.deadline().since(now),
+            };
+            (!rest.is_zero()).then_some(rest)
+        })
     }
 
     /// A holder is done, and his body gone; `was_held` until now. With `keep` the lock is not to be
@@ -339,6 +379,10 @@ impl LockTable {
     pub(crate) fn end(self: &Arc<Self>, lease: &Lease, was_held: bool, keep: bool) -> bool {
         let claim = &lease.claim;
         let lock = &claim.lock;
+        if let (true, Some(end)) = (keep, lease.free_from) {
+            // Before it is retired: see `Lead::undo`.
+            claim.keep_until(end);
+        }
         let mut effects = Effects::default();
         let handed_on = {
             let mut lines = self.lines(lock.stored());
@@ -382,6 +426,7 @@ impl LockTable {
             claim.untend(&self.schedule);
         }
         effects.carry_out(self, lock);
+        lease.tell_end();
         handed_on
     }
 
@@ -435,6 +480,14 @@ impl LockTable {
         let now = self.clock.now();
         if let Some(batch) = of_claim(&mut self.lines(claim.lock.stored()), claim) {
             batch.seal(now);
+        }
+    }
+
+    /// The store says that the lock is not the claim's any more.
+    pub(crate) fn taken_away(self: &Arc<Self>, claim: &Arc<Claim>, loss: Loss) {
+        match claim.holder() {
+            Some(lease) => drop(lease.lose(loss)),
+            None => self.orphaned(claim),
         }
     }
 
@@ -557,7 +610,9 @@ impl LockTable {
         if batch.ticket == 0 {
             batch.ticket = old.ticket();
         }
-        batch.stage = Stage::Queued(Queued::new(instead_of));
+        // Somebody here has had the lock until now.
+        let queued = Queued { taken_until: Some(None), ..*Queued::new(instead_of) };
+        batch.stage = Stage::Queued(Box::new(queued));
     }
 
     /// Somebody left the line before he was granted anything.
@@ -615,7 +670,9 @@ impl LockTable {
             }
             let line = lines.entry(Name(lock.clone())).or_insert_with(|| {
                 effects.attend();
-                let queued = Stage::Queued(Queued::new(None));
+                // It went on to others.
+                let queued = Queued { taken_until: Some(None), ..*Queued::new(None) };
+                let queued = Stage::Queued(Box::new(queued));
                 Line::new(Batch::new(self.number(), self.claim(lock, PATIENCE), queued))
             });
             let first = line.first();
@@ -725,7 +782,11 @@ pub(super) fn take_out(lines: &mut Lines, stored: &StoredName, number: u64) -> O
     match lines.get_mut(stored)?.take_out(number) {
         TakenOut::None => None,
         TakenOut::One(batch) => Some(batch),
-        TakenOut::Last => lines.remove(stored).map(Line::into_first),
+        TakenOut::Last => {
+            let line = lines.remove(stored).map(Line::into_first);
+            shrink(lines);
+            line
+        }
     }
 }
 
@@ -802,7 +863,10 @@ impl Lead {
             }
             Err(fault) if patient && fault.passing => {
                 let mut queued = Queued::new(None);
-                queued.failed(fault, table.clock.now());
+                // That it had no time for an answer says nothing of the store.
+                if !wish.hurried || fault.kind != BackendKind::TimedOut {
+                    queued.failed(fault, table.clock.now());
+                }
                 queued
             }
             Err(fault) => return Settled::Denied(Denied::Fault(fault)),
@@ -823,21 +887,29 @@ impl Lead {
             (Some(place), Ok(Answer::Granted { .. })) => Settled::Wait(place),
             (Some(place), _) if patient => Settled::Wait(place),
             (_, Ok(Answer::Taken { rest })) => Settled::Denied(Denied::Taken(rest)),
-            (_, Ok(Answer::Granted { .. })) => Settled::Denied(Denied::Taken(None)),
+            // Nobody but who closes takes a batch out whose try is under way.
+            (_, Ok(Answer::Granted { .. })) => Settled::Denied(Denied::Fault(Fault::closed())),
             (_, Err(fault)) => Settled::Denied(Denied::Fault(fault)),
         }
     }
 
-    /// The engine may have released the claim before the try was sent: then it has to be again.
+    /// The engine may have released the claim before the try was sent: then it has to be again. Or
+    /// the claim has had its time, and its last holder is done: then this must not free what he
+    /// keeps, and he must not take his lock for lost because this release came before his.
     fn undo(&mut self) {
         if self.claim.is_retired() && !self.claim.is_unsent() {
-            self.table.give_back(self.claim.clone(), None);
+            self.claim.undo();
+            let keep = self.claim.kept(self.table.clock.now());
+            self.table.give_back(self.claim.clone(), keep);
         }
     }
 
     /// Its place in the line once the engine has taken over.
     fn place(&mut self) -> Option<Place> {
-        let waiter = self.table.leaders().remove(&self.number)?;
+        let mut leaders = self.table.leaders();
+        let waiter = leaders.remove(&self.number)?;
+        shrink(&mut leaders);
+        drop(leaders);
         self.open = false;
         Some(Place::new(self.table.clone(), self.claim.lock.clone(), waiter))
     }
@@ -845,7 +917,7 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        if !self.open {
+        if !self.open || !self.table.home.is_here() {
             return;
         }
         {
@@ -872,7 +944,7 @@ pub(crate) fn start(
     sent: Moment,
     wish: &Wish,
 ) -> Result<Arc<Lease>, Fault> {
-    claim.granted(fence, sent, table.deadline(sent, wish.term));
+    claim.granted(fence, sent, table.deadline(sent, wish.term_at(table.remote)));
     if table.clock.now() >= claim.deadline() {
         let text = "its answer took longer than the lock's ttl";
         return Err(Fault::passing(BackendKind::TimedOut, text));
@@ -887,4 +959,39 @@ pub(crate) fn start(
         return Err(Fault::closed());
     }
     Ok(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::LockManager;
+
+    /// How many lines there is room for.
+    fn room(table: &LockTable) -> usize {
+        table.shards.iter().map(|shard| lock(shard).capacity()).sum()
+    }
+
+    #[tokio::test]
+    async fn r24_very_many_locks_leave_no_memory_behind() {
+        const LOCKS: usize = 20_000;
+        let manager = LockManager::in_memory();
+        let table = manager.inner().engine.table.clone();
+        let hold = async |from: usize| {
+            let mut guards = Vec::new();
+            for n in from..from + LOCKS {
+                guards.push(manager.lock(n.to_string()).acquire().await.expect("free"));
+            }
+            guards
+        };
+        for _ in 0..2 {
+            let some = hold(0).await;
+            let others = hold(LOCKS).await;
+            assert!(room(&table) >= 2 * LOCKS);
+            drop(some);
+            assert!(room(&table) >= LOCKS, "those that are held are there");
+            drop(others);
+            // A line's map keeps room for some locks, or it would be made again all the time.
+            assert!(room(&table) <= SHARDS * 128, "room for {} is left", room(&table));
+        }
+    }
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::batch::{Batch, Queued, Stage};
 use super::claim::Claim;
-use super::lease::{Lease, Loss};
 use super::table::{Effects, LockTable, numbered, of_token, patience_of};
 use super::waiter::{Denied, Waiter};
 use crate::clock::Moment;
@@ -65,16 +64,18 @@ impl LockTable {
                     Stage::Queued(queued) if queued.is_due(now) => {
                         if self.is_closed() || !batch.has_live(now) {
                             // Whoever asks later finds no batch to tell him why.
-                            let denied = match batch.verdict(now) {
-                                _ if self.is_closed() => Denied::Fault(Fault::closed()),
-                                Some(denied) => denied,
-                                None => Denied::Fault(Fault::timed_out()),
+                            let verdict = match batch.verdict(now) {
+                                _ if self.is_closed() => Some(Denied::Fault(Fault::closed())),
+                                verdict => verdict,
                             };
                             for waiter in batch.waiters() {
-                                effects.wake(waiter.deny(denied.clone()));
+                                let denied = verdict.clone();
+                                let denied = denied.unwrap_or_else(|| waiter.wish.unanswered());
+                                effects.wake(waiter.deny(denied));
                             }
                             deserted.push(batch.number);
-                        } else if let Some(term) = batch.next(now).map(|next| next.wish.term) {
+                        } else if let Some(next) = batch.next(now) {
+                            let term = next.wish.term_at(self.is_remote());
                             asks.push(self.ask_for(batch, term, hears));
                         }
                     }
@@ -330,42 +331,21 @@ impl LockTable {
                     batch.seal(now);
                 }
             }
-            News::TakenAway(message) => {
-                // Also of those who took it past the line, who have no batch.
-                if let Some(lease) = self.lease_of(message.token) {
-                    lease.lose(Loss::Forced);
-                }
-            }
+            News::TakenAway(message) => self.look_into(message.token),
             News::Interrupted => self.look_everywhere(),
         }
     }
 
     /// A lock may have been reserved for this token: whose batches are to be seen to.
     pub(super) fn called(self: &Arc<Self>, message: Message<'_>) -> Option<Arc<LockName>> {
-        let Message { prefix, stored, token } = message;
-        {
-            let mut lines = self.lines(stored);
-            if let Some(batch) = of_token(&mut lines, stored, token) {
-                let Stage::Queued(queued) = &mut batch.stage else { return None };
-                queued.hint = true;
-                return Some(batch.claim.lock.clone());
-            }
-        }
-        // Nobody waits under it any more: it must not keep the lock for its whole claim.
-        let own = Token::parse(token)?.process == self.owner.process();
-        // Who took the lock past the line has no batch. Nobody calls him, unless to have it freed.
-        if own
-            && self.lease_of(token).is_none()
-            && let Some(lock) = LockName::of_stored(prefix, stored)
-        {
-            self.give_back(Arc::new(Claim::stray(Arc::new(lock), token.to_owned())), None);
-        }
-        None
-    }
-
-    /// What is held under a token, also by who has no batch.
-    fn lease_of(&self, token: &str) -> Option<Arc<Lease>> {
-        self.schedule().leases().into_iter().find(|lease| lease.claim.token == token)
+        let mut lines = self.lines(message.stored);
+        // Nobody waits under it any more, or has ever done so. Whoever gave it up has released it, or is
+        // about to; a second release would free what `min_hold` keeps, and have the first one find
+        // the lock gone.
+        let batch = of_token(&mut lines, message.stored, message.token)?;
+        let Stage::Queued(queued) = &mut batch.stage else { return None };
+        queued.hint = true;
+        Some(batch.claim.lock.clone())
     }
 
     /// Places in the queue, and news of them, may have been lost.

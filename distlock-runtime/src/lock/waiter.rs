@@ -14,18 +14,42 @@ use crate::clock::Moment;
 use crate::engine::schedule::Alarm;
 use crate::error::LockName;
 use crate::race::until;
+use crate::shield::shield;
 use crate::store::{Fault, Term};
 
 /// What a caller wants of a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) term: Term,
+    /// When he came.
+    pub(crate) asked: Moment,
     /// Others may hold the lock until then.
     pub(crate) wait: Moment,
     /// No answer counts after this.
     pub(crate) overall: Moment,
-    /// When one of several locks is of no use any more without the others.
+    /// It is one of several locks, of no use without the others.
+    pub(crate) several: bool,
+    /// When it is of no use any more, if the others are not there by then.
     pub(crate) wanted_until: Moment,
+    /// So much was spent in the lines of other locks that an answer about this one may not be there
+    /// in time: that it is not is no fault of the store's.
+    pub(crate) hurried: bool,
+}
+
+impl Wish {
+    /// What is asked of the store. A store in this process, whose leases nobody renews, has one of
+    /// several without an end until its holder has them all.
+    pub(crate) fn term_at(&self, remote: bool) -> Term {
+        if remote || !self.several {
+            return self.term;
+        }
+        Term { renewed: true, max_hold: None, ..self.term }
+    }
+
+    /// What it comes to if nobody has said that the lock is taken until its time is over.
+    pub(super) fn unanswered(&self) -> Denied {
+        if self.hurried { Denied::TooLate } else { Denied::Fault(Fault::timed_out()) }
+    }
 }
 
 /// Why a lock was not taken.
@@ -33,6 +57,8 @@ pub(crate) struct Wish {
 pub(crate) enum Denied {
     /// Others hold it, for this long if that is known.
     Taken(Option<std::time::Duration>),
+    /// Its time was over before an answer could be there.
+    TooLate,
     Fault(Fault),
 }
 
@@ -129,32 +155,44 @@ impl Waiter {
     /// Resolves when something became of his wait.
     async fn news(&self) -> Came {
         poll_fn(|cx| {
-            let mut seat = self.seat();
-            let came = match &mut *seat {
-                Seat::Waiting { waker, nudged } => {
-                    if std::mem::take(nudged) {
-                        return Poll::Ready(Came::Nudge);
+            // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
+            // and the task a lock.
+            let mut spare = None;
+            loop {
+                let mut seat = self.seat();
+                let came = match &mut *seat {
+                    Seat::Waiting { waker, nudged } => {
+                        if std::mem::take(nudged) {
+                            return Poll::Ready(Came::Nudge);
+                        }
+                        if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                            return Poll::Pending;
+                        }
+                        if let Some(new) = spare.take() {
+                            let old = waker.replace(new);
+                            drop(seat);
+                            drop(old);
+                            return Poll::Pending;
+                        }
+                        drop(seat);
+                        spare = Some(cx.waker().clone());
+                        continue;
                     }
-                    match waker {
-                        Some(waker) => waker.clone_from(cx.waker()),
-                        None => *waker = Some(cx.waker().clone()),
+                    Seat::Granted(lease) => {
+                        lease.take();
+                        Came::Granted(lease.clone())
                     }
-                    return Poll::Pending;
-                }
-                Seat::Granted(lease) => {
-                    lease.take();
-                    Came::Granted(lease.clone())
-                }
-                Seat::Denied(denied) => Came::Denied(denied.clone()),
-                Seat::PassedOver => {
-                    *seat = Seat::WAITING;
-                    return Poll::Ready(Came::PassedOver);
-                }
-                Seat::Left => return Poll::Pending,
-            };
-            *seat = Seat::Left;
-            self.left.store(true, Ordering::Release);
-            Poll::Ready(came)
+                    Seat::Denied(denied) => Came::Denied(denied.clone()),
+                    Seat::PassedOver => {
+                        *seat = Seat::WAITING;
+                        return Poll::Ready(Came::PassedOver);
+                    }
+                    Seat::Left => return Poll::Pending,
+                };
+                *seat = Seat::Left;
+                self.left.store(true, Ordering::Release);
+                return Poll::Ready(came);
+            }
         })
         .await
     }
@@ -178,7 +216,7 @@ pub(super) struct Woken(Option<Waker>);
 impl Woken {
     pub(super) fn wake(self) {
         if let Some(waker) = self.0 {
-            waker.wake();
+            shield(|| waker.wake());
         }
     }
 }
@@ -197,7 +235,8 @@ impl Place {
 
     /// Waits for the lock until the wish's `wait` is over.
     pub(crate) async fn granted(self) -> Result<Arc<Lease>, Denied> {
-        let Wish { wait, overall, .. } = self.waiter.wish;
+        let wish = self.waiter.wish;
+        let Wish { wait, overall, .. } = wish;
         let clock = self.table.clock();
         // Beyond `wait` only for as long as nobody has said yet that the lock is taken.
         let mut limit = wait;
@@ -218,7 +257,7 @@ impl Place {
                 None => match self.table.verdict(&self.lock, &self.waiter) {
                     Some(denied) => return Err(denied),
                     None if clock.now() < overall => limit = overall,
-                    None => return Err(Denied::Fault(Fault::timed_out())),
+                    None => return Err(wish.unanswered()),
                 },
             }
         }
@@ -227,6 +266,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // He has it, or was told why not.
+        if self.waiter.has_left() || !self.table.home().is_here() {
+            return;
+        }
         match self.waiter.leave() {
             Seat::Waiting { .. } => self.table.left(&self.lock, &self.waiter),
             // Granted in this very moment, or never looked at: it goes on to the next.

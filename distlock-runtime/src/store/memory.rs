@@ -11,13 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Owned, Renewal, Renewed, Store,
-    Term,
+    Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Outage, Owned, Renewal,
+    Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::LockName;
 use crate::lock::claim::Claim;
 use crate::namespace::{BuildStoredHasher, StoredName};
+use crate::shrink::shrink;
+use crate::status::StoreStatus;
 
 /// Every lock of one manager.
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl MemoryStore {
                 let until = self.end(now, term);
                 claim.sending(now, until.since(now), 1);
                 claim.answered(1);
+                claim.leaves_a_trace();
                 let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
                 state.held.insert(claim.lock.stored().clone(), held);
                 now
@@ -108,7 +111,10 @@ impl MemoryStore {
         let was_held = held.until > now;
         match keep {
             Some(keep) => held.until = now.after(keep),
-            None => drop(state.held.remove(claim.lock.stored())),
+            None => {
+                state.held.remove(claim.lock.stored());
+                shrink(&mut state.held);
+            }
         }
         was_held
     }
@@ -147,7 +153,15 @@ impl Store for MemoryStore {
         false
     }
 
+    fn outage(&self) -> Option<Outage> {
+        None
+    }
+
     fn listen(&self, _process: &str, _ears: Ears) {}
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::LOCAL
+    }
 
     fn try_acquire(&self, attempt: Attempt, _limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
@@ -180,7 +194,8 @@ impl Store for MemoryStore {
         _limit: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            Ok(Freed { was_ours: self.free(&claim, keep), settled: true, next: None })
+            let was_ours = self.free(&claim, keep);
+            Ok(Freed { was_ours, settled: true, next: None, awaited: false })
         })
     }
 
@@ -190,6 +205,22 @@ impl Store for MemoryStore {
             let answers = renewals.iter().map(|one| Ok(self.extend(one, sent))).collect();
             Ok(Renewed { sent, answers })
         })
+    }
+
+    fn begin_term(&self, claim: &Claim, term: Term) {
+        if self.as_remote {
+            return;
+        }
+        let until = self.end(self.clock.now(), term);
+        let mut state = self.state();
+        let held = state.held.get_mut(claim.lock.stored());
+        if let Some(held) = held.filter(|held| held.token == claim.token) {
+            held.until = until;
+        }
+    }
+
+    fn ping(self: Arc<Self>, _limit: Moment) -> Op<Duration> {
+        Box::pin(ready(Ok(Duration::ZERO)))
     }
 
     fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
@@ -205,5 +236,32 @@ impl Store for MemoryStore {
                 waiting: HashSet::new(),
             }))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Label;
+    use crate::key::LockKey;
+    use crate::namespace::Namespace;
+
+    #[tokio::test]
+    async fn r24_very_many_locks_leave_no_memory_behind() {
+        let (store, namespace) = (MemoryStore::new(), Namespace::new("").expect("no prefix"));
+        let ttl = Duration::from_secs(60);
+        let term = Term { ttl, renewed: true, max_hold: None, min_hold: None };
+        let mut claims = Vec::new();
+        for n in 0..20_000 {
+            let key = LockKey::from(n.to_string());
+            let lock = namespace.name(Label::Given("test".into()), key).expect("a key");
+            let claim = Claim::new(lock, format!("token-{n}"));
+            store.take(&claim, term).expect("free");
+            claims.push(claim);
+        }
+        for claim in claims {
+            assert!(store.free(&claim, None));
+        }
+        assert!(store.state().held.capacity() <= 128, "{}", store.state().held.capacity());
     }
 }

@@ -18,6 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError, LockName};
 use crate::lock::claim::Claim;
 use crate::namespace::StoredName;
+use crate::status::StoreStatus;
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
@@ -44,6 +45,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// owner looks.
     fn hears(&self, lock: &LockName) -> bool;
 
+    /// The outage that it is in; `None` while it can be reached, or if nobody has asked it yet.
+    fn outage(&self) -> Option<Outage>;
+
     /// From here on what the store has to tell the process of that name goes to `ears`.
     fn listen(&self, process: &str, ears: Ears);
 
@@ -54,7 +58,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// for it. Idempotent. Answers by `limit`, or with a fault.
     fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered>;
 
-    /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time;
+    /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time, if
+    /// others wait for it a little later;
     /// takes the claim out of the queue if it stands there. Idempotent. Waits for a connection until
     /// `limit`.
     fn release(
@@ -64,15 +69,39 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
         limit: Moment,
     ) -> Op<Freed>;
 
+    /// Over which of its connections goes what may free this lock.
+    fn lane(&self, _lock: &LockName) -> usize {
+        0
+    }
+
     /// Extends the leases to at least these times to live, never re-creating a lock: one answer for
     /// each, in order.
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
 
+    /// A lease that was kept for whoever waited for others as well is used from now on, and ends as
+    /// `term` says. Where leases are renewed they end by themselves if they are not.
+    fn begin_term(&self, _claim: &Claim, _term: Term) {}
+
     /// Tells the owner of a token that the lock was taken away from it, if that can be told.
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
 
+    /// Whether it is connected, and how; nothing is asked.
+    fn status(&self) -> StoreStatus;
+
+    /// Asks the store something that changes nothing and says how long the answer took. Answers by
+    /// `limit`, or with a fault.
+    fn ping(self: Arc<Self>, limit: Moment) -> Op<Duration>;
+
     /// Who has the lock, and for how long.
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
+}
+
+/// A time in which a store cannot be reached.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    pub(crate) since: Moment,
+    /// Why the last attempt to reach it failed.
+    pub(crate) fault: Fault,
 }
 
 /// Where a store's news go.
@@ -94,8 +123,6 @@ pub(crate) enum News<'a> {
 /// A lock and a token in the store's own words.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
-    /// The prefix of the lock, with its separator.
-    pub(crate) prefix: &'a str,
     pub(crate) stored: &'a StoredName,
     pub(crate) token: &'a str,
 }
@@ -209,6 +236,15 @@ pub(crate) struct Freed {
     pub(crate) settled: bool,
     /// The token for which the lock was reserved next.
     pub(crate) next: Option<Box<str>>,
+    /// It is kept, and others wait for it: it is to be released once more when it is due.
+    pub(crate) awaited: bool,
+}
+
+impl Freed {
+    /// There was nothing to free.
+    pub(crate) fn nothing() -> Self {
+        Self { was_ours: false, settled: true, next: None, awaited: false }
+    }
 }
 
 /// One lease to extend.
@@ -279,7 +315,7 @@ impl Fault {
         LockError::Backend {
             lock: lock.cloned().map(Box::new),
             kind: self.kind,
-            source: self.detail.map(|text| Box::new(Detail(text)) as _),
+            source: self.detail.map(|text| Arc::new(Detail(text)) as _),
         }
     }
 }

@@ -4,22 +4,29 @@ use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::time::Duration;
 
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
+use crate::request::LockRequest;
 
 /// The lock that `K` names, as an argument of a handler: taken before the handler runs, and held
 /// for as long as this value lives.
 ///
 /// It is an extractor of axum and of actix-web, with their features. `K` is an extractor of the
 /// framework that can be made into a [`LockKey`]; a failure of its own is answered as it is without
-/// this. The lock has the defaults of its manager, `ttl` and `wait` among them.
+/// this. `O` has the lock's own `ttl`, `wait` and `max_hold` ([`LockOptions`]); without it they are
+/// its manager's.
 ///
 /// It dereferences to the [`LockGuard`], for the fencing token, `extend` and `lost`. Unlike the
 /// attribute it does not stop a handler whose lease is lost: ask [`is_held`](LockGuard::is_held), or
 /// wait for [`lost`](LockGuard::lost), before what must not be done without the lock.
+///
+/// An argument that reads the request's body reads it under the lock, for as long as the client takes
+/// to send it: give it a [`MAX_HOLD`](LockOptions::MAX_HOLD), or use the attribute, whose handler has
+/// its arguments before it asks for the lock.
 ///
 /// Dropped, at the latest with the handler's future, it frees the lock in the background; so the
 /// answer may arrive a moment before the lock is free. To have it free before that, release
@@ -30,27 +37,95 @@ use crate::manager::LockManager;
 ///
 /// A request that is dropped while it waits for the lock, or while it holds it, leaves no lock behind.
 #[must_use = "dropping it frees the lock"]
-pub struct Locked<K> {
+pub struct Locked<K, O = Defaults> {
     guard: LockGuard,
-    key: PhantomData<fn() -> K>,
+    of: PhantomData<fn() -> (K, O)>,
 }
 
-impl<K> Locked<K> {
+/// What a [`Locked<K, O>`](Locked) is told besides its key. Each has the manager's default.
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// use std::time::Duration;
+///
+/// /// For people who wait in front of a screen.
+/// struct Patient;
+///
+/// impl distlock::LockOptions for Patient {
+///     const WAIT: Option<Duration> = Some(Duration::from_secs(2));
+///     const MAX_HOLD: Option<Duration> = Some(Duration::from_secs(30));
+/// }
+/// // lock: Locked<OrderId, Patient>
+/// ```
+pub trait LockOptions {
+    /// How long the lock may outlive a process that died.
+    const TTL: Option<Duration> = None;
+    /// How long to wait while others hold the lock; zero is not to wait.
+    const WAIT: Option<Duration> = None;
+    /// Never extend the lease past this time after the lock was taken; then it counts as lost, and
+    /// others may have it.
+    const MAX_HOLD: Option<Duration> = None;
+    /// How many requests of this process may wait for one lock at a time; who comes when so many wait
+    /// is refused at once.
+    const MAX_WAITERS: Option<u32> = None;
+    /// A label for errors and events. Default: the name of the type of the key.
+    const NAME: Option<&'static str> = None;
+}
+
+/// The manager's [`LockOptions`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Defaults;
+
+impl LockOptions for Defaults {}
+
+impl<K, O> Locked<K, O> {
     /// The guard itself, for example to release it and hear whether that worked.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }
 
+    fn of(guard: LockGuard) -> Self {
+        Self { guard, of: PhantomData }
+    }
+}
+
+impl<K, O: LockOptions> Locked<K, O> {
     pub(super) async fn take(
         manager: Result<LockManager, LockError>,
         key: LockKey,
     ) -> Result<Self, LockError> {
-        let guard = manager?.lock(key).name(type_name::<K>()).acquire().await?;
-        Ok(Self { guard, key: PhantomData })
+        Self::request(&manager?, key).acquire().await.map(Self::of)
+    }
+
+    /// `None` if others hold it.
+    #[cfg(feature = "axum")]
+    pub(super) async fn try_take(
+        manager: Result<LockManager, LockError>,
+        key: LockKey,
+    ) -> Result<Option<Self>, LockError> {
+        let guard = Self::request(&manager?, key).try_acquire().await?;
+        Ok(guard.map(Self::of))
+    }
+
+    fn request(manager: &LockManager, key: LockKey) -> LockRequest {
+        let mut request = manager.lock(key).name(O::NAME.unwrap_or(type_name::<K>()));
+        if let Some(ttl) = O::TTL {
+            request = request.ttl(ttl);
+        }
+        if let Some(wait) = O::WAIT {
+            request = request.wait(wait);
+        }
+        if let Some(max_hold) = O::MAX_HOLD {
+            request = request.max_hold(max_hold);
+        }
+        if let Some(max_waiters) = O::MAX_WAITERS {
+            request = request.max_waiters(max_waiters);
+        }
+        request
     }
 }
 
-impl<K> Deref for Locked<K> {
+impl<K, O> Deref for Locked<K, O> {
     type Target = LockGuard;
 
     fn deref(&self) -> &LockGuard {
@@ -58,7 +133,7 @@ impl<K> Deref for Locked<K> {
     }
 }
 
-impl<K> fmt::Debug for Locked<K> {
+impl<K, O> fmt::Debug for Locked<K, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Locked").field(&self.guard).finish()
     }

@@ -1,17 +1,24 @@
 //! What a web framework needs of locks: errors as responses, a lock around a handler, a lock as an
 //! argument of one.
 //!
-//! What both frameworks share is here: the answer to a failed lock (`problem`), templates filled
-//! from path parameters (`template`), what a layer or a middleware is told (`rule`), and the
-//! extractor's value ([`Locked`]). `axum` and `actix` fit it into theirs.
+//! What both frameworks share is here: the answer to a failed lock (`problem`, logged by
+//! `answered`), templates filled from path parameters (`template`), what a layer or a middleware is
+//! told (`rule`), the bound on the time a body takes (`arrival`), and the extractor's value
+//! ([`Locked`]). `axum` and `actix` fit it into theirs.
 
 #[cfg(feature = "actix")]
 pub mod actix;
+mod answered;
+mod arrival;
 #[cfg(feature = "axum")]
 pub mod axum;
+mod fencing;
 mod locked;
 mod problem;
 mod rule;
 mod template;
 
-pub use locked::Locked;
+pub use fencing::FencingToken;
+pub use locked::{Defaults, LockOptions, Locked};
+pub use rule::{KeyOrResponse, MaybeKey};
+pub use template::RouteKey;

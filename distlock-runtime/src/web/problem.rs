@@ -2,42 +2,61 @@
 
 use std::time::Duration;
 
+use super::answered::report;
 use crate::error::LockError;
+use crate::jitter::seconds_around;
 use crate::observe;
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
 /// What a client is told. It names neither the key nor the lock: both are the server's own affair,
 /// and its log has them.
+#[derive(Debug)]
 pub(super) struct Problem {
+    pub(super) status: u16,
     /// Whole seconds, for `Retry-After`.
     pub(super) retry_after: Option<u64>,
     pub(super) body: String,
 }
 
+/// Who answers, if it is a layer or a middleware.
+pub(super) struct Answering<'a> {
+    pub(super) name: &'a str,
+    pub(super) retry_after: Duration,
+}
+
 impl Problem {
     /// The answer to a request that failed for this, which is also logged: the client is told little.
-    pub(super) fn answer(error: &LockError) -> Self {
+    pub(super) fn answer(error: &LockError, by: Option<&Answering<'_>>) -> Self {
         let status = error.http_status();
-        observe::answered(error, status);
-        let (title, detail) = (title(status), detail(error));
-        let body = format!(
-            r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"{detail}"}}"#
-        );
-        let retry_after = error.is_busy().then(|| whole_seconds(error.retry_after()));
-        Self { retry_after, body }
+        report(error, by.map(|by| by.name), status);
+        let retry_after = match (error.http_retry_after(), by) {
+            // The manager that was closed is known to the layer, and not to the error.
+            (Some(_), Some(by)) => Some(seconds_around(by.retry_after)),
+            (seconds, _) => seconds,
+        };
+        Self { status, retry_after, body: body(status, detail(error), error.code()) }
+    }
+
+    /// The answer to a request whose body does not come.
+    pub(super) fn body_too_late(name: &str) -> Self {
+        observe::body_too_late(name);
+        let detail = "The request's body did not arrive in time.";
+        Self { status: 408, retry_after: None, body: body(408, detail, "lock-body-timeout") }
     }
 }
 
-/// Rounded up, and at least one: zero would invite the client to try again at once.
-fn whole_seconds(rest: Option<Duration>) -> u64 {
-    let rest = rest.unwrap_or_default();
-    (rest.as_secs() + u64::from(rest.subsec_nanos() > 0)).max(1)
+fn body(status: u16, detail: &str, code: &str) -> String {
+    let title = title(status);
+    format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"{detail}","code":"{code}"}}"#
+    )
 }
 
 fn title(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
+        408 => "Request Timeout",
         409 => "Conflict",
         423 => "Locked",
         429 => "Too Many Requests",
@@ -46,7 +65,8 @@ fn title(status: u16) -> &'static str {
     }
 }
 
-fn detail(error: &LockError) -> &'static str {
+/// What happened, without the key or the lock.
+pub(super) fn detail(error: &LockError) -> &'static str {
     match error {
         LockError::Busy { .. } => "Another request is at work on this. Try again later.",
         LockError::Backend { .. } => "The lock store cannot be used at the moment.",
@@ -58,17 +78,5 @@ fn detail(error: &LockError) -> &'static str {
         LockError::WouldDeadlock { .. }
         | LockError::InvalidOption { .. }
         | LockError::NotConfigured => "A lock is not set up as it should be.",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_are_whole_and_never_zero() {
-        let seconds = |millis| whole_seconds(Some(Duration::from_millis(millis)));
-        assert_eq!([0, 1, 999, 1000, 1001, 29_500].map(seconds), [1, 1, 1, 1, 2, 30]);
-        assert_eq!(whole_seconds(None), 1);
     }
 }

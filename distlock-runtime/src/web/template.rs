@@ -1,10 +1,40 @@
 //! Templates whose placeholders are path parameters: read when the program starts, filled in for
 //! every request.
+//!
+//! A path is text, and a handler reads numbers in it: `7`, `07` and `+7` are one order. So each
+//! placeholder has a type; the parameter is parsed as that and printed again, and however it is
+//! spelled it makes the same key. `route_key!` has the same rules, in `distlock-macros`.
+
+use std::panic::Location;
+
+use uuid::Uuid;
 
 use crate::error::LockError;
-use crate::key::{KeyText, LockKey};
+use crate::key::{Flaw, KeyText, LockKey};
 
-/// `order:{order_id}`.
+/// A key of a layer or a middleware: a template whose placeholders are path parameters with their
+/// type, `order:{order_id:u64}`. Made by `route_key!`, which checks it while compiling, or from a
+/// text.
+#[derive(Debug, Clone, Copy)]
+pub struct RouteKey {
+    source: &'static str,
+}
+
+impl RouteKey {
+    /// What `route_key!` has checked.
+    #[doc(hidden)]
+    pub const fn checked(source: &'static str) -> Self {
+        Self { source }
+    }
+}
+
+impl From<&'static str> for RouteKey {
+    fn from(source: &'static str) -> Self {
+        Self { source }
+    }
+}
+
+/// `order:{order_id:u64}`.
 #[derive(Debug)]
 pub(super) struct Template {
     source: &'static str,
@@ -16,12 +46,46 @@ pub(super) struct Template {
 #[derive(Debug, PartialEq)]
 enum Piece {
     Text(String),
-    Parameter(String),
+    Parameter(String, Type),
+}
+
+/// What a path parameter is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Type {
+    U64,
+    I64,
+    Uuid,
+    Str,
+}
+
+impl Type {
+    /// A value in its one spelling; `None` if it is no such value.
+    fn canonical(self, text: &str) -> Option<String> {
+        Some(match self {
+            Self::U64 => text.parse::<u64>().ok()?.to_string(),
+            Self::I64 => text.parse::<i64>().ok()?.to_string(),
+            Self::Uuid => Uuid::parse_str(text).ok()?.to_string(),
+            Self::Str => text.to_owned(),
+        })
+    }
 }
 
 impl Template {
+    /// The template of a key that is given while the program starts.
+    ///
+    /// # Panics
+    ///
+    /// If it is malformed: what is wrong with it and how to mend it, at the caller's place. Routers
+    /// do the same with a malformed path.
+    pub(super) fn new(key: RouteKey, caller: &'static Location<'static>) -> Self {
+        match Self::parse(key.source) {
+            Ok(template) => template,
+            Err(mend) => panic!("the key \"{}\" at {caller} cannot be used: {mend}", key.source),
+        }
+    }
+
     /// The template, or what is wrong with it and how to mend it.
-    pub(super) fn parse(source: &'static str) -> Result<Self, String> {
+    fn parse(source: &'static str) -> Result<Self, String> {
         let pieces = scan(source)?;
         let separators = separators(&pieces)?;
         Ok(Self { source, pieces, separators })
@@ -32,29 +96,51 @@ impl Template {
         !self.separators.is_empty()
     }
 
-    /// The name of a parameter that is not among these.
-    #[cfg(feature = "actix")]
-    pub(super) fn missing(&self, is_there: impl Fn(&str) -> bool) -> Option<&str> {
-        self.pieces.iter().find_map(|piece| match piece {
-            Piece::Parameter(name) if !is_there(name) => Some(name.as_str()),
-            _ => None,
+    /// Whether all that is to be filled in is there.
+    pub(super) fn finds(&self, is_there: impl Fn(&str) -> bool) -> bool {
+        self.pieces.iter().all(|piece| match piece {
+            Piece::Parameter(name, _) => is_there(name),
+            Piece::Text(_) => true,
         })
     }
 
-    /// The key, from the names and values of the path's parameters.
+    /// The key, from the names and values of the path's parameters. A value that is not of its type
+    /// makes a key that nothing can be stored under.
     pub(super) fn fill(&self, parameters: &[(&str, &str)]) -> Result<LockKey, LockError> {
-        let text = KeyText::new(&self.separators);
-        let mut parts = Vec::with_capacity(self.pieces.len());
+        let mut values = Vec::with_capacity(self.separators.len());
         for piece in &self.pieces {
-            parts.push(match piece {
-                Piece::Text(literal) => Filled::Text(literal),
-                Piece::Parameter(name) => match parameters.iter().find(|(has, _)| has == name) {
-                    Some((_, value)) => Filled::Value(text.part(*value)),
-                    None => return Err(self.no_parameter(name, parameters)),
-                },
-            });
+            let Piece::Parameter(name, of) = piece else { continue };
+            let mut values_of_name = parameters.iter().filter(|(has, _)| has == name);
+            let Some((_, value)) = values_of_name.next() else {
+                return Err(self.no_parameter(name, parameters));
+            };
+            if values_of_name.next().is_some() {
+                return Err(self.two_parameters(name));
+            }
+            match of.canonical(value) {
+                Some(value) => values.push(value),
+                None => return Ok(LockKey::flawed(self.source, Flaw::Parameter)),
+            }
         }
+        let text = KeyText::new(&self.separators);
+        let mut values = values.iter();
+        let parts = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(literal) => Some(Filled::Text(literal)),
+            Piece::Parameter(..) => {
+                values.next().map(|value| Filled::Value(text.part(value.as_str())))
+            }
+        });
+        let parts: Vec<_> = parts.collect();
         Ok(text.key(self.source, format_args!("{}", Parts(&parts))))
+    }
+
+    /// A scope and a route in it have this name, and the lock would be that of the scope's.
+    fn two_parameters(&self, name: &str) -> LockError {
+        LockError::invalid_option(format!(
+            "key: the route has two path parameters `{name}`, and \"{}\" does not say which; give one \
+             another name, or make the key with `key_fn`",
+            self.source
+        ))
     }
 
     fn no_parameter(&self, name: &str, parameters: &[(&str, &str)]) -> LockError {
@@ -89,7 +175,9 @@ impl std::fmt::Display for Parts<'_> {
 
 fn scan(source: &str) -> Result<Vec<Piece>, String> {
     if source.is_empty() {
-        return Err("it is empty; say what to lock, for example \"order:{order_id}\"".to_owned());
+        return Err(
+            "it is empty; say what to lock, for example \"order:{order_id:u64}\"".to_owned()
+        );
     }
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -105,14 +193,14 @@ fn scan(source: &str) -> Result<Vec<Piece>, String> {
         if brace == "}" {
             return Err("a `}` stands alone; write `}}` for a literal brace".to_owned());
         }
-        let Some((name, after)) = after.split_once('}') else {
+        let Some((inside, after)) = after.split_once('}') else {
             return Err("a `{` is never closed; write `{{` for a literal brace".to_owned());
         };
-        check_name(name)?;
+        let (name, of) = parameter(inside)?;
         if !text.is_empty() {
             pieces.push(Piece::Text(std::mem::take(&mut text)));
         }
-        pieces.push(Piece::Parameter(name.to_owned()));
+        pieces.push(Piece::Parameter(name.to_owned(), of));
         rest = after;
     }
     text.push_str(rest);
@@ -122,41 +210,66 @@ fn scan(source: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-fn check_name(name: &str) -> Result<(), String> {
-    let before = name.split_once(':').map_or(name, |(before, _)| before);
-    let bare = before.trim_matches(|c: char| !c.is_alphanumeric() && c != '_');
+/// `order_id:u64`.
+fn parameter(inside: &str) -> Result<(&str, Type), String> {
+    let (name, of) = match inside.split_once(':') {
+        Some((name, of)) => (name, Some(of)),
+        None => (inside, None),
+    };
+    let bare = name.trim_matches(|c: char| !c.is_alphanumeric() && c != '_');
     if bare.is_empty() {
         return Err(format!(
-            "`{{{name}}}` names nothing; write the path parameter's name, for example `{{order_id}}`"
-        ));
-    }
-    if before.len() < name.len() {
-        return Err(format!(
-            "`{{{name}}}`: a path parameter is a text and takes no format; write `{{{bare}}}`"
+            "`{{{inside}}}` names nothing; write the path parameter's name and type, for example \
+             `{{order_id:u64}}`"
         ));
     }
     if name.contains('.') {
         return Err(format!(
-            "`{{{name}}}`: a path parameter has no fields; write its name, or make the key with `key_fn`"
+            "`{{{inside}}}`: a path parameter has no fields; write its name, or make the key with `key_fn`"
         ));
     }
+    let Some(of) = of else {
+        return Err(format!(
+            "`{{{inside}}}` has no type, and `7` and `07` would be two locks; write `{{{bare}:u64}}` \
+             (or `i64`, `uuid`), `{{{bare}:str}}` to take the text as it is, or make the key with \
+             `key_fn`"
+        ));
+    };
     if bare.len() < name.len() {
-        return Err(format!("`{{{name}}}` is not a name; write `{{{bare}}}`"));
+        return Err(format!("`{{{inside}}}` is not a name; write `{{{bare}:{of}}}`"));
     }
-    Ok(())
+    let of = match of {
+        "u64" => Type::U64,
+        "i64" => Type::I64,
+        "uuid" => Type::Uuid,
+        "str" => Type::Str,
+        other => {
+            let meant = match other.trim_matches(|c: char| c == '&' || c.is_whitespace()) {
+                "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "i64",
+                "Uuid" | "UUID" | "uuid" => "uuid",
+                "String" | "str" | "string" => "str",
+                _ => "u64",
+            };
+            return Err(format!(
+                "`{{{inside}}}`: a path parameter is of type `u64`, `i64`, `uuid` or `str`, and takes \
+                 no format; write `{{{bare}:{meant}}}`"
+            ));
+        }
+    };
+    Ok((name, of))
 }
 
 /// As in the attribute: the first character of the text between a value and the next one.
 fn separators(pieces: &[Piece]) -> Result<Vec<Option<char>>, String> {
     let mut separators = Vec::new();
     for (at, piece) in pieces.iter().enumerate() {
-        let Piece::Parameter(name) = piece else { continue };
+        let Piece::Parameter(name, _) = piece else { continue };
         separators.push(match (pieces.get(at + 1), pieces.get(at + 2)) {
-            (Some(Piece::Text(text)), Some(Piece::Parameter(_))) => text.chars().next(),
-            (Some(Piece::Parameter(next)), _) => {
+            (Some(Piece::Text(text)), Some(Piece::Parameter(..))) => text.chars().next(),
+            (Some(Piece::Parameter(next, _)), _) => {
                 return Err(format!(
                     "nothing separates `{{{name}}}` from `{{{next}}}`, so different values could make \
-                     the same key; write `{{{name}}}:{{{next}}}`"
+                     the same key; write a `:` between them"
                 ));
             }
             _ => None,
@@ -173,42 +286,100 @@ mod tests {
         let template = Template::parse(source)?;
         let key = template.fill(parameters).map_err(|error| error.to_string())?;
         assert_eq!(key.template(), Some(source));
+        key.check().map_err(str::to_owned)?;
         Ok(key.as_str().to_owned())
     }
 
     #[test]
     fn values_are_encoded_as_in_every_template() {
         let filled = |source, a, b| fill(source, &[("a", a), ("b", b)]);
-        assert_eq!(filled("{a}-{b}", "x-y", "z").as_deref(), Ok("x%2Dy-z"));
-        assert_eq!(filled("{a}-{b}", "x", "y-z").as_deref(), Ok("x-y-z"));
-        assert_eq!(filled("{b}:{a}:{b}", "1:2", "é%").as_deref(), Ok("é%25:1%3A2:é%25"));
-        assert_eq!(filled("{{{a}}}:x", "7", "").as_deref(), Ok("{7}:x"));
+        assert_eq!(filled("{a:str}-{b:str}", "x-y", "z").as_deref(), Ok("x%2Dy-z"));
+        assert_eq!(filled("{a:str}-{b:str}", "x", "y-z").as_deref(), Ok("x-y-z"));
+        assert_eq!(filled("{a:i64}-{b:i64}", "-1", "-2").as_deref(), Ok("%2D1--2"));
+        let thrice = filled("{b:str}:{a:str}:{b:str}", "1:2", "é%");
+        assert_eq!(thrice.as_deref(), Ok("é%25:1%3A2:é%25"));
+        assert_eq!(filled("{{{a:str}}}:x", "7", "").as_deref(), Ok("{7}:x"));
         assert_eq!(filled("everything", "7", "").as_deref(), Ok("everything"));
     }
 
     #[test]
+    fn a_value_has_one_spelling() {
+        const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        for (source, spellings, key) in [
+            ("{x:u64}", &["7", "07", "+7", "0000000007"][..], "7"),
+            ("{x:i64}", &["-7", "-07", "-0000000007"], "-7"),
+            ("{x:i64}", &["0", "-0", "+0", "00"], "0"),
+            (
+                "{x:uuid}",
+                &[
+                    ID,
+                    "67E55044-10B1-426F-9247-BB680E5FE0C8",
+                    "67e5504410b1426f9247bb680e5fe0c8",
+                    "{67e55044-10b1-426f-9247-bb680e5fe0c8}",
+                    "urn:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8",
+                ],
+                ID,
+            ),
+        ] {
+            for spelling in spellings {
+                assert_eq!(fill(source, &[("x", spelling)]).as_deref(), Ok(key), "{spelling}");
+            }
+        }
+        assert_eq!(fill("{x:str}", &[("x", "07")]).as_deref(), Ok("07"));
+        for (source, value) in [
+            ("{x:u64}", "seven"),
+            ("{x:u64}", ""),
+            ("{x:u64}", " 7"),
+            ("{x:u64}", "-7"),
+            ("{x:u64}", "18446744073709551616"),
+            ("{x:i64}", "7.0"),
+            ("{x:uuid}", "67e55044"),
+        ] {
+            let refused = fill(source, &[("x", value)]);
+            assert!(refused.is_err_and(|reason| reason.contains("a number or a UUID")), "{value}");
+        }
+    }
+
+    /// A route in a scope may have a name twice, and each handler reads the one it likes.
+    #[test]
+    fn wh2_a_parameter_of_a_name_that_is_there_twice_is_refused() {
+        let path = [("id", "1"), ("shop", "7"), ("id", "secret")];
+        let error = fill("order:{id:u64}", &path).expect_err("which one is meant?");
+        assert!(error.contains("two path parameters `id`"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+        assert_eq!(fill("order:{shop:u64}", &path).as_deref(), Ok("order:7"));
+    }
+
+    #[test]
     fn a_missing_parameter_is_named_with_what_there_is() {
-        let error = fill("order:{order_id}", &[("id", "secret"), ("shop", "x")]);
+        let error = fill("order:{order_id:u64}", &[("id", "secret"), ("shop", "x")]);
         let error = error.expect_err("a parameter is missing");
         assert!(error.contains("no path parameter `order_id`"), "{error}");
         assert!(error.contains("it has `id`, `shop`"), "{error}");
         assert!(!error.contains("secret"), "{error}");
-        assert!(fill("{a}", &[]).is_err_and(|error| error.contains("it has none")));
+        assert!(fill("{a:u64}", &[]).is_err_and(|error| error.contains("it has none")));
     }
 
+    /// `distlock-macros` has the same table for `route_key!`.
     #[test]
     fn mistakes_name_the_mend() {
         for (source, words) in [
             ("", "say what to lock"),
-            ("order:{}", "`{order_id}`"),
-            ("order:{:05}", "`{order_id}`"),
-            ("order:{id:05}", "write `{id}`"),
-            ("order:{order.id}", "`key_fn`"),
+            ("order:{}", "`{order_id:u64}`"),
+            ("order:{:05}", "`{order_id:u64}`"),
+            ("order:{id}", "`{id:u64}`"),
+            ("order:{id}", "`{id:str}`"),
+            ("order:{id}", "`key_fn`"),
+            ("order:{id:05}", "write `{id:u64}`"),
+            ("order:{id:i32}", "write `{id:i64}`"),
+            ("order:{id:Uuid}", "write `{id:uuid}`"),
+            ("order:{id:&str}", "write `{id:str}`"),
+            ("order:{order.id:u64}", "`key_fn`"),
             ("order:{id", "write `{{`"),
             ("order:id}", "write `}}`"),
-            ("{a}{b}", "write `{a}:{b}`"),
-            ("{*rest}", "write `{rest}`"),
-            ("{ id }", "write `{id}`"),
+            ("{a:u64}{b:u64}", "a `:` between"),
+            ("{*rest:str}", "write `{rest:str}`"),
+            ("{ id:u64}", "write `{id:u64}`"),
         ] {
             let message = Template::parse(source).expect_err(source);
             assert!(message.contains(words), "{source}: {message}");

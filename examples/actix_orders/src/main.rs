@@ -8,7 +8,8 @@
 //! run several instances of it on one Redis server.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::error::Error as StdError;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use actix_web::web::{self, Data, Json, Path, ReqData, ServiceConfig};
 use actix_web::{
     App, Error, HttpMessage, HttpResponse, HttpServer, Responder, ResponseError, get, post,
 };
-use distlock::{LockError, LockMiddleware, redis_lock};
+use distlock::{LockError, LockMiddleware, redis_lock, route_key};
 use orders::{Arguments, NewOrder, Shop, ShopError, Transfer, Turn};
 
 type Shared = Data<Shop>;
@@ -29,26 +30,28 @@ async fn place(shop: Shared, new: Json<NewOrder>) -> Result<impl Responder, Fail
     Ok(HttpResponse::Created().json(shop.place(new.into_inner()).await?))
 }
 
-/// At most one request of all instances is here for an order.
-#[redis_lock(key = "order:{order_id}", wait = shop.wait, manager = shop.locks)]
+/// How many seconds whoever is at work has, once the service is asked to end.
+const GRACE: u64 = 10;
+
+/// At most one request of all instances is here for an order. `order_id` is a number by now: `/orders/7`
+/// and `/orders/07` have the same lock.
+#[redis_lock(key = "order:{order_id}", wait = turn.wait(), manager = shop.locks)]
 #[post("/orders/{order_id}/pay", wrap = "from_fn(announce)")]
 async fn pay(
     shop: Shared,
     order_id: Path<u64>,
     turn: ReqData<Turn>,
 ) -> Result<impl Responder, Failure> {
-    turn.has();
     Ok(Json(shop.pay(*order_id, &turn).await?))
 }
 
-/// The middleware of its resource has taken the same lock.
+/// The middleware of its route has taken the same lock.
 async fn cancel(
     shop: Shared,
     order_id: Path<u64>,
     turn: ReqData<Turn>,
 ) -> Result<impl Responder, Failure> {
-    turn.has();
-    Ok(Json(shop.cancel(*order_id).await?))
+    Ok(Json(shop.cancel(*order_id, &turn).await?))
 }
 
 /// The shop locks both accounts.
@@ -77,8 +80,9 @@ async fn audit(shop: Shared) -> Result<impl Responder, Failure> {
 }
 
 fn routes(config: &mut ServiceConfig, shop: &Shop) {
-    let one_at_a_time =
-        LockMiddleware::new(shop.locks.clone()).key("order:{order_id}").wait(shop.wait);
+    let one_at_a_time = LockMiddleware::new(shop.locks.clone())
+        .key(route_key!("order:{order_id:u64}"))
+        .wait(shop.wait);
     config
         .service(page)
         .service(board)
@@ -86,10 +90,8 @@ fn routes(config: &mut ServiceConfig, shop: &Shop) {
         .service(pay)
         .service(
             web::resource("/orders/{order_id}/cancel")
-                .wrap(one_at_a_time)
-                // The one that is wrapped around last is the first to see a request.
                 .wrap(from_fn(announce))
-                .route(web::post().to(cancel)),
+                .route(web::post().to(cancel).wrap(one_at_a_time)),
         )
         .service(web::resource("/orders").wrap(from_fn(announce)).route(web::post().to(place)))
         .service(
@@ -103,8 +105,8 @@ async fn announce(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let who = request.headers().get("x-customer").and_then(|who| who.to_str().ok());
-    let turn = shop.board.begin(who, request.path());
+    let headers = request.headers();
+    let turn = shop.begin(request.path(), |name| headers.get(name)?.to_str().ok());
     request.extensions_mut().insert(turn.clone());
     let answer = next.call(request).await;
     turn.end(match &answer {
@@ -150,21 +152,28 @@ impl ResponseError for Failure {
     }
 }
 
-#[actix_web::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = Arguments::parse()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.port))?;
+async fn serve(arguments: Arguments) -> Result<(), Box<dyn StdError>> {
+    let listener = orders::listen(arguments.port)?;
     let addr = listener.local_addr()?;
     let shop: Arc<Shop> = Shop::open(&format!("actix:{}", addr.port()), arguments).await?;
     println!("The shop is open at http://{addr}");
-    let served = shop.clone();
+    let served = Data::from(shop.clone());
     let app = move || {
-        let routed = served.clone();
-        App::new()
-            .app_data(Data::from(served.clone()))
-            .configure(move |config| routes(config, &routed))
+        let shop = served.clone();
+        App::new().app_data(shop.clone()).configure(move |config| routes(config, &shop))
     };
-    HttpServer::new(app).workers(2).shutdown_timeout(5).listen(listener)?.run().await?;
+    HttpServer::new(app)
+        .workers(2)
+        .shutdown_signal(orders::asked_to_end())
+        .shutdown_timeout(GRACE)
+        .listen(listener)?
+        .run()
+        .await?;
     shop.locks.close(Duration::from_secs(5)).await;
     Ok(())
+}
+
+#[actix_web::main]
+async fn main() -> ExitCode {
+    orders::run(serve).await
 }

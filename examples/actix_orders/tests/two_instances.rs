@@ -19,3 +19,33 @@ async fn without_redis_the_answer_is_503_until_it_is_back() {
 async fn a_client_that_is_gone_leaves_no_lock() {
     trial::client_gone(PROGRAM).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wh2_an_order_has_one_lock_however_its_number_is_spelled() {
+    trial::spellings(PROGRAM).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wh2_of_many_payments_and_cancellations_of_an_order_one_is_carried_out() {
+    trial::many_spellings(PROGRAM).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wm8_who_will_not_wait_is_answered_423_at_once() {
+    trial::ten_at_once(PROGRAM).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wm7_payments_of_different_customers_run_side_by_side() {
+    trial::side_by_side(PROGRAM).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wl2_sigterm_lets_who_is_at_work_finish_and_leaves_no_lock() {
+    trial::terminated(PROGRAM).await;
+}
+
+#[test]
+fn wl2_a_service_that_cannot_start_says_why_and_helps_who_asks() {
+    trial::start(PROGRAM);
+}

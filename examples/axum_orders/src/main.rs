@@ -8,7 +8,8 @@
 //! run several instances of it on one Redis server.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
-use std::net::Ipv4Addr;
+use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use distlock::{LockError, LockLayer, redis_lock};
+use distlock::{LockError, LockLayer, redis_lock, route_key};
 use orders::{Arguments, Audit, NewOrder, Order, Shop, ShopError, Transfer, Turn};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -32,14 +33,17 @@ async fn place(
     Ok((StatusCode::CREATED, Json(shop.place(new).await?)))
 }
 
-/// At most one request of all instances is here for an order.
-#[redis_lock(key = "order:{order_id}", wait = shop.wait, manager = shop.locks)]
+/// How long whoever is at work has, once the service is asked to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// At most one request of all instances is here for an order. `order_id` is a number by now: `/orders/7`
+/// and `/orders/07` have the same lock.
+#[redis_lock(key = "order:{order_id}", wait = turn.wait(), manager = shop.locks)]
 async fn pay(
     State(shop): Shared,
     Path(order_id): Path<u64>,
     Extension(turn): Extension<Turn>,
 ) -> Result<Json<Order>, Failure> {
-    turn.has();
     Ok(Json(shop.pay(order_id, &turn).await?))
 }
 
@@ -49,8 +53,7 @@ async fn cancel(
     Path(order_id): Path<u64>,
     Extension(turn): Extension<Turn>,
 ) -> Result<Json<Order>, Failure> {
-    turn.has();
-    Ok(Json(shop.cancel(order_id).await?))
+    Ok(Json(shop.cancel(order_id, &turn).await?))
 }
 
 /// The shop locks both accounts.
@@ -72,7 +75,8 @@ async fn audit(State(shop): Shared) -> Result<Json<Audit>, Failure> {
 }
 
 fn router(shop: Arc<Shop>) -> Router {
-    let one_at_a_time = LockLayer::new(shop.locks.clone()).key("order:{order_id}").wait(shop.wait);
+    let one_at_a_time =
+        LockLayer::new(shop.locks.clone()).key(route_key!("order:{order_id:u64}")).wait(shop.wait);
     Router::new()
         .route("/orders/{order_id}/cancel", post(cancel).route_layer(one_at_a_time))
         .route("/orders/{order_id}/pay", post(pay))
@@ -87,8 +91,8 @@ fn router(shop: Arc<Shop>) -> Router {
 
 /// Tells the board of a request, before it asks for any lock and until it is answered.
 async fn announce(State(shop): Shared, mut request: Request, next: Next) -> Response {
-    let who = request.headers().get("x-customer").and_then(|who| who.to_str().ok());
-    let turn = shop.board.begin(who, request.uri().path());
+    let headers = request.headers();
+    let turn = shop.begin(request.uri().path(), |name| headers.get(name)?.to_str().ok());
     request.extensions_mut().insert(turn.clone());
     let response = next.run(request).await;
     turn.end(response.status().as_u16());
@@ -123,17 +127,27 @@ impl IntoResponse for Failure {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = Arguments::parse()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.port)).await?;
+async fn serve(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::from_std(orders::listen(arguments.port)?)?;
     let addr = listener.local_addr()?;
     let shop = Shop::open(&format!("axum:{}", addr.port()), arguments).await?;
     println!("The shop is open at http://{addr}");
-    let end = async {
-        let _ = tokio::signal::ctrl_c().await;
+    let server = axum::serve(listener, router(shop.clone()));
+    let server = server.with_graceful_shutdown(orders::asked_to_end());
+    // A client that never sends the rest of its request is not waited for.
+    let overdue = async {
+        orders::asked_to_end().await;
+        tokio::time::sleep(GRACE).await;
     };
-    axum::serve(listener, router(shop.clone())).with_graceful_shutdown(end).await?;
+    tokio::select! {
+        served = server => served?,
+        () = overdue => {}
+    }
     shop.locks.close(Duration::from_secs(5)).await;
     Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    orders::run(serve).await
 }

@@ -11,7 +11,7 @@ const REMEMBERED: usize = 14;
 
 /// What goes on in one instance.
 #[derive(Debug, Clone)]
-pub struct Board {
+pub(crate) struct Board {
     instance: Arc<str>,
     inner: Arc<Mutex<Inner>>,
 }
@@ -29,6 +29,7 @@ struct Doing {
     who: String,
     what: String,
     holds: Vec<String>,
+    /// In the order in which they are taken.
     wants: Vec<String>,
     /// When it began.
     since: Instant,
@@ -57,6 +58,8 @@ struct SeenTurn {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Answer {
+    /// Of its request, among those of its instance.
+    number: u64,
     at: u64,
     who: String,
     what: String,
@@ -73,18 +76,23 @@ pub struct Turn(Arc<Ticket>);
 struct Ticket {
     board: Board,
     number: u64,
+    wait: Duration,
 }
 
 impl Board {
     /// The board of one instance, for example `axum:3000`.
-    pub fn new(instance: &str) -> Self {
+    pub(crate) fn new(instance: &str) -> Self {
         Self { instance: instance.into(), inner: Arc::default() }
     }
 
-    /// A request begins. If its path tells what it will lock, it waits for that.
-    pub fn begin(&self, who: Option<&str>, path: &str) -> Turn {
+    /// A request begins, and will wait for so long. If its path tells what it will lock, it waits
+    /// for that.
+    pub(crate) fn begin(&self, who: Option<&str>, path: &str, wait: Duration) -> Turn {
         let (what, wants) = match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
-            ["orders", id, action] => (format!("{action} order {id}"), vec![format!("order:{id}")]),
+            ["orders", id, action] => match id.parse::<u64>() {
+                Ok(id) => (format!("{action} order {id}"), vec![format!("order:{id}")]),
+                Err(_) => (format!("{action} an order"), Vec::new()),
+            },
             ["orders"] => ("place an order".to_owned(), Vec::new()),
             _ => ("transfer".to_owned(), Vec::new()),
         };
@@ -95,7 +103,7 @@ impl Board {
         let (holds, now) = (Vec::new(), Instant::now());
         let doing = Doing { who, what, holds, wants, since: now, changed: now };
         inner.turns.insert(number, doing);
-        Turn(Arc::new(Ticket { board: self.clone(), number }))
+        Turn(Arc::new(Ticket { board: self.clone(), number, wait }))
     }
 
     pub(crate) fn seen(&self) -> Seen {
@@ -123,7 +131,7 @@ impl Board {
         let mut inner = self.lock();
         let Some(doing) = inner.turns.remove(&number) else { return };
         let ms = millis(doing.since.elapsed());
-        let answer = Answer { at: now(), who: doing.who, what: doing.what, status, ms };
+        let answer = Answer { number, at: now(), who: doing.who, what: doing.what, status, ms };
         inner.answers.push_front(answer);
         inner.answers.truncate(REMEMBERED);
     }
@@ -137,14 +145,23 @@ impl Board {
 }
 
 impl Turn {
+    /// How long it waits for a lock.
+    pub fn wait(&self) -> Duration {
+        self.0.wait
+    }
+
     /// It is about to ask for these locks.
-    pub fn wants<const N: usize>(&self, keys: [String; N]) {
+    pub(crate) fn wants<const N: usize>(&self, mut keys: [String; N]) {
+        keys.sort();
         self.0.board.change(self.0.number, |doing| doing.wants = keys.into());
     }
 
-    /// It has what it wanted.
-    pub fn has(&self) {
-        self.0.board.change(self.0.number, |doing| doing.holds.append(&mut doing.wants));
+    /// It has these locks.
+    pub(crate) fn has<const N: usize>(&self, keys: [String; N]) {
+        self.0.board.change(self.0.number, |doing| {
+            doing.wants.clear();
+            doing.holds.extend(keys);
+        });
     }
 
     /// It is answered.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::{Seen, now};
 
 /// Whose money the shop takes, in the beginning. All amounts are in cents.
-const CUSTOMERS: [&str; 4] = ["ann", "bob", "cleo", "dan"];
+const CUSTOMERS: [&str; 8] = ["ann", "bob", "cleo", "dan", "eve", "finn", "gita", "hugo"];
 const BEGINNING: i64 = 100_000_000;
 /// Whose it becomes.
 pub(crate) const SHOP: &str = "shop";
@@ -74,6 +74,8 @@ pub struct Audit {
 pub(crate) enum Change<'a> {
     Order(&'a Order),
     Balance(&'a str, i64),
+    /// What the shop earns, on top of what it has by then.
+    Income(i64),
     /// The customer's bank was asked for the money of this order.
     Charge(u64),
 }
@@ -173,6 +175,9 @@ impl Books {
                         Change::Balance(name, balance) => {
                             ledger.accounts.insert((*name).to_owned(), *balance);
                         }
+                        Change::Income(amount) => {
+                            *ledger.accounts.entry(SHOP.to_owned()).or_default() += amount;
+                        }
                         Change::Charge(id) => *ledger.charges.entry(*id).or_default() += 1,
                     }
                 }
@@ -189,6 +194,9 @@ impl Books {
                         }
                         Change::Balance(name, balance) => {
                             pipe.hset("orders:accounts", name, balance);
+                        }
+                        Change::Income(amount) => {
+                            pipe.hincr("orders:accounts", SHOP, amount);
                         }
                         Change::Charge(id) => {
                             pipe.hincr("orders:charges", id, 1);

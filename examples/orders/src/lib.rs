@@ -15,19 +15,25 @@
 //! cargo run -p orders_load -- 127.0.0.1:3000 127.0.0.1:3001
 //! ```
 //!
-//! Everything is read, looked at for a while, and then written: without the locks an order would be
-//! paid twice as soon as two customers are quick enough.
+//! Orders and balances are read, looked at for a while, and then written: without the locks an order
+//! would be paid twice as soon as two customers are quick enough. A payment takes the lock of its
+//! order and the one of its customer's account. What the shop earns is added up by the store in one
+//! step, which needs no lock: one for that would be everybody's, and all would wait for it.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to a person")]
 
 mod arguments;
 mod board;
 mod books;
 mod error;
+mod process;
 mod shop;
 
 pub use arguments::Arguments;
-pub use board::{Board, Turn};
+pub use board::Turn;
 pub use books::{Account, Audit, Books, Order, State};
 pub use error::ShopError;
+pub use process::{asked_to_end, listen, run};
 pub use shop::{NewOrder, Shop, Transfer};
 
 /// The page, which asks `/api/board` what is going on.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use distlock::{LockManager, redis_lock};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::arguments::Arguments;
 use crate::board::{Board, Turn};
@@ -16,15 +17,16 @@ use crate::error::ShopError;
 const SHOWN: u64 = 12;
 /// How often an instance tells the others what goes on.
 const BEAT: Duration = Duration::from_millis(250);
+/// How long the page waits for the store.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One instance of the shop.
 pub struct Shop {
     /// Whose turn it is.
     pub locks: LockManager,
-    /// How long a request waits for its locks.
+    /// How long a request waits for a lock.
     pub wait: Duration,
-    /// What the page shows.
-    pub board: Board,
+    board: Board,
     books: Books,
     work: Duration,
 }
@@ -48,7 +50,7 @@ pub struct Transfer {
 impl Shop {
     /// Opens the shop, on the Redis server that `DISTLOCK_URL` names if it names one.
     pub async fn open(instance: &str, arguments: Arguments) -> Result<Arc<Self>, ShopError> {
-        let url = std::env::var("DISTLOCK_URL").ok();
+        let url = std::env::var("DISTLOCK_URL").ok().filter(|url| !url.starts_with("memory:"));
         let locks = match &url {
             Some(url) => {
                 LockManager::builder().url(url).ttl(Duration::from_secs(5)).connect().await?
@@ -78,22 +80,27 @@ impl Shop {
         Ok(self.books.place(order).await?)
     }
 
+    /// A request begins. It may ask for a shorter wait than the shop's: `Prefer: wait=0` (RFC 7240).
+    pub fn begin<'a>(&self, path: &str, header: impl Fn(&str) -> Option<&'a str>) -> Turn {
+        let mut preferences = header("prefer").unwrap_or_default().split(',').map(str::trim);
+        let seconds = preferences.find_map(|each| each.strip_prefix("wait=")?.parse().ok());
+        let wait = seconds.map_or(self.wait, |seconds| self.wait.min(Duration::from_secs(seconds)));
+        self.board.begin(header("x-customer"), path, wait)
+    }
+
     /// Pays an order, whose lock the caller has.
     pub async fn pay(&self, order_id: u64, turn: &Turn) -> Result<Order, ShopError> {
+        turn.has([format!("order:{order_id}")]);
         let order = self.open_order(order_id).await?;
-        turn.wants([format!("account:{}", order.account), format!("account:{SHOP}")]);
+        turn.wants([format!("account:{}", order.account)]);
         self.charge(order, turn).await
     }
 
-    /// The order's lock keeps others from this order; other orders are of the same accounts.
-    #[redis_lock(
-        keys = ["account:{order.account}", "account:{SHOP}"],
-        wait = self.wait,
-        manager = self.locks
-    )]
+    /// The order's lock keeps others from this order; other orders are of the same account.
+    #[redis_lock(key = "account:{order.account}", wait = turn.wait(), manager = self.locks)]
     async fn charge(&self, mut order: Order, turn: &Turn) -> Result<Order, ShopError> {
-        turn.has();
-        let (from, shop) = (self.balance(&order.account).await?, self.balance(SHOP).await?);
+        turn.has([format!("account:{}", order.account)]);
+        let from = self.balance(&order.account).await?;
         if from < order.amount {
             return Err(ShopError::TooLittle(order.account));
         }
@@ -103,14 +110,16 @@ impl Shop {
             Change::Order(&order),
             Change::Charge(order.id),
             Change::Balance(&order.account, from - order.amount),
-            Change::Balance(SHOP, shop + order.amount),
+            // Added by the store itself: nobody reads it before, so nobody has to be kept away.
+            Change::Income(order.amount),
         ];
         self.books.write(&changes).await?;
         Ok(order)
     }
 
     /// Cancels an order, whose lock the caller has.
-    pub async fn cancel(&self, order_id: u64) -> Result<Order, ShopError> {
+    pub async fn cancel(&self, order_id: u64, turn: &Turn) -> Result<Order, ShopError> {
+        turn.has([format!("order:{order_id}")]);
         let mut order = self.open_order(order_id).await?;
         tokio::time::sleep(self.work).await;
         order.state = State::Cancelled;
@@ -132,7 +141,7 @@ impl Shop {
     /// not wait for each other.
     #[redis_lock(
         keys = ["account:{from}", "account:{to}"],
-        wait = self.wait,
+        wait = turn.wait(),
         manager = self.locks
     )]
     async fn move_money(
@@ -142,7 +151,7 @@ impl Shop {
         amount: i64,
         turn: &Turn,
     ) -> Result<(), ShopError> {
-        turn.has();
+        turn.has([format!("account:{from}"), format!("account:{to}")]);
         let (left, right) = (self.balance(from).await?, self.balance(to).await?);
         if left < amount {
             return Err(ShopError::TooLittle(from.to_owned()));
@@ -176,9 +185,14 @@ impl Shop {
     pub async fn show(&self) -> Value {
         let me = self.board.seen();
         let store = if self.books.are_shared() { "redis" } else { "memory" };
-        let books = self.books.latest(SHOWN).await;
-        let others = self.books.others(&me.instance).await.unwrap_or_default();
-        let reachable = books.is_ok();
+        // A server that stands still is as good as gone: the page is not to stand still as well.
+        let (books, others) = tokio::join!(
+            timeout(PATIENCE, self.books.latest(SHOWN)),
+            timeout(PATIENCE, self.books.others(&me.instance)),
+        );
+        let books = books.ok().and_then(Result::ok);
+        let others = others.ok().and_then(Result::ok).unwrap_or_default();
+        let reachable = books.is_some();
         let (orders, accounts) = books.unwrap_or_default();
         let name = me.instance.clone();
         let instances: Vec<_> = [me].into_iter().chain(others).collect();

@@ -2,6 +2,8 @@
 //! paying for, send money in circles, and leave in the middle of a request. Whatever they do, no
 //! order may be paid twice and no money may be lost.
 
+mod spellings;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -11,6 +13,11 @@ use std::time::{Duration, Instant};
 use distlock_testkit::{HttpClient, HttpResponse};
 use serde_json::Value;
 use tokio::task::JoinSet;
+
+pub use spellings::{Spellings, spell};
+
+/// Whose money is spent.
+const ACCOUNTS: [&str; 8] = ["ann", "bob", "cleo", "dan", "eve", "finn", "gita", "hugo"];
 
 /// Who comes, and for how long.
 #[derive(Debug, Clone)]
@@ -28,8 +35,8 @@ pub struct Plan {
 pub struct Report {
     /// How many answers of each kind: what was asked for, and the status.
     pub answers: BTreeMap<(&'static str, u16), u64>,
-    /// Orders for which more than one payment was answered with 200.
-    pub paid_twice: Vec<u64>,
+    /// Orders for which more than one payment or cancellation was answered with 200.
+    pub done_twice: Vec<u64>,
     /// Answers with 423 that did not say when to come again.
     pub without_retry_after: u64,
     /// Requests whose customer left before the answer.
@@ -68,7 +75,7 @@ impl Report {
         for (key, count) in other.answers {
             *self.answers.entry(key).or_default() += count;
         }
-        self.paid_twice.extend(other.paid_twice);
+        self.done_twice.extend(other.done_twice);
         self.without_retry_after += other.without_retry_after;
         self.abandoned += other.abandoned;
         self.failed += other.failed;
@@ -84,7 +91,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "  {} abandoned, {} not answered", self.abandoned, self.failed)?;
         writeln!(f, "  423 without Retry-After: {}", self.without_retry_after)?;
-        write!(f, "  orders paid twice: {:?}", self.paid_twice)
+        write!(f, "  orders paid or cancelled more than once: {:?}", self.done_twice)
     }
 }
 
@@ -162,17 +169,18 @@ impl Customer {
                 connect(instance, &name).await?.request("POST", &pay, "").await
             });
         }
+        let mut done = 0;
         if self.dice.below(4) == 0 {
-            let _ = self.post("cancel", &format!("/orders/{id}/cancel"), "").await;
+            let cancelled = self.post("cancel", &format!("/orders/{id}/cancel"), "").await;
+            done += u32::from(cancelled.is_ok_and(|cancelled| cancelled.status == 200));
         }
-        let mut paid = 0;
         while let Some(payment) = payments.join_next().await {
             let payment = payment.expect("a payment does not panic");
-            paid += u32::from(payment.as_ref().is_ok_and(|payment| payment.status == 200));
+            done += u32::from(payment.as_ref().is_ok_and(|payment| payment.status == 200));
             self.report.note("pay", &payment);
         }
-        if paid > 1 {
-            self.report.paid_twice.push(id);
+        if done > 1 {
+            self.report.done_twice.push(id);
         }
     }
 
@@ -210,7 +218,7 @@ impl Customer {
     }
 
     fn account(&mut self) -> &'static str {
-        ["ann", "bob", "cleo", "dan"][self.dice.below(4) as usize]
+        ACCOUNTS[self.dice.below(8) as usize]
     }
 
     fn instance(&mut self) -> SocketAddr {

@@ -56,8 +56,10 @@ impl Turn<'_> {
         for chore in self.process.chores.iter_mut().filter(|chore| mine(chore)) {
             chore.answered = true;
         }
+        // One that is kept is released when it is due, for those who waited for it already.
+        let is_over = |chore: &Chore| chore.due == 0 || answer.unawaited;
         let done =
-            |chore: &Chore| mine(chore) && chore.due == 0 && (chore.suspect == 0 || final_at_once);
+            |chore: &Chore| mine(chore) && is_over(chore) && (chore.suspect == 0 || final_at_once);
         self.process.chores.retain(|chore| !done(chore));
     }
 

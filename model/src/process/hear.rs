@@ -19,6 +19,11 @@ impl Turn<'_> {
             (Command::Release { key, token, .. }, Result::Released(answer)) => {
                 self.on_released(key, token, answer);
             }
+            (Command::Renew { key, token, ttl: 0, .. }, Result::Renewed(answer)) => {
+                if answer.is_none() {
+                    self.lose(key, token);
+                }
+            }
             (Command::Renew { key, token, ttl, .. }, Result::Renewed(answer)) => {
                 self.on_renewed(key, token, ttl, answer, age);
             }
@@ -39,9 +44,16 @@ impl Turn<'_> {
             HintKind::Seal => self.on_seal(hint.key, hint.token),
             HintKind::Taken => {
                 if !self.cfg.is(Mutant::TakenIgnored) {
-                    self.lose(hint.key, hint.token);
+                    self.ask_whose(hint.key, hint.token);
                 }
             }
+        }
+    }
+
+    /// A renewal that extends nothing: only the server is believed.
+    fn ask_whose(&mut self, key: u8, token: Token) {
+        if self.lease(key, token).is_some() {
+            self.send(Command::Renew { key, token, ttl: 0, draws: false });
         }
     }
 
@@ -53,9 +65,10 @@ impl Turn<'_> {
             Some(Stage::Entering) if ignores => {}
             Some(_) if starts => self.own(key, token, 1, false, 0),
             Some(_) => self.look(key, token),
-            None if token.process != self.me => {}
-            None if self.cfg.is(Mutant::UnknownGrantIgnored) => {}
-            None => self.send(Command::Release { key, token, keep: 0 }),
+            None if self.cfg.is(Mutant::UnknownGrantReleases) => {
+                self.send(Command::Release { key, token, keep: 0 });
+            }
+            None => {}
         }
     }
 

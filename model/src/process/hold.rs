@@ -276,11 +276,15 @@ impl Turn<'_> {
         }
     }
 
-    /// A renewal of this token is under way.
+    /// A renewal of this token is under way, other than the question whose it is.
     pub(super) fn renews(&self, token: Token) -> bool {
+        let renews = |command: &Command| match *command {
+            Command::Renew { ttl: 0, .. } => false,
+            _ => command.token() == Some(token),
+        };
         let line = &self.process.renewals;
-        line.requests.iter().any(|sent| sent.command.token() == Some(token))
-            || line.answers.iter().any(|answer| answer.command.token() == Some(token))
+        line.requests.iter().any(|sent| renews(&sent.command))
+            || line.answers.iter().any(|answer| renews(&answer.command))
     }
 
     /// The lease is lost: the body is dropped first, then the token is released (R10, R6). A holder

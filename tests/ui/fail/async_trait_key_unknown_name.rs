@@ -2,7 +2,7 @@ use distlock::{LockError, redis_lock};
 
 #[async_trait::async_trait]
 trait Store {
-    //~ ERROR "idd" cannot find value `idd` in this scope
+    //~ ERROR "{idd}" `save` has no argument `idd`: did you mean `{id}`?
     #[redis_lock(key = "{idd}")]
     async fn save(&self, id: u64) -> Result<u64, LockError> {
         Ok(id)

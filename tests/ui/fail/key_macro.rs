@@ -12,8 +12,16 @@ fn main() {
     key!("{none}");
     //~ ERROR ""a:{idd}"" cannot find value `idd`
     key!("a:{idd}");
-    //~ ERROR "id" `key!` takes a template
+    //~ ERROR "id" this value has no place in the text: write a `{}` for it
     key!("a:{id}", id);
+    //~ ERROR ""a:{}:{}"" there is no value number 2: only 1 value follows the text
+    key!("a:{}:{}", id);
+    //~ ERROR ""a:{}"" `{}` names nothing
+    key!("a:{}");
+    //~ ERROR "none" `Option<u64>` cannot be part of a lock key
+    key!("a:{}", none);
+    //~ ERROR "crate" `crate` is given twice
+    key!("a", crate = ::distlock, crate = ::distlock);
     //~ ERROR "UNKNOWN" cannot find value `UNKNOWN`
     key!("{UNKNOWN}");
 }

@@ -1,6 +1,6 @@
 use distlock::{LockError, redis_lock};
 
-//~ ERROR "to" cannot find value `to` in this scope
+//~ ERROR "{to}" `locked` has no argument `to`: there is `{from}`
 #[redis_lock(keys = ["a:{from}", "a:{to}"])]
 async fn locked(from: u64) -> Result<u64, LockError> {
     Ok(from)

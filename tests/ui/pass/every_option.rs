@@ -8,6 +8,7 @@ use distlock::{LockError, redis_lock};
     max_hold = "1m",
     min_hold = "1s",
     on_lost = continue,
+    release = background,
     on_fail = skip,
     map_err = |error| error,
     reentrant = true,

@@ -31,7 +31,7 @@ where
 }
 
 #[redis_lock(key = "{amount:>width$.digits$}:{width}")]
-async fn counted(amount: f64, width: usize, digits: usize) -> Answer<usize> {
+async fn counted(amount: &str, width: usize, digits: usize) -> Answer<usize> {
     Ok(digits)
 }
 
@@ -56,5 +56,5 @@ impl HasKey for Order {
 
 fn main() {
     drop((of_a_trait(&Order), several(&[Order]), anything("a"), any_list(["a"])));
-    drop((counted(1.0, 5, 2), raw(1), escaped(1, 2)));
+    drop((counted("1.0", 5, 2), raw(1), escaped(1, 2)));
 }

@@ -15,6 +15,7 @@ struct Err;
 struct Duration;
 struct LockGuard;
 struct OnLost;
+struct Release;
 trait Future {}
 trait Skip {}
 trait OrLog {}
@@ -34,6 +35,7 @@ type Answer<T> = ::core::result::Result<T, distlock::LockError>;
     name = "n",
     min_hold = "1s",
     on_lost = continue,
+    release = background,
     on_fail = skip,
 )]
 async fn conditional(key: u8, guard: u8, wait: u8, body: u8, lock: u8) -> Answer<()> {

@@ -3,6 +3,6 @@ use distlock::{LockLayer, LockManager};
 
 fn main() {
     let layer = LockLayer::new(LockManager::in_memory());
-    //~ ERROR "parts.uri.path().to_owned()" expected `LockKey`, found `String`
+    //~ ERROR "key_fn" make a key with `key!("…{name}…")` or `LockKey::from(text)`
     drop(layer.key_fn(|parts: &Parts| Some(parts.uri.path().to_owned())));
 }

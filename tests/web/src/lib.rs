@@ -9,3 +9,8 @@ pub mod site;
 #[cfg(doctest)]
 #[doc = include_str!("../../../src/redis_lock_web.md")]
 struct Recipes;
+
+/// The page of `route_key!`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../src/route_key.md")]
+struct RouteKeys;

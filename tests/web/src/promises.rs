@@ -1,13 +1,13 @@
 //! What every framework's site is asked.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{LockError, LockManager, LockStatus};
 use distlock_testkit::{HttpClient, HttpResponse, Log, wait_for};
 use tokio::task::JoinSet;
 
-use crate::site::{BRIEF, Site, TTL};
+use crate::site::{BODY_TIMEOUT, BRIEF, Site, TTL};
 
 /// One test for each promise, for a site that `$serve` serves.
 #[macro_export]
@@ -116,15 +116,13 @@ async fn finish(site: &Site, mut client: HttpClient) -> HttpResponse {
 }
 
 #[track_caller]
-fn is_problem(response: &HttpResponse, status: u16, title: &str) {
+fn is_problem(response: &HttpResponse, status: u16, title: &str, code: &str) {
     assert_eq!(response.status, status, "{response:?}");
     assert_eq!(response.header("content-type"), Some("application/problem+json"), "{response:?}");
     let beginning =
         format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":""#);
-    assert!(
-        response.body.starts_with(&beginning) && response.body.ends_with("\"}"),
-        "{response:?}"
-    );
+    let end = format!(r#"","code":"{code}"}}"#);
+    assert!(response.body.starts_with(&beginning) && response.body.ends_with(&end), "{response:?}");
     let all = format!("{response:?}");
     for secret in [WHO, "alice", "item:"] {
         assert!(!all.contains(secret), "{secret} in {all}");
@@ -132,10 +130,27 @@ fn is_problem(response: &HttpResponse, status: u16, title: &str) {
 }
 
 #[track_caller]
+fn is_unavailable(response: &HttpResponse) {
+    is_problem(response, 503, "Service Unavailable", "lock-store-unavailable");
+    assert!((1..=2).contains(&retry_after(response)), "{response:?}");
+}
+
+#[track_caller]
+fn is_misconfigured(response: &HttpResponse) {
+    is_problem(response, 500, "Internal Server Error", "lock-misconfigured");
+}
+
+/// The lease would run for another ten minutes, and its holder is done at any moment.
+#[track_caller]
 fn is_busy(response: &HttpResponse) {
-    is_problem(response, 423, "Locked");
+    is_problem(response, 423, "Locked", "lock-busy");
+    assert!((1..=2).contains(&retry_after(response)), "{response:?}");
+}
+
+#[track_caller]
+fn retry_after(response: &HttpResponse) -> u64 {
     let seconds = response.header("retry-after").and_then(|after| after.parse().ok());
-    assert!(seconds.is_some_and(|after: u64| (1..=TTL.as_secs()).contains(&after)), "{response:?}");
+    seconds.unwrap_or_else(|| panic!("no Retry-After: {response:?}"))
 }
 
 /// 423 with `Retry-After` for every way, at once where nothing waits and after its `wait` otherwise.
@@ -180,7 +195,7 @@ pub async fn a_store_that_is_gone_is_503(mut site: Site) {
     site.redis.kill9();
     for path in &ways {
         let gone = site.post(path).await;
-        is_problem(&gone, 503, "Service Unavailable");
+        is_unavailable(&gone);
     }
     assert!(log.says("ERROR", &["answered", "status=503"]), "{}", log.text());
     site.redis.restart();
@@ -193,22 +208,18 @@ pub async fn a_store_that_is_gone_is_503(mut site: Site) {
 /// A route without the parameter is a 500 whose log names it, and no handler runs.
 pub async fn a_missing_path_parameter_is_named_in_the_log(site: Site) {
     let log = Log::start_of("distlock");
-    is_problem(&site.post(&format!("/missing/{WHO}")).await, 500, "Internal Server Error");
+    is_misconfigured(&site.post(&format!("/missing/{WHO}")).await);
     let words = ["status=500", "no path parameter `item`", "it has `thing`"];
     assert!(log.says("ERROR", &words), "{}", log.text());
-    is_problem(&site.post("/missing").await, 500, "Internal Server Error");
+    is_misconfigured(&site.post("/missing").await);
     assert!(log.says("ERROR", &["no path parameter `item`", "it has none"]), "{}", log.text());
     assert_eq!(site.work.value(), 0, "a handler ran without its lock");
 }
 
 /// A layer that was set up wrongly never runs a handler, and says in the log what to mend.
-pub async fn a_bad_template_is_named_in_the_log(site: Site) {
+pub async fn a_missing_key_is_named_in_the_log(site: Site) {
     let log = Log::start_of("distlock");
-    is_problem(&site.post("/broken/7").await, 500, "Internal Server Error");
-    let words = ["\"item:{item\\\" cannot be used", "write `{{`"];
-    let found = log.text().contains("item:{item") && log.says("ERROR", &words[1..]);
-    assert!(found, "{}", log.text());
-    is_problem(&site.post("/keyless").await, 500, "Internal Server Error");
+    is_misconfigured(&site.post("/keyless").await);
     assert!(log.says("ERROR", &["key: missing", ".key_fn("]), "{}", log.text());
     assert_eq!(site.work.value(), 0, "a handler ran without its lock");
 }
@@ -218,7 +229,7 @@ pub async fn a_key_too_long_is_400(site: Site) {
     let long = "x".repeat(5000);
     for way in ["layer", "locked", "attribute"] {
         let refused = site.post(&format!("/{way}/{long}/hold")).await;
-        is_problem(&refused, 400, "Bad Request");
+        is_problem(&refused, 400, "Bad Request", "lock-invalid-key");
         assert!(!refused.body.contains("xxx"));
     }
 }
@@ -233,7 +244,7 @@ pub async fn a_lost_lease_stops_the_handler(site: Site) {
         operator.force_release(format!("item:{WHO}")).await.expect("the store answers");
         let mut lost = client.head().await.expect("an answer");
         lost.body = client.chunk(&lost).await.expect("a body").unwrap_or_default();
-        is_problem(&lost, 500, "Internal Server Error");
+        is_problem(&lost, 500, "Internal Server Error", "lock-lost");
         assert_eq!(site.work.ended.load(SeqCst), n as u32 + 1, "{way}: the handler lives on");
     }
     assert_eq!(site.work.finished.load(SeqCst), 0, "a handler ran on without its lock");
@@ -244,7 +255,8 @@ pub async fn a_lost_lease_stops_the_handler(site: Site) {
 pub async fn the_attribute_inside_a_layer_is_nested(site: Site) {
     let log = Log::start_of("distlock");
     let start = Instant::now();
-    is_problem(&site.post("/layer/7/nested").await, 500, "Internal Server Error");
+    let nested = site.post("/layer/7/nested").await;
+    is_problem(&nested, 500, "Internal Server Error", "lock-would-deadlock");
     assert!(start.elapsed() < BRIEF * 30, "it waited for itself");
     assert!(log.says("ERROR", &["already held by the caller"]), "{}", log.text());
     site.nothing_is_locked().await;
@@ -336,4 +348,332 @@ pub async fn the_busy_status_is_the_managers(site: Site) {
         assert!(response.headers().contains_key("retry-after"));
         held.release().await.expect("freed");
     }
+}
+
+/// However a path spells a number or a UUID, it is one lock.
+pub async fn r9_a_value_is_one_lock_however_it_is_spelt(site: Site) {
+    const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+    let order = site.begin("/typed/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    let job = site.begin(&format!("/uuid/{ID}/hold")).await;
+    site.work.wait_until_begun(2).await;
+    let keys =
+        ["distlock:lock:{job:67e55044-10b1-426f-9247-bb680e5fe0c8}", "distlock:lock:{order:7}"];
+    let mut stored = site.redis.lock_keys();
+    stored.sort();
+    assert_eq!(stored, keys);
+    for spelling in ["7", "07", "+7", "%2B7", "%37", "0000000007"] {
+        is_busy(&site.post(&format!("/typed/{spelling}/hold")).await);
+    }
+    for spelling in [
+        "67E55044-10B1-426F-9247-BB680E5FE0C8",
+        "67e5504410b1426f9247bb680e5fe0c8",
+        "%7B67e55044-10b1-426f-9247-bb680e5fe0c8%7D",
+        "urn:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8",
+    ] {
+        is_busy(&site.post(&format!("/uuid/{spelling}/hold")).await);
+    }
+    assert_eq!(site.work.begun.load(SeqCst), 2, "a handler ran without its lock");
+    for client in [order, job] {
+        finish(&site, client).await;
+    }
+}
+
+/// A layer and the attribute exclude each other, also where the path is spelt otherwise.
+pub async fn wh2_a_layer_and_the_attribute_mean_the_same_number(site: Site) {
+    let client = site.begin("/typed/07/hold").await;
+    site.work.wait_until_begun(1).await;
+    is_busy(&site.post("/typed/7/attribute").await);
+    is_busy(&site.post("/typed/+7/attribute").await);
+    finish(&site, client).await;
+    site.nothing_is_locked().await;
+}
+
+/// What is no number is refused, and its handler does not run without a lock.
+pub async fn wh2_what_is_not_of_its_type_is_400(site: Site) {
+    for path in
+        ["/typed/x/hold", "/typed/-7/hold", "/typed/18446744073709551616/hold", "/uuid/7/hold"]
+    {
+        let refused = site.post(path).await;
+        is_problem(&refused, 400, "Bad Request", "lock-invalid-key");
+    }
+    assert_eq!(site.work.begun.load(SeqCst), 0, "a handler ran without its lock");
+}
+
+/// A client that announces a body and does not send it is answered, and its lock is free.
+pub async fn r10_a_body_that_does_not_come_frees_the_lock(site: Site) {
+    let mut slow = HttpClient::connect(site.addr).await.expect("connect");
+    slow.send_beginning("/late/7/work", 1000, "x").await.expect("sent");
+    let mut late = slow.head().await.expect("an answer");
+    late.body = slow.chunk(&late).await.expect("a body").unwrap_or_default();
+    is_problem(&late, 408, "Request Timeout", "lock-body-timeout");
+    // No waiting: whoever has the answer finds the lock free.
+    assert_eq!(site.redis.lock_keys(), Vec::<String>::new());
+    let mut other = HttpClient::connect(site.addr).await.expect("connect");
+    let answer = other.request("POST", "/late/7/body", "all of it").await.expect("an answer");
+    assert_eq!((answer.status, answer.body.as_str()), (200, "9 bytes"));
+    assert_eq!(site.work.begun.load(SeqCst), 0, "a handler ran without its body");
+}
+
+/// A handler has as long as it likes once it has its body.
+pub async fn wh3_a_body_that_has_come_is_no_matter(site: Site) {
+    let mut client = HttpClient::connect(site.addr).await.expect("connect");
+    client.send("POST", "/late/7/work", "all of it").await.expect("sent");
+    site.work.wait_until_begun(1).await;
+    tokio::time::sleep(BODY_TIMEOUT * 3 / 2).await;
+    finish(&site, client).await;
+    let mut client = HttpClient::connect(site.addr).await.expect("connect");
+    client.send_beginning("/late/7/work", 2, "a").await.expect("sent");
+    client.send_more("b").await.expect("sent");
+    site.work.wait_until_begun(2).await;
+    tokio::time::sleep(BODY_TIMEOUT * 3 / 2).await;
+    finish(&site, client).await;
+}
+
+/// A handler that does not read is not hurried.
+pub async fn wh3_a_body_that_nobody_reads_is_no_matter(site: Site) {
+    let mut client = HttpClient::connect(site.addr).await.expect("connect");
+    client.send_beginning("/late/7/unread", 1000, "x").await.expect("sent");
+    site.work.wait_until_begun(1).await;
+    tokio::time::sleep(BODY_TIMEOUT * 3 / 2).await;
+    finish(&site, client).await;
+}
+
+/// What a handler does between two pieces of a body is not the client's time, and a handler that has
+/// what it wants of one need not read to its end.
+pub async fn wh3_a_body_that_is_worked_on_piece_by_piece_is_no_matter(site: Site) {
+    let mut client = HttpClient::connect(site.addr).await.expect("connect");
+    client.send_beginning("/late/7/pieces", 3, "").await.expect("sent");
+    wait_for("it is locked", async || !site.redis.lock_keys().is_empty()).await;
+    // Most often long enough for the handler to have to wait for the first piece.
+    tokio::time::sleep(BRIEF).await;
+    for (piece, begun) in [("a", 1), ("b", 2)] {
+        client.send_more(piece).await.expect("sent");
+        site.work.wait_until_begun(begun).await;
+        tokio::time::sleep(BODY_TIMEOUT).await;
+        site.work.go.add_permits(1);
+    }
+    client.send_more("c").await.expect("sent");
+    site.work.wait_until_begun(3).await;
+    finish(&site, client).await;
+    site.nothing_is_locked().await;
+}
+
+/// Who reads the body in another task gets an error there, and the handler is dropped.
+pub async fn wh3_a_body_read_in_another_task_is_bounded(site: Site) {
+    let mut slow = HttpClient::connect(site.addr).await.expect("connect");
+    slow.send_beginning("/late/7/spawned", 1000, "x").await.expect("sent");
+    assert_eq!(slow.head().await.expect("an answer").status, 408);
+    assert_eq!(site.work.ended.load(SeqCst), 1, "the handler lives on");
+    wait_for("the reader is told", async || site.work.unread.load(SeqCst) == 1).await;
+    site.nothing_is_locked().await;
+}
+
+/// `Option<Locked<K>>` is a try.
+pub async fn wh5_an_optional_lock_is_a_try(site: Site) {
+    assert_eq!(site.post("/locked/7/perhaps").await.body, "locked");
+    site.nothing_is_locked().await;
+    let client = site.begin("/locked/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    assert_eq!(site.post("/locked/7/perhaps").await.body, "not locked");
+    finish(&site, client).await;
+}
+
+/// An extractor may wait although its manager does not.
+pub async fn wh5_an_extractor_has_options_of_its_own(site: Site) {
+    let client = site.begin("/locked/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    let mut patient = site.begin("/locked/7/patient").await;
+    wait_for("somebody waits", async || {
+        let status = site.work.hasty.inspect("item:7").await.expect("the store answers");
+        matches!(status, LockStatus::Held { waiting: 1, .. })
+    })
+    .await;
+    finish(&site, client).await;
+    assert_eq!(patient.head().await.expect("an answer").status, 200);
+}
+
+/// Where there is no manager no other one is taken in its place.
+pub async fn wh5_without_a_manager_nobody_is_locked_by_another(site: Site) {
+    let log = Log::start_of("distlock");
+    is_misconfigured(&site.post("/unmanaged/7").await);
+    let text = log.text();
+    let named = ["web::Data::new(manager)", "distlock::init("];
+    assert!(named.iter().any(|mend| text.contains(mend)), "{text}");
+}
+
+/// `Retry-After` is short, or what a layer says, and not the same for everybody.
+pub async fn wl1_clients_are_sent_back_at_different_times(site: Site) {
+    let client = site.begin("/own/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    let mut drawn = Vec::new();
+    for _ in 0..20 {
+        drawn.push(retry_after(&site.post("/own/7/hold").await));
+    }
+    let half = TTL.as_secs() / 2;
+    assert!(drawn.iter().all(|seconds| (half..=3 * half).contains(seconds)), "{drawn:?}");
+    drawn.dedup();
+    assert!(drawn.len() > 1, "all the same: {drawn:?}");
+    finish(&site, client).await;
+}
+
+/// A path that leads nowhere stays a 404, takes no lock, and is nobody's mistake.
+pub async fn wm3_a_path_without_a_route_stays_404(site: Site) {
+    let log = Log::start_of("distlock");
+    for path in ["/lost", "/lost/7/leads/nowhere", "/lost/7/8"] {
+        let nothing = site.post(path).await;
+        assert_eq!(nothing.status, 404, "{nothing:?}");
+    }
+    assert_eq!(site.post("/lost/7").await.status, 200);
+    assert!(!log.text().contains("name=\"lost\""), "{}", log.text());
+}
+
+/// A mistake is logged with the place of the layer that made it.
+pub async fn wm3_a_mistake_is_logged_with_its_layer(site: Site) {
+    let log = Log::start_of("distlock");
+    is_misconfigured(&site.post("/missing").await);
+    let place = "name=\"tests/web/src/site/";
+    assert!(log.says("ERROR", &[place, ".rs:", "no path parameter"]), "{}", log.text());
+    let client = site.begin("/layer/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    is_busy(&site.post("/layer/7/hold").await);
+    assert!(log.says("DEBUG", &[place, ".rs:", "of tests/web/src/site/"]), "{}", log.text());
+    assert!(!log.text().contains("of at"), "{}", log.text());
+    finish(&site, client).await;
+}
+
+/// A layer may have a status of its own for a lock that is held.
+pub async fn wm5_a_layer_has_a_busy_status_of_its_own(site: Site) {
+    let client = site.begin("/own/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    let busy = site.post("/own/7/hold").await;
+    is_problem(&busy, 409, "Conflict", "lock-busy");
+    finish(&site, client).await;
+}
+
+/// A layer outside of the lock's finds the error.
+pub async fn wm5_the_error_is_in_the_responses_extensions(site: Site) {
+    let client = site.begin("/own/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    for way in ["hold", "attribute", "fail"] {
+        let busy = site.post(&format!("/own/7/{way}")).await;
+        assert_eq!(busy.header("x-lock-error"), Some("lock-busy"), "{way}: {busy:?}");
+    }
+    let fine = site.post("/own/8/token").await;
+    assert_eq!(fine.header("x-lock-error"), None, "{fine:?}");
+    finish(&site, client).await;
+}
+
+/// `on_fail` answers, also when the lease is lost.
+pub async fn wm5_on_fail_answers(site: Site) {
+    let mut client = site.begin("/own/7/fail").await;
+    site.work.wait_until_begun(1).await;
+    let busy = site.post("/own/7/fail").await;
+    assert_eq!((busy.status, busy.body.as_str()), (202, "later: lock-busy"));
+    site.work.hasty.force_release("item:7").await.expect("the store answers");
+    let mut lost = client.head().await.expect("an answer");
+    lost.body = client.chunk(&lost).await.expect("a body").unwrap_or_default();
+    assert_eq!((lost.status, lost.body.as_str()), (202, "later: lock-lost"));
+    assert_eq!(site.work.finished.load(SeqCst), 0, "a handler ran on without its lock");
+}
+
+/// A `key_fn` may refuse a request.
+pub async fn wm5_a_key_function_may_answer(site: Site) {
+    let refused = site.post("/own/keyed").await;
+    assert_eq!((refused.status, refused.body.as_str()), (400, "no Idempotency-Key"));
+    let connect = async || {
+        let client = HttpClient::connect(site.addr).await.expect("connect");
+        client.with_header("idempotency-key", "abc")
+    };
+    let mut client = connect().await;
+    client.send("POST", "/own/keyed", "").await.expect("sent");
+    site.work.wait_until_begun(1).await;
+    is_busy(&connect().await.request("POST", "/own/keyed", "").await.expect("an answer"));
+    finish(&site, client).await;
+}
+
+/// Several keys at once, and a prefix.
+pub async fn wm5_a_layer_takes_several_locks_and_a_prefix(site: Site) {
+    let two = site.begin("/own/b/with/a").await;
+    site.work.wait_until_begun(1).await;
+    let other = site.begin("/own/b/prefix").await;
+    site.work.wait_until_begun(2).await;
+    let mut keys = site.redis.lock_keys();
+    keys.sort();
+    let expected = ["distlock:lock:{item:a}", "distlock:lock:{item:b}", "other:lock:{item:b}"];
+    assert_eq!(keys, expected);
+    is_busy(&site.post("/layer/a/hold").await);
+    is_busy(&site.post("/own/c/with/b").await);
+    finish(&site, two).await;
+    finish(&site, other).await;
+}
+
+/// The handler finds the fencing token of its layer's lock, and it grows.
+pub async fn wm5_the_fencing_token_is_in_the_requests_extensions(site: Site) {
+    let token = async || {
+        let answer = site.post("/own/7/token").await;
+        answer.body.parse::<u64>().unwrap_or_else(|_| panic!("no token: {answer:?}"))
+    };
+    let first = token().await;
+    assert!(token().await > first);
+}
+
+/// An error type that takes all errors still answers with the lock's.
+pub async fn wm6_an_error_of_any_kind_still_answers_423(site: Site) {
+    let client = site.begin("/layer/7/hold").await;
+    site.work.wait_until_begun(1).await;
+    is_busy(&site.post("/own/7/any").await);
+    finish(&site, client).await;
+}
+
+/// An outage is one line a second, which says how many answers it stands for.
+pub async fn wl2_an_outage_does_not_fill_the_log(mut site: Site) {
+    let log = Log::start_of("distlock");
+    assert!(!log.text().contains("name=\"outage\""), "another test uses the name");
+    site.redis.kill9();
+    let start = Instant::now();
+    for _ in 0..20 {
+        is_unavailable(&site.post("/own/7/outage").await);
+    }
+    let text = log.text();
+    let lines = || text.lines().filter(|line| line.contains("name=\"outage\""));
+    let most = start.elapsed().as_secs() as usize + 1;
+    assert!((1..=most).contains(&lines().count()), "{most} at most: {text}");
+    assert!(lines().all(|line| line.starts_with("ERROR") && line.contains("count=")), "{text}");
+}
+
+/// A body that trickles in is as late as one that does not come.
+pub async fn wh3_a_body_that_trickles_in_is_bounded(site: Site) {
+    let start = Instant::now();
+    let mut slow = HttpClient::connect(site.addr).await.expect("connect");
+    slow.send_beginning("/late/7/work", 100_000, "x").await.expect("sent");
+    // Who has been answered is cut off.
+    wait_for("it is cut off", async || slow.send_more("x").await.is_err()).await;
+    assert!(start.elapsed() >= BODY_TIMEOUT, "after {:?}", start.elapsed());
+    site.nothing_is_locked().await;
+    assert_eq!(site.work.begun.load(SeqCst), 0, "a handler ran without its body");
+}
+
+/// The manager's `retry_after` is what clients are told, whatever the lease says, also by answers of
+/// the application's own.
+pub async fn wm1_retry_after_is_the_managers(site: Site) {
+    let builder = LockManager::builder().url(site.redis.url()).ttl(TTL);
+    let manager = builder.retry_after(Duration::from_secs(20)).build().expect("good options");
+    let held = site.work.patient.lock("one").acquire().await.expect("free");
+    let error = manager.lock("one").acquire().await.expect_err("held elsewhere");
+    let told = |error: LockError| {
+        assert!(error.http_retry_after().is_some_and(|seconds| (10..=30).contains(&seconds)));
+        let actix = actix_web::ResponseError::error_response(&error);
+        let actix = actix.headers().get("retry-after").and_then(|after| after.to_str().ok());
+        let axum = axum::response::IntoResponse::into_response(error.clone());
+        let axum = axum.headers().get("retry-after").and_then(|after| after.to_str().ok());
+        [actix, axum].map(|after| after.and_then(|after| after.parse::<u64>().ok()))
+    };
+    let is_the_managers =
+        |after: &Option<u64>| after.is_some_and(|seconds| (10..=30).contains(&seconds));
+    assert!(told(error).iter().all(is_the_managers));
+    held.release().await.expect("freed");
+    manager.close(Duration::ZERO).await;
+    let closed = manager.lock("one").acquire().await.expect_err("closed");
+    assert!(closed.http_retry_after().is_some(), "{closed}");
 }

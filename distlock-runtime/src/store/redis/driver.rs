@@ -25,7 +25,9 @@ use tokio::task::coop::{has_budget_remaining, unconstrained};
 use super::resident::Residence;
 use super::socket::Mover;
 use crate::clock::{Clock, Moment};
+use crate::home::Home;
 use crate::shards::PerThread;
+use crate::shield::shield;
 
 /// With more than this under way from one thread others will follow: writing them together is
 /// cheaper.
@@ -48,6 +50,7 @@ pub(crate) struct Driver {
     waker: Waker,
     traffic: PerThread<Traffic>,
     ended: AtomicBool,
+    home: Home,
     /// Commands since it was polled last.
     unwritten: AtomicUsize,
 }
@@ -64,6 +67,7 @@ impl Driver {
             waker,
             traffic: PerThread::default(),
             ended: AtomicBool::new(false),
+            home: Home::here(),
             unwritten: AtomicUsize::new(0),
         }
     }
@@ -91,6 +95,10 @@ impl Driver {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn home(&self) -> Home {
+        self.home
+    }
+
     pub(super) fn residence(&self) -> &Residence {
         &self.bell.residence
     }
@@ -101,6 +109,11 @@ impl Driver {
 
     /// The resident's part: ready when the connection has ended.
     pub(super) fn poll_as_resident(&self) -> Poll<()> {
+        // A forked child that goes on with its parent's runtime has this task, and the parent's
+        // sockets: what it reads the parent would miss. Callers were asked before they came here.
+        if !self.home.is_here() {
+            return Poll::Pending;
+        }
         let polled = self.poll(&mut self.bytes());
         if polled.is_ready() {
             self.bell.ring_engine();
@@ -113,7 +126,7 @@ impl Driver {
         self.ended.store(true, Ordering::Release);
         self.bell.residence.dismiss();
         let bytes = self.bytes().take();
-        drop(bytes);
+        shield(|| drop(bytes));
     }
 
     /// Runs `call`, which sends a command over this connection and waits for its answer.
@@ -172,10 +185,14 @@ impl Driver {
     fn poll(&self, bytes: &mut Option<Bytes>) -> Poll<()> {
         let Some(running) = bytes else { return Poll::Ready(()) };
         self.unwritten.store(0, Ordering::Relaxed);
-        let polled = running.as_mut().poll(&mut Context::from_waker(&self.waker));
+        let mut cx = Context::from_waker(&self.waker);
+        // It wakes those whose answers have come. If one of their wakers panics, the client is left
+        // halfway: the next connection is a whole one.
+        let polled = shield(|| running.as_mut().poll(&mut cx)).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
-            *bytes = None;
             self.ended.store(true, Ordering::Release);
+            let ended = bytes.take();
+            shield(|| drop(ended));
         }
         polled
     }

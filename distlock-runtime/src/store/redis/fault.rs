@@ -5,6 +5,25 @@ use redis::{ErrorKind, RedisError};
 use crate::error::BackendKind;
 use crate::store::Fault;
 
+/// What is said of a counter that holds what it cannot have.
+pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence`) holds a value that \
+    it cannot have: something else has written to it, or the server's clock was wrong; delete that key";
+/// What is said of a server that shares its keys with others, even if there are none at present: a
+/// lock, its queue and the counter must be in one place.
+pub(crate) const CLUSTER: &str = "Redis Cluster is not supported yet, and this server is a node of one: \
+    name a server that is not (`cluster-enabled no`; with a hosted one, cluster mode disabled)";
+/// What the client says of a `SELECT` that failed; the server's code is lost there.
+const SELECT_FAILED: &str = "refused to switch database";
+/// What a server says to an `INCR` of what cannot be counted up.
+const NO_NUMBER: [&str; 2] =
+    ["value is not an integer or out of range", "increment or decrement would overflow"];
+/// Where a server begins to repeat the arguments of a command.
+const ARGUMENTS: [&str; 2] = [", with args", " with args"];
+/// What is in the name of every lock and of every queue.
+const NAMES: [&str; 2] = ["lock:", "queue:"];
+/// Longer than the name of any command.
+const LONGEST_COMMAND: usize = 32;
+
 /// Whether the node behind a connection cannot serve locks any more, and another must be found.
 pub(crate) fn leaves_connection(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS"))
@@ -14,9 +33,82 @@ pub(crate) fn is_missing_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
+/// Whether a node answers that a key is another's, or that keys are not together.
+pub(crate) fn is_of_cluster(error: &RedisError) -> bool {
+    matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK"))
+}
+
+/// Whether the server will say the same until somebody changes its rights or its commands. A server
+/// that is busy, loads its data or has too many clients has a code to say so as well.
+pub(crate) fn is_denied(error: &RedisError) -> bool {
+    let text = error.to_string();
+    match error.code() {
+        Some("NOPERM" | "NOAUTH" | "WRONGPASS" | "NOPROTO") => true,
+        Some(_) => text.contains("unknown command") || text.contains("unknown subcommand"),
+        None => {
+            let kinds = [ErrorKind::AuthenticationFailed, ErrorKind::RESP3NotSupported];
+            kinds.contains(&error.kind())
+        }
+    }
+}
+
+/// What an error says, for people: without keys, passwords, and whatever else was an argument.
+pub(crate) fn words(error: &RedisError) -> String {
+    without_arguments(&error.to_string())
+}
+
+/// Servers repeat what they do not understand: the arguments of an unknown command, or a word in
+/// quotes. Names of commands stay.
+fn without_arguments(text: &str) -> String {
+    let end = ARGUMENTS.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+    let text = &text[..end];
+    // Also where it stands without quotes. A key may contain anything: all behind it goes as well.
+    let name = NAMES.iter().filter_map(|name| text.find(name)).min();
+    let text = match name {
+        Some(name) => {
+            let begin = text[..name].rfind(char::is_whitespace).map_or(0, |space| space + 1);
+            [&text[..begin], "…"].concat()
+        }
+        None => text.to_owned(),
+    };
+    let mut words = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some((at, quote)) = opening_quote(rest) {
+        let behind = &rest[at + quote.len_utf8()..];
+        let is_command = |word: &str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "|_-".contains(c);
+            word.len() <= LONGEST_COMMAND && word.chars().all(plain)
+        };
+        match behind.find(quote) {
+            Some(end) if is_command(&behind[..end]) => {
+                let end = rest.len() - behind.len() + end + quote.len_utf8();
+                words.push_str(&rest[..end]);
+                rest = &rest[end..];
+            }
+            // It may contain quotes of its own: up to the last one.
+            _ => {
+                words.extend([&rest[..at], "…"]);
+                rest = behind.rsplit_once(quote).map_or("", |(_, behind)| behind);
+            }
+        }
+    }
+    words + rest
+}
+
+/// Where a quotation begins; an apostrophe is none.
+fn opening_quote(text: &str) -> Option<(usize, char)> {
+    let mut before = ' ';
+    text.char_indices().find(|(_, c)| {
+        let opens = matches!(c, '\'' | '`' | '"') && !before.is_alphanumeric();
+        before = *c;
+        opens
+    })
+}
+
 /// Told apart by code: many codes (`OOM`, `NOREPLICAS`, `BUSY`) have no kind in the client.
 pub(crate) fn fault(error: &RedisError) -> Fault {
-    let text = error.to_string();
+    let said = error.to_string();
+    let text = without_arguments(&said);
     match error.code() {
         Some("OOM") => return Fault::passing(BackendKind::OutOfMemory, text),
         Some("READONLY" | "MASTERDOWN") => return Fault::passing(BackendKind::ReadOnly, text),
@@ -26,12 +118,17 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
         Some("LOADING" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" | "MISCONF" | "NOREPLICAS") => {
             return Fault::passing(BackendKind::Other, text);
         }
-        Some("ERR") if text.contains("max number of clients") => {
+        Some("ERR") if said.contains("max number of clients") => {
             return Fault::passing(BackendKind::Unreachable, text);
         }
         // What an ACL forbids inside a script has no code of its own.
-        Some("ERR") if text.contains("user executing the script can't") => {
+        Some("ERR") if said.contains("user executing the script can't") => {
             return Fault::lasting(BackendKind::Refused, text);
+        }
+        _ if is_of_cluster(error) => return Fault::lasting(BackendKind::Other, CLUSTER),
+        // Nothing of ours but the counter is a number to the server.
+        Some("ERR") if NO_NUMBER.iter().any(|words| said.contains(words)) => {
+            return Fault::lasting(BackendKind::Other, COUNTER);
         }
         Some(_) => return Fault::lasting(BackendKind::Other, text),
         None => {}
@@ -45,7 +142,74 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
     }
 }
 
+/// Why a connection to a database of this number was not made. Of a `SELECT` that failed the client
+/// tells the server's words alone, without their code.
+pub(crate) fn not_connected(error: &RedisError, database: i64) -> Fault {
+    let said = error.to_string();
+    if !said.contains(SELECT_FAILED) {
+        return fault(error);
+    }
+    let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    if says(&["DB index"]) {
+        let text = format!(
+            "database {database} does not exist; name one in the URL that does, 0 if in doubt, or \
+             raise `databases` at the server"
+        );
+        return Fault::lasting(BackendKind::Refused, text);
+    }
+    if says(&["cluster mode"]) {
+        return Fault::lasting(BackendKind::Other, CLUSTER);
+    }
+    let text = without_arguments(&said);
+    match says(&["Authentication required", "permission"]) {
+        true => Fault::lasting(BackendKind::Refused, text),
+        // It is busy, or loads its data.
+        false => Fault::passing(BackendKind::Other, text),
+    }
+}
+
 /// An answer that no command of ours can have.
 pub(crate) fn unexpected() -> Fault {
     Fault::lasting(BackendKind::Other, "an answer that does not fit the command; is it a Redis?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_arguments;
+
+    #[test]
+    fn what_a_server_repeats_is_left_out() {
+        for (said, words) in [
+            (
+                "ERR unknown command 'PTTL', with args beginning with: 'distlock:lock:{a@b.c}' ",
+                "ERR unknown command 'PTTL'",
+            ),
+            (
+                "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `me`, `secret`, ",
+                "ERR unknown command `HELLO`",
+            ),
+            (
+                "ERR unknown subcommand 'NUMSUB'. Try PUBSUB HELP.",
+                "ERR unknown subcommand 'NUMSUB'. Try PUBSUB HELP.",
+            ),
+            (
+                "NOPERM User app has no permissions to run the 'client|kill' command",
+                "NOPERM User app has no permissions to run the 'client|kill' command",
+            ),
+            (
+                "NOPERM User app has no permissions to access the 'distlock:lock:{it's}' key",
+                "NOPERM User app has no permissions to access the …",
+            ),
+            (
+                "ERR the user executing the script can't run this command",
+                "ERR the user executing the script can't run this command",
+            ),
+            ("\"BUSY\": Redis is busy", "\"BUSY\": Redis is busy"),
+            ("a proxy does not like shop:queue:{a b c} today", "a proxy does not like …"),
+            ("ERR no such thing: 'some 'quoted' thing' at all", "ERR no such thing: … at all"),
+            ("ERR it ends in a 'quotation", "ERR it ends in a …"),
+        ] {
+            assert_eq!(without_arguments(said), words);
+        }
+    }
 }

@@ -12,20 +12,23 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, cmd};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::connection::{Connection, Live};
 use super::driver::{Bytes, Driver};
-use super::fault::fault;
+use super::fault::not_connected;
 use super::socket::{Mover, Socket};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::BackendKind;
 use crate::jitter::jittered;
 use crate::race::until;
+use crate::status::DrivenBy;
 use crate::store::Fault;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -33,6 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// More earlier connections than this, where they cannot be closed, are not remembered.
 const MOST_OPEN: usize = 8;
 const KEEPALIVE: Duration = Duration::from_secs(1);
+#[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Commands that may wait to be written: callers beyond it wait in order.
 const BUFFER: usize = 1024;
@@ -50,6 +54,8 @@ pub(crate) struct Link {
     config: LinkConfig,
     schedule: Arc<Schedule>,
     state: watch::Sender<State>,
+    /// Since when there was no connection; 0 while there is one, or nobody wanted one.
+    down_since: AtomicU64,
     /// Somebody wants to use it.
     wanted: Notify,
     /// Connections are numbered, over all links of a pool.
@@ -73,6 +79,7 @@ impl Link {
             config,
             schedule: schedule.clone(),
             state: watch::Sender::new(State::Unused),
+            down_since: AtomicU64::new(0),
             wanted: Notify::new(),
             numbers: numbers.clone(),
         });
@@ -99,11 +106,29 @@ impl Link {
         self.outcome(limit, |state| !matches!(state, State::Unused)).await
     }
 
-    /// Who moves its bytes, for people.
-    pub(super) fn driven_by(&self) -> &'static str {
+    /// Whose runtime moves its bytes; `None` while there is no connection.
+    pub(super) fn driven_by(&self) -> Option<DrivenBy> {
         match &*self.state.borrow() {
-            State::Up(live) => live.driven_by(),
-            State::Unused | State::Down(_) => "nobody",
+            State::Up(live) => Some(live.driven_by()),
+            State::Unused | State::Down(_) => None,
+        }
+    }
+
+    /// Since when it has had no connection.
+    pub(super) fn down_since(&self) -> Option<Moment> {
+        let since = self.down_since.load(Ordering::Relaxed);
+        (since != 0).then(|| Moment::from_nanos(since))
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
+    }
+
+    /// Why the last attempt to connect failed, or the connection was lost.
+    pub(super) fn trouble(&self) -> Option<Fault> {
+        match &*self.state.borrow() {
+            State::Down(fault) => Some(fault.clone()),
+            State::Up(_) | State::Unused => None,
         }
     }
 
@@ -137,17 +162,26 @@ async fn supervise(link: Arc<Link>) {
     let mut pause = FIRST_PAUSE;
     let mut past = Past::default();
     loop {
-        let fault = match establish(&link, &mut past).await {
+        let (fault, ended) = match establish(&link, &mut past).await {
             Ok((live, driver)) => {
                 pause = FIRST_PAUSE;
+                link.down_since.store(0, Ordering::Relaxed);
                 link.state.send_replace(State::Up(live.clone()));
                 until(driver.run(), live.gone_bad()).await;
-                driver.stop();
-                lost("the connection was lost")
+                (lost("the connection was lost"), Some(driver))
             }
-            Err(fault) => fault,
+            Err(fault) => (fault, None),
         };
+        let now = Clock::Boottime.now().as_nanos();
+        // The first failure counts.
+        let orders = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = link.down_since.compare_exchange(0, now, orders.0, orders.1);
         link.state.send_replace(State::Down(fault));
+        // Only now: a call that comes before must wait for the next connection, and not be refused by
+        // this one.
+        if let Some(driver) = ended {
+            driver.stop();
+        }
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -162,8 +196,9 @@ async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Drive
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFER);
     let connected = timeout(*connect_timeout, connect(info, config)).await;
+    let connected = connected.map_err(|_| Fault::timed_out())?;
     let (connection, bytes, mover) =
-        connected.map_err(|_| Fault::timed_out())?.map_err(|error| fault(&error))?;
+        connected.map_err(|error| not_connected(&error, info.redis_settings().db()))?;
     let driver = Arc::new(Driver::new(bytes, mover));
     let greeting = timeout(*connect_timeout, greet(&connection, past, number));
     let buried_below = until(greeting, driver.run())
@@ -185,6 +220,7 @@ pub(super) async fn connect(
     config: AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, Bytes, Mover), RedisError> {
     match info.addr() {
+        #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             let (socket, mover) = Socket::unix(UnixStream::connect(path).await?);
             let (connection, driver) =

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::link::{Link, LinkConfig};
 use crate::engine::schedule::Schedule;
 use crate::namespace::StoredName;
+use crate::store::Outage;
 
 /// Links to one server: for commands, and one for renewals, which acquires must not starve.
 pub(crate) struct ConnectionPool {
@@ -30,12 +31,27 @@ impl ConnectionPool {
 
     /// The link over which everything goes that may create or free this lock.
     pub(crate) fn commands(&self, lock: &StoredName) -> &Arc<Link> {
-        &self.commands[lock.part(self.commands.len())]
+        &self.commands[self.lane(lock)]
+    }
+
+    /// Its number among those for commands.
+    pub(crate) fn lane(&self, lock: &StoredName) -> usize {
+        lock.part(self.commands.len())
     }
 
     /// The link for renewals. They only extend what they find, so their order does not matter.
     pub(crate) fn renewals(&self) -> &Arc<Link> {
         &self.renewals
+    }
+
+    /// The outage in which no link for commands is connected.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        let since = self.commands.iter().filter_map(|link| link.down_since()).min()?;
+        if self.commands.iter().any(|link| link.is_connected()) {
+            return None;
+        }
+        let fault = self.commands.iter().find_map(|link| link.trouble())?;
+        Some(Outage { since, fault })
     }
 
     /// Every link for commands.

@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 
 use super::driver::Driver;
 use super::socket::Mover;
 use crate::clock::{Clock, Moment};
+use crate::runtime::watches_sockets;
 
 /// How often the engine looks in.
 const ROUND: Duration = Duration::from_millis(10);
@@ -31,16 +32,17 @@ const OF_ENGINE: u64 = 8;
 /// After one that did not come, none is taken for so long, and twice as long after the next.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// One that was invited and has not arrived in so long is not waited for: others may be invited.
+const INVITED_FOR: Duration = Duration::from_millis(100);
 
 /// Whether a connection's driver is with the engine or with a resident.
 pub(super) struct Residence {
     mover: Mover,
     resident: Mutex<Option<Lodger>>,
-    /// There is one, or one is on its way.
-    spoken_for: AtomicBool,
+    /// On their way, some of them perhaps for ever.
+    invited: Mutex<Invited>,
     /// One is there.
     taken: AtomicBool,
-    issued: AtomicU64,
     /// It was asked to poll and has not come yet.
     asked: AtomicBool,
     polls: AtomicU64,
@@ -51,6 +53,15 @@ pub(super) struct Residence {
     /// None is taken before that.
     not_before: AtomicU64,
     pause: Mutex<Duration>,
+}
+
+#[derive(Default)]
+struct Invited {
+    issued: u64,
+    /// Their numbers, one for each runtime: what is spawned on a runtime that nobody runs stays there.
+    runtimes: Vec<(Id, u64)>,
+    /// The last one is waited for until then.
+    until: Option<Moment>,
 }
 
 /// A resident as others know it.
@@ -64,9 +75,8 @@ impl Residence {
         Self {
             mover,
             resident: Mutex::default(),
-            spoken_for: AtomicBool::new(false),
+            invited: Mutex::default(),
             taken: AtomicBool::new(false),
-            issued: AtomicU64::new(0),
             asked: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             of_engine: AtomicU64::new(0),
@@ -88,18 +98,39 @@ impl Residence {
         self.of_engine.load(Ordering::Relaxed)
     }
 
-    /// Has a resident come to the runtime of the caller, unless there is one.
+    /// Has a resident come to the runtime of the caller, unless there is one or one is on its way.
     pub(super) fn invite(&self, driver: &Arc<Driver>) {
-        if self.spoken_for.load(Ordering::Acquire)
-            || Clock::Boottime.now().as_nanos() < self.not_before.load(Ordering::Acquire)
-        {
+        if self.is_taken() {
+            return;
+        }
+        let now = Clock::Boottime.now();
+        if now.as_nanos() < self.not_before.load(Ordering::Acquire) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        if !self.spoken_for.swap(true, Ordering::AcqRel) {
-            let number = self.issued.fetch_add(1, Ordering::Relaxed) + 1;
-            let (driver, here) = (Arc::downgrade(driver), false);
-            runtime.spawn(Resident { driver, number, here, waited: false });
+        let number = {
+            let mut invited = self.invited();
+            let here = invited.runtimes.iter().any(|(there, _)| *there == runtime.id());
+            if here || invited.until.is_some_and(|until| now < until) {
+                return;
+            }
+            invited.issued += 1;
+            let number = invited.issued;
+            invited.runtimes.push((runtime.id(), number));
+            invited.until = Some(now.after(INVITED_FOR));
+            number
+        };
+        // Under no mutex: a runtime that has ended drops it at once, which is an `uninvite`.
+        let (driver, here) = (Arc::downgrade(driver), false);
+        runtime.spawn(Resident { driver, number, here, waited: false });
+    }
+
+    /// An invited one is on its way no more.
+    fn uninvite(&self, number: u64) {
+        let mut invited = self.invited();
+        invited.runtimes.retain(|(_, own)| *own != number);
+        if number == invited.issued {
+            invited.until = None;
         }
     }
 
@@ -163,20 +194,30 @@ impl Residence {
         self.resident.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new resident is here, on its own runtime; false if it cannot stay.
-    fn arrive(&self, number: u64, waker: &Waker) -> bool {
+    fn invited(&self) -> MutexGuard<'_, Invited> {
+        self.invited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new resident is here, on its own runtime; false if it cannot stay. One that comes late may
+    /// find another one here, which is `None`.
+    fn arrive(&self, number: u64, waker: &Waker) -> Option<bool> {
+        let new = waker.clone();
         let mut resident = self.resident();
+        if resident.is_some() {
+            return None;
+        }
         // The engine polls no more from here on; it is rung for that.
         self.taken.store(true, Ordering::Release);
-        *resident = Some(Lodger { number, waker: waker.clone() });
-        self.mover.to_this_runtime()
+        *resident = Some(Lodger { number, waker: new });
+        Some(self.mover.to_this_runtime())
     }
 
     /// The resident is here for a poll; false if it was dismissed.
     fn is_here(&self, number: u64, waker: &Waker) -> bool {
-        let mut resident = self.resident();
-        match resident.as_mut().filter(|resident| resident.number == number) {
-            Some(resident) => resident.waker.clone_from(waker),
+        // Its own task's, which must not end under the mutex: that would come back here.
+        let mut new = waker.clone();
+        match self.resident().as_mut().filter(|resident| resident.number == number) {
+            Some(resident) => std::mem::swap(&mut resident.waker, &mut new),
             None => return false,
         }
         self.asked.store(false, Ordering::Release);
@@ -195,7 +236,6 @@ impl Residence {
             self.taken.store(false, Ordering::Release);
             resident.take()
         };
-        self.spoken_for.store(false, Ordering::Release);
         // So that its task ends.
         gone.into_iter().for_each(|gone| gone.waker.wake());
         true
@@ -218,8 +258,16 @@ impl Future for Resident {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(driver) = self.driver.upgrade() else { return Poll::Ready(()) };
         let residence = driver.residence();
-        if !std::mem::replace(&mut self.here, true) {
-            let stays = residence.arrive(self.number, cx.waker());
+        if !self.here {
+            if !watches_sockets() {
+                residence.pause_after(Clock::Boottime.now());
+                return Poll::Ready(());
+            }
+            self.here = true;
+            let arrived = residence.arrive(self.number, cx.waker());
+            // Once it is here, or its runtime would be asked for another one.
+            residence.uninvite(self.number);
+            let Some(stays) = arrived else { return Poll::Ready(()) };
             driver.ring_engine();
             if !stays {
                 residence.pause_after(Clock::Boottime.now());
@@ -243,9 +291,12 @@ impl Future for Resident {
 impl Drop for Resident {
     fn drop(&mut self) {
         let Some(driver) = self.driver.upgrade() else { return };
+        if !driver.home().is_here() {
+            return;
+        }
         let residence = driver.residence();
         if !self.here {
-            residence.spoken_for.store(false, Ordering::Release);
+            residence.uninvite(self.number);
         } else if residence.leave(self.number) {
             driver.ring_engine();
         }

@@ -7,20 +7,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::runtime::Handle;
-
-use crate::runtime::Unable;
 
 /// A socket that a reactor watches.
 enum Watched {
     Tcp(TcpStream),
+    #[cfg(unix)]
     Unix(UnixStream),
 }
 
 /// A socket that none watches.
 enum Loose {
     Tcp(std::net::TcpStream),
+    #[cfg(unix)]
     Unix(std::os::unix::net::UnixStream),
 }
 
@@ -32,6 +34,7 @@ impl Watched {
     fn stream(&mut self) -> Pin<&mut dyn Stream> {
         match self {
             Self::Tcp(stream) => Pin::new(stream),
+            #[cfg(unix)]
             Self::Unix(stream) => Pin::new(stream),
         }
     }
@@ -39,6 +42,7 @@ impl Watched {
     fn loosen(self) -> io::Result<Loose> {
         Ok(match self {
             Self::Tcp(stream) => Loose::Tcp(stream.into_std()?),
+            #[cfg(unix)]
             Self::Unix(stream) => Loose::Unix(stream.into_std()?),
         })
     }
@@ -49,23 +53,18 @@ impl Loose {
     fn again(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            #[cfg(unix)]
             Self::Unix(stream) => Self::Unix(stream.try_clone()?),
         })
     }
 
-    /// Has it watched by the runtime this is called on.
+    /// Has it watched by the runtime this is called on, which must be one that watches sockets.
     fn watch(self) -> io::Result<Watched> {
         Ok(match self {
             Self::Tcp(stream) => Watched::Tcp(TcpStream::from_std(stream)?),
+            #[cfg(unix)]
             Self::Unix(stream) => Watched::Unix(UnixStream::from_std(stream)?),
         })
-    }
-
-    /// The same on a runtime of which it is not known whether it watches sockets at all.
-    fn try_watch(self) -> io::Result<Watched> {
-        static UNABLE: Unable = Unable::new();
-        let watched = UNABLE.attempt(|| self.watch());
-        watched.unwrap_or_else(|| Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
@@ -86,12 +85,12 @@ pub(super) struct Mover {
 }
 
 impl Mover {
-    /// From here on the runtime this is called on watches the socket, unless it cannot.
+    /// From here on the runtime this is called on watches the socket, unless that fails.
     pub(super) fn to_this_runtime(&self) -> bool {
         let mut place = self.place();
         let (moved, there) = match std::mem::replace(&mut *place, Place::Lost) {
             Place::Engine(own) => match own.loosen() {
-                Ok(loose) => match loose.again().and_then(Loose::try_watch) {
+                Ok(loose) => match loose.again().and_then(Loose::watch) {
                     Ok(watched) => (true, Place::Elsewhere(watched, loose)),
                     Err(_) => (false, self.back(loose)),
                 },
@@ -138,6 +137,7 @@ impl Socket {
     }
 
     /// To be called on the engine.
+    #[cfg(unix)]
     pub(super) fn unix(stream: UnixStream) -> (Self, Mover) {
         Self::new(Watched::Unix(stream))
     }

@@ -4,7 +4,6 @@
 //! is skipped at once. While this connection is down, or where pub/sub is not allowed, new
 //! tokens say that their owner cannot be told, and he looks from time to time.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -16,18 +15,29 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::eviction;
+use super::fault::{fault, is_denied, words};
 use super::link::{Link, LinkConfig, connect};
+use super::prefixes::{Prefixes, kept_until};
+use crate::clock::Clock;
 use crate::error::LockName;
 use crate::jitter::jittered;
 use crate::namespace::StoredName;
 use crate::observe;
 use crate::race::{any, until};
+use crate::shield::shielded;
+use crate::status::WakeUps;
 use crate::store::{Ears, Message, News};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Permissions are not changed often.
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
+/// How many channels are subscribed or left with one command.
+const MANY_CHANNELS: usize = 500;
+/// How often prefixes are looked through for those that nobody uses any more.
+const TIDY_UP: Duration = Duration::from_secs(20);
+/// Who is refused so often, for whatever reason, says why.
+const MANY_REFUSALS: usize = 10;
 
 /// The channels of one manager.
 pub(crate) struct Wakes {
@@ -35,8 +45,8 @@ pub(crate) struct Wakes {
     prefix: String,
     /// Its channel is subscribed.
     hears: AtomicBool,
-    /// Other prefixes that requests have named, and whether their channels are subscribed.
-    others: Mutex<HashMap<String, bool>>,
+    /// Those that requests have named.
+    others: Mutex<Prefixes>,
     /// There is a prefix to subscribe.
     wanted: Notify,
     /// Why not was said.
@@ -64,6 +74,11 @@ impl Wakes {
         }
     }
 
+    /// The prefix of the manager, with its separator.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Subscribes whenever one of `links` is connected, which says that the server can be reached,
     /// for ever.
     pub(crate) fn start(
@@ -84,20 +99,25 @@ impl Wakes {
         if lock.prefix() == self.prefix {
             return self.hears.load(Ordering::Acquire);
         }
-        let mut others = self.others();
-        if let Some(hears) = others.get(lock.prefix()) {
-            return *hears;
+        self.is_used(lock.prefix(), Duration::ZERO)
+    }
+
+    /// A prefix that is not the manager's is used for a lock of this ttl. Whether who reserves that
+    /// lock for us can tell us.
+    pub(crate) fn is_used(&self, prefix: &str, ttl: Duration) -> bool {
+        let until = kept_until(Clock::Boottime.now(), ttl);
+        let known = self.others().used(prefix, until);
+        if known.is_none() {
+            self.wanted.notify_one();
         }
-        others.insert(lock.prefix().to_owned(), false);
-        self.wanted.notify_one();
-        false
+        known.unwrap_or(false)
     }
 
     /// How waiters learn that a lock is theirs.
-    pub(crate) fn state(&self) -> &'static str {
+    pub(crate) fn state(&self) -> WakeUps {
         match self.hears.load(Ordering::Acquire) {
-            true => "told",
-            false => "looking",
+            true => WakeUps::Notified,
+            false => WakeUps::Polling,
         }
     }
 
@@ -119,18 +139,14 @@ impl Wakes {
 
     fn push(&self, push: &PushInfo) {
         let PushInfo { kind: PushKind::Message, data } = push else { return };
-        let [Value::BulkString(channel), Value::BulkString(text)] = data.as_slice() else { return };
-        let (Ok(channel), Ok(text)) = (std::str::from_utf8(channel), std::str::from_utf8(text))
-        else {
-            return;
-        };
-        let Some(prefix) = channel.rsplit_once("wake:").map(|(prefix, _)| prefix) else { return };
+        let [_, Value::BulkString(text)] = data.as_slice() else { return };
+        let Ok(text) = std::str::from_utf8(text) else { return };
         let mut words = text.splitn(3, ' ');
         let (Some(kind), Some(token), Some(stored)) = (words.next(), words.next(), words.next())
         else {
             return;
         };
-        let message = Message { prefix, stored: &StoredName::new(stored.to_owned()), token };
+        let message = Message { stored: &StoredName::new(stored.to_owned()), token };
         match kind {
             "g" => self.tell(News::Reserved(message)),
             "s" => self.tell(News::Behind(message)),
@@ -139,10 +155,12 @@ impl Wakes {
         }
     }
 
-    async fn subscribe_all(
+    /// Subscribes what is not subscribed yet, and leaves what nobody uses any more. A part of it at a
+    /// time, whose outcome stays: true if there may be more.
+    async fn subscribe_some(
         &self,
         connection: &mut MultiplexedConnection,
-    ) -> Result<(), RedisError> {
+    ) -> Result<bool, RedisError> {
         if !self.hears.load(Ordering::Acquire) {
             let channel = self.channel(&self.prefix);
             connection.subscribe(&channel).await?;
@@ -152,55 +170,74 @@ impl Wakes {
             self.said.store(false, Ordering::Release);
             self.tell(News::Interrupted);
         }
-        let others: Vec<_> = {
-            let others = self.others();
-            others.iter().filter(|(_, hears)| !**hears).map(|(prefix, _)| prefix.clone()).collect()
-        };
-        for prefix in others {
-            connection.subscribe(self.channel(&prefix)).await?;
-            self.others().insert(prefix, true);
+        let idle = self.others().forget(Clock::Boottime.now());
+        for idle in idle.chunks(MANY_CHANNELS) {
+            match connection.unsubscribe(self.channels_of(idle)).await {
+                // Where that is not allowed, they are left with the connection.
+                Err(error) if !is_denied(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        // One command for many: one after the other they would take longer than a connection may.
+        let unheard = self.others().unheard(MANY_CHANNELS);
+        if !unheard.is_empty() {
+            connection.subscribe(self.channels_of(&unheard)).await?;
+            self.others().hear(&unheard);
             self.tell(News::Interrupted);
         }
-        Ok(())
+        Ok(unheard.len() == MANY_CHANNELS)
+    }
+
+    fn channels_of(&self, prefixes: &[String]) -> Vec<String> {
+        prefixes.iter().map(|prefix| self.channel(prefix)).collect()
     }
 
     /// Nothing is heard any more.
     fn went_deaf(&self) {
         self.hears.store(false, Ordering::Release);
-        self.others().values_mut().for_each(|hears| *hears = false);
+        self.others().went_deaf();
         self.tell(News::Interrupted);
     }
 
-    fn others(&self) -> MutexGuard<'_, HashMap<String, bool>> {
+    fn others(&self) -> MutexGuard<'_, Prefixes> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when there is a prefix to subscribe, or it is time to forget some.
+    async fn until_wanted(&self) {
+        let nothing_to_forget = self.others().is_empty();
+        if nothing_to_forget {
+            return self.wanted.notified().await;
+        }
+        let _ = timeout(jittered(TIDY_UP), self.wanted.notified()).await;
     }
 
     /// Says once why waiters look instead of being told.
     fn say(&self, error: &RedisError) {
         if !self.said.swap(true, Ordering::AcqRel) {
-            observe::wake_ups_denied(error);
+            observe::wake_ups_denied(&words(error));
         }
     }
 }
 
 async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, links: Vec<Arc<Link>>) {
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
     loop {
         any(links.iter().map(|link| link.is_up())).await;
-        let denied = match session(&wakes, &config).await {
-            Ok(()) => {
-                pause = FIRST_PAUSE;
-                false
-            }
+        let mut denied = false;
+        // Whatever comes of it, somebody has to listen.
+        match shielded(session(&wakes, &config)).await.unwrap_or(Ok(())) {
+            Ok(()) => (pause, refusals) = (FIRST_PAUSE, 0),
             Err(error) => {
-                // Anything but a broken connection is a server that says no.
-                let denied = error.code().is_some() && !error.is_io_error();
-                if denied {
+                denied = is_denied(&error);
+                refusals = if fault(&error).passing { 0 } else { refusals + 1 };
+                if denied || refusals == MANY_REFUSALS {
                     wakes.say(&error);
                 }
-                denied
             }
-        };
+        }
+        // Where nothing is subscribed there is nothing to leave.
+        drop(wakes.others().forget(Clock::Boottime.now()));
         if wakes.hears.load(Ordering::Acquire) {
             pause = FIRST_PAUSE;
             wakes.went_deaf();
@@ -234,9 +271,10 @@ async fn session(wakes: &Arc<Wakes>, config: &LinkConfig) -> Result<(), RedisErr
             }
         }
         loop {
-            let subscribed = wakes.subscribe_all(&mut connection);
+            let subscribed = wakes.subscribe_some(&mut connection);
             match timeout(config.connect_timeout, subscribed).await {
-                Ok(Ok(())) => wakes.wanted.notified().await,
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => wakes.until_wanted().await,
                 Ok(Err(error)) => return error,
                 Err(_) => return timed_out(),
             }

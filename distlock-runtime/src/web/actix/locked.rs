@@ -7,25 +7,32 @@ use actix_web::dev::Payload;
 use actix_web::web::Data;
 use actix_web::{Error, FromRequest, HttpRequest};
 
-use crate::global;
+use crate::error::LockError;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::web::Locked;
+use crate::web::locked::{LockOptions, Locked};
 
 /// The manager is the one that the `App`, scope or resource was given with
-/// `app_data(web::Data::new(manager))` or `app_data(manager)`, else the process-wide one.
+/// `app_data(web::Data::new(manager))` or `app_data(manager)`. Without one the answer is a 500, and the
+/// log says so: no other manager is taken in its place, whose locks would exclude nobody. For the
+/// process-wide manager, give it that: `app_data(web::Data::new(distlock::manager()?))`.
 ///
 /// Arguments are extracted side by side: whatever else a handler asks for may be read before or
 /// after the lock is taken.
+///
+/// `Option<Locked<K>>` is actix-web's own: `None` on *any* failure, a store that is gone among them, so
+/// it means "not locked" and not "held by others". `Result<Locked<K>, actix_web::Error>` tells them
+/// apart: `error.as_error::<LockError>().is_some_and(LockError::is_busy)`.
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
 /// use std::future::{Ready, ready};
 ///
 /// use actix_web::dev::Payload;
-/// use actix_web::{Error, FromRequest, HttpRequest, error, web};
-/// use distlock::LockKey;
+/// use actix_web::{App, Error, FromRequest, HttpRequest, error, web};
 /// use distlock::actix::Locked;
+/// use distlock::{LockKey, LockManager};
+/// # macro_rules! key { ($($t:tt)*) => { LockKey::from(format!($($t)*)) } }
 ///
 /// /// The order of the path.
 /// struct OrderId(u64);
@@ -34,24 +41,31 @@ use crate::web::Locked;
 ///     type Error = Error;
 ///     type Future = Ready<Result<Self, Error>>;
 ///
-///     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-///         let id = request.match_info().query("order_id").parse();
-///         ready(id.map(Self).map_err(error::ErrorNotFound))
+///     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+///         let id = web::Path::<u64>::from_request(request, payload).into_inner();
+///         ready(id.map(|id| Self(id.into_inner())).map_err(error::ErrorNotFound))
 ///     }
 /// }
 ///
 /// impl From<OrderId> for LockKey {
 ///     fn from(OrderId(id): OrderId) -> Self {
-///         format!("order:{id}").into()
+///         key!("order:{id}")
 ///     }
 /// }
 ///
 /// async fn pay(order_id: web::Path<u64>, lock: Locked<OrderId>) -> String {
 ///     format!("order {order_id} is paid, fencing token {}", lock.fencing_token())
 /// }
-/// # let _ = actix_web::App::new().route("/orders/{order_id}", web::post().to(pay));
+///
+/// let app = App::new()
+///     .app_data(web::Data::new(LockManager::in_memory()))
+///     .route("/orders/{order_id}", web::post().to(pay));
 /// ```
-impl<K: FromRequest + Into<LockKey> + 'static> FromRequest for Locked<K> {
+impl<K, O> FromRequest for Locked<K, O>
+where
+    K: FromRequest + Into<LockKey> + 'static,
+    O: LockOptions + 'static,
+{
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;
 
@@ -61,7 +75,13 @@ impl<K: FromRequest + Into<LockKey> + 'static> FromRequest for Locked<K> {
             .app_data::<Data<LockManager>>()
             .map(|manager| manager.get_ref())
             .or_else(|| request.app_data::<LockManager>());
-        let manager = of_app.map_or_else(global::manager, |manager| Ok(manager.clone()));
+        let manager = of_app.cloned().ok_or_else(|| {
+            LockError::invalid_option(
+                "Locked: the app has no lock manager; add `.app_data(web::Data::new(manager))` to the \
+                 App, scope or resource (for the process-wide one \
+                 `web::Data::new(distlock::manager()?)`)",
+            )
+        });
         Box::pin(async move {
             let key = key.await.map_err(Into::into)?;
             Ok(Self::take(manager, key.into()).await?)

@@ -8,14 +8,23 @@ use std::rc::Rc;
 
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{Path, ResourceDef, Service, ServiceRequest, ServiceResponse, Transform};
+use actix_web::error::InternalError;
 use actix_web::web;
-use actix_web::{Error, HttpResponse, ResponseError};
+use actix_web::{Error, HttpMessage, HttpResponse};
 
+use super::body::arriving;
+use crate::error::LockError;
+use crate::few::Few;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::request::{LockRequest, hold_and_release};
-use crate::web::rule::{Rule, Source, options};
-use crate::web::template::Template;
+use crate::request::hold_and_release;
+use crate::web::FencingToken;
+use crate::web::arrival::in_time;
+use crate::web::problem::Problem;
+use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source, options};
+use crate::web::template::{RouteKey, Template};
+
+type Rule = rule::Rule<ServiceRequest, HttpResponse>;
 
 /// Runs handlers under a lock: for `wrap` of a resource, a route, a scope or the app.
 ///
@@ -33,18 +42,36 @@ use crate::web::template::Template;
 ///
 /// let manager = LockManager::in_memory();
 /// let one_at_a_time =
-///     LockMiddleware::new(manager).key("order:{order_id}").wait(Duration::from_secs(2));
+///     LockMiddleware::new(manager).key("order:{order_id:u64}").wait(Duration::from_secs(2));
 /// let app = App::new().service(
-///     web::resource("/orders/{order_id}/pay").wrap(one_at_a_time).route(web::post().to(pay)),
+///     web::resource("/orders/{order_id}/pay").route(web::post().to(pay).wrap(one_at_a_time)),
 /// );
 /// ```
 ///
-/// Every request to what it wraps is locked, whatever the method; to lock some requests only, see
-/// [`key_fn`](Self::key_fn). Its body is read after the lock is taken.
+/// Every request to what it wraps is locked. Around a resource that is every method, so that a `GET`
+/// may wait for the lock before it is told 405: wrap the route, as here. To lock some requests only,
+/// see also [`key_fn`](Self::key_fn). The body is read after the lock is taken, and has to come within
+/// [`body_timeout`](Self::body_timeout). Where no route matches, which a scope or the app sees as
+/// well, there is nothing to lock: a 404 stays one. A `default_service` is no route: lock it with
+/// `key_fn`.
 ///
 /// If the lock cannot be taken the handler does not run, and the response is that of the
-/// [`LockError`](crate::LockError). If the lease is lost while it runs, the handler is dropped at its
-/// next await. Inside it, `#[redis_lock]` with the same key is a nested call.
+/// [`LockError`](crate::LockError), or what [`on_fail`](Self::on_fail) says; the error is in the
+/// response's extensions. If the lease is lost while it runs, the handler is dropped at its next await.
+/// Inside it, `#[redis_lock]` with the same key is a nested call.
+///
+/// The handler finds its lock's [`FencingToken`](crate::actix::FencingToken) in the request's
+/// extensions:
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// use actix_web::web::ReqData;
+/// use distlock::actix::FencingToken;
+///
+/// async fn pay(token: ReqData<FencingToken>) -> String {
+///     format!("UPDATE account SET …, fence = {token} WHERE … AND fence <= {token}", token = *token)
+/// }
+/// ```
 ///
 /// # When the lock ends
 ///
@@ -57,56 +84,115 @@ use crate::web::template::Template;
 #[derive(Debug, Clone)]
 #[must_use = "a middleware does nothing before it is given to `wrap`"]
 pub struct LockMiddleware {
-    rule: Rule<ServiceRequest>,
+    rule: Rule,
 }
 
 impl LockMiddleware {
-    /// A middleware with the manager's defaults, which needs a [`key`](Self::key) or a
-    /// [`key_fn`](Self::key_fn).
+    /// A middleware with the manager's defaults, which needs a [`key`](Self::key),
+    /// [`keys`](Self::keys) or a [`key_fn`](Self::key_fn).
     #[track_caller]
     pub fn new(manager: LockManager) -> Self {
         Self { rule: Rule::new(manager, Location::caller()) }
     }
 
-    /// What to lock: a template whose placeholders are path parameters, `order:{order_id}`. Their
-    /// values are percent-decoded and then encoded as in the attribute, so that the same text makes
-    /// the same key in both. `{{` and `}}` are literal braces.
+    /// What to lock: a template whose placeholders are path parameters with their type,
+    /// `order:{order_id:u64}`. `{{` and `}}` are literal braces.
     ///
-    /// Around a scope or the app, parameters of the resource that the path leads to count as well.
+    /// The types are `u64`, `i64`, `uuid` and `str`. A value is percent-decoded, parsed as its type and
+    /// printed again, so that `/orders/7`, `/orders/07` and `/orders/+7`, which are one order to a
+    /// handler that takes a number, are one lock as well; then it is encoded as in the attribute, so
+    /// that the same values make the same key in both. A value that is not of its type is answered
+    /// with 400, and the handler does not run. `str` takes the text as it is: for handlers that do so,
+    /// too.
     ///
-    /// A parameter is a text: `/orders/7` and `/orders/07` are two locks, even if the handler takes
-    /// both for the number 7.
+    /// `route_key!("…")` checks a template while the program is compiled.
     ///
-    /// A template that cannot be used is logged at error level at once, and answers every request
-    /// with 500; [`checked`](Self::checked) returns it as an error instead. A path without a
-    /// parameter of that name answers with 500, and the log names the parameter.
-    pub fn key(mut self, template: &'static str) -> Self {
-        self.rule.template(template);
+    /// Around a scope or the app, parameters of the resource that the path leads to count as well. A
+    /// path that matches, without a parameter of that name or with two of it, answers with 500, and the
+    /// log names the parameter.
+    ///
+    /// # Panics
+    ///
+    /// If the template is malformed or leaves a type out.
+    #[track_caller]
+    pub fn key(self, key: impl Into<RouteKey>) -> Self {
+        self.keys([key])
+    }
+
+    /// Several locks at once, as in [`key`](Self::key): sorted, each once, all or nothing, one `wait`
+    /// for all.
+    ///
+    /// # Panics
+    ///
+    /// If a template is malformed or leaves a type out.
+    #[track_caller]
+    pub fn keys<K: Into<RouteKey>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.rule.templates(keys.into_iter().map(Into::into), Location::caller());
         self
     }
 
-    /// What to lock, from all of the request but its body. `None`: this request is not locked.
+    /// What to lock, from all of the request but its body: a `LockKey`, an `Option` of one (`None`:
+    /// this request is not locked), or a `Result` of either whose error is the response instead.
     ///
     /// ```
     /// # extern crate distlock_runtime as distlock;
     /// # use distlock::{LockKey, LockManager};
     /// # use distlock::actix::LockMiddleware;
     /// use actix_web::dev::ServiceRequest;
+    /// use actix_web::error::ErrorBadRequest;
     ///
     /// let changes_only =
     ///     LockMiddleware::new(LockManager::in_memory()).key_fn(|request: &ServiceRequest| {
     ///         (!request.method().is_safe()).then(|| LockKey::from(request.path()))
     ///     });
+    ///
+    /// let idempotent =
+    ///     LockMiddleware::new(LockManager::in_memory()).key_fn(|request: &ServiceRequest| {
+    ///         let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok());
+    ///         key.map(LockKey::from).ok_or_else(|| ErrorBadRequest("no Idempotency-Key"))
+    ///     });
     /// ```
-    pub fn key_fn<F>(mut self, key: F) -> Self
+    pub fn key_fn<F, K>(mut self, key: F) -> Self
     where
-        F: Fn(&ServiceRequest) -> Option<LockKey> + Send + Sync + 'static,
+        F: Fn(&ServiceRequest) -> K + Send + Sync + 'static,
+        K: KeyOrResponse<HttpResponse>,
     {
-        self.rule.function(key);
+        self.rule.function(move |request| key(request).key_or_response());
+        self
+    }
+
+    /// What to answer instead of the response of a [`LockError`], `Lost` included: an `HttpResponse`,
+    /// its builder, or an `Error`. The error is in the extensions of that response as well.
+    ///
+    /// ```
+    /// # extern crate distlock_runtime as distlock;
+    /// # use distlock::LockManager;
+    /// # use distlock::actix::LockMiddleware;
+    /// use actix_web::HttpResponse;
+    ///
+    /// let layer = LockMiddleware::new(LockManager::in_memory()).key("report").on_fail(|error| {
+    ///     match error.is_busy() {
+    ///         true => HttpResponse::Accepted().body("it is being made"),
+    ///         false => HttpResponse::ServiceUnavailable().finish(),
+    ///     }
+    /// });
+    /// ```
+    pub fn on_fail<F, R>(mut self, answer: F) -> Self
+    where
+        F: Fn(&LockError) -> R + Send + Sync + 'static,
+        R: Into<HttpResponse>,
+    {
+        self.rule.on_fail(move |error| answer(error).into());
         self
     }
 
     options!();
+}
+
+impl<K: MaybeKey, R: Into<HttpResponse>> KeyOrResponse<HttpResponse> for Result<K, R> {
+    fn key_or_response(self) -> Result<Option<LockKey>, Box<HttpResponse>> {
+        self.map(K::into_key).map_err(|refusal| Box::new(refusal.into()))
+    }
 }
 
 impl<S, B> Transform<S, ServiceRequest> for LockMiddleware
@@ -129,7 +215,7 @@ where
 #[derive(Debug)]
 pub struct LockService<S> {
     inner: Rc<S>,
-    rule: Rc<Rule<ServiceRequest>>,
+    rule: Rc<Rule>,
 }
 
 impl<S, B> Service<ServiceRequest> for LockService<S>
@@ -151,75 +237,105 @@ where
 
 async fn run<S, B>(
     inner: Rc<S>,
-    rule: Rc<Rule<ServiceRequest>>,
+    rule: Rc<Rule>,
     mut request: ServiceRequest,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
 {
-    let lock = match lock(&rule, &mut request).await {
-        Ok(Some(lock)) => lock,
+    let keys = match keys(&rule, &mut request).await {
+        Ok(Some(keys)) => keys,
         Ok(None) => return inner.call(request).await.map(ServiceResponse::map_into_left_body),
         Err(response) => return Ok(request.into_response(response).map_into_right_body()),
     };
-    let mut guard = match lock.acquire().await {
+    let mut guard = match rule.lock(keys).acquire().await {
         Ok(guard) => guard,
         // A response rather than an error: middleware around this one sees it as any other.
         Err(error) => {
-            let response = error.error_response();
+            let response = refuse(&rule, error);
             return Ok(request.into_response(response).map_into_right_body());
         }
     };
-    let handler = pin!(async move { inner.call(request).await });
+    request.extensions_mut().insert(FencingToken(guard.fencing_token()));
+    let arrival = arriving(&mut request, &rule);
+    // Dropped before the guard: nobody else may have the lock while its destructors run.
+    let handler = pin!(async {
+        let handler = inner.call(request);
+        match &arrival {
+            None => Some(handler.await),
+            Some(arrival) => {
+                let handler = pin!(handler);
+                in_time(arrival, rule.manager(), handler).await
+            }
+        }
+    });
     // The request went along with the handler, so that only an error is left to be returned.
-    let response = hold_and_release(&mut guard, handler).await?;
-    response.map(ServiceResponse::map_into_left_body)
+    let failed = |response| Err(InternalError::from_response("lock", response).into());
+    match hold_and_release(&mut guard, handler).await {
+        Ok(Some(response)) => response.map(ServiceResponse::map_into_left_body),
+        Ok(None) => failed(Problem::body_too_late(&rule.name()).into()),
+        Err(error) => failed(refuse(&rule, error)),
+    }
 }
 
-/// The lock of a request, or the response that says why there is none.
-async fn lock(
-    rule: &Rule<ServiceRequest>,
-    request: &mut ServiceRequest,
-) -> Result<Option<LockRequest>, HttpResponse> {
-    let key = match rule.source().map_err(HttpResponse::from_error)? {
-        Source::Function(key) => match key(request) {
-            Some(key) => key,
-            None => return Ok(None),
-        },
-        Source::Template(template) => {
-            let parameters = parameters(template, request).await?;
-            let parameters: Vec<(&str, &str)> =
-                parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            template.fill(&parameters).map_err(HttpResponse::from_error)?
-        }
+fn refuse(rule: &Rule, error: LockError) -> HttpResponse {
+    let (answer, error) = rule.answer(error);
+    let mut response = match answer {
+        Answer::Problem(problem) => problem.into(),
+        Answer::Own(response) => response,
     };
-    Ok(Some(rule.lock(key)))
+    response.extensions_mut().insert(error);
+    response
+}
+
+/// The keys of a request, `None` if it is not to be locked, or the response that says why there are
+/// none.
+async fn keys(
+    rule: &Rule,
+    request: &mut ServiceRequest,
+) -> Result<Option<Few<LockKey>>, HttpResponse> {
+    let templates = match rule.source().map_err(|error| refuse(rule, error))? {
+        Source::Function(key) => {
+            return key(request).map(|key| key.map(Few::One)).map_err(|answer| *answer);
+        }
+        Source::Templates(templates) => templates,
+    };
+    let Some(parameters) = parameters(templates, request).await? else {
+        return Ok(None);
+    };
+    let parameters: Vec<(&str, &str)> =
+        parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let keys = templates.iter().map(|template| template.fill(&parameters));
+    keys.collect::<Result<Few<_>, _>>().map(Some).map_err(|error| refuse(rule, error))
 }
 
 /// The names and values of the path's parameters, decoded as for handlers.
 type Parameters = Vec<(String, String)>;
 
+/// `None` where there is nothing to lock, because the path leads nowhere.
 async fn parameters(
-    template: &Template,
+    templates: &[Template],
     request: &mut ServiceRequest,
-) -> Result<Parameters, HttpResponse> {
-    if !template.has_parameters() {
-        return Ok(Vec::new());
+) -> Result<Option<Parameters>, HttpResponse> {
+    if !templates.iter().any(Template::has_parameters) {
+        return Ok(request.match_pattern().map(|_| Vec::new()));
     }
-    let matched = |name: &str| request.match_info().get(name).is_some();
-    if template.missing(matched).is_none() {
-        return decoded(request).await;
+    let is_there = |name: &str| request.match_info().get(name).is_some();
+    if templates.iter().all(|template| template.finds(is_there)) {
+        return decoded(request).await.map(Some);
     }
     // Around a scope or the app only the beginning of the path is matched so far.
+    let Some(pattern) = request.match_pattern() else {
+        return Ok(None);
+    };
     let mut path = Path::new(request.match_info().get_ref().clone());
-    let whole = request.match_pattern().and_then(resource);
-    if !whole.is_some_and(|resource| resource.capture_match_info(&mut path)) {
-        return decoded(request).await;
+    if !resource(pattern).is_some_and(|resource| resource.capture_match_info(&mut path)) {
+        return decoded(request).await.map(Some);
     }
     let beginning = mem::replace(request.match_info_mut(), path);
     let parameters = decoded(request).await;
     *request.match_info_mut() = beginning;
-    parameters
+    parameters.map(Some)
 }
 
 /// The pattern of a whole path. Its parts were good when the app was made; put together they may

@@ -8,16 +8,26 @@ use crate::error::LockError;
 use crate::outcome::FromLockError;
 use crate::web::problem::{self, Problem};
 
-/// `application/problem+json` with the status of [`LockError::http_status`]; `Busy` also has
-/// `Retry-After`. The key is not in it.
+/// `application/problem+json` with the status of [`LockError::http_status`] and `Retry-After` of
+/// [`LockError::http_retry_after`]. The key is not in it. The error itself is in the response's
+/// extensions, for middleware outside.
 impl ResponseError for LockError {
     fn status_code(&self) -> StatusCode {
         StatusCode::from_u16(self.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn error_response(&self) -> HttpResponse {
-        let Problem { retry_after, body } = Problem::answer(self);
-        let mut response = HttpResponse::build(self.status_code());
+        let mut response = HttpResponse::from(Problem::answer(self, None));
+        response.extensions_mut().insert(self.clone());
+        response
+    }
+}
+
+impl From<Problem> for HttpResponse {
+    fn from(problem: Problem) -> Self {
+        let Problem { status, retry_after, body } = problem;
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = Self::build(status);
         response.insert_header((CONTENT_TYPE, problem::CONTENT_TYPE));
         if let Some(seconds) = retry_after {
             response.insert_header((RETRY_AFTER, seconds));

@@ -3,20 +3,32 @@
 use std::future::Future;
 use std::mem;
 use std::panic::Location;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ::axum::extract::{FromRequestParts, RawPathParams};
+use ::axum::BoxError;
+use ::axum::body::{Body, Bytes, HttpBody};
+use ::axum::extract::{FromRequestParts, MatchedPath, OriginalUri, RawPathParams};
 use ::axum::http::Request;
 use ::axum::http::request::Parts;
 use ::axum::response::{IntoResponse, Response};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::body::arriving;
+use crate::error::LockError;
+use crate::few::Few;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::request::LockRequest;
-use crate::web::rule::{Rule, Source, options};
+use crate::request::hold_and_release;
+use crate::web::FencingToken;
+use crate::web::arrival::in_time;
+use crate::web::problem::Problem;
+use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source, options};
+use crate::web::template::{RouteKey, Template};
+
+type Rule = rule::Rule<Parts, Response>;
 
 /// Runs the handlers of routes under a lock: for `Router::route_layer` and
 /// `MethodRouter::route_layer`.
@@ -36,19 +48,43 @@ use crate::web::rule::{Rule, Source, options};
 /// }
 ///
 /// let manager = LockManager::in_memory();
-/// let one_at_a_time = LockLayer::new(manager).key("order:{order_id}").wait(Duration::from_secs(2));
+/// let one_at_a_time = LockLayer::new(manager)
+///     .key("order:{order_id:u64}")
+///     .wait(Duration::from_secs(2));
 /// let app: Router = Router::new()
 ///     .route("/orders/{order_id}/pay", post(pay))
 ///     .route_layer(one_at_a_time);
 /// ```
 ///
-/// Every route under it is locked, whatever the method; to lock some requests only, see
-/// [`key_fn`](Self::key_fn). The request's path is matched before, its body is read after the lock
-/// is taken.
+/// Every route under it is locked, whatever the method it answers; to lock some requests only, give
+/// it to a `MethodRouter` (`post(pay).route_layer(…)`), or see [`key_fn`](Self::key_fn). The
+/// request's path is matched before, its body is read after the lock is taken, and has to come within
+/// [`body_timeout`](Self::body_timeout). Where no route was matched, which `Router::layer` sees as
+/// well, there are no parameters and nothing is locked: a 404 stays one. (A key without placeholders
+/// is locked there, too: give it to `route_layer`.) What `nest_service` and `fallback_service` serve looks
+/// the same from outside: **around them, a key with a parameter that only their own routes have locks
+/// nothing.** Use `nest`, or give the layer to the routes in there.
 ///
 /// If the lock cannot be taken the handler does not run, and the response is that of the
-/// [`LockError`](crate::LockError). If the lease is lost while it runs, the handler is dropped at its
-/// next await. Inside it, `#[redis_lock]` with the same key is a nested call.
+/// [`LockError`](crate::LockError), or what [`on_fail`](Self::on_fail) says; the error is in the
+/// response's extensions. If the lease is lost while it runs, the handler is dropped at its next await.
+/// Inside it, `#[redis_lock]` with the same key is a nested call.
+///
+/// The handler finds its lock's [`FencingToken`](crate::axum::FencingToken) in the request's
+/// extensions:
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// use axum::Extension;
+/// use distlock::axum::FencingToken;
+///
+/// async fn pay(Extension(FencingToken(token)): Extension<FencingToken>) -> String {
+///     format!("UPDATE account SET …, fence = {token} WHERE … AND fence <= {token}")
+/// }
+/// ```
+///
+/// It is made for routes of axum. Under gRPC it is of no use: a client of tonic does not understand a
+/// response with a status of HTTP. Use the attribute there, with `map_err`.
 ///
 /// # When the lock ends
 ///
@@ -61,60 +97,120 @@ use crate::web::rule::{Rule, Source, options};
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing before it is given to `route_layer`"]
 pub struct LockLayer {
-    rule: Rule<Parts>,
+    rule: Rule,
 }
 
 impl LockLayer {
-    /// A layer with the manager's defaults, which needs a [`key`](Self::key) or a
-    /// [`key_fn`](Self::key_fn).
+    /// A layer with the manager's defaults, which needs a [`key`](Self::key), [`keys`](Self::keys) or
+    /// a [`key_fn`](Self::key_fn).
     #[track_caller]
     pub fn new(manager: LockManager) -> Self {
         Self { rule: Rule::new(manager, Location::caller()) }
     }
 
-    /// What to lock: a template whose placeholders are path parameters, `order:{order_id}`. Their
-    /// values are percent-decoded and then encoded as in the attribute, so that the same text makes
-    /// the same key in both. `{{` and `}}` are literal braces.
+    /// What to lock: a template whose placeholders are path parameters with their type,
+    /// `order:{order_id:u64}`. `{{` and `}}` are literal braces.
     ///
-    /// A parameter is a text: `/orders/7` and `/orders/07` are two locks, even if the handler takes
-    /// both for the number 7.
+    /// The types are `u64`, `i64`, `uuid` and `str`. A value is percent-decoded, parsed as its type and
+    /// printed again, so that `/orders/7`, `/orders/07` and `/orders/+7`, which are one order to a
+    /// handler that takes a number, are one lock as well; then it is encoded as in the attribute, so
+    /// that the same values make the same key in both. A value that is not of its type is answered
+    /// with 400, and the handler does not run. `str` takes the text as it is: for handlers that do so,
+    /// too.
     ///
-    /// A template that cannot be used is logged at error level at once, and answers every request
-    /// with 500; [`checked`](Self::checked) returns it as an error instead. A route without a
-    /// parameter of that name answers with 500, and the log names the parameter.
-    pub fn key(mut self, template: &'static str) -> Self {
-        self.rule.template(template);
+    /// `route_key!("…")` checks a template while the program is compiled.
+    ///
+    /// A matched route without a parameter of that name, or with two of it, answers with 500, and the
+    /// log names the parameter.
+    ///
+    /// # Panics
+    ///
+    /// If the template is malformed or leaves a type out.
+    #[track_caller]
+    pub fn key(self, key: impl Into<RouteKey>) -> Self {
+        self.keys([key])
+    }
+
+    /// Several locks at once, as in [`key`](Self::key): sorted, each once, all or nothing, one `wait`
+    /// for all.
+    ///
+    /// # Panics
+    ///
+    /// If a template is malformed or leaves a type out.
+    #[track_caller]
+    pub fn keys<K: Into<RouteKey>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.rule.templates(keys.into_iter().map(Into::into), Location::caller());
         self
     }
 
-    /// What to lock, from all of the request but its body. `None`: this request is not locked.
+    /// What to lock, from all of the request but its body: a `LockKey`, an `Option` of one (`None`:
+    /// this request is not locked), or a `Result` of either whose error is the response instead.
     ///
     /// ```
     /// # extern crate distlock_runtime as distlock;
     /// # use distlock::{LockKey, LockManager};
     /// # use distlock::axum::LockLayer;
+    /// use axum::http::StatusCode;
     /// use axum::http::request::Parts;
     ///
     /// let changes_only = LockLayer::new(LockManager::in_memory()).key_fn(|request: &Parts| {
     ///     (!request.method.is_safe()).then(|| LockKey::from(request.uri.path()))
     /// });
+    ///
+    /// let idempotent = LockLayer::new(LockManager::in_memory()).key_fn(|request: &Parts| {
+    ///     let key = request.headers.get("idempotency-key").and_then(|key| key.to_str().ok());
+    ///     key.map(LockKey::from).ok_or((StatusCode::BAD_REQUEST, "no Idempotency-Key"))
+    /// });
     /// ```
-    pub fn key_fn<F>(mut self, key: F) -> Self
+    pub fn key_fn<F, K>(mut self, key: F) -> Self
     where
-        F: Fn(&Parts) -> Option<LockKey> + Send + Sync + 'static,
+        F: Fn(&Parts) -> K + Send + Sync + 'static,
+        K: KeyOrResponse<Response>,
     {
-        self.rule.function(key);
+        self.rule.function(move |parts| key(parts).key_or_response());
+        self
+    }
+
+    /// What to answer instead of the response of a [`LockError`], `Lost` included. The error is in the
+    /// extensions of that response as well.
+    ///
+    /// ```
+    /// # extern crate distlock_runtime as distlock;
+    /// # use distlock::LockManager;
+    /// # use distlock::axum::LockLayer;
+    /// use axum::http::StatusCode;
+    /// use axum::response::{IntoResponse, Response};
+    ///
+    /// let layer = LockLayer::new(LockManager::in_memory()).key("report").on_fail(|error| {
+    ///     match error.is_busy() {
+    ///         true => (StatusCode::ACCEPTED, "it is being made").into_response(),
+    ///         false => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    ///     }
+    /// });
+    /// ```
+    pub fn on_fail<F, R>(mut self, answer: F) -> Self
+    where
+        F: Fn(&LockError) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        self.rule.on_fail(move |error| answer(error).into_response());
         self
     }
 
     options!();
 }
 
+impl<K: MaybeKey, R: IntoResponse> KeyOrResponse<Response> for Result<K, R> {
+    fn key_or_response(self) -> Result<Option<LockKey>, Box<Response>> {
+        self.map(K::into_key).map_err(|refusal| Box::new(refusal.into_response()))
+    }
+}
+
 impl<S> Layer<S> for LockLayer {
     type Service = LockService<S>;
 
     fn layer(&self, inner: S) -> LockService<S> {
-        LockService { inner, rule: self.rule.clone() }
+        LockService { inner, rule: Arc::new(self.rule.clone()) }
     }
 }
 
@@ -122,7 +218,7 @@ impl<S> Layer<S> for LockLayer {
 #[derive(Debug, Clone)]
 pub struct LockService<S> {
     inner: S,
-    rule: Rule<Parts>,
+    rule: Arc<Rule>,
 }
 
 /// The response of a [`LockService`].
@@ -130,11 +226,11 @@ pub type ResponseFuture<E> = Pin<Box<dyn Future<Output = Result<Response, E>> + 
 
 impl<S, B> Service<Request<B>> for LockService<S>
 where
-    S: Service<Request<B>, Response: IntoResponse, Error: Send, Future: Send>
+    S: Service<Request<Body>, Response: IntoResponse, Error: Send, Future: Send>
         + Clone
         + Send
         + 'static,
-    B: Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = Response;
     type Error = S::Error;
@@ -151,48 +247,93 @@ where
         let rule = self.rule.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
-            let lock = match lock(&rule, &mut parts).await {
-                Ok(lock) => lock,
+            let body = Body::new(body);
+            let keys = match keys(&rule, &mut parts).await {
+                Ok(Some(keys)) => keys,
+                Ok(None) => {
+                    let request = Request::from_parts(parts, body);
+                    return inner.call(request).await.map(S::Response::into_response);
+                }
                 Err(response) => return Ok(response),
             };
+            let mut guard = match rule.lock(keys).acquire().await {
+                Ok(guard) => guard,
+                Err(error) => return Ok(refuse(&rule, error)),
+            };
+            parts.extensions.insert(FencingToken(guard.fencing_token()));
+            let (body, arrival) = arriving(body, &rule);
             let request = Request::from_parts(parts, body);
-            let handler = async move { inner.call(request).await.map(S::Response::into_response) };
-            match lock {
-                None => handler.await,
-                Some(lock) => {
-                    lock.run(handler).await.unwrap_or_else(|error| Ok(error.into_response()))
+            // Dropped before the guard: nobody else may have the lock while its destructors run.
+            let handler = pin!(async {
+                // A response of another type than axum's need not be `Send`.
+                let handler = async { inner.call(request).await.map(S::Response::into_response) };
+                match &arrival {
+                    None => Some(handler.await),
+                    Some(arrival) => {
+                        let handler = pin!(handler);
+                        in_time(arrival, rule.manager(), handler).await
+                    }
                 }
+            });
+            match hold_and_release(&mut guard, handler).await {
+                Ok(Some(response)) => response,
+                Ok(None) => Ok(Problem::body_too_late(&rule.name()).into_response()),
+                Err(error) => Ok(refuse(&rule, error)),
             }
         })
     }
 }
 
-/// The lock of a request, or the response that says why there is none.
-async fn lock(rule: &Rule<Parts>, parts: &mut Parts) -> Result<Option<LockRequest>, Response> {
-    let key = match rule.source().map_err(IntoResponse::into_response)? {
-        Source::Function(key) => match key(parts) {
-            Some(key) => key,
-            None => return Ok(None),
-        },
-        Source::Template(template) if !template.has_parameters() => {
-            template.fill(&[]).map_err(IntoResponse::into_response)?
-        }
-        Source::Template(template) => {
-            // Nothing is there where no route was matched.
-            let matched = match RawPathParams::from_request_parts(parts, &()).await {
-                Ok(matched) => Some(matched),
-                Err(rejection) => {
-                    let response = rejection.into_response();
-                    // Not the client's mistake: let the template say what is missing.
-                    if !response.status().is_server_error() {
-                        return Err(response);
-                    }
-                    None
+fn refuse(rule: &Rule, error: LockError) -> Response {
+    let (answer, error) = rule.answer(error);
+    let mut response = match answer {
+        Answer::Problem(problem) => problem.into_response(),
+        Answer::Own(response) => response,
+    };
+    response.extensions_mut().insert(error);
+    response
+}
+
+/// The keys of a request, `None` if it is not to be locked, or the response that says why there are
+/// none.
+async fn keys(rule: &Rule, parts: &mut Parts) -> Result<Option<Few<LockKey>>, Response> {
+    match rule.source().map_err(|error| refuse(rule, error))? {
+        Source::Function(key) => key(parts).map(|key| key.map(Few::One)).map_err(|answer| *answer),
+        Source::Templates(templates) => filled(rule, templates, parts).await,
+    }
+}
+
+async fn filled(
+    rule: &Rule,
+    templates: &[Template],
+    parts: &mut Parts,
+) -> Result<Option<Few<LockKey>>, Response> {
+    let path = if !templates.iter().any(Template::has_parameters) {
+        None
+    } else {
+        match RawPathParams::from_request_parts(parts, &()).await {
+            Ok(path) => Some(path),
+            Err(rejection) => {
+                let response = rejection.into_response();
+                // A path that is no text is the client's mistake.
+                if !response.status().is_server_error() {
+                    return Err(response);
                 }
-            };
-            let parameters: Vec<_> = matched.iter().flatten().collect();
-            template.fill(&parameters).map_err(IntoResponse::into_response)?
+                None
+            }
         }
     };
-    Ok(Some(rule.lock(key)))
+    let parameters: Vec<(&str, &str)> = path.iter().flatten().collect();
+    let is_there = |name: &str| parameters.iter().any(|(has, _)| *has == name);
+    if !templates.iter().all(|template| template.finds(is_there)) {
+        // `Router::layer` wraps what answers 404 as well. A nested service has no `MatchedPath` either,
+        // so this is no mistake only where parameters are missing. Outside of a router there is no
+        // `OriginalUri`.
+        let matched = parts.extensions.get::<MatchedPath>().is_some();
+        if !matched && parts.extensions.get::<OriginalUri>().is_some() {
+            return Ok(None);
+        }
+    }
+    let keys = templates.iter().map(|template| template.fill(&parameters));
+    keys.collect::<Result<Few<_>, _>>().map(Some).map_err(|error| refuse(rule, error))
 }

@@ -2,63 +2,77 @@
 
 use std::fmt;
 
-use ::axum::extract::FromRequestParts;
+use ::axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use ::axum::http::request::Parts;
 use ::axum::response::{IntoResponse, Response};
 
+use super::state::HasLockManager;
 use crate::error::LockError;
-use crate::global;
 use crate::key::LockKey;
-use crate::manager::LockManager;
-use crate::web::Locked;
+use crate::web::locked::{LockOptions, Locked};
 
-/// The manager is the one that `Router::layer(Extension(manager))` gave the request, else the
-/// process-wide one.
+/// The manager is the one of the router's state: `LockManager: FromRef<S>`, as with everything that a
+/// handler takes from a state. With the state `()` it is the process-wide one. A state without a
+/// manager does not compile.
 ///
 /// Arguments are extracted from left to right: put this after what may reject the request without a
 /// lock. The request's body, which is extracted last, is read under the lock.
 ///
-/// ```
-/// # extern crate distlock_runtime as distlock;
-/// use axum::extract::{FromRequestParts, Path};
-/// use distlock::LockKey;
-/// use distlock::axum::Locked;
-/// # use axum::http::request::Parts;
+/// ```ignore
+/// use axum::extract::{FromRef, FromRequestParts, Path};
+/// use distlock::{LockKey, LockManager, Locked, key};
+///
+/// #[derive(Clone, FromRef)]
+/// struct App {
+///     locks: LockManager,
+/// }
 ///
 /// /// The order of the path.
-/// struct OrderId(u64);
+/// #[derive(FromRequestParts)]
+/// struct OrderId(#[from_request(via(Path))] u64);
 ///
 /// impl From<OrderId> for LockKey {
 ///     fn from(OrderId(id): OrderId) -> Self {
-///         format!("order:{id}").into()
+///         key!("order:{id}")
 ///     }
 /// }
-/// # impl<S: Send + Sync> FromRequestParts<S> for OrderId {
-/// #     type Rejection = axum::extract::rejection::PathRejection;
-/// #     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-/// #         Path::from_request_parts(parts, state).await.map(|Path(id)| Self(id))
-/// #     }
-/// # }
 ///
 /// async fn pay(Path(order_id): Path<u64>, lock: Locked<OrderId>) -> String {
 ///     format!("order {order_id} is paid, fencing token {}", lock.fencing_token())
 /// }
-/// # let _: axum::Router = axum::Router::new().route("/{id}", axum::routing::post(pay));
 /// ```
-impl<S, K> FromRequestParts<S> for Locked<K>
+impl<S, K, O> FromRequestParts<S> for Locked<K, O>
 where
-    S: Send + Sync,
+    S: HasLockManager + Send + Sync,
     K: FromRequestParts<S> + Into<LockKey>,
+    O: LockOptions,
 {
     type Rejection = LockedRejection<K::Rejection>;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let key = K::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
-        let manager = match parts.extensions.get::<LockManager>() {
-            Some(manager) => Ok(manager.clone()),
-            None => global::manager(),
-        };
+        let manager = state.lock_manager();
         Self::take(manager, key.into()).await.map_err(LockedRejection::Lock)
+    }
+}
+
+/// `Option<Locked<K>>`: `None` if others hold the lock (for all of `wait`, if there is one). Any other
+/// failure is answered as without the `Option`.
+impl<S, K, O> OptionalFromRequestParts<S> for Locked<K, O>
+where
+    S: HasLockManager + Send + Sync,
+    K: FromRequestParts<S> + Into<LockKey>,
+    O: LockOptions,
+{
+    type Rejection = LockedRejection<K::Rejection>;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &S,
+    ) -> Result<Option<Self>, Self::Rejection> {
+        let key = K::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
+        let manager = state.lock_manager();
+        Self::try_take(manager, key.into()).await.map_err(LockedRejection::Lock)
     }
 }
 

@@ -10,9 +10,25 @@
 //! # Errors
 //!
 //! [`LockError`](crate::LockError) is a response: `application/problem+json` with the status of
-//! [`http_status`](crate::LockError::http_status). A lock held elsewhere is 423 (or the manager's
-//! `busy_status`) with `Retry-After` in whole seconds. The response tells nothing of the key; what
-//! is not the client's affair is logged at error level when the response is made.
+//! [`http_status`](crate::LockError::http_status) and, where trying again may help, `Retry-After` of
+//! [`http_retry_after`](crate::LockError::http_retry_after). A lock held elsewhere is 423 (or the
+//! manager's `busy_status`). The response tells nothing of the key; what is not the client's affair is
+//! logged at error level when the response is made, once a second at most for each lock.
+//!
+//! The member `code` of the document says which failure it is, and does not change between versions:
+//!
+//! | code | status | |
+//! |---|---|---|
+//! | `lock-busy` | 423, or `busy_status` | others hold the lock |
+//! | `lock-store-unavailable` | 503 | the store cannot be reached, does not answer, or refuses |
+//! | `lock-closed` | 503 | the manager was closed: the service ends |
+//! | `lock-invalid-key` | 400 | what the request names cannot be locked |
+//! | `lock-body-timeout` | 408 | the request's body did not come within `body_timeout` |
+//! | `lock-lost` | 500 | the lease was lost while the handler ran |
+//! | `lock-would-deadlock` | 500 | the handler waits for a lock that it holds |
+//! | `lock-misconfigured` | 500 | the log says what is set up wrongly |
+//!
+//! The error itself is in the extensions of the response: `response.extensions().get::<LockError>()`.
 //!
 //! # When the lock ends
 //!
@@ -26,10 +42,13 @@
 //! lock. Work that must be finished all the same belongs into a spawned task that takes the lock
 //! itself.
 
+mod body;
 mod layer;
 mod locked;
 mod response;
+mod state;
 
-pub use super::Locked;
+pub use super::{Defaults, FencingToken, KeyOrResponse, LockOptions, Locked, MaybeKey, RouteKey};
 pub use layer::{LockLayer, LockService, ResponseFuture};
 pub use locked::LockedRejection;
+pub use state::HasLockManager;

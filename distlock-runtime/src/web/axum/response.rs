@@ -8,12 +8,22 @@ use crate::error::LockError;
 use crate::outcome::FromLockError;
 use crate::web::problem::{self, Problem};
 
-/// `application/problem+json` with the status of [`LockError::http_status`]; `Busy` also has
-/// `Retry-After`. The key is not in it.
+/// `application/problem+json` with the status of [`LockError::http_status`] and `Retry-After` of
+/// [`LockError::http_retry_after`]. The key is not in it. The error itself is in the response's
+/// extensions, for layers outside.
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
-        let Problem { retry_after, body } = Problem::answer(&self);
-        let mut response = (StatusCode::from(self), body).into_response();
+        let mut response = Problem::answer(&self, None).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Self { status, retry_after, body } = self;
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
         if let Some(seconds) = retry_after {
@@ -30,8 +40,31 @@ impl From<LockError> for StatusCode {
     }
 }
 
+/// The status, and what a response to the error tells the client about it.
+impl From<LockError> for (StatusCode, String) {
+    fn from(error: LockError) -> Self {
+        let detail = problem::detail(&error).to_owned();
+        (error.into(), detail)
+    }
+}
+
 impl FromLockError for Response {
     fn from_lock_error(error: LockError) -> Self {
         error.into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_with_a_text_says_what_a_response_would() {
+        let (status, text) = <(StatusCode, String)>::from(LockError::Closed);
+        assert_eq!(
+            (status, text.as_str()),
+            (StatusCode::SERVICE_UNAVAILABLE, "The service is shutting down.")
+        );
+        assert!(Problem::answer(&LockError::Closed, None).body.contains(&text));
     }
 }

@@ -4,16 +4,22 @@ use std::future::{Ready, ready};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
-use actix_web::dev::{Payload, ServiceRequest};
-use actix_web::web::{Data, Path, ServiceConfig};
+use actix_web::body::MessageBody;
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::middleware::{Next, from_fn};
+use actix_web::web::{Data, Path, ReqData, ServiceConfig};
 use actix_web::{
-    App, Error, FromRequest, HttpRequest, HttpResponse, HttpServer, Responder, error, web,
+    App, Error, FromRequest, HttpRequest, HttpResponse, HttpServer, Responder, ResponseError,
+    error, web,
 };
-use distlock::actix::{LockMiddleware, Locked};
-use distlock::{LockError, LockManager, redis_lock};
+use distlock::actix::{FencingToken, LockMiddleware, Locked};
+use distlock::{LockError, LockKey, LockManager, redis_lock, route_key};
+use futures_util::StreamExt;
 
-use super::{BRIEF, Item, Work, key_of_path};
+use super::{AnyError, BODY_TIMEOUT, BRIEF, Item, Patient, TTL, Work, key_of_path};
 
 type Shared = Data<Work>;
 type ItemPath = Path<(String,)>;
@@ -56,9 +62,19 @@ fn serve_with(work: Arc<Work>, half_closed: bool) -> SocketAddr {
 }
 
 fn site(config: &mut ServiceConfig, work: &Work) {
-    let layer = |manager: &LockManager| LockMiddleware::new(manager.clone()).key("item:{item}");
+    let layer = |manager: &LockManager| LockMiddleware::new(manager.clone()).key("item:{item:str}");
     let by_path = LockMiddleware::new(work.patient.clone()).key_fn(|request: &ServiceRequest| {
         (request.method() != "GET").then(|| key_of_path(request.path()))?
+    });
+    let order = LockMiddleware::new(work.hasty.clone()).key(route_key!("order:{id:u64}"));
+    let job = LockMiddleware::new(work.hasty.clone()).key("job:{id:uuid}");
+    let own = layer(&work.hasty).busy_status(409).retry_after(TTL).name("own");
+    let later =
+        |error: &LockError| HttpResponse::Accepted().body(format!("later: {}", error.code()));
+    let two = LockMiddleware::new(work.hasty.clone()).keys(["item:{item:str}", "item:{other:str}"]);
+    let keyed = LockMiddleware::new(work.hasty.clone()).key_fn(|request: &ServiceRequest| {
+        let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok());
+        key.map(LockKey::from).ok_or_else(|| error::ErrorBadRequest("no Idempotency-Key"))
     });
     config
         // Around the resource, around the route, and around a scope whose own path has no parameter.
@@ -77,6 +93,13 @@ fn site(config: &mut ServiceConfig, work: &Work) {
                 .route(web::post().to(add)),
         )
         .service(
+            web::resource("/layer/{item}/body")
+                .route(web::post().to(body).wrap(layer(&work.hasty))),
+        )
+        .service(
+            web::scope("/lost").wrap(layer(&work.hasty)).route("/{item}", web::post().to(bare_add)),
+        )
+        .service(
             web::resource("/layer/{item}/panic")
                 .wrap(layer(&work.patient))
                 .route(web::post().to(panic)),
@@ -85,7 +108,7 @@ fn site(config: &mut ServiceConfig, work: &Work) {
             // Half of the key is the scope's, half is the resource's.
             web::scope("/outer/{item}").service(
                 web::resource("/inner/{part}")
-                    .wrap(LockMiddleware::new(work.hasty.clone()).key("{item}-{part}"))
+                    .wrap(LockMiddleware::new(work.hasty.clone()).key("{item:str}-{part:str}"))
                     .route(web::post().to(hold)),
             ),
         )
@@ -115,7 +138,41 @@ fn site(config: &mut ServiceConfig, work: &Work) {
                 .app_data(work.hasty.clone())
                 .route("/{item}/brief", web::post().to(locked_add))
                 .route("/{item}/hold", web::post().to(locked_hold))
-                .route("/{item}/stream", web::post().to(locked_stream)),
+                .route("/{item}/stream", web::post().to(locked_stream))
+                .route("/{item}/patient", web::post().to(locked_patiently))
+                .route("/{item}/perhaps", web::post().to(perhaps_locked)),
+        )
+        .route("/unmanaged/{item}", web::post().to(unmanaged))
+        .route("/typed/{id}/hold", web::post().to(hold).wrap(order))
+        .route("/typed/{id}/attribute", web::post().to(attribute_typed))
+        .route("/uuid/{id}/hold", web::post().to(hold).wrap(job))
+        .service(
+            web::scope("/late")
+                .wrap(layer(&work.hasty).body_timeout(BODY_TIMEOUT))
+                .route("/{item}/body", web::post().to(body))
+                .route("/{item}/work", web::post().to(body_and_work))
+                .route("/{item}/unread", web::post().to(hold))
+                .route("/{item}/spawned", web::post().to(spawned))
+                .route("/{item}/pieces", web::post().to(pieces)),
+        )
+        .service(
+            web::scope("/own")
+                .wrap(from_fn(tell_error))
+                .route("/keyed", web::post().to(hold).wrap(keyed))
+                .route("/{item}/hold", web::post().to(hold).wrap(own))
+                .route("/{item}/attribute", web::post().to(attribute_brief))
+                .route("/{item}/fail", web::post().to(hold).wrap(layer(&work.hasty).on_fail(later)))
+                .route(
+                    "/{item}/prefix",
+                    web::post().to(hold).wrap(layer(&work.hasty).prefix("other")),
+                )
+                .route("/{item}/token", web::post().to(token).wrap(layer(&work.hasty)))
+                .route("/{item}/with/{other}", web::post().to(hold).wrap(two))
+                .route("/{item}/any", web::post().to(any_error))
+                .route(
+                    "/{item}/outage",
+                    web::post().to(hold).wrap(layer(&work.hasty).name("outage")),
+                ),
         )
         .service(
             web::scope("/attribute")
@@ -133,16 +190,95 @@ fn site(config: &mut ServiceConfig, work: &Work) {
             web::resource("/missing").wrap(layer(&work.patient)).route(web::post().to(bare_add)),
         )
         .service(
-            web::resource("/broken/{item}")
-                .wrap(LockMiddleware::new(work.patient.clone()).key("item:{item"))
-                .route(web::post().to(bare_add)),
-        )
-        .service(
             web::resource("/keyless")
                 .wrap(LockMiddleware::new(work.patient.clone()))
                 .route(web::post().to(bare_add)),
         )
         .route("/bare/{item}/add", web::post().to(bare_add));
+}
+
+async fn body(body: web::Bytes) -> String {
+    format!("{} bytes", body.len())
+}
+
+async fn body_and_work(work: Shared, body: web::Bytes) -> String {
+    assert!(!body.is_empty());
+    work.hold().await
+}
+
+/// Reads the body in another task.
+async fn spawned(work: Shared, body: web::Payload) -> String {
+    let of_reader = work.clone();
+    actix_web::rt::spawn(async move {
+        if body.to_bytes().await.is_err() {
+            of_reader.unread.fetch_add(1, SeqCst);
+        }
+    });
+    work.hold().await
+}
+
+/// Works on each piece of the body before it asks for the next.
+async fn pieces(work: Shared, mut body: web::Payload) -> String {
+    while let Some(piece) = body.next().await {
+        assert!(piece.is_ok(), "{piece:?}");
+        work.hold().await;
+    }
+    "all of it".to_owned()
+}
+
+async fn token(token: ReqData<FencingToken>) -> String {
+    token.to_string()
+}
+
+async fn locked_patiently(work: Shared, _lock: Locked<Item, Patient>) -> String {
+    work.add().await
+}
+
+async fn perhaps_locked(lock: Option<Locked<Item>>) -> &'static str {
+    if lock.is_some() { "locked" } else { "not locked" }
+}
+
+async fn unmanaged(lock: Locked<Item>) -> String {
+    lock.fencing_token().to_string()
+}
+
+/// What a middleware outside of the lock's sees.
+async fn tell_error(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let mut response = next.call(request).await?;
+    let error = response.response().extensions().get::<LockError>().map(LockError::code);
+    if let Some(code) = error {
+        let name = HeaderName::from_static("x-lock-error");
+        response.headers_mut().insert(name, HeaderValue::from_static(code));
+    }
+    Ok(response)
+}
+
+impl std::fmt::Display for AnyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl ResponseError for AnyError {
+    fn error_response(&self) -> HttpResponse {
+        match self.0.downcast_ref::<LockError>() {
+            Some(error) => error.error_response(),
+            None => HttpResponse::InternalServerError().finish(),
+        }
+    }
+}
+
+#[redis_lock(key = "item:{path.0}", manager = work.hasty)]
+async fn any_error(work: Shared, path: ItemPath) -> Result<String, AnyError> {
+    Ok(work.add().await)
+}
+
+#[redis_lock(key = "order:{id}", manager = work.hasty)]
+async fn attribute_typed(work: Shared, id: Path<u64>) -> impl Responder {
+    work.add().await
 }
 
 async fn bare_add(work: Shared) -> String {

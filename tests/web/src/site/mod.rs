@@ -8,6 +8,9 @@
 //! | `/locked/{item}/…` | `Locked<Item>` |
 //! | `/attribute/{item}/…` | `#[redis_lock]` |
 //! | `/outer/{item}/inner/{part}` | a layer or middleware with `{item}-{part}`, inside a scope of its own |
+//! | `/typed/{id}/…`, `/uuid/{id}/…` | the same with a number or a UUID for a parameter |
+//! | `/late/{item}/…` | the same with a short `body_timeout` |
+//! | `/own/{item}/…` | the same with answers of its own |
 //! | `/bare/{item}/…` | nothing |
 //!
 //! `add` waits for its turn, `/layer/{item}/brief` a little; `hold`, `stream` and the other `brief`s do
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use distlock::{LockKey, LockManager, key};
+use distlock::{LockKey, LockManager, LockOptions, key};
 use distlock_testkit::{HttpClient, HttpResponse, RedisServer, wait_for};
 use futures_util::Stream;
 use tokio::sync::Semaphore;
@@ -31,6 +34,8 @@ use tokio::sync::Semaphore;
 pub const TTL: Duration = Duration::from_secs(600);
 /// How long `add` waits.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long bodies under `/late` may take.
+pub const BODY_TIMEOUT: Duration = Duration::from_millis(800);
 /// How long `/layer/{item}/brief` waits.
 pub const BRIEF: Duration = Duration::from_millis(300);
 
@@ -88,6 +93,8 @@ pub struct Work {
     pub ended: AtomicU32,
     /// `hold`s that were polled to their end.
     pub finished: AtomicU32,
+    /// Bodies that were read in a task of their own and did not come.
+    pub unread: AtomicU32,
     /// One permit lets one `hold` return, or one more piece of a stream go.
     pub go: Semaphore,
 }
@@ -101,6 +108,7 @@ impl Work {
             begun: AtomicU32::new(0),
             ended: AtomicU32::new(0),
             finished: AtomicU32::new(0),
+            unread: AtomicU32::new(0),
             go: Semaphore::new(0),
         }
     }
@@ -158,6 +166,24 @@ impl Work {
     /// `count` handlers have begun to hold.
     pub async fn wait_until_begun(&self, count: u32) {
         wait_for("a handler begins", async || self.begun.load(SeqCst) == count).await;
+    }
+}
+
+/// Waits for its turn, whatever the manager says.
+pub struct Patient;
+
+impl LockOptions for Patient {
+    const WAIT: Option<Duration> = Some(PATIENCE);
+    const NAME: Option<&'static str> = Some("patient");
+}
+
+/// What users do who take any error.
+#[derive(Debug)]
+pub struct AnyError(anyhow::Error);
+
+impl<E: Into<anyhow::Error>> From<E> for AnyError {
+    fn from(error: E) -> Self {
+        Self(error.into())
     }
 }
 

@@ -17,7 +17,10 @@ end
 -- Keeps the lock for a claim that has just left the queue; false if its owner cannot hear.
 local function reserve(m)
   local p, claim, mode = parts(m)
-  if not p then
+  claim = tonumber(claim or 0)
+  -- None of ours is so short or so long (they are of 1 to 8 s). Forged: the SET below would fail, or
+  -- keep a free lock from everybody for that long.
+  if claim < 1 or claim > 10000 then
     return false
   end
   if mode == 's' then

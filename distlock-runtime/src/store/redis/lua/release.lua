@@ -1,7 +1,9 @@
 -- Free and hand on, leave the queue, compensate, repair: whatever a token that is given up needs.
 -- ARGV[2] ms to keep the lock for; without it, it is freed now.
+-- What is kept expires by itself. Only where others wait it is released as well, or they would not hear
+-- of it, a little before it expires.
 -- `v` is the lock's present value, from before. Answers with what became of it (0 not this token's,
--- 1 freed, 2 kept) and the next owner's token.
+-- 1 freed, 2 kept, 3 kept with others waiting) and the next owner's token.
 local function hand_on()
   while true do
     -- The first write, and not one that is refused when memory is short: the SET behind it then is
@@ -19,8 +21,9 @@ end
 
 if v == ARGV[1] then
   if ARGV[2] then
-    redis.call('PEXPIRE', L, ARGV[2])
-    return {2, ''}
+    local waits = redis.call('EXISTS', q)
+    redis.call('PEXPIRE', L, ARGV[2] + 100 * waits)
+    return {2 + waits, ''}
   end
   return {1, hand_on()}
 end

@@ -1,7 +1,6 @@
 use distlock::{LockError, redis_lock};
 
-//~ ERROR "renamed" write `::renamed` for a crate
-#[redis_lock(key = "{id}", crate = renamed)]
+#[redis_lock(key = "{id}", release = wait)]
 async fn locked(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }

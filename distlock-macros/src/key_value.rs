@@ -1,0 +1,181 @@
+//! What `key`, `keys` and `key!` are given: templates with values, or expressions.
+
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::parse::discouraged::Speculative;
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token, parenthesized};
+
+use crate::key::{Arguments, Template};
+use crate::suggest;
+use crate::value::{expr, is_path, text_of, ungroup};
+
+/// What to lock: one key.
+pub(crate) enum KeyValue {
+    Template(Template),
+    /// `key("order:{}", order.id)`.
+    Call(Template, Arguments),
+    /// Of a type that is `Into<LockKey>`, and taken as it is.
+    Expr(Expr),
+}
+
+/// What to lock: several.
+pub(crate) enum Keys {
+    Array(Vec<KeyValue>),
+    /// Iterates over keys.
+    Expr(Expr),
+}
+
+/// A text in quotes, not looked into.
+pub(crate) fn text(input: ParseStream<'_>) -> Result<LitStr> {
+    match expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Ok(literal),
+        other => Err(Error::new_spanned(other, NOT_A_TEMPLATE)),
+    }
+}
+
+const NOT_A_TEMPLATE: &str =
+    "a key is a text in quotes, with arguments in braces: `\"order:{order_id}\"`";
+
+pub(crate) fn key(input: ParseStream<'_>) -> Result<KeyValue> {
+    key_value(expr(input)?)
+}
+
+fn key_value(expr: Expr) -> Result<KeyValue> {
+    match ungroup(expr) {
+        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
+            Template::parse(literal).map(KeyValue::Template)
+        }
+        Expr::Call(call) if is_path(&call.func, "key") => {
+            let span = call.paren_token.span.join();
+            arguments(call.args, span)
+        }
+        Expr::Array(array) => {
+            Err(Error::new_spanned(array, "several locks are taken with `keys = […]`"))
+        }
+        other @ (Expr::Lit(_) | Expr::Tuple(_) | Expr::Closure(_)) => {
+            Err(Error::new_spanned(other, NOT_A_TEMPLATE))
+        }
+        other => Ok(KeyValue::Expr(other)),
+    }
+}
+
+/// `= "cfg:{}", self.name`, after the name `key`: values outside of parentheses. Reads past them if
+/// there are any.
+pub(crate) fn values_outside(input: ParseStream<'_>) -> Option<Error> {
+    let ahead = input.fork();
+    ahead.parse::<Token![=]>().ok()?;
+    let literal: LitStr = ahead.parse().ok()?;
+    let mut values: Punctuated<Expr, Token![,]> = Punctuated::new();
+    while ahead.peek(Token![,]) {
+        let next = ahead.fork();
+        next.parse::<Token![,]>().ok()?;
+        let is_value = if next.peek(Ident::peek_any) && next.peek2(Token![=]) {
+            let name = next.fork().call(Ident::parse_any).ok()?.unraw().to_string();
+            !suggest::NAMES.contains(&name.as_str()) && Template::takes_value(&literal, Some(&name))
+        } else {
+            !next.is_empty() && Template::takes_value(&literal, None)
+        };
+        let Some(value) = is_value.then(|| next.parse::<Expr>().ok()).flatten() else {
+            break;
+        };
+        values.push(value);
+        ahead.advance_to(&next);
+    }
+    if values.is_empty() {
+        return None;
+    }
+    input.advance_to(&ahead);
+    let texts: Vec<String> = values.iter().map(text_of).collect();
+    let (text, texts) = (literal.token(), texts.join(", "));
+    let message =
+        format!("a text and its values stand in parentheses: write `key({text}, {texts})`");
+    Some(Error::new_spanned(values, message))
+}
+
+/// `("order:{}", order.id)`, after the name `key`.
+pub(crate) fn format_call(name: &Ident, input: ParseStream<'_>) -> Result<KeyValue> {
+    let content;
+    parenthesized!(content in input);
+    arguments(content.parse_terminated(<Expr as syn::parse::Parse>::parse, Token![,])?, name.span())
+}
+
+/// What stands in the parentheses of `key(…)`.
+fn arguments(arguments: Punctuated<Expr, Token![,]>, span: proc_macro2::Span) -> Result<KeyValue> {
+    let mut arguments = arguments.into_iter();
+    let literal = match arguments.next().map(ungroup) {
+        Some(Expr::Lit(ExprLit { lit: Lit::Str(literal), .. })) => literal,
+        Some(other) => {
+            return Err(Error::new_spanned(
+                other,
+                "a text in quotes comes first: `key(\"order:{}\", order.id)`",
+            ));
+        }
+        None => {
+            return Err(Error::new(span, "say what to lock: `key(\"order:{}\", order.id)`"));
+        }
+    };
+    with_values(literal, arguments)
+}
+
+/// A template and the values that follow it.
+pub(crate) fn with_values(
+    literal: LitStr,
+    arguments: impl IntoIterator<Item = Expr>,
+) -> Result<KeyValue> {
+    let mut values = Arguments::default();
+    for argument in arguments.into_iter().map(ungroup) {
+        match argument {
+            Expr::Assign(assign) => {
+                let name = match &*assign.left {
+                    Expr::Path(path) => path.path.get_ident(),
+                    _ => None,
+                };
+                let Some(name) = name.cloned() else {
+                    let message = "a name is expected before the `=`";
+                    return Err(Error::new_spanned(assign.left, message));
+                };
+                values.named.push((name, *assign.right));
+            }
+            value if values.named.is_empty() => values.positional.push(value),
+            value => {
+                let message = "values without a name come before those with one";
+                return Err(Error::new_spanned(value, message));
+            }
+        }
+    }
+    let template = Template::parse_call(literal, &values)?;
+    Ok(KeyValue::Call(template, values))
+}
+
+pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
+    match expr(input)? {
+        Expr::Array(array) if array.elems.is_empty() => Err(Error::new_spanned(
+            array,
+            "no key: name at least one, for example `keys = [\"account:{from}\", \"account:{to}\"]`",
+        )),
+        Expr::Array(array) => {
+            let mut mistakes: Option<Error> = None;
+            let mut keys = Vec::new();
+            for element in array.elems {
+                match (key_value(element), &mut mistakes) {
+                    (Ok(key), _) => keys.push(key),
+                    (Err(error), Some(first)) => first.combine(error),
+                    (Err(error), none) => *none = Some(error),
+                }
+            }
+            mistakes.map_or(Ok(Keys::Array(keys)), Err)
+        }
+        Expr::Lit(literal) => {
+            let text = literal.to_token_stream();
+            let message =
+                format!("`keys` takes several: write `key = {text}`, or `keys = [{text}, …]`");
+            Err(Error::new_spanned(literal, message))
+        }
+        Expr::Tuple(tuple) => {
+            Err(Error::new_spanned(tuple, "write the keys in brackets: `keys = [\"…\", \"…\"]`"))
+        }
+        other => Ok(Keys::Expr(other)),
+    }
+}

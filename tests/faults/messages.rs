@@ -1,0 +1,147 @@
+//! R5: messages that were forged by somebody who may publish, and no more.
+
+use std::time::{Duration, Instant};
+
+use distlock::LockGuard;
+use distlock_testkit::{RedisServer, in_line, wait_until};
+
+use crate::support::{
+    LONG, held, manager, ms, owner, patient, runs, served, stand, stored, waits, works_again,
+};
+
+/// Tells the process of `token`, as whoever reserves a lock or takes one away would.
+#[track_caller]
+fn publish(server: &RedisServer, kind: &str, token: &str, key: &str) {
+    let process = token.split('.').next().expect("the first part");
+    let channel = format!("distlock:wake:{process}");
+    let heard: u64 = server.cli(&["PUBLISH", &channel, &format!("{kind} {token} {}", stored(key))]);
+    assert_eq!(heard, 1, "nobody hears {token}");
+}
+
+/// What a manager was told before has had its effect by then: it has asked the server something on
+/// the way of everything that frees locks, and been answered.
+async fn renewals_later(guard: &LockGuard) {
+    for _ in 0..3 {
+        guard.extend(LONG).await.expect("it is held");
+        tokio::time::sleep(ms(30)).await;
+    }
+}
+
+/// Who does not wait while others of his process do has no place in line, and until his answer is
+/// there no lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way() {
+    let server = RedisServer::start();
+    let one = manager(&server.url()).await;
+    let probe = held(&one, "probe").await;
+    loop {
+        server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
+        let waiting = waits(&one, "k");
+        stand(&server, "k", 1);
+        // Freed without a word: nobody looks for a while.
+        server.cli::<()>(&["DEL", &stored("k")]);
+        // Sent, and no further: its answer waits for it.
+        let trying = in_line(one.lock("k").ttl(LONG).try_acquire()).await;
+        wait_until("it is somebody's", || owner(&server, "k").is_some());
+        let token = owner(&server, "k").expect("held");
+        publish(&server, "g", &token, "k");
+        renewals_later(&probe).await;
+        let Some(guard) = trying.await.expect("an answer") else {
+            // It was the waiter who looked.
+            drop(served(waiting).await);
+            continue;
+        };
+        assert_eq!(owner(&server, "k"), Some(token), "freed by a message");
+        assert!(guard.is_held() && !waiting.is_finished());
+        guard.release().await.expect("it was held all the time");
+        drop(served(waiting).await);
+        break;
+    }
+    drop(probe);
+    works_again(&one, &server).await;
+}
+
+/// Also of those whose lease is not renewed, and of one who has no place in line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
+    const FORGED: u64 = 20;
+    let server = RedisServer::start();
+    let one = manager(&server.url()).await;
+    for renew in [true, false] {
+        let guard = one.lock("k").ttl(LONG).renew(renew).acquire().await.expect("free");
+        let ttl = || server.cli::<i64>(&["PTTL", &stored("k")]);
+        let token = owner(&server, "k").expect("held");
+        let (before, left) = (runs(&server, "evalsha") + runs(&server, "eval"), ttl());
+        for _ in 0..FORGED {
+            publish(&server, "x", &token, "k");
+        }
+        let asked = || runs(&server, "evalsha") + runs(&server, "eval") - before;
+        wait_until("it asks", || asked() > 0);
+        tokio::time::sleep(ms(100)).await;
+        assert!(guard.is_held(), "ended by a message");
+        // Twice if the server does not know the script, and some renewals.
+        assert!(asked() <= 2 * FORGED + 4, "{} commands", asked());
+        assert!(ttl() <= left, "extended by a message");
+        guard.release().await.expect("it was held all the time");
+    }
+    works_again(&one, &server).await;
+}
+
+/// Whoever may publish cannot keep a process from renewing, however much he says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_a_flood_of_forged_losses_costs_no_lease() {
+    const LEASES: usize = 1000;
+    const AT_ONCE: usize = 500;
+    let server = RedisServer::start();
+    let one = patient(&server.url()).await;
+    let mut guards = Vec::new();
+    for n in 0..LEASES {
+        let request = one.lock(format!("k{n}")).ttl(ms(4000));
+        guards.push(request.acquire().await.expect("it is free"));
+    }
+    let token = owner(&server, "k0").expect("held");
+    let process = token.split('.').next().expect("the first part").to_owned();
+    let url = server.url();
+    let forger = tokio::task::spawn_blocking(move || {
+        let client = redis::Client::open(url).expect("a url");
+        let mut forger = client.get_connection().expect("a connection");
+        for round in 0..60 {
+            let mut publish = redis::pipe();
+            for n in 0..AT_ONCE {
+                // One that is held, and those that nobody has.
+                let token = match n % 2 {
+                    0 => token.clone(),
+                    _ => format!("{process}.{round}x{n}.1000s"),
+                };
+                let text = format!("x {token} {}", stored("k0"));
+                publish.cmd("PUBLISH").arg(format!("distlock:wake:{process}")).arg(text).ignore();
+            }
+            publish.query::<()>(&mut forger).expect("it may publish");
+        }
+    });
+    forger.await.expect("no panic");
+    // By then every lease has been renewed, or is gone.
+    tokio::time::sleep(ms(4500)).await;
+    let kept = guards.iter().filter(|guard| guard.is_held()).count();
+    assert_eq!(kept, LEASES, "leases that were kept");
+    drop(guards);
+    wait_until("all are free", || server.lock_keys().is_empty());
+    works_again(&one, &server).await;
+}
+
+/// It does not take until the next renewal, which is twenty seconds away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_a_true_loss_is_noticed_at_once() {
+    let server = RedisServer::start();
+    let (one, operator) = (manager(&server.url()).await, manager(&server.url()).await);
+    for renew in [true, false] {
+        let guard = one.lock("k").ttl(LONG).renew(renew).acquire().await.expect("free");
+        let start = Instant::now();
+        assert!(operator.force_release("k").await.expect("an answer"));
+        tokio::time::timeout(LONG / 4, guard.lost()).await.expect("it hears");
+        assert!(start.elapsed() < Duration::from_secs(10) && !guard.is_held());
+        let error = guard.release().await.expect_err("it was taken away");
+        assert!(error.is_lost() && error.to_string().contains("force_release"), "{error}");
+    }
+    works_again(&one, &server).await;
+}
