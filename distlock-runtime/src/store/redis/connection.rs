@@ -1,4 +1,4 @@
-//! A connection that is up: sending over it within a time, and noticing that it has gone bad.
+//! A connection that is up: sends commands with a time limit, and notices when it has gone bad.
 
 use std::ops::Deref;
 use std::pin::{Pin, pin};
@@ -10,22 +10,23 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
-use super::driver::Driver;
-use super::fault::{fault, leaves_connection, unexpected};
-use super::script::Script;
+use super::error::{fault, is_missing_script, leaves_connection, unexpected};
+use super::io::{Driver, carry};
+use super::script::{Arg, Script};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
+use crate::error::BackendKind;
 use crate::race::until;
 use crate::status::DrivenBy;
 use crate::store::Fault;
 
-/// Silence after a command without an answer.
+/// A connection is left after so long without any answer, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How many tries in a millisecond each have something echoed with them; of more, one of so many.
+/// So many tries of the fast path in a millisecond carry an `ECHO` each; of more, one in so many.
 const ECHOES: u64 = 12;
 const ECHO_EVERY: u64 = 64;
 
-/// A connection that is up, in one caller's hand.
+/// One caller's handle of a connection that is up.
 pub(crate) struct Connection {
     handle: MultiplexedConnection,
     live: Arc<Live>,
@@ -36,15 +37,15 @@ impl Connection {
         Self { handle: live.connection.clone(), live: live.clone() }
     }
 
-    /// Sends one command. Answers of the server that are errors are faults.
+    /// Sends one command. An answer that is an error is an `Err`.
     pub(crate) async fn command(&mut self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
         let Self { handle, live } = self;
         let call = pin!(async { handle.send_packed_command(command).await?.extract_error() });
         live.bounded(call, Clock::Boottime.now(), limit).await
     }
 
-    /// Sends commands in one write; each has its own answer, which may be an error. `sent` is read
-    /// before, from the clock that leases age on.
+    /// Sends commands in one write; each has its own answer, which may be an error. `sent` was read
+    /// before, from the clock of the leases.
     pub(crate) async fn pipeline(
         &mut self,
         pipeline: &Pipeline,
@@ -54,6 +55,46 @@ impl Connection {
         let Self { handle, live } = self;
         let call = pin!(handle.send_packed_commands(pipeline, 0, pipeline.len()));
         live.bounded(call, sent, limit).await.map_err(RedisOr::into_fault)
+    }
+
+    /// Runs a script.
+    pub(super) async fn run(
+        &mut self,
+        script: &Script,
+        keys: &[Arg<'_>],
+        args: &[Arg<'_>],
+        limit: Moment,
+    ) -> Result<Value, Fault> {
+        let answer = self.run_unless(|| false, script, keys, args, limit).await;
+        answer.map_err(RedisOr::into_fault)
+    }
+
+    /// The same for a script that must not be sent any more once `given_up` says so: its text goes
+    /// out later than its hash, when what comes behind it may have been sent already.
+    pub(super) async fn run_unless(
+        &mut self,
+        given_up: impl Fn() -> bool,
+        script: &Script,
+        keys: &[Arg<'_>],
+        args: &[Arg<'_>],
+        limit: Moment,
+    ) -> Result<Value, RedisOr> {
+        let command = match self.needs_text(script) {
+            true => script.by_text(keys, args),
+            false => script.by_hash(keys, args),
+        };
+        let mut answer = self.command(&command, limit).await;
+        match answer {
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) && given_up() => {
+                return Err(RedisOr::Fault(Fault::given_up()));
+            }
+            Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
+                let again = script.by_text(keys, args);
+                answer = Box::pin(self.command(&again, limit)).await;
+            }
+            _ => {}
+        }
+        answer
     }
 }
 
@@ -71,13 +112,14 @@ pub(crate) struct Live {
     driver: Arc<Driver>,
     /// Never zero.
     pub(crate) number: u64,
-    /// What was sent on connections of this link with lower numbers will never run any more.
-    pub(crate) buried_below: u64,
+    /// Connections of this link with lower numbers are closed at the server: nothing that was sent on
+    /// them will run any more.
+    pub(crate) closed_below: u64,
     /// The fence counter was raised to the server's time on this connection.
     pub(crate) fence_raised: AtomicBool,
-    /// Who signed in here may not use `ECHO`: answers are believed as they come.
+    /// The user that signed in may not use `ECHO`: answers are taken as they come.
     must_not_echo: AtomicBool,
-    /// A millisecond, and in the low bits how many tries of the fast path were sent in it.
+    /// A millisecond, and in the low 16 bits how many tries of the fast path were sent in it.
     tries: AtomicU64,
     /// The scripts whose texts were sent on this connection.
     texts: AtomicU8,
@@ -94,7 +136,7 @@ impl Live {
         connection: MultiplexedConnection,
         driver: Arc<Driver>,
         number: u64,
-        buried_below: u64,
+        closed_below: u64,
         schedule: Arc<Schedule>,
         command_timeout: Duration,
     ) -> Self {
@@ -102,7 +144,7 @@ impl Live {
             connection,
             driver,
             number,
-            buried_below,
+            closed_below,
             fence_raised: AtomicBool::new(false),
             must_not_echo: AtomicBool::new(false),
             tries: AtomicU64::new(0),
@@ -115,13 +157,13 @@ impl Live {
         }
     }
 
-    /// Whether a try of the fast path that is sent now has something echoed with it, by which its
-    /// answers can be told from another's. Not every one on a busy connection, where that cost 5 % of
-    /// the rate: answers that are shifted stay so, and the next echo shows it.
+    /// Whether a try of the fast path that is sent now carries an `ECHO`, by which its answers can be
+    /// told from those of another command. Not every one on a busy connection, where that cost 5 % of
+    /// the rate: answers that are shifted stay shifted, and the next echo shows it.
     pub(super) fn echoes(&self, now: Moment) -> bool {
         const COUNT: u32 = 16;
         let millisecond = now.as_nanos() / 1_000_000;
-        // Not in one step: a try that is not counted is one more echo.
+        // Load and store, not one atomic step: a try that goes uncounted is one more echo.
         let before = self.tries.load(Ordering::Relaxed);
         let counted = (before >> COUNT == millisecond).then_some(before);
         let tries = counted.unwrap_or(millisecond << COUNT) + 1;
@@ -135,39 +177,41 @@ impl Live {
         self.must_not_echo.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the text of a script is to be sent here now, so that its hash will do from now on.
+    /// Whether the script is to be sent as text now. From then on its hash will do on this connection.
     pub(super) fn needs_text(&self, script: &Script) -> bool {
-        // Looked at first: a write would take the line from every other thread.
+        // Read first: a write would take the cache line from every other thread.
         let bit = script.bit;
         self.texts.load(Ordering::Relaxed) & bit != bit
             && self.texts.fetch_or(bit, Ordering::Relaxed) & bit != bit
     }
 
-    /// Takes the call pinned: every layer that takes a future by value makes the one around it
-    /// bigger by twice its size, and these are moved to the heap for every lock.
+    /// Runs `call` until the limit or the command timeout.
+    ///
+    /// Takes it pinned: every layer that takes a future by value makes the one around it bigger by
+    /// twice its size, and these are moved to the heap for every lock.
     async fn bounded<T>(
         &self,
         call: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
         sent: Moment,
         limit: Moment,
     ) -> Result<T, RedisOr> {
-        let patience = sent.after(self.command_timeout);
-        let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(patience));
-        match until(self.driver.carry(call), alarm).await {
+        let timeout = sent.after(self.command_timeout);
+        let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(timeout));
+        match until(carry(&self.driver, call), alarm).await {
             Some(Ok(answer)) => {
-                // Looked at first: a write would take the line from every other thread.
+                // Read first: a write would take the cache line from every other thread.
                 if self.unanswered_since.load(Ordering::Relaxed) != 0 {
                     self.unanswered_since.store(0, Ordering::Relaxed);
                 }
                 Ok(answer)
             }
             Some(Err(error)) => {
-                self.heed(&error);
+                self.check_error(&error);
                 Err(RedisOr::Redis(error))
             }
             None => {
-                // Cut short by its caller's limit it says little; but most limits are a command's
-                // timeout as well, counted from a moment before.
+                // A call that its caller's limit has cut short says little about the connection; but
+                // most limits are a command timeout as well, counted from a moment before.
                 if limit.since(sent) >= self.command_timeout / 4 * 3 {
                     self.missed(sent);
                 }
@@ -176,21 +220,37 @@ impl Live {
         }
     }
 
-    /// Leaves the node if that is what its answer calls for.
-    pub(crate) fn heed(&self, error: &RedisError) {
+    /// Leaves the connection if the node cannot serve locks any more: `READONLY`, `NOAUTH` …
+    pub(crate) fn check_error(&self, error: &RedisError) {
         if leaves_connection(error) {
             self.leave.notify_one();
         }
     }
 
-    /// Whose runtime moves its bytes.
-    pub(super) fn driven_by(&self) -> DrivenBy {
-        if self.driver.residence().is_taken() { DrivenBy::Callers } else { DrivenBy::Manager }
+    /// The same for one answer of a pipeline.
+    pub(super) fn check_answer(&self, answer: &Value) {
+        if let Value::ServerError(error) = answer {
+            self.check_error(&RedisError::from(error.clone()));
+        }
     }
 
-    /// Leaves it for good: what comes over it cannot be trusted.
-    pub(crate) fn abandon(&self) {
+    /// An answer that no server gives to what was asked. Leaves the connection: nothing that follows
+    /// on it can be trusted.
+    pub(super) fn unexpected_answer(&self) -> Fault {
         self.leave.notify_one();
+        unexpected()
+    }
+
+    /// The same for an answer that belongs to another command: asked again on the next connection,
+    /// it may be the right one.
+    pub(super) fn desynchronized(&self) -> Fault {
+        self.leave.notify_one();
+        Fault::passing(BackendKind::Other, "an answer that belongs to another command")
+    }
+
+    /// Whose runtime moves its bytes.
+    pub(super) fn driven_by(&self) -> DrivenBy {
+        if self.driver.is_with_caller() { DrivenBy::Callers } else { DrivenBy::Manager }
     }
 
     /// A command had no answer. The second one in a row is enough; those sent together are one.
@@ -242,4 +302,12 @@ pub(crate) fn integer(value: &Value) -> Result<i64, Fault> {
         Value::ServerError(error) => Err(fault(&RedisError::from(error.clone()))),
         _ => Err(unexpected()),
     }
+}
+
+/// The numbers in an answer of up to seven parts.
+pub(super) fn ints(answer: &[Value]) -> [Option<i64>; 7] {
+    std::array::from_fn(|at| match answer.get(at) {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    })
 }

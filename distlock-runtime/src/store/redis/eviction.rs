@@ -1,11 +1,11 @@
-//! Whether the server may throw locks away: it does when its memory is full, unless it was told
-//! `maxmemory-policy noeviction`.
+//! Whether the server may evict locks: it may when its memory is full, unless its
+//! `maxmemory-policy` is `noeviction`.
 
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
-/// The policy by which the server evicts locks; `None` if it evicts nothing, or does not say, which
-/// takes the right to `INFO`.
+/// The policy by which the server evicts locks; `None` if it evicts nothing, or if this user may not
+/// ask with `INFO`.
 pub(super) async fn policy(connection: &mut MultiplexedConnection) -> Option<String> {
     let info: String = cmd("INFO").arg("memory").query_async(connection).await.ok()?;
     let field = |name: &str| {

@@ -1,28 +1,25 @@
-//! One connection that is always made again: a supervisor over a multiplexed connection.
+//! A connection that reconnects: a supervisor over a multiplexed connection.
 //!
-//! The connection's supervisor runs on the engine, and so does its driver unless it has moved to a
-//! runtime that uses it much; callers send from where they are.
-//! A connection is left when two commands in a row had no answer, when nothing came for a second
+//! The supervisor runs on the engine's runtime and ends with it. It drives the connection as well,
+//! unless a caller's task does (see [`io`](super::io)); callers send from their own tasks.
+//!
+//! A connection is left when two commands in a row had no answer, when nothing arrived for a second
 //! after one had none, or when the node says that it takes no writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, cmd};
-use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
+use redis::{AsyncConnectionConfig, ConnectionInfo};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use super::connect::connect;
 use super::connection::{Connection, Live};
-use super::driver::{Bytes, Driver};
-use super::fault::not_connected;
-use super::socket::{Mover, Socket};
+use super::error::not_connected;
+use super::io::Driver;
+use super::previous::PreviousConnections;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::BackendKind;
@@ -33,11 +30,6 @@ use crate::store::Fault;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// More earlier connections than this, where they cannot be closed, are not remembered.
-const MOST_OPEN: usize = 8;
-const KEEPALIVE: Duration = Duration::from_secs(1);
-#[cfg(target_os = "linux")]
-const USER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Commands that may wait to be written: callers beyond it wait in order.
 const BUFFER: usize = 1024;
 
@@ -54,9 +46,9 @@ pub(crate) struct Link {
     config: LinkConfig,
     schedule: Arc<Schedule>,
     state: watch::Sender<State>,
-    /// Since when there was no connection; 0 while there is one, or nobody wanted one.
+    /// Since when there was no connection; 0 while there is one, or before its first use.
     down_since: AtomicU64,
-    /// Somebody wants to use it.
+    /// It is to be connected: rung by its first use.
     wanted: Notify,
     /// Connections are numbered, over all links of a pool.
     numbers: Arc<AtomicU64>,
@@ -125,7 +117,7 @@ impl Link {
     }
 
     /// Why the last attempt to connect failed, or the connection was lost.
-    pub(super) fn trouble(&self) -> Option<Fault> {
+    pub(super) fn last_error(&self) -> Option<Fault> {
         match &*self.state.borrow() {
             State::Down(fault) => Some(fault.clone()),
             State::Up(_) | State::Unused => None,
@@ -156,13 +148,13 @@ impl Link {
     }
 }
 
-/// Keeps the link connected, for ever, from its first use on.
+/// Keeps the link connected from its first use on, until the engine's runtime is dropped.
 async fn supervise(link: Arc<Link>) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
-    let mut past = Past::default();
+    let mut previous = PreviousConnections::default();
     loop {
-        let (fault, ended) = match establish(&link, &mut past).await {
+        let (fault, ended) = match establish(&link, &mut previous).await {
             Ok((live, driver)) => {
                 pause = FIRST_PAUSE;
                 link.down_since.store(0, Ordering::Relaxed);
@@ -173,12 +165,12 @@ async fn supervise(link: Arc<Link>) {
             Err(fault) => (fault, None),
         };
         let now = Clock::Boottime.now().as_nanos();
-        // The first failure counts.
+        // Since the first of several failures.
         let orders = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = link.down_since.compare_exchange(0, now, orders.0, orders.1);
         link.state.send_replace(State::Down(fault));
-        // Only now: a call that comes before must wait for the next connection, and not be refused by
-        // this one.
+        // After the state has changed: a call that fails with this connection must find it down, and
+        // wait for the next one.
         if let Some(driver) = ended {
             driver.stop();
         }
@@ -187,8 +179,11 @@ async fn supervise(link: Arc<Link>) {
     }
 }
 
-/// Makes a connection and buries the one before it.
-async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
+/// Makes a connection and closes the ones before it.
+async fn establish(
+    link: &Link,
+    previous: &mut PreviousConnections,
+) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
     let LinkConfig { info, command_timeout, connect_timeout } = &link.config;
     let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
     let config = AsyncConnectionConfig::new()
@@ -200,101 +195,16 @@ async fn establish(link: &Link, past: &mut Past) -> Result<(Arc<Live>, Arc<Drive
     let (connection, bytes, mover) =
         connected.map_err(|error| not_connected(&error, info.redis_settings().db()))?;
     let driver = Arc::new(Driver::new(bytes, mover));
-    let greeting = timeout(*connect_timeout, greet(&connection, past, number));
-    let buried_below = until(greeting, driver.run())
+    let closed = timeout(*connect_timeout, previous.close(&connection, number));
+    let closed_below = until(closed, driver.run())
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())?;
     let (schedule, driven) = (link.schedule.clone(), driver.clone());
-    let live = Live::new(connection, driven, number, buried_below, schedule, *command_timeout);
+    let live = Live::new(connection, driven, number, closed_below, schedule, *command_timeout);
     Ok((Arc::new(live), driver))
 }
 
 fn lost(detail: &'static str) -> Fault {
     Fault::passing(BackendKind::Unreachable, detail)
-}
-
-/// Opens the socket (looking the name up again) and signs in.
-pub(super) async fn connect(
-    info: &ConnectionInfo,
-    config: AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, Bytes, Mover), RedisError> {
-    match info.addr() {
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            let (socket, mover) = Socket::unix(UnixStream::connect(path).await?);
-            let (connection, driver) =
-                MultiplexedConnection::new_with_config(info.redis_settings(), socket, config)
-                    .await?;
-            Ok((connection, Box::pin(driver), mover))
-        }
-        ConnectionAddr::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-            let socket = SockRef::from(&stream);
-            socket.set_tcp_keepalive(&keepalive)?;
-            #[cfg(target_os = "linux")]
-            socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-            let (socket, mover) = Socket::tcp(stream);
-            let (connection, driver) =
-                MultiplexedConnection::new_with_config(info.redis_settings(), socket, config)
-                    .await?;
-            Ok((connection, Box::pin(driver), mover))
-        }
-        _ => Err(RedisError::from((
-            redis::ErrorKind::InvalidClientConfig,
-            "this kind of address is not supported",
-        ))),
-    }
-}
-
-/// Closes this link's earlier connections at the server, where an ACL allows it: what was sent on
-/// them and not read yet can then never run. Returns the number below which that is certain.
-async fn greet(connection: &MultiplexedConnection, past: &mut Past, number: u64) -> u64 {
-    let mut connection = connection.clone();
-    let own = peer(&mut connection).await;
-    let mut open = Vec::new();
-    for peer in &past.open {
-        // The number alone may be another client's: a server that was started again counts anew.
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(&peer.id).arg("ADDR").arg(&peer.addr);
-        // Where one cannot be closed the next one cannot either.
-        if !open.is_empty() || kill.query_async::<i64>(&mut connection).await.is_err() {
-            open.push(peer.clone());
-        }
-    }
-    let forgotten = open.len().saturating_sub(MOST_OPEN);
-    open.drain(..forgotten);
-    let unnamed = past.unnamed || own.is_none() || forgotten > 0;
-    let all_closed = open.is_empty() && !past.unnamed;
-    let buried_below = if all_closed { number } else { past.buried_below };
-    open.extend(own);
-    // Not before here: whoever gives up on the greeting must find everything as it was.
-    *past = Past { open, unnamed, buried_below };
-    buried_below
-}
-
-/// As the server sees this connection, if it tells.
-async fn peer(connection: &mut MultiplexedConnection) -> Option<Peer> {
-    let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
-    let field = |name| info.split_whitespace().find_map(|field| field.strip_prefix(name));
-    Some(Peer { id: field("id=")?.to_owned(), addr: field("addr=")?.to_owned() })
-}
-
-/// Earlier connections of a link.
-#[derive(Default)]
-struct Past {
-    /// Those that are not known to be closed at the server.
-    open: Vec<Peer>,
-    /// There are more, and nobody knows what the server calls them.
-    unnamed: bool,
-    buried_below: u64,
-}
-
-/// What a server calls a connection.
-#[derive(Clone)]
-struct Peer {
-    id: String,
-    addr: String,
 }

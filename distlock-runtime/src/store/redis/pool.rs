@@ -1,5 +1,6 @@
-//! The connections of one manager, for the whole process: few, shared by all tasks, and always the
-//! same one for the same lock, because what may create or free a lock must arrive in order.
+//! The connections of one manager: few, shared by all tasks. Nothing is checked out: a lock always
+//! uses the same connection, chosen by the hash of its name, because what may create or free a lock
+//! must arrive in order (R7, R8).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -29,28 +30,28 @@ impl ConnectionPool {
         Self { commands: (0..connections).map(|_| start()).collect(), renewals: start() }
     }
 
-    /// The link over which everything goes that may create or free this lock.
+    /// The link for everything that may create or free this lock.
     pub(crate) fn commands(&self, lock: &StoredName) -> &Arc<Link> {
         &self.commands[self.lane(lock)]
     }
 
-    /// Its number among those for commands.
+    /// The number of that link.
     pub(crate) fn lane(&self, lock: &StoredName) -> usize {
         lock.part(self.commands.len())
     }
 
-    /// The link for renewals. They only extend what they find, so their order does not matter.
+    /// The link for renewals. They only extend a lease they find, so their order does not matter.
     pub(crate) fn renewals(&self) -> &Arc<Link> {
         &self.renewals
     }
 
-    /// The outage in which no link for commands is connected.
+    /// The outage, if no link for commands is connected.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let since = self.commands.iter().filter_map(|link| link.down_since()).min()?;
         if self.commands.iter().any(|link| link.is_connected()) {
             return None;
         }
-        let fault = self.commands.iter().find_map(|link| link.trouble())?;
+        let fault = self.commands.iter().find_map(|link| link.last_error())?;
         Some(Outage { since, fault })
     }
 

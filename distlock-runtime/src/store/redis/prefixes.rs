@@ -1,6 +1,6 @@
-//! Prefixes that requests have named besides the manager's: each has a channel of its own, for as
-//! long as somebody may have something to tell there. A prefix may be a tenant, of whom there are
-//! very many in time and few at once.
+//! Prefixes that requests have named besides the manager's. Each has a wake-up channel of its own,
+//! subscribed as long as a lock under it may be held or waited for. A prefix may be a tenant: there
+//! are very many over time and few at once (R13).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::shrink::shrink;
 
-/// For how long a prefix is remembered after its last use, at least. Whoever waits looks every few
-/// seconds, which is a use.
+/// For how long a prefix is remembered after its last use, at least. A waiter polls every few seconds,
+/// which is a use.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How long after `now` something is remembered that is used for a lock of this ttl.
+/// Until when something is remembered that is used now, for a lock of this ttl.
 pub(super) fn kept_until(now: Moment, ttl: Duration) -> Moment {
     now.after(ttl.max(KEPT))
 }
 
-/// What is known of them.
+/// The prefixes in use.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     known: HashMap<String, Prefix>,
@@ -26,7 +26,7 @@ pub(super) struct Prefixes {
 #[derive(Debug)]
 struct Prefix {
     /// Its channel is subscribed.
-    heard: bool,
+    subscribed: bool,
     kept_until: Moment,
 }
 
@@ -35,36 +35,36 @@ impl Prefixes {
     pub(super) fn used(&mut self, prefix: &str, until: Moment) -> Option<bool> {
         if let Some(known) = self.known.get_mut(prefix) {
             known.kept_until = known.kept_until.max(until);
-            return Some(known.heard);
+            return Some(known.subscribed);
         }
-        self.known.insert(prefix.to_owned(), Prefix { heard: false, kept_until: until });
+        self.known.insert(prefix.to_owned(), Prefix { subscribed: false, kept_until: until });
         None
     }
 
-    /// Some, at most so many, whose channels are to be subscribed.
-    pub(super) fn unheard(&self, most: usize) -> Vec<String> {
-        let unheard = self.known.iter().filter(|(_, prefix)| !prefix.heard);
-        unheard.take(most).map(|(name, _)| name.clone()).collect()
+    /// Prefixes whose channels are to be subscribed, at most so many.
+    pub(super) fn unsubscribed(&self, most: usize) -> Vec<String> {
+        let unsubscribed = self.known.iter().filter(|(_, prefix)| !prefix.subscribed);
+        unsubscribed.take(most).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The channels of these are subscribed.
-    pub(super) fn hear(&mut self, names: &[String]) {
+    /// The channels of these were subscribed.
+    pub(super) fn mark_subscribed(&mut self, names: &[String]) {
         for name in names {
             if let Some(prefix) = self.known.get_mut(name) {
-                prefix.heard = true;
+                prefix.subscribed = true;
             }
         }
     }
 
     /// No channel is subscribed any more.
-    pub(super) fn went_deaf(&mut self) {
-        self.known.values_mut().for_each(|prefix| prefix.heard = false);
+    pub(super) fn on_disconnect(&mut self) {
+        self.known.values_mut().for_each(|prefix| prefix.subscribed = false);
     }
 
-    /// Forgets those that nobody has used for long; answers with those whose channels are to be left.
+    /// Forgets those that were not used for long; returns those whose channels are to be unsubscribed.
     pub(super) fn forget(&mut self, now: Moment) -> Vec<String> {
         let idle = self.known.extract_if(|_, prefix| prefix.kept_until < now);
-        let left = idle.filter(|(_, prefix)| prefix.heard).map(|(name, _)| name).collect();
+        let left = idle.filter(|(_, prefix)| prefix.subscribed).map(|(name, _)| name).collect();
         shrink(&mut self.known);
         left
     }
@@ -83,17 +83,17 @@ mod tests {
         let mut prefixes = Prefixes::default();
         let start = Moment::from_nanos(0);
         let (short, long) = (Duration::from_millis(10), KEPT * 3);
-        assert_eq!(prefixes.used("heard:", kept_until(start, short)), None);
-        assert_eq!(prefixes.used("unheard:", kept_until(start, short)), None);
+        assert_eq!(prefixes.used("subscribed:", kept_until(start, short)), None);
+        assert_eq!(prefixes.used("unsubscribed:", kept_until(start, short)), None);
         assert_eq!(prefixes.used("long:", kept_until(start, long)), None);
-        prefixes.hear(&["heard:".to_owned(), "long:".to_owned()]);
-        assert_eq!(prefixes.unheard(10), ["unheard:"]);
+        prefixes.mark_subscribed(&["subscribed:".to_owned(), "long:".to_owned()]);
+        assert_eq!(prefixes.unsubscribed(10), ["unsubscribed:"]);
         // A shorter use does not end a longer one.
         assert_eq!(prefixes.used("long:", kept_until(start, short)), Some(true));
         assert!(prefixes.forget(start.after(KEPT)).is_empty());
-        assert_eq!(prefixes.forget(start.after(KEPT + short)), ["heard:"]);
-        assert!(prefixes.unheard(10).is_empty(), "it was forgotten as well");
-        assert_eq!(prefixes.used("heard:", start), None, "it has to be subscribed again");
+        assert_eq!(prefixes.forget(start.after(KEPT + short)), ["subscribed:"]);
+        assert!(prefixes.unsubscribed(10).is_empty(), "it was forgotten as well");
+        assert_eq!(prefixes.used("subscribed:", start), None, "it has to be subscribed again");
         assert_eq!(prefixes.forget(start.after(long + short)), ["long:"]);
         assert!(prefixes.is_empty());
     }

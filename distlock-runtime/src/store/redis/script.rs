@@ -1,10 +1,10 @@
-//! The Lua that locks need, and how it is run: by its hash, and with its text where the server does
-//! not have it, or the first time on a connection where order matters. Never by `SCRIPT LOAD`, which
-//! a cluster client sends to every node. Without a shebang line: a script that declares itself is
-//! refused under `maxmemory` even if it only frees.
+//! The Lua scripts, and how they are run: by hash; as text where the server does not know the hash, and
+//! the first time on a connection where order matters. Never by `SCRIPT LOAD`, which a cluster client
+//! sends to every node. Without a shebang line: a script that has one is refused under `maxmemory`
+//! even if it only frees.
 //!
-//! What is hot comes first in a text, before closures are made that it does not call: they cost
-//! more than the look at the queue.
+//! The hot part of a script comes first, before closures are made that it does not call: making them
+//! costs more than asking whether the queue exists.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ use crate::error::LockName;
 pub(crate) struct Script {
     text: &'static str,
     hash: String,
-    /// Its place among those whose text goes out first on every connection, as a bit.
+    /// Its bit among the scripts that every connection first sends as text; 0 if it is not one.
     pub(super) bit: u8,
 }
 
@@ -25,8 +25,8 @@ impl Script {
         Self { text, hash: redis::Script::new(text).get_hash().to_owned(), bit: 0 }
     }
 
-    /// One that must not be overtaken by what is sent behind it, as it would be if the server first
-    /// had to say that it does not know the hash: a guard is dropped, and its lock taken again.
+    /// A script that nothing sent later may overtake, as would happen if the server first had to
+    /// answer that it does not know the hash: a guard is dropped, and its lock taken again.
     fn in_order(bit: u8, text: &'static str) -> Self {
         Self { bit, ..Self::new(text) }
     }
@@ -58,27 +58,27 @@ impl Script {
     }
 
     /// Runs it from the server's cache.
-    pub(crate) fn by_hash(&self, keys: &[Word<'_>], args: &[Word<'_>]) -> Cmd {
+    pub(crate) fn by_hash(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, keys, args)
     }
 
     /// Runs it and fills the server's cache.
-    pub(crate) fn by_text(&self, keys: &[Word<'_>], args: &[Word<'_>]) -> Cmd {
+    pub(crate) fn by_text(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", self.text, keys, args)
     }
 }
 
-/// A key or an argument, written where it goes without a text of its own before.
+/// A key or an argument, written to the command without a `String` of its own.
 #[derive(Clone, Copy)]
-pub(crate) enum Word<'a> {
+pub(crate) enum Arg<'a> {
     Text(&'a str),
     Number(u64),
     /// The name of a lock's queue.
     Queue(&'a LockName),
 }
 
-impl Word<'_> {
-    /// How long it is at most.
+impl Arg<'_> {
+    /// Its length, or more.
     fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -88,7 +88,7 @@ impl Word<'_> {
     }
 }
 
-impl ToRedisArgs for Word<'_> {
+impl ToRedisArgs for Arg<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         match self {
             Self::Text(text) => out.write_arg(text.as_bytes()),
@@ -104,11 +104,11 @@ impl ToRedisArgs for Word<'_> {
     }
 }
 
-impl ToSingleRedisArg for Word<'_> {}
+impl ToSingleRedisArg for Arg<'_> {}
 
-fn call(name: &str, script: &str, keys: &[Word<'_>], args: &[Word<'_>]) -> Cmd {
+fn call(name: &str, script: &str, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
     let words = keys.iter().chain(args);
-    let size = words.clone().map(Word::len).sum::<usize>() + script.len() + 16;
+    let size = words.clone().map(Arg::len).sum::<usize>() + script.len() + 16;
     let mut call = Cmd::with_capacity(3 + keys.len() + args.len(), size);
     call.arg(name).arg(script).arg(keys.len());
     for word in words {

@@ -1,5 +1,5 @@
--- Enqueue, claim and look in one: idempotent, and harmless to every other token. (The lock is not
--- this token's: `confirm` looked, and found `v`.)
+-- Enqueue, take a free lock, poll: idempotent, and harmless to every other token. (The lock is not this
+-- token's: `confirm` asked, and found `v`.)
 -- ARGV[2] ttl in ms, [3] ticket or '0', [4] expiry of the queue in ms, [5] server time in µs after
 -- which this must not run any more, or '0'.
 local token, ttl, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -9,7 +9,7 @@ if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
   return {3, token, at}
 end
 
--- Tells an owner, or whoever waits, that somebody stands behind him.
+-- Notifies an owner or a waiter that another process waits behind it (R4).
 local function tell_behind(m)
   local p = parts(m)
   if p then
@@ -30,7 +30,7 @@ end
 if ticket == 0 then
   ticket = fence()
 end
--- Free: those in front of this one first.
+-- Free: lower tickets go first (I7).
 while not v do
   local h = redis.call('ZRANGE', q, 0, 0, 'WITHSCORES')
   if not h[1] or tonumber(h[2]) >= ticket then
@@ -47,12 +47,12 @@ local new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
 redis.call('PEXPIRE', q, ARGV[4])
 local rank, last = redis.call('ZRANK', q, token), redis.call('ZCARD', q) - 1
 if rank == 0 then
-  -- Also if told before: the holder may have barged in, or missed it.
+  -- Also if notified before: the holder may have come by the fast path, or missed the message.
   tell_behind(v)
 elseif new == 1 and rank == last then
   tell_behind(redis.call('ZRANGE', q, rank - 1, rank - 1)[1])
 end
--- The ticket that stands there: an earlier attempt may have drawn one that this one does not know.
+-- The ticket in the queue: an earlier attempt may have drawn one that this one does not know.
 if new == 0 then
   ticket = tonumber(redis.call('ZSCORE', q, token))
 end

@@ -1,4 +1,5 @@
--- The woken owner of a reserved lock, before anything is made that this does not need.
+-- The woken owner of a reserved lock confirms it (R3): first, before closures are made that this does
+-- not need.
 local v = redis.call('GET', KEYS[1])
 if v == ARGV[1] then
   local t = redis.call('TIME')

@@ -14,18 +14,19 @@ local function parts(m)
   return string.match(m, '^([%w_-]+)%.%w+%.(%d+)([sn])$')
 end
 
--- Keeps the lock for a claim that has just left the queue; false if its owner cannot hear.
+-- Reserves the lock for a token that has just left the queue; false if its process is dead (it must
+-- have a subscriber, R13) or the token is not one of ours.
 local function reserve(m)
   local p, claim, mode = parts(m)
   claim = tonumber(claim or 0)
-  -- None of ours is so short or so long (they are of 1 to 8 s). Forged: the SET below would fail, or
-  -- keep a free lock from everybody for that long.
+  -- Ours are of 1 to 8 s (R12). A forged one could have the SET below fail, or keep a free lock from
+  -- all others for that long.
   if claim < 1 or claim > 10000 then
     return false
   end
   if mode == 's' then
-    -- Not PUBLISH's count, which takes monitoring patterns for listeners. An error (an ACL) means
-    -- unknown: do not skip.
+    -- Not the count that PUBLISH returns, which includes pattern subscribers such as monitors. An
+    -- error (an ACL) means unknown: do not skip.
     local n = redis.pcall('PUBSUB', 'NUMSUB', channels .. p)
     if n[2] == 0 then
       return false

@@ -1,13 +1,14 @@
--- Free and hand on, leave the queue, compensate, repair: whatever a token that is given up needs.
--- ARGV[2] ms to keep the lock for; without it, it is freed now.
--- What is kept expires by itself. Only where others wait it is released as well, or they would not hear
--- of it, a little before it expires.
+-- Free and hand on, leave the queue (R8), compensate (R9), repair: all that a token needs when it is
+-- given up. Idempotent.
+-- ARGV[2] ms to keep the lock for (`min_hold`); without it, it is freed now.
+-- A lock that is kept expires by itself. Where others wait it is also released, 100 ms before it expires:
+-- an expiry wakes no waiter.
 -- `v` is the lock's present value, from before. Answers with what became of it (0 not this token's,
 -- 1 freed, 2 kept, 3 kept with others waiting) and the next owner's token.
 local function hand_on()
   while true do
-    -- The first write, and not one that is refused when memory is short: the SET behind it then is
-    -- not refused either.
+    -- The first write is one that is not refused under `maxmemory`: then the SET behind it is not
+    -- refused either.
     local m = redis.call('ZPOPMIN', q)[1]
     if not m then
       redis.call('DEL', L)

@@ -1,6 +1,6 @@
--- Extends the lock only if this token owns it; never creates it, never shortens it (Redis 6.2 has
--- no PEXPIRE GT). KEYS lock, queue, and the fence where a value is drawn; ARGV[1] token, [2] time to live in ms, [3] '1' to draw a
--- value from the fence counter as well, [4] a number that no other renewal has.
+-- Extends the lock only if this token owns it (R10); never creates it, never shortens it (Redis 6.2 has
+-- no PEXPIRE GT). KEYS lock, queue, and the counter where a value is drawn; ARGV[1] token, [2] ttl in
+-- ms, [3] '1' to draw a value from the counter as well (R5), [4] a number that no other renewal has.
 -- Answers with 0 if it is not this token's, 1 if it is, 2 if others stand in the queue; with that
 -- number, which says whose answer it is; and with the value, if one was drawn.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then

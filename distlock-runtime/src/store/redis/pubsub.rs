@@ -1,8 +1,10 @@
-//! Being told: one connection per manager that is subscribed to its wake-up channels.
+//! The pub/sub subscription: one connection per manager, subscribed to its wake-up channels.
 //!
-//! Whoever frees a lock looks whether the next owner's channel has a subscriber, so that one who died
-//! is skipped at once. While this connection is down, or where pub/sub is not allowed, new
-//! tokens say that their owner cannot be told, and he looks from time to time.
+//! A release reserves the lock for the next waiter only if that waiter's channel has a subscriber, so
+//! that a process that died is skipped at once. While this connection is down, or where pub/sub is not
+//! allowed, new tokens say that their process has no subscription, and their waiters poll (R13).
+//!
+//! A message is a hint, no more (R4): ownership is only ever the answer to a command.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,11 +16,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::connect::connect;
+use super::connection::Connection;
+use super::error::{fault, is_denied, words};
 use super::eviction;
-use super::fault::{fault, is_denied, words};
-use super::link::{Link, LinkConfig, connect};
+use super::link::{Link, LinkConfig};
 use super::prefixes::{Prefixes, kept_until};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::LockName;
 use crate::jitter::jittered;
 use crate::namespace::StoredName;
@@ -27,32 +31,33 @@ use crate::race::{any, until};
 use crate::shield::shielded;
 use crate::status::WakeUps;
 use crate::store::{Ears, Message, News};
+use crate::token::Token;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Permissions are not changed often.
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
-/// How many channels are subscribed or left with one command.
+/// How many channels are subscribed or unsubscribed with one command.
 const MANY_CHANNELS: usize = 500;
-/// How often prefixes are looked through for those that nobody uses any more.
+/// How often prefixes that are not used any more are looked for.
 const TIDY_UP: Duration = Duration::from_secs(20);
-/// Who is refused so often, for whatever reason, says why.
+/// After so many refusals in a row, for whatever reason, the reason is reported.
 const MANY_REFUSALS: usize = 10;
 
-/// The channels of one manager.
-pub(crate) struct Wakes {
+/// The subscription of one manager.
+pub(crate) struct Subscription {
     /// The prefix of the manager, with its separator.
     prefix: String,
     /// Its channel is subscribed.
-    hears: AtomicBool,
-    /// Those that requests have named.
+    subscribed: AtomicBool,
+    /// The prefixes that requests have named.
     others: Mutex<Prefixes>,
     /// There is a prefix to subscribe.
     wanted: Notify,
-    /// Why not was said.
-    said: AtomicBool,
+    /// The reason why there is no subscription was reported.
+    denial_reported: AtomicBool,
     /// The server was asked whether it evicts locks.
-    asked: AtomicBool,
+    eviction_checked: AtomicBool,
     listener: OnceLock<Listener>,
 }
 
@@ -61,15 +66,15 @@ struct Listener {
     ears: Ears,
 }
 
-impl Wakes {
+impl Subscription {
     pub(crate) fn new(prefix: String) -> Self {
         Self {
             prefix,
-            hears: AtomicBool::new(false),
+            subscribed: AtomicBool::new(false),
             others: Mutex::default(),
             wanted: Notify::new(),
-            said: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
+            denial_reported: AtomicBool::new(false),
+            eviction_checked: AtomicBool::new(false),
             listener: OnceLock::new(),
         }
     }
@@ -79,8 +84,8 @@ impl Wakes {
         &self.prefix
     }
 
-    /// Subscribes whenever one of `links` is connected, which says that the server can be reached,
-    /// for ever.
+    /// Keeps the subscription up from now on: connects whenever one of `links` is connected, which
+    /// shows that the server can be reached.
     pub(crate) fn start(
         self: &Arc<Self>,
         process: &str,
@@ -94,16 +99,15 @@ impl Wakes {
         }
     }
 
-    /// Whether whoever reserves this lock for a token of ours can tell us.
-    pub(crate) fn hears(&self, lock: &LockName) -> bool {
+    /// Whether a process that reserves this lock for a token of ours can notify us.
+    pub(crate) fn covers(&self, lock: &LockName) -> bool {
         if lock.prefix() == self.prefix {
-            return self.hears.load(Ordering::Acquire);
+            return self.subscribed.load(Ordering::Acquire);
         }
         self.is_used(lock.prefix(), Duration::ZERO)
     }
 
-    /// A prefix that is not the manager's is used for a lock of this ttl. Whether who reserves that
-    /// lock for us can tell us.
+    /// A prefix that is not the manager's is used for a lock of this ttl. Whether it is subscribed.
     pub(crate) fn is_used(&self, prefix: &str, ttl: Duration) -> bool {
         let until = kept_until(Clock::Boottime.now(), ttl);
         let known = self.others().used(prefix, until);
@@ -115,29 +119,24 @@ impl Wakes {
 
     /// How waiters learn that a lock is theirs.
     pub(crate) fn state(&self) -> WakeUps {
-        match self.hears.load(Ordering::Acquire) {
+        match self.subscribed.load(Ordering::Acquire) {
             true => WakeUps::Notified,
             false => WakeUps::Polling,
         }
     }
 
-    /// What begins the names of the channels of a prefix.
-    pub(crate) fn channels(prefix: &str) -> String {
-        [prefix, "wake:"].concat()
-    }
-
     fn channel(&self, prefix: &str) -> String {
         let process = self.listener.get().map_or("", |listener| &listener.process);
-        Self::channels(prefix) + process
+        channels(prefix) + process
     }
 
-    fn tell(&self, news: News<'_>) {
+    fn notify(&self, news: News<'_>) {
         if let Some(listener) = self.listener.get() {
             (listener.ears)(news);
         }
     }
 
-    fn push(&self, push: &PushInfo) {
+    fn on_push(&self, push: &PushInfo) {
         let PushInfo { kind: PushKind::Message, data } = push else { return };
         let [_, Value::BulkString(text)] = data.as_slice() else { return };
         let Ok(text) = std::str::from_utf8(text) else { return };
@@ -148,55 +147,56 @@ impl Wakes {
         };
         let message = Message { stored: &StoredName::new(stored.to_owned()), token };
         match kind {
-            "g" => self.tell(News::Reserved(message)),
-            "s" => self.tell(News::Behind(message)),
-            "x" => self.tell(News::TakenAway(message)),
+            "g" => self.notify(News::Reserved(message)),
+            "s" => self.notify(News::Behind(message)),
+            "x" => self.notify(News::TakenAway(message)),
             _ => {}
         }
     }
 
-    /// Subscribes what is not subscribed yet, and leaves what nobody uses any more. A part of it at a
-    /// time, whose outcome stays: true if there may be more.
+    /// Subscribes what is not subscribed yet, and unsubscribes what is not used any more. In parts,
+    /// each of which is noted when it is done: true if there may be more.
     async fn subscribe_some(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<bool, RedisError> {
-        if !self.hears.load(Ordering::Acquire) {
+        if !self.subscribed.load(Ordering::Acquire) {
             let channel = self.channel(&self.prefix);
             connection.subscribe(&channel).await?;
-            // Who may listen but not speak would have others wait for words that never come.
+            // With the right to subscribe and not to publish, others would wait for hints that this
+            // process cannot send.
             redis::cmd("PUBLISH").arg(&channel).arg("").exec_async(connection).await?;
-            self.hears.store(true, Ordering::Release);
-            self.said.store(false, Ordering::Release);
-            self.tell(News::Interrupted);
+            self.subscribed.store(true, Ordering::Release);
+            self.denial_reported.store(false, Ordering::Release);
+            self.notify(News::Interrupted);
         }
         let idle = self.others().forget(Clock::Boottime.now());
         for idle in idle.chunks(MANY_CHANNELS) {
             match connection.unsubscribe(self.channels_of(idle)).await {
-                // Where that is not allowed, they are left with the connection.
+                // Where that is not allowed, they stay subscribed as long as the connection.
                 Err(error) if !is_denied(&error) => return Err(error),
                 _ => {}
             }
         }
-        // One command for many: one after the other they would take longer than a connection may.
-        let unheard = self.others().unheard(MANY_CHANNELS);
-        if !unheard.is_empty() {
-            connection.subscribe(self.channels_of(&unheard)).await?;
-            self.others().hear(&unheard);
-            self.tell(News::Interrupted);
+        // One command for many: one each would take longer than the connection timeout.
+        let unsubscribed = self.others().unsubscribed(MANY_CHANNELS);
+        if !unsubscribed.is_empty() {
+            connection.subscribe(self.channels_of(&unsubscribed)).await?;
+            self.others().mark_subscribed(&unsubscribed);
+            self.notify(News::Interrupted);
         }
-        Ok(unheard.len() == MANY_CHANNELS)
+        Ok(unsubscribed.len() == MANY_CHANNELS)
     }
 
     fn channels_of(&self, prefixes: &[String]) -> Vec<String> {
         prefixes.iter().map(|prefix| self.channel(prefix)).collect()
     }
 
-    /// Nothing is heard any more.
-    fn went_deaf(&self) {
-        self.hears.store(false, Ordering::Release);
-        self.others().went_deaf();
-        self.tell(News::Interrupted);
+    /// Nothing is subscribed any more.
+    fn on_disconnect(&self) {
+        self.subscribed.store(false, Ordering::Release);
+        self.others().on_disconnect();
+        self.notify(News::Interrupted);
     }
 
     fn others(&self) -> MutexGuard<'_, Prefixes> {
@@ -212,48 +212,48 @@ impl Wakes {
         let _ = timeout(jittered(TIDY_UP), self.wanted.notified()).await;
     }
 
-    /// Says once why waiters look instead of being told.
-    fn say(&self, error: &RedisError) {
-        if !self.said.swap(true, Ordering::AcqRel) {
+    /// Reports once why waiters poll.
+    fn warn_denied(&self, error: &RedisError) {
+        if !self.denial_reported.swap(true, Ordering::AcqRel) {
             observe::wake_ups_denied(&words(error));
         }
     }
 }
 
-async fn supervise(wakes: Arc<Wakes>, config: LinkConfig, links: Vec<Arc<Link>>) {
+async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: Vec<Arc<Link>>) {
     let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
     loop {
         any(links.iter().map(|link| link.is_up())).await;
         let mut denied = false;
-        // Whatever comes of it, somebody has to listen.
-        match shielded(session(&wakes, &config)).await.unwrap_or(Ok(())) {
+        // Also after a panic of what it notifies: without a subscription every waiter would poll.
+        match shielded(session(&subscription, &config)).await.unwrap_or(Ok(())) {
             Ok(()) => (pause, refusals) = (FIRST_PAUSE, 0),
             Err(error) => {
                 denied = is_denied(&error);
                 refusals = if fault(&error).passing { 0 } else { refusals + 1 };
                 if denied || refusals == MANY_REFUSALS {
-                    wakes.say(&error);
+                    subscription.warn_denied(&error);
                 }
             }
         }
-        // Where nothing is subscribed there is nothing to leave.
-        drop(wakes.others().forget(Clock::Boottime.now()));
-        if wakes.hears.load(Ordering::Acquire) {
+        // Nothing is subscribed, so what is forgotten need not be unsubscribed.
+        drop(subscription.others().forget(Clock::Boottime.now()));
+        if subscription.subscribed.load(Ordering::Acquire) {
             pause = FIRST_PAUSE;
-            wakes.went_deaf();
+            subscription.on_disconnect();
         }
         tokio::time::sleep(jittered(if denied { DENIED_PAUSE } else { pause })).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Connects, subscribes, and listens until the connection ends.
-async fn session(wakes: &Arc<Wakes>, config: &LinkConfig) -> Result<(), RedisError> {
+/// Connects, subscribes, and receives until the connection ends.
+async fn session(subscription: &Arc<Subscription>, config: &LinkConfig) -> Result<(), RedisError> {
     let settings = config.info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let info = config.info.clone().set_redis_settings(settings);
-    let heard = wakes.clone();
+    let receiver = subscription.clone();
     let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-        heard.push(&push);
+        receiver.on_push(&push);
         Ok(())
     };
     let pushed = AsyncConnectionConfig::new()
@@ -263,28 +263,47 @@ async fn session(wakes: &Arc<Wakes>, config: &LinkConfig) -> Result<(), RedisErr
     let connected = timeout(config.connect_timeout, connect(&info, pushed)).await;
     let (mut connection, driver, _) = connected.map_err(|_| timed_out())??;
     let subscribed = async {
-        // On the one connection that every manager makes and nobody waits for.
-        if !wakes.asked.swap(true, Ordering::AcqRel) {
+        // Here, because every manager makes this connection and no call waits for it.
+        if !subscription.eviction_checked.swap(true, Ordering::AcqRel) {
             let policy = timeout(config.connect_timeout, eviction::policy(&mut connection)).await;
             if let Ok(Some(policy)) = policy {
                 observe::may_evict(&policy);
             }
         }
         loop {
-            let subscribed = wakes.subscribe_some(&mut connection);
+            let subscribed = subscription.subscribe_some(&mut connection);
             match timeout(config.connect_timeout, subscribed).await {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false)) => wakes.until_wanted().await,
+                Ok(Ok(false)) => subscription.until_wanted().await,
                 Ok(Err(error)) => return error,
                 Err(_) => return timed_out(),
             }
         }
     };
-    // A driver that ends is a connection that ended.
+    // The driver ends with the connection.
     match until(subscribed, driver).await {
         Some(error) => Err(error),
         None => Ok(()),
     }
+}
+
+/// Notifies the owner of a token that the lock was taken away from it.
+pub(super) async fn notify_taken(
+    live: &mut Connection,
+    lock: &LockName,
+    token: &str,
+    limit: Moment,
+) {
+    let Some(owner) = Token::parse(token).map(|token| token.process) else { return };
+    let mut publish = redis::cmd("PUBLISH");
+    publish.arg(channels(lock.prefix()) + owner);
+    publish.arg(["x ", token, " ", lock.stored()].concat());
+    let _ = live.command(&publish, limit).await;
+}
+
+/// What begins the names of the channels of a prefix.
+fn channels(prefix: &str) -> String {
+    [prefix, "wake:"].concat()
 }
 
 fn timed_out() -> RedisError {

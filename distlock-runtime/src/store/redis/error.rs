@@ -1,20 +1,20 @@
-//! What an error of the Redis client means for a lock.
+//! Errors of the Redis client, mapped to those of a store.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::error::BackendKind;
 use crate::store::Fault;
 
-/// What is said of a counter that holds what it cannot have.
+/// The error for a fence counter that holds what no honest counter can.
 pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence`) holds a value that \
     it cannot have: something else has written to it, or the server's clock was wrong; delete that key";
-/// What is said of a server that shares its keys with others, even if there are none at present: a
-/// lock, its queue and the counter must be in one place.
+/// The error for a node of a cluster, even if it is the only one: a lock, its queue and the counter
+/// must be in one place.
 pub(crate) const CLUSTER: &str = "Redis Cluster is not supported yet, and this server is a node of one: \
     name a server that is not (`cluster-enabled no`; with a hosted one, cluster mode disabled)";
-/// What the client says of a `SELECT` that failed; the server's code is lost there.
+/// What the client says when a `SELECT` failed; it leaves the server's code out.
 const SELECT_FAILED: &str = "refused to switch database";
-/// What a server says to an `INCR` of what cannot be counted up.
+/// What a server answers to an `INCR` of a value that cannot be incremented.
 const NO_NUMBER: [&str; 2] =
     ["value is not an integer or out of range", "increment or decrement would overflow"];
 /// Where a server begins to repeat the arguments of a command.
@@ -33,13 +33,13 @@ pub(crate) fn is_missing_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Whether a node answers that a key is another's, or that keys are not together.
+/// Whether a node of a cluster answers that a key belongs to another node, or that keys are apart.
 pub(crate) fn is_of_cluster(error: &RedisError) -> bool {
     matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK"))
 }
 
-/// Whether the server will say the same until somebody changes its rights or its commands. A server
-/// that is busy, loads its data or has too many clients has a code to say so as well.
+/// Whether the server refuses until an operator changes permissions or commands: not if it is busy,
+/// loads its data or has too many clients, for which it has codes of their own.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     let text = error.to_string();
     match error.code() {
@@ -52,17 +52,17 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
     }
 }
 
-/// What an error says, for people: without keys, passwords, and whatever else was an argument.
+/// The text of an error without keys, passwords and other arguments of the command.
 pub(crate) fn words(error: &RedisError) -> String {
     without_arguments(&error.to_string())
 }
 
 /// Servers repeat what they do not understand: the arguments of an unknown command, or a word in
-/// quotes. Names of commands stay.
+/// quotes. Command names are kept.
 fn without_arguments(text: &str) -> String {
     let end = ARGUMENTS.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
     let text = &text[..end];
-    // Also where it stands without quotes. A key may contain anything: all behind it goes as well.
+    // A key may also appear without quotes. It may contain anything: all that follows goes as well.
     let name = NAMES.iter().filter_map(|name| text.find(name)).min();
     let text = match name {
         Some(name) => {
@@ -105,7 +105,8 @@ fn opening_quote(text: &str) -> Option<(usize, char)> {
     })
 }
 
-/// Told apart by code: many codes (`OOM`, `NOREPLICAS`, `BUSY`) have no kind in the client.
+/// The store error that an error of the client stands for, by code: many codes (`OOM`, `NOREPLICAS`,
+/// `BUSY`) have no kind in the client.
 pub(crate) fn fault(error: &RedisError) -> Fault {
     let said = error.to_string();
     let text = without_arguments(&said);
@@ -121,12 +122,12 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
         Some("ERR") if said.contains("max number of clients") => {
             return Fault::passing(BackendKind::Unreachable, text);
         }
-        // What an ACL forbids inside a script has no code of its own.
+        // A command that an ACL forbids inside a script has no code of its own.
         Some("ERR") if said.contains("user executing the script can't") => {
             return Fault::lasting(BackendKind::Refused, text);
         }
         _ if is_of_cluster(error) => return Fault::lasting(BackendKind::Other, CLUSTER),
-        // Nothing of ours but the counter is a number to the server.
+        // Of our keys only the counter is incremented.
         Some("ERR") if NO_NUMBER.iter().any(|words| said.contains(words)) => {
             return Fault::lasting(BackendKind::Other, COUNTER);
         }
@@ -142,8 +143,8 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
     }
 }
 
-/// Why a connection to a database of this number was not made. Of a `SELECT` that failed the client
-/// tells the server's words alone, without their code.
+/// The store error for a connection that could not be made to this database. When a `SELECT` failed,
+/// the client's error has the server's text without its code.
 pub(crate) fn not_connected(error: &RedisError, database: i64) -> Fault {
     let said = error.to_string();
     if !said.contains(SELECT_FAILED) {
@@ -168,7 +169,7 @@ pub(crate) fn not_connected(error: &RedisError, database: i64) -> Fault {
     }
 }
 
-/// An answer that no command of ours can have.
+/// The error for an answer that no command of ours can have.
 pub(crate) fn unexpected() -> Fault {
     Fault::lasting(BackendKind::Other, "an answer that does not fit the command; is it a Redis?")
 }

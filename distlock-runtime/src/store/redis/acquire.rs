@@ -1,0 +1,175 @@
+//! The fast path (R2): one try at a lock that may be free, without Lua and without a place in the queue.
+//!
+//! `SET lock token NX PX ttl` and `INCR fence` go out in one write, behind a raise of the counter where
+//! that is due, and before an `ECHO` now and then that tells whose answers these are.
+
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::connection::{Connection, Live, integer};
+use super::error::{fault, is_denied};
+use super::fence::Fence;
+use super::inspect;
+use super::renew::Renewals;
+use super::server::Server;
+use crate::clock::{Clock, Moment};
+use crate::options::millis;
+use crate::store::{Answer, Attempt, Fault, Holder};
+
+/// Takes the lock if it is free.
+///
+/// What is rare is on the heap: it would make the future of every acquire larger, which is moved
+/// to the heap for each.
+pub(super) async fn try_acquire(
+    server: &Server,
+    renewals: &Renewals,
+    attempt: &Attempt,
+    limit: Moment,
+) -> Result<Answer, Fault> {
+    let claim = &*attempt.claim;
+    let fences = &server.fences;
+    let mut live = server.pool.commands(claim.lock.stored()).live(limit).await?;
+    let other = fences.of_other_prefix(&claim.lock);
+    server.keep_subscribed(&claim.lock, attempt.term.stored_for());
+    let counter = other.as_deref().unwrap_or(&fences.own);
+    // Before the first grant on a connection: the server behind it may have lost its data.
+    if !fences.is_raised(counter, &live) {
+        let lock = Some(&*claim.lock);
+        Box::pin(fences.raise(counter, lock, &mut live, limit)).await?;
+    }
+    let Fast { granted, fence, sent, seen, raised } =
+        fast_path(server, attempt, counter, &mut live, limit).await?;
+    let mut sent = sent;
+    if !granted && !attempt.look {
+        return Ok(Answer::Taken { rest: None });
+    }
+    if !granted {
+        // `SET NX` says no to whatever is there. The value tells a lock from something else, which
+        // is not worth waiting for, and from our own: an acquire that was delivered twice finds
+        // its own token.
+        match Box::pin(inspect::holder(claim.lock.stored(), &mut live, limit)).await? {
+            Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
+            Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
+            None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
+        }
+    }
+    if raised && fences.is_new(counter, fence, seen)? {
+        return Ok(Answer::Granted { fence, sent });
+    }
+    // R2: data was lost under a live connection.
+    fences.set_raised(counter, &live, false);
+    match Box::pin(renewals.draw_again(fences, attempt, counter, &mut live, limit)).await? {
+        Some(fence) => Ok(Answer::Granted { fence, sent }),
+        None => Ok(Answer::Taken { rest: None }),
+    }
+}
+
+/// What the fast path was answered.
+struct Fast {
+    granted: bool,
+    /// The counter of fencing tokens, drawn for this try.
+    fence: u64,
+    sent: Moment,
+    /// The highest counter that was known when it was sent.
+    seen: u64,
+    /// The counter was raised with it, or a moment before.
+    raised: bool,
+}
+
+/// `SET NX` and the fence in one write, whose answers come together.
+async fn fast_path(
+    server: &Server,
+    attempt: &Attempt,
+    counter: &Fence,
+    live: &mut Connection,
+    limit: Moment,
+) -> Result<Fast, Fault> {
+    let claim = &*attempt.claim;
+    let (set, incr) = commands(attempt, counter);
+    let mut pipeline = Pipeline::with_capacity(3);
+    let seen = counter.seen();
+    // I1: the deadline counts from before the send. Counted from a slow answer, the lease would be
+    // longer here than at the server.
+    let sent = Clock::Boottime.now();
+    let raises = counter.is_stale(sent);
+    if raises {
+        pipeline.add_command(server.fences.raise_command(counter, seen));
+    }
+    pipeline.add_command(set).add_command(incr);
+    // R3: says whose answers these are. A proxy that loses one answer gives every later caller
+    // another's.
+    let mark = claim.mark();
+    if live.echoes(sent) {
+        let mut echo = Cmd::with_capacity(2, mark.len() + 4);
+        echo.arg("ECHO").arg(mark);
+        pipeline.add_command(echo);
+    }
+    // R7: nothing that could create the lock is sent behind its release.
+    if claim.is_retired() {
+        return Err(Fault::given_up());
+    }
+    claim.sending(sent, attempt.term.stored_for(), live.number);
+    let answers = live.pipeline(&pipeline, sent, limit).await?;
+    let (raise, answers) = answers.split_at(usize::from(raises).min(answers.len()));
+    match of_mark(mark, answers, live)? {
+        [answer @ (Value::Okay | Value::Nil), fence] => {
+            claim.answered(live.number);
+            if *answer == Value::Okay {
+                claim.leaves_a_trace();
+            }
+            let raised = match raise {
+                // Perhaps another server than before, which does not have the script.
+                [Value::ServerError(_)] => false,
+                [raised] => {
+                    server.fences.raised(counter, seen, sent, raised, live)?;
+                    true
+                }
+                _ => true,
+            };
+            let fence = integer(fence).inspect_err(|_| live.check_answer(&answers[1]))?;
+            let fence = u64::try_from(fence).unwrap_or(0);
+            Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen, raised })
+        }
+        [Value::ServerError(error), _] => {
+            claim.answered(live.number);
+            let error = RedisError::from(error.clone());
+            live.check_error(&error);
+            Err(fault(&error))
+        }
+        _ => Err(live.unexpected_answer()),
+    }
+}
+
+/// What takes the lock, and what draws a value from the counter.
+fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
+    let (lock, token) = (attempt.claim.lock.stored(), &attempt.claim.token);
+    let mut set = Cmd::with_capacity(6, lock.len() + token.len() + 32);
+    let ttl = millis(attempt.term.stored_for());
+    set.arg("SET").arg(&**lock).arg(token).arg("NX").arg("PX").arg(ttl);
+    let mut incr = Cmd::with_capacity(2, counter.key.len() + 4);
+    incr.arg("INCR").arg(&*counter.key);
+    (set, incr)
+}
+
+/// The two answers of the fast path without the `ECHO` behind them, if that has this mark (R3).
+fn of_mark<'a>(mark: &str, answers: &'a [Value], live: &Live) -> Result<&'a [Value], Fault> {
+    let [set, incr, echoed] = answers else {
+        return Ok(answers);
+    };
+    let both = &answers[..2];
+    match echoed {
+        Value::BulkString(echoed) if echoed == mark.as_bytes() => Ok(both),
+        // The server refuses all of them: it is busy, or loads its data.
+        Value::ServerError(_) if matches!(set, Value::ServerError(_)) => Ok(both),
+        Value::ServerError(error) if matches!(incr, Value::Int(_)) => {
+            let error = RedisError::from(error.clone());
+            if !is_denied(&error) {
+                return Err(fault(&error));
+            }
+            live.must_not_echo();
+            Ok(both)
+        }
+        _ => Err(live.desynchronized()),
+    }
+}

@@ -1,0 +1,241 @@
+//! The counters that fencing tokens are drawn from (I6, R2, R5).
+//!
+//! Every acquisition counts a counter up. That alone does not make tokens grow: after a loss of data
+//! or a failover the counter goes back. So it is raised to the server's time in µs, and above all that
+//! this process has seen, on every connection before the first lock is taken there, and again
+//! whenever it was not raised for a moment (`lua/raise.lua`). A value that is drawn and is not above
+//! all that were seen before it was asked for grants nothing: the counter is raised, and another
+//! value drawn by [a renewal](super::renew).
+//!
+//! A value that no honest counter can have reached is never taken over: this process would write it
+//! back after an operator has mended the counter, and a single wrong answer would spoil a good
+//! server.
+
+use std::collections::HashMap;
+use std::iter;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::connection::{Connection, Live};
+use super::error::COUNTER;
+use super::prefixes::kept_until;
+use super::script::{Arg, Script};
+use super::server_clock::ServerClock;
+use crate::clock::{Clock, Moment};
+use crate::error::{BackendKind, LockName};
+use crate::lock::claim::TOKENS_PER_FENCE;
+use crate::shrink::shrink;
+use crate::store::Fault;
+
+/// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
+/// a fencing token is still a positive number of 64 bits. Microseconds reach it in 2255.
+const LAST_FENCE: u64 = 1 << 53;
+const _: () = assert!(LAST_FENCE.checked_mul(TOKENS_PER_FENCE).is_some());
+/// How far an honest counter may be ahead of the server's time, in µs: a hundred years. It is ahead
+/// where a clock was set back, even to the epoch; what is further ahead was written by something else.
+const AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
+/// `INCR` alone does not show whether data went back under a live connection, as behind a proxy that
+/// fails over without a word: the counter is raised again before it, in the same write, unless it
+/// was a moment ago. No failover is that quick.
+const RAISE_AFTER: Duration = Duration::from_millis(100);
+const CLOCK: &str = "the server's clock is past the year 2255: set it to the time";
+
+/// A counter: one for each prefix.
+pub(super) struct Fence {
+    pub(super) key: Arc<str>,
+    /// The highest value that this process was given.
+    seen: AtomicU64,
+    /// The number of the connection on which it was raised last; 0 if on none. The manager's own
+    /// counter is noted on each connection instead. With several connections another prefix's may
+    /// be raised more often than needed, which costs a round trip.
+    raised_on: AtomicU64,
+    /// When the last command was sent that has raised it.
+    raised_at: AtomicU64,
+}
+
+impl Fence {
+    fn new(key: Arc<str>) -> Self {
+        let (seen, raised_on, raised_at) = Default::default();
+        Self { key, seen, raised_on, raised_at }
+    }
+
+    /// The highest value that this process has seen, to be read before one is asked for.
+    pub(super) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
+    /// Others may have drawn values since it was raised that the server has forgotten.
+    pub(super) fn is_stale(&self, now: Moment) -> bool {
+        let raised_at = Moment::from_nanos(self.raised_at.load(Ordering::Acquire));
+        now.since(raised_at) >= RAISE_AFTER
+    }
+}
+
+/// The counters of one server.
+pub(super) struct Fences {
+    /// The manager's.
+    pub(super) own: Fence,
+    /// Of other prefixes that requests have named, by their keys.
+    others: Mutex<OtherFences>,
+    /// The highest value that can be an honest one, by the server's time when a counter was raised
+    /// last.
+    highest: AtomicU64,
+    pub(super) server_clock: ServerClock,
+    raise: Script,
+}
+
+impl Fences {
+    pub(super) fn new(key: String) -> Self {
+        Self {
+            own: Fence::new(key.into()),
+            others: Mutex::default(),
+            highest: AtomicU64::new(LAST_FENCE),
+            server_clock: ServerClock::unknown(),
+            raise: Script::raise(),
+        }
+    }
+
+    /// The counter of the lock's prefix, if that is not the manager's.
+    pub(super) fn of_other_prefix(&self, lock: &LockName) -> Option<Arc<Fence>> {
+        let key = lock.fence()?;
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(others.of(key, Clock::Boottime.now()))
+    }
+
+    /// Raises the counter above everything this process has seen and to the server's time.
+    ///
+    /// The names of a lock go along for a cluster to refuse: before a lock is taken there that can
+    /// be freed but not renewed.
+    pub(super) async fn raise(
+        &self,
+        fence: &Fence,
+        lock: Option<&LockName>,
+        live: &mut Connection,
+        limit: Moment,
+    ) -> Result<(), Fault> {
+        let known = fence.seen();
+        let args = raise_args(known);
+        let names = lock.map(|lock| [Arg::Text(lock.stored()), Arg::Queue(lock)]);
+        let keys: Vec<_> =
+            iter::once(Arg::Text(&fence.key)).chain(names.into_iter().flatten()).collect();
+        let sent = Clock::Boottime.now();
+        let answer = live.run(&self.raise, &keys, &args, limit).await?;
+        self.raised(fence, known, sent, &answer, live)
+    }
+
+    /// The command that raises a counter of which `known` was the highest value seen, to be sent in
+    /// one write with what draws from it.
+    pub(super) fn raise_command(&self, fence: &Fence, known: u64) -> Cmd {
+        self.raise.by_hash(&[Arg::Text(&fence.key)], &raise_args(known))
+    }
+
+    /// The counter was raised by a command that was sent at `sent`, when `known` was the highest
+    /// value that this process knew.
+    pub(super) fn raised(
+        &self,
+        fence: &Fence,
+        known: u64,
+        sent: Moment,
+        answer: &Value,
+        live: &Live,
+    ) -> Result<(), Fault> {
+        let Value::Array(raised) = answer else { return Err(live.unexpected_answer()) };
+        let [Value::Int(counter), Value::Int(now)] = raised[..] else {
+            return Err(live.unexpected_answer());
+        };
+        let time = u64::try_from(now).map_err(|_| live.unexpected_answer())?;
+        if time > LAST_FENCE {
+            return Err(Fault::lasting(BackendKind::Other, CLOCK));
+        }
+        let highest = time.saturating_add(AHEAD).min(LAST_FENCE);
+        let Some(counter) = u64::try_from(counter).ok().filter(|counter| *counter <= highest)
+        else {
+            return Err(counter_is_foreign());
+        };
+        self.server_clock.set(now);
+        self.highest.store(highest, Ordering::Release);
+        if known > highest {
+            // Another server has said so, or this one with another clock: the script left it out.
+            let orders = (Ordering::AcqRel, Ordering::Relaxed);
+            let _ = fence.seen.compare_exchange(known, counter, orders.0, orders.1);
+        }
+        // Others may have drawn up to here: what is drawn below, after a loss of data, is not new.
+        fence.seen.fetch_max(counter, Ordering::AcqRel);
+        fence.raised_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        self.set_raised(fence, live, true);
+        Ok(())
+    }
+
+    /// Whether the counter was raised on this connection.
+    pub(super) fn is_raised(&self, fence: &Fence, live: &Live) -> bool {
+        match std::ptr::eq(fence, &self.own) {
+            true => live.fence_raised.load(Ordering::Acquire),
+            false => fence.raised_on.load(Ordering::Acquire) == live.number,
+        }
+    }
+
+    pub(super) fn set_raised(&self, fence: &Fence, live: &Live, raised: bool) {
+        match std::ptr::eq(fence, &self.own) {
+            true => live.fence_raised.store(raised, Ordering::Release),
+            false => {
+                let number = if raised { live.number } else { 0 };
+                fence.raised_on.store(number, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether a value that was drawn is above all that were `seen` when it was asked for.
+    pub(super) fn is_new(&self, fence: &Fence, value: u64, seen: u64) -> Result<bool, Fault> {
+        self.check(value)?;
+        let new = value > seen;
+        if new {
+            fence.seen.fetch_max(value, Ordering::AcqRel);
+        }
+        Ok(new)
+    }
+
+    /// Whether a counter can have come to this value by counting and by the server's time.
+    pub(super) fn check(&self, value: u64) -> Result<(), Fault> {
+        match value <= self.highest.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(counter_is_foreign()),
+        }
+    }
+}
+
+/// The counter holds what it cannot have.
+fn counter_is_foreign() -> Fault {
+    Fault::lasting(BackendKind::Other, COUNTER)
+}
+
+fn raise_args(known: u64) -> [Arg<'static>; 3] {
+    [known + 1, LAST_FENCE, AHEAD].map(Arg::Number)
+}
+
+/// The counters of other prefixes, for as long as they are used.
+#[derive(Default)]
+struct OtherFences {
+    known: HashMap<Arc<str>, (Arc<Fence>, Moment)>,
+    /// When those are forgotten that were not used for long.
+    tidy_up_at: Option<Moment>,
+}
+
+impl OtherFences {
+    fn of(&mut self, key: &Arc<str>, now: Moment) -> Arc<Fence> {
+        let until = kept_until(now, Duration::ZERO);
+        if self.tidy_up_at.is_none_or(|at| at <= now) {
+            // What this process has seen of it is lost. It is raised to the server's time when it is
+            // used again, as by a process that has seen nothing.
+            self.known.retain(|_, (fence, until)| *until >= now || Arc::strong_count(fence) > 1);
+            shrink(&mut self.known);
+            self.tidy_up_at = Some(until);
+        }
+        let made = || (Arc::new(Fence::new(key.clone())), until);
+        let (fence, kept) = self.known.entry(key.clone()).or_insert_with(made);
+        *kept = until;
+        fence.clone()
+    }
+}

@@ -1,0 +1,73 @@
+//! Questions that change nothing: who has a lock, who waits for it, and whether the server answers.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+
+use super::connection::{Connection, RedisOr, integer};
+use super::error::fault;
+use super::script::Arg;
+use super::server::Server;
+use crate::clock::{Clock, Moment};
+use crate::error::LockName;
+use crate::store::{Fault, Holder};
+use crate::token::Token;
+
+/// The holder of a lock, without the processes that wait for it.
+pub(super) async fn holder(
+    lock: &str,
+    live: &mut Connection,
+    limit: Moment,
+) -> Result<Option<Holder>, Fault> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
+    match live.pipeline(&pipeline, Clock::Boottime.now(), limit).await?.as_slice() {
+        [Value::Nil, _] => Ok(None),
+        [Value::BulkString(token), rest] => {
+            let token = String::from_utf8_lossy(token).into_owned();
+            let rest = u64::try_from(integer(rest)?).ok().map(Duration::from_millis);
+            Ok(Some(Holder { token, rest, waiting: HashSet::new() }))
+        }
+        [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
+        _ => Err(live.unexpected_answer()),
+    }
+}
+
+/// The holder of a lock and the processes that wait for it.
+pub(super) async fn inspect(
+    server: &Server,
+    lock: &LockName,
+    limit: Moment,
+) -> Result<Option<Holder>, Fault> {
+    let mut live = server.pool.commands(lock.stored()).live(limit).await?;
+    let holder = holder(lock.stored(), &mut live, limit).await?;
+    let queue = Cmd::zrange(Arg::Queue(lock), 0, -1);
+    let queue = live.command(&queue, limit).await.map_err(RedisOr::into_fault)?;
+    let Value::Array(queue) = queue else { return Err(live.unexpected_answer()) };
+    // A process may be queued more than once.
+    let process = |token: &Value| match token {
+        Value::BulkString(token) => {
+            let token = String::from_utf8_lossy(token);
+            let process = Token::parse(&token).map(|token| token.process.to_owned());
+            Some(process.unwrap_or_else(|| token.into_owned()))
+        }
+        _ => None,
+    };
+    let waiting = queue.iter().filter_map(process).collect();
+    Ok(holder.map(|holder| Holder { waiting, ..holder }))
+}
+
+/// How long the server takes to answer.
+pub(super) async fn ping(server: &Server, limit: Moment) -> Result<Duration, Fault> {
+    let mut live = server.pool.all_commands()[0].live(limit).await?;
+    // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
+    // yet.
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(&*server.fences.own.key);
+    let sent = Clock::Boottime.now();
+    match live.command(&exists, limit).await.map_err(RedisOr::into_fault)? {
+        Value::Int(_) => Ok(Clock::Boottime.now().since(sent)),
+        _ => Err(live.unexpected_answer()),
+    }
+}

@@ -1,0 +1,62 @@
+//! Earlier connections of a link: commands that were sent on them may still run (R9).
+
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+
+/// More earlier connections than this, where they cannot be closed, are not remembered.
+const MOST_OPEN: usize = 8;
+
+/// Earlier connections of a link.
+#[derive(Default)]
+pub(super) struct PreviousConnections {
+    /// Those that are not known to be closed at the server.
+    open: Vec<Peer>,
+    /// There are more, whose names at the server are not known.
+    unnamed: bool,
+    closed_below: u64,
+}
+
+/// What a server calls a connection.
+#[derive(Clone)]
+struct Peer {
+    id: String,
+    addr: String,
+}
+
+impl PreviousConnections {
+    /// Closes them at the server, over the new connection of this number, where an ACL allows it: what
+    /// was sent on them and not read yet can then never run. Returns the number below which that is
+    /// certain.
+    ///
+    /// Cancel safe: nothing is noted before all is done.
+    pub(super) async fn close(&mut self, connection: &MultiplexedConnection, number: u64) -> u64 {
+        let mut connection = connection.clone();
+        let own = peer(&mut connection).await;
+        let mut open = Vec::new();
+        for peer in &self.open {
+            // The number alone may be another client's: a server that was restarted counts anew.
+            let mut kill = cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(&peer.id).arg("ADDR").arg(&peer.addr);
+            // Where one cannot be closed the next one cannot either.
+            if !open.is_empty() || kill.query_async::<i64>(&mut connection).await.is_err() {
+                open.push(peer.clone());
+            }
+        }
+        let forgotten = open.len().saturating_sub(MOST_OPEN);
+        open.drain(..forgotten);
+        let unnamed = self.unnamed || own.is_none() || forgotten > 0;
+        let all_closed = open.is_empty() && !self.unnamed;
+        let closed_below = if all_closed { number } else { self.closed_below };
+        open.extend(own);
+        // After the last await.
+        *self = Self { open, unnamed, closed_below };
+        closed_below
+    }
+}
+
+/// This connection as the server sees it, if it tells.
+async fn peer(connection: &mut MultiplexedConnection) -> Option<Peer> {
+    let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
+    let field = |name| info.split_whitespace().find_map(|field| field.strip_prefix(name));
+    Some(Peer { id: field("id=")?.to_owned(), addr: field("addr=")?.to_owned() })
+}

@@ -1,0 +1,128 @@
+//! Waiting in the queue: one idempotent script that enqueues, takes a free lock, confirms a reserved one
+//! and polls (R3, R4, R11).
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::connection::{Connection, RedisOr, ints};
+use super::fence::Fence;
+use super::script::{Arg, Script};
+use super::server::Server;
+use crate::clock::{Clock, Moment};
+use crate::error::BackendKind;
+use crate::options::millis;
+use crate::store::{Entered, Entry, Fault};
+
+/// How often the script is run for one entry, when the counter or the clock of the server has changed.
+const TRIES: usize = 3;
+/// A queue is deleted so many ms after its last poll; every waiter polls more often than that (R11).
+const QUEUE_EXPIRY: u64 = 20_000;
+/// A script must not run any more this long after its caller has stopped waiting for the answer.
+const NOT_AFTER: Duration = Duration::from_secs(1);
+
+/// The queues of one server.
+pub(super) struct Queue {
+    acquire: Script,
+}
+
+impl Queue {
+    pub(super) fn new() -> Self {
+        Self { acquire: Script::acquire() }
+    }
+
+    /// Takes the lock if it is free or reserved for the claim, and enqueues the claim if not.
+    pub(super) async fn enter(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        limit: Moment,
+    ) -> Result<Entered, Fault> {
+        let Entry { claim, term, .. } = entry;
+        let fences = &server.fences;
+        let mut live = server.pool.commands(claim.lock.stored()).live(limit).await?;
+        let other = fences.of_other_prefix(&claim.lock);
+        server.keep_subscribed(&claim.lock, term.stored_for());
+        let counter = other.as_deref().unwrap_or(&fences.own);
+        for _ in 0..TRIES {
+            if !fences.is_raised(counter, &live) {
+                fences.raise(counter, Some(&claim.lock), &mut live, limit).await?;
+            }
+            let seen = counter.seen();
+            let (sent, answer) = self.ask(server, entry, counter, &mut live, limit).await?;
+            match ints(&answer) {
+                [Some(1), _, Some(fence), Some(behind), ..] => {
+                    let fence = u64::try_from(fence).unwrap_or(0);
+                    if fences.is_new(counter, fence, seen)? {
+                        return Ok(Entered::Granted { fence, sent, contended: behind != 0 });
+                    }
+                    // Data was lost under a live connection: raise the counter and draw again.
+                    fences.set_raised(counter, &live, false);
+                }
+                [Some(0), _, Some(ticket), Some(rest), Some(rank), Some(behind), Some(added)] => {
+                    let number = |number| u64::try_from(number).unwrap_or(0);
+                    // With a ticket from a spoilt counter it would stay behind all others, even
+                    // when the counter is mended.
+                    fences.check(number(ticket))?;
+                    return Ok(Entered::Queued {
+                        ticket: number(ticket),
+                        rest: u64::try_from(rest).ok().map(Duration::from_millis),
+                        rank: number(rank),
+                        behind: number(behind),
+                        added: added != 0,
+                    });
+                }
+                // Too late by the server's clock, which may have been set: ask again with its time.
+                [Some(3), _, Some(now), ..] => fences.server_clock.set(now),
+                _ => return Err(live.desynchronized()),
+            }
+        }
+        Err(Fault::passing(BackendKind::Other, "the server's clock or its counters are unsteady"))
+    }
+
+    /// Runs the script once. Returns when it was sent, and its answer.
+    async fn ask(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        counter: &Fence,
+        live: &mut Connection,
+        limit: Moment,
+    ) -> Result<(Moment, Vec<Value>), Fault> {
+        let Entry { claim, term, ticket } = entry;
+        // R7: nothing that could create the lock is sent behind its release.
+        if claim.is_retired() {
+            return Err(Fault::given_up());
+        }
+        let keys =
+            [Arg::Text(claim.lock.stored()), Arg::Queue(&claim.lock), Arg::Text(&counter.key)];
+        let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
+        let args = [
+            Arg::Text(&claim.token),
+            Arg::Number(millis(term.stored_for())),
+            Arg::Number(*ticket),
+            Arg::Number(QUEUE_EXPIRY),
+            Arg::Number(server.fences.server_clock.time_after(lifetime)),
+        ];
+        let sent = Clock::Boottime.now();
+        claim.sending(sent, term.stored_for(), live.number);
+        claim.leaves_a_trace();
+        let given_up = || claim.is_retired();
+        let answer = live.run_unless(given_up, &self.acquire, &keys, &args, limit).await;
+        // R9: an error of the script is an answer; the script will not run any more.
+        if let Err(RedisOr::Redis(error)) = &answer
+            && error.code().is_some()
+        {
+            claim.answered(live.number);
+        }
+        let answer = answer.map_err(RedisOr::into_fault)?;
+        let Value::Array(answer) = answer else { return Err(live.desynchronized()) };
+        // R3: an answer that carries another token drops the connection.
+        match answer.get(1) {
+            Some(Value::BulkString(token)) if *token == claim.token.as_bytes() => {}
+            _ => return Err(live.desynchronized()),
+        }
+        claim.answered(live.number);
+        Ok((sent, answer))
+    }
+}

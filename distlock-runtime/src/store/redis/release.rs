@@ -1,0 +1,52 @@
+//! Release: one idempotent script that frees and hands on, leaves the queue (R8), compensates for an
+//! acquire without an answer (R9), and repairs a lock that expired with others waiting.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::script::{Arg, Script};
+use super::server::Server;
+use crate::clock::Moment;
+use crate::lock::claim::Claim;
+use crate::options::millis;
+use crate::store::{Fault, Freed};
+
+/// The release of locks.
+pub(super) struct Releases {
+    script: Script,
+}
+
+impl Releases {
+    pub(super) fn new() -> Self {
+        Self { script: Script::release() }
+    }
+
+    /// Frees the lock if this claim owns it, or with `keep` has it expire after that time.
+    pub(super) async fn release(
+        &self,
+        server: &Server,
+        claim: &Claim,
+        keep: Option<Duration>,
+        limit: Moment,
+    ) -> Result<Freed, Fault> {
+        let mut live = server.pool.commands(claim.lock.stored()).live(limit).await?;
+        // R9: an acquire that died unanswered with an older connection may still run.
+        let settled = claim.is_behind(live.number, live.closed_below);
+        let keys = [Arg::Text(claim.lock.stored()), Arg::Queue(&claim.lock)];
+        let args = [Arg::Text(&claim.token), Arg::Number(keep.map_or(0, millis))];
+        let args = &args[..1 + usize::from(keep.is_some())];
+        let (state, next) = match live.run(&self.script, &keys, args, limit).await? {
+            Value::Int(state) => (state, None),
+            Value::Array(answer) => match answer.as_slice() {
+                [Value::Int(state), Value::BulkString(next)] => {
+                    let next = String::from_utf8_lossy(next);
+                    (*state, (!next.is_empty()).then(|| next.into()))
+                }
+                _ => return Err(live.unexpected_answer()),
+            },
+            _ => return Err(live.unexpected_answer()),
+        };
+        Ok(Freed { was_ours: state != 0, settled, next, awaited: state == 3 })
+    }
+}

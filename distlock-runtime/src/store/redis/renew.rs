@@ -1,0 +1,168 @@
+//! Renewals (R10): many leases in one pipeline. Each compares before it extends, and never creates the
+//! lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Pipeline, RedisError, Value};
+
+use super::connection::{Connection, Live, ints};
+use super::error::{fault, is_missing_script};
+use super::fence::{Fence, Fences};
+use super::script::{Arg, Script};
+use super::server::Server;
+use crate::clock::{Clock, Moment};
+use crate::error::BackendKind;
+use crate::lock::claim::Claim;
+use crate::options::millis;
+use crate::store::{Attempt, Fault, Owned, Renewal, Renewed};
+
+/// How often another counter value is drawn when the counter goes back again and again.
+const DRAWS: usize = 3;
+const BACKWARDS: &str = "the counter of fencing tokens goes backwards";
+
+/// The renewals of one manager.
+pub(super) struct Renewals {
+    script: Script,
+    /// How many were sent: each has a number, which its answer repeats.
+    sent: AtomicU64,
+}
+
+impl Renewals {
+    pub(super) fn new() -> Self {
+        Self { script: Script::renew(), sent: AtomicU64::new(0) }
+    }
+
+    /// Extends all of these leases.
+    pub(super) async fn extend(
+        &self,
+        server: &Server,
+        renewals: &[Renewal],
+    ) -> Result<Renewed, Fault> {
+        let limit = Clock::Boottime.now().after(server.command_timeout);
+        let mut live = server.pool.renewals().live(limit).await?;
+        let sent = Clock::Boottime.now();
+        let mut pipeline = Pipeline::with_capacity(renewals.len());
+        let first = self.sent.fetch_add(renewals.len() as u64, Ordering::Relaxed);
+        for (number, renewal) in (first..).zip(renewals) {
+            renewal.claim.stored_until(sent.after(renewal.ttl));
+            server.keep_subscribed(&renewal.claim.lock, renewal.ttl);
+            let (keys, args) = words(&server.fences, renewal, number);
+            pipeline.add_command(self.script.by_hash(keys_of(renewal, &keys), &args));
+        }
+        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
+        let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
+        if !missing.is_empty() {
+            let mut again = Pipeline::with_capacity(missing.len());
+            for (nth, at) in missing.iter().enumerate() {
+                let renewal = &renewals[*at];
+                let (keys, args) = words(&server.fences, renewal, first + *at as u64);
+                // One text is enough: by the next command the server knows the script.
+                let call = if nth == 0 { Script::by_text } else { Script::by_hash };
+                again.add_command(call(&self.script, keys_of(renewal, &keys), &args));
+            }
+            let repeated = live.pipeline(&again, Clock::Boottime.now(), limit).await?;
+            missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
+        }
+        answers.iter().for_each(|answer| live.check_answer(answer));
+        let answers = (first..).zip(renewals).zip(&answers);
+        let answers = answers
+            .map(|((number, one), answer)| checked(&server.fences, one, number, answer, &live));
+        Ok(Renewed { sent, answers: answers.collect() })
+    }
+
+    /// R2: another counter value for a lock that was granted with one that is not new. `None` if the
+    /// lock is not the claim's any more.
+    ///
+    /// Drawn by a renewal, which neither frees nor creates the lock: other callers may depend on its
+    /// token by now.
+    pub(super) async fn draw_again(
+        &self,
+        fences: &Fences,
+        attempt: &Attempt,
+        counter: &Fence,
+        live: &mut Connection,
+        limit: Moment,
+    ) -> Result<Option<u64>, Fault> {
+        for _ in 0..DRAWS {
+            fences.raise(counter, None, live, limit).await?;
+            let seen = counter.seen();
+            let ttl = attempt.term.stored_for();
+            let renewal = Renewal { claim: attempt.claim.clone(), ttl, draw: true };
+            let number = self.sent.fetch_add(1, Ordering::Relaxed);
+            renewal.claim.stored_until(Clock::Boottime.now().after(ttl));
+            let (keys, args) = words(fences, &renewal, number);
+            let answer = live.run(&self.script, keys_of(&renewal, &keys), &args, limit).await?;
+            match owned(&answer, number, live)? {
+                Owned::Yes { fence: Some(fence), .. } if fences.is_new(counter, fence, seen)? => {
+                    return Ok(Some(fence));
+                }
+                Owned::Yes { .. } => {}
+                Owned::No => return Ok(None),
+            }
+        }
+        Err(Fault::lasting(BackendKind::Other, BACKWARDS))
+    }
+}
+
+/// What the script is run with; see [`keys_of`] for how many of the keys.
+fn words<'a>(
+    fences: &'a Fences,
+    renewal: &'a Renewal,
+    number: u64,
+) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
+    let Claim { lock, token, .. } = &*renewal.claim;
+    let counter = lock.fence().unwrap_or(&fences.own.key);
+    let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
+    let (ttl, draw) = (Arg::Number(millis(renewal.ttl)), Arg::Number(renewal.draw.into()));
+    (keys, [Arg::Text(token), ttl, draw, Arg::Number(number)])
+}
+
+/// The counter is the last key, and only named where a value is drawn from it.
+fn keys_of<'a, 'b>(renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
+    &keys[..2 + usize::from(renewal.draw)]
+}
+
+/// The answer to a renewal; an error if it has drawn a counter value (R5) that is not new.
+fn checked(
+    fences: &Fences,
+    renewal: &Renewal,
+    number: u64,
+    answer: &Value,
+    live: &Live,
+) -> Result<Owned, Fault> {
+    let owned = owned(answer, number, live)?;
+    if let Owned::Yes { fence: Some(fence), .. } = owned {
+        let other = fences.of_other_prefix(&renewal.claim.lock);
+        let counter = other.as_deref().unwrap_or(&fences.own);
+        if !fences.is_new(counter, fence, renewal.claim.fence())? {
+            return Err(Fault::passing(BackendKind::Other, BACKWARDS));
+        }
+    }
+    Ok(owned)
+}
+
+/// The answer to the renewal of this number; another number drops the connection.
+fn owned(answer: &Value, number: u64, live: &Live) -> Result<Owned, Fault> {
+    let parts = match answer {
+        Value::Array(parts) => parts,
+        Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(live.desynchronized()),
+    };
+    match ints(parts) {
+        [Some(state), Some(own), fence, ..] if u64::try_from(own) == Ok(number) => match state {
+            0 => Ok(Owned::No),
+            state => {
+                let fence = fence.and_then(|fence| u64::try_from(fence).ok());
+                Ok(Owned::Yes { contended: state == 2, fence })
+            }
+        },
+        _ => Err(live.desynchronized()),
+    }
+}
+
+fn is_unknown(answer: &Value) -> bool {
+    match answer {
+        Value::ServerError(error) => is_missing_script(&RedisError::from(error.clone())),
+        _ => false,
+    }
+}
