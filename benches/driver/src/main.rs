@@ -1,7 +1,7 @@
-//! The driver of distlock for `benches/run.py`, which says what a driver does. Uses the public API
+//! The driver of distlock for `scripts/bench`, which says what a driver does. Uses the public API
 //! with its default options, as the drivers of peers do with theirs; as `distlock-bench background` it
 //! does not wait for its releases.
-#![allow(clippy::print_stdout, reason = "run.py reads it")]
+#![allow(clippy::print_stdout, reason = "scripts/bench reads it")]
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ struct Scenario {
 
 fn option(name: &str) -> String {
     let mut args = std::env::args().skip_while(|arg| arg != name);
-    args.nth(1).unwrap_or_else(|| panic!("{name} is missing; see run.py"))
+    args.nth(1).unwrap_or_else(|| panic!("{name} is missing; see scripts/bench"))
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Drivers for Rust libraries; see `../../../run.py` for the interface. First argument: `raw` or `rslock`.
+//! Drivers for Rust libraries; see `scripts/bench` for the interface. First argument: `raw` or `rslock`.
 //! `raw` is the floor, not a lock library: SET NX PX + compare-and-delete on one multiplexed connection, retry at once.
 use std::time::{Duration, Instant};
 const TTL: Duration = Duration::from_secs(30);
