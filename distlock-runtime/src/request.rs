@@ -164,11 +164,13 @@ impl LockRequest {
         let release = self.release;
         let (manager, ask) = self.check()?;
         let manager = manager.into_inner();
+        let table = &manager.engine.table;
+        let asked = table.clock().now();
         // Before anything that takes a mutex: see `home`.
-        manager.engine.table.home().check()?;
+        table.home().check_at(table.clock(), asked)?;
         let mut guard = match outage::cuts_short(&manager, &ask) {
-            true => outage::acquire_meanwhile(manager, ask).await?,
-            false => acquire(manager, ask).await?,
+            true => outage::acquire_meanwhile(manager, ask, asked).await?,
+            false => acquire(manager, ask, asked).await?,
         };
         guard.set_release(release);
         Ok(guard)

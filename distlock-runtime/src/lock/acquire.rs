@@ -43,12 +43,15 @@ pub(crate) struct Ask {
     pub(crate) reentrant: bool,
 }
 
-/// Acquires within max(`wait`, `command_timeout`).
-pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, LockError> {
+/// Acquires within max(`wait`, `command_timeout`) from `asked` on.
+pub(crate) async fn acquire(
+    manager: Arc<Inner>,
+    ask: Ask,
+    asked: Moment,
+) -> Result<LockGuard, LockError> {
     let Ask { wanted, term, wait, max_waiters, on_lost, reentrant } = ask;
     let table = &manager.engine.table;
-    let now = table.clock().now();
-    let overall = now.after(wait.max(manager.settings.command_timeout));
+    let overall = asked.after(wait.max(manager.settings.command_timeout));
     let (mut joined, mut open) = (Few::none(), Few::none());
     for one in wanted {
         match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
@@ -64,8 +67,8 @@ pub(crate) async fn acquire(manager: Arc<Inner>, ask: Ask) -> Result<LockGuard, 
     let wanted_until = if several { overall.after(LATE) } else { Moment::NEVER };
     let wish = Wish {
         term,
-        asked: now,
-        wait: now.after(wait),
+        asked,
+        wait: asked.after(wait),
         overall,
         several,
         wanted_until,

@@ -246,11 +246,12 @@ impl LockGuard {
 
     /// The same in place: what is left is a guard of nothing.
     pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
-        self.home().check()?;
         let table = self.manager.engine.table.clone();
+        let now = table.clock().now();
+        table.home().check_at(table.clock(), now)?;
         let owned = self.owned;
         let releases = self.take(owned).map(|lease| {
-            let was_held = lease.finish();
+            let was_held = lease.finish_at(now);
             let keep = lease.keep();
             let handed_on = table.end(&lease, was_held, keep.is_some());
             let release = (!handed_on).then(|| table.release(lease.claim.clone(), keep));

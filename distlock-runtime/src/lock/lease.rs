@@ -305,8 +305,13 @@ impl Lease {
     /// Its holder is done with it: it is not renewed any more. False if it was lost before. To be
     /// followed by [`LockTable::end`].
     pub(crate) fn finish(self: &Arc<Self>) -> bool {
+        self.finish_at(self.now())
+    }
+
+    /// The same for a caller that has just read the clock.
+    pub(crate) fn finish_at(self: &Arc<Self>, now: Moment) -> bool {
         // The engine may be a moment behind.
-        self.is_lost();
+        self.is_lost_at(now);
         let was_held = self.end(RELEASED);
         self.gone.store(true, Ordering::Release);
         was_held
@@ -359,7 +364,11 @@ impl Lease {
     /// A deadline that has passed is a loss, also while the engine has not seen it. True if it is
     /// lost, for whatever reason.
     pub(crate) fn is_lost(self: &Arc<Self>) -> bool {
-        if self.state.load(Ordering::Acquire) == HELD && self.now() >= self.deadline() {
+        self.is_lost_at(self.now())
+    }
+
+    fn is_lost_at(self: &Arc<Self>, now: Moment) -> bool {
+        if self.state.load(Ordering::Acquire) == HELD && now >= self.deadline() {
             self.lose(Loss::Expired);
         }
         self.loss().is_some()

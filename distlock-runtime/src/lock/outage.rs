@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::acquire::{Ask, acquire};
 use super::guard::LockGuard;
+use crate::clock::Moment;
 use crate::engine::schedule::Alarm;
 use crate::error::LockError;
 use crate::manager::Inner;
@@ -29,12 +30,12 @@ pub(crate) fn cuts_short(manager: &Inner, ask: &Ask) -> bool {
 /// Acquires, and gives up after `command_timeout` unless the store is there again by then. Whatever
 /// the call waits for until then, a connection, a place in a line or another lock, it leaves by being
 /// dropped, as a caller may do at any await.
-pub(crate) fn acquire_meanwhile(manager: Arc<Inner>, ask: Ask) -> Acquiring {
+pub(crate) fn acquire_meanwhile(manager: Arc<Inner>, ask: Ask, asked: Moment) -> Acquiring {
     Box::pin(async move {
         let engine = &manager.engine;
-        let limit = engine.clock().now().after(manager.settings.command_timeout);
+        let limit = asked.after(manager.settings.command_timeout);
         let first = ask.wanted.first().cloned();
-        let mut acquiring = Box::pin(acquire(manager.clone(), ask));
+        let mut acquiring = Box::pin(acquire(manager.clone(), ask, asked));
         let alarm = Alarm::at(&engine.schedule, engine.clock(), limit);
         if let Some(outcome) = until(acquiring.as_mut(), alarm).await {
             return outcome;

@@ -23,7 +23,7 @@ use crate::store::Fault;
 /// A connection is left after so long without any answer, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
 /// So many tries of the fast path in a millisecond carry an `ECHO` each; of more, one in so many.
-const ECHOES: u64 = 12;
+const ECHOES: u64 = 4;
 const ECHO_EVERY: u64 = 64;
 
 /// One caller's handle of a connection that is up.
