@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod assert_held;
 pub mod prelude;
 
 #[doc(hidden)]
@@ -10,6 +11,10 @@ pub use distlock_runtime::{
     LockManagerBuilder, LockName, LockRequest, LockStatus, ManagerStatus, OnLost, Release, WakeUps,
     init, manager, with_manager,
 };
+
+#[cfg(feature = "test-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+pub use distlock_runtime::testing;
 
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]

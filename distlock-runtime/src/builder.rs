@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use tokio::runtime::Handle;
+
 use crate::engine::schedule::Schedule;
+use crate::engine::{Engine, RunsOn};
 use crate::error::{LockError, RETRY_AFTER};
 use crate::manager::LockManager;
 use crate::namespace::Namespace;
@@ -168,13 +170,15 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidOption`](LockError::InvalidOption) names the setting and the mend.
     pub fn build(self) -> Result<LockManager, LockError> {
-        self.build_over(|store, _| store)
+        self.build_over(RunsOn::Thread, |store, _, _| store)
     }
 
-    /// [`build`](Self::build) with another store around, or instead of, the one the URL names.
+    /// [`build`](Self::build) with another store around, or instead of, the one the URL names, and
+    /// an engine that `runs_on` this.
     pub(crate) fn build_over(
         self,
-        over: impl FnOnce(Arc<dyn Store>, &Arc<Schedule>) -> Arc<dyn Store>,
+        runs_on: RunsOn,
+        over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Schedule>) -> Arc<dyn Store>,
     ) -> Result<LockManager, LockError> {
         let Self {
             url,
@@ -216,8 +220,8 @@ impl LockManagerBuilder {
             outage_grace,
         };
         let engine = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => Engine::start(command_timeout, |_, schedule| {
-                over(Arc::new(MemoryStore::new()), schedule)
+            StoreUrl::Memory => Engine::start(runs_on, command_timeout, |handle, schedule| {
+                over(Arc::new(MemoryStore::new()), handle, schedule)
             })?,
             StoreUrl::Redis(info) => {
                 let config = RedisConfig {
@@ -228,8 +232,9 @@ impl LockManagerBuilder {
                     fence,
                     prefix,
                 };
-                Engine::start(command_timeout, |handle, schedule| {
-                    over(Arc::new(RedisStore::start(config, handle, schedule)), schedule)
+                Engine::start(runs_on, command_timeout, |handle, schedule| {
+                    let store = Arc::new(RedisStore::start(config, handle, schedule));
+                    over(store, handle, schedule)
                 })?
             }
         };

@@ -57,6 +57,11 @@ impl Clock {
         }
     }
 
+    /// Goes on while the machine is suspended.
+    pub(crate) fn counts_suspend(&self) -> bool {
+        matches!(self, Self::Boottime)
+    }
+
     /// The same on a clock that nobody has paused, as the engine sees it.
     pub(crate) fn real_now(&self) -> Moment {
         match self {

@@ -12,9 +12,6 @@ mod builder;
 mod clock;
 mod engine;
 mod error;
-#[cfg(feature = "faults")]
-#[doc(hidden)]
-pub mod faults;
 mod few;
 mod float;
 mod global;
@@ -38,6 +35,8 @@ mod shield;
 mod shrink;
 mod status;
 mod store;
+#[cfg(feature = "test-util")]
+pub mod testing;
 mod token;
 mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]
@@ -53,6 +52,9 @@ pub use lock::release::Release;
 pub use manager::{CloseReport, LockManager, LockStatus};
 pub use request::LockRequest;
 pub use status::{DrivenBy, ManagerStatus, WakeUps};
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use testing::faults;
 #[cfg(feature = "actix")]
 pub use web::actix;
 #[cfg(feature = "axum")]

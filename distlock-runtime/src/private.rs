@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 
 use crate::few::Few;
 use crate::key::LockKey;
-use crate::lock::hold;
+use crate::lock::{hold, nested};
 use crate::manager::LockManager;
 use crate::request::{LockRequest, hold_and_release};
 
@@ -135,6 +135,17 @@ impl<T: AsRef<str> + ?Sized> AsPrefix for T {
 /// `prefix = expr`.
 pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockRequest {
     request.prefix(prefix.as_prefix())
+}
+
+/// Whether `assert_held!` looks.
+pub const CHECKS_HELD: bool = cfg!(any(debug_assertions, feature = "test-util"));
+
+/// `assert_held!`: panics unless the body that is being polled runs under this lock.
+#[track_caller]
+pub fn assert_held(key: &LockKey) {
+    let held = nested::holder(|lease| lease.name().key() == key.as_str() && lease.is_held());
+    let template = key.template().unwrap_or("a key");
+    assert!(held.is_some(), "the lock {template:?} is not held by the body that this is called in");
 }
 
 /// Polls a body that borrows its guard while the lock is held.

@@ -62,23 +62,23 @@ impl Owner {
     }
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "test-util")]
 thread_local! {
     static GIVEN: std::cell::Cell<Option<String>> = const { std::cell::Cell::new(None) };
 }
 
 /// What the next manager that this thread makes is called.
-#[cfg(feature = "faults")]
+#[cfg(feature = "test-util")]
 pub(crate) fn next_identity(identity: Option<String>) {
     GIVEN.set(identity);
 }
 
-#[cfg(feature = "faults")]
+#[cfg(feature = "test-util")]
 fn given() -> Option<String> {
     GIVEN.take()
 }
 
-#[cfg(not(feature = "faults"))]
+#[cfg(not(feature = "test-util"))]
 fn given() -> Option<String> {
     None
 }

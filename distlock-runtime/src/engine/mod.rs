@@ -29,8 +29,8 @@ use crate::shield::shield;
 use crate::store::{Fault, News, Store};
 use schedule::{Due, Schedule};
 
-/// Longest uninterrupted sleep of the engine. Tokio's timers do not count suspend: after a resume
-/// the schedule is looked at again within this time.
+/// Longest uninterrupted sleep of the engine where leases age on a clock that counts suspend. Tokio's
+/// timers do not: after a resume the schedule is looked at again within this time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
 /// The engine of one manager. Dropping it lets the thread finish what is unfinished and end.
@@ -39,6 +39,15 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) table: Arc<LockTable>,
     background: Background,
+}
+
+/// Which runtime an engine runs on.
+pub(crate) enum RunsOn {
+    /// One of its own, on a thread of its own.
+    Thread,
+    /// One that it is given: all of it is in that one's time, which a test may have paused.
+    #[cfg_attr(not(feature = "test-util"), allow(dead_code))]
+    Runtime(Handle),
 }
 
 /// Where work goes that must not depend on a caller.
@@ -88,13 +97,20 @@ impl Background {
 }
 
 impl Engine {
-    /// Starts the thread. `store` is made from the handle of its runtime, where its tasks live;
-    /// `patience` is how long an answer is waited for.
+    /// Starts it. `store` is made from the handle of its runtime, where its tasks live; `patience` is
+    /// how long an answer is waited for.
     pub(crate) fn start(
+        runs_on: RunsOn,
         patience: Duration,
         store: impl FnOnce(&Handle, &Arc<Schedule>) -> Arc<dyn Store>,
     ) -> Result<Self, LockError> {
-        let (handle, thread) = start_thread().map_err(|error| no_thread(&error))?;
+        let (handle, thread) = match runs_on {
+            RunsOn::Thread => {
+                let (handle, thread) = start_thread().map_err(|error| no_thread(&error))?;
+                (handle, Some(thread))
+            }
+            RunsOn::Runtime(handle) => (handle, None),
+        };
         let schedule = Arc::new(Schedule::default());
         let background = Background { handle, shared: Arc::new(Shared::default()) };
         let store = store(&background.handle, &schedule);
@@ -107,8 +123,11 @@ impl Engine {
         });
         store.listen(table.process(), ears);
         let work = run(schedule.clone(), table.clone(), background.shared.clone());
-        // It waits for this, unless something is very wrong: then its runtime is gone, too.
-        let _ = thread.send(Box::pin(work));
+        match thread {
+            // It waits for this, unless something is very wrong: then its runtime is gone, too.
+            Some(thread) => drop(thread.send(Box::pin(work))),
+            None => drop(background.handle.spawn(work)),
+        }
         Ok(Self { schedule, store, table, background })
     }
 
@@ -164,6 +183,7 @@ impl Drop for Unfinished {
 /// The engine's thread: wakes whoever is due, tends leases, and sleeps until the next entry.
 async fn run(schedule: Arc<Schedule>, table: Arc<LockTable>, shared: Arc<Shared>) {
     let clock = table.clock();
+    let longest_sleep = if clock.counts_suspend() { LONGEST_SLEEP } else { Duration::MAX };
     loop {
         let next = round(&schedule, &table);
         // Whatever is due again at once: the connections and all else on this thread have their turn.
@@ -177,7 +197,7 @@ async fn run(schedule: Arc<Schedule>, table: Arc<LockTable>, shared: Arc<Shared>
         } else if next == Moment::NEVER {
             schedule.changed().await;
         } else {
-            let rest = next.since(clock.now()).min(LONGEST_SLEEP);
+            let rest = next.since(clock.now()).min(longest_sleep);
             until(schedule.changed(), tokio::time::sleep(rest)).await;
         }
     }

@@ -14,6 +14,9 @@ use tokio::sync::Notify;
 use super::claim::{Claim, deadline};
 use super::table::LockTable;
 use super::waiter::{Waiter, Wish};
+use super::witness::Seen;
+#[cfg(feature = "test-util")]
+use super::witness::Witness;
 use crate::clock::Moment;
 use crate::engine::schedule::Alarm;
 use crate::error::{LockError, LockName};
@@ -149,6 +152,11 @@ impl Lease {
         self.last.store(last.as_nanos(), Ordering::Release);
     }
 
+    #[cfg(feature = "test-util")]
+    pub(super) fn witness(&self) -> Option<&dyn Witness> {
+        self.table.store().witness()
+    }
+
     fn max(&self) -> Moment {
         Moment::from_nanos(self.max.load(Ordering::Acquire))
     }
@@ -178,6 +186,7 @@ impl Lease {
             self.limit(self.now());
         }
         self.handed_out.store(true, Ordering::Release);
+        self.is_seen(Seen::Held);
         if self.several {
             self.table.store.begin_term(&self.claim, self.term);
             // It may end earlier than the engine looks at it next.
@@ -287,6 +296,7 @@ impl Lease {
         if !self.end(loss as u8) {
             return false;
         }
+        self.is_seen(Seen::Lost);
         if matches!(loss, Loss::Expired | Loss::MaxHold) && self.table.is_remote() {
             self.table.lapsed.note(self);
         }
@@ -313,6 +323,9 @@ impl Lease {
         // The engine may be a moment behind.
         self.is_lost_at(now);
         let was_held = self.end(RELEASED);
+        if was_held {
+            self.is_seen(Seen::Released);
+        }
         self.gone.store(true, Ordering::Release);
         was_held
     }

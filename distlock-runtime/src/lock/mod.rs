@@ -19,3 +19,4 @@ pub(crate) mod release;
 pub(crate) mod table;
 mod usher;
 pub(crate) mod waiter;
+pub(crate) mod witness;

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::lease::Lease;
+use super::witness::Seen;
 
 thread_local! {
     static HELD: RefCell<Vec<Arc<Lease>>> = const { RefCell::new(Vec::new()) };
@@ -27,6 +28,7 @@ pub(crate) fn polling<T>(leases: &[Arc<Lease>], poll: impl FnOnce() -> T) -> T {
         held.extend_from_slice(leases);
         outer
     }));
+    leases.iter().for_each(|lease| lease.is_seen(Seen::Polled));
     let out = poll();
     drop(restore);
     out

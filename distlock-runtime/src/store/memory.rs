@@ -55,7 +55,7 @@ impl MemoryStore {
     }
 
     /// Leases end unless the engine renews them, on the clock that counts for leases on a server.
-    #[cfg(feature = "faults")]
+    #[cfg(feature = "test-util")]
     pub(crate) fn as_remote() -> Self {
         Self { clock: Clock::Boottime, as_remote: true, state: Mutex::default() }
     }

@@ -17,6 +17,8 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError, LockName};
 use crate::lock::claim::Claim;
+#[cfg(feature = "test-util")]
+use crate::lock::witness::Witness;
 use crate::namespace::StoredName;
 use crate::status::StoreStatus;
 
@@ -84,6 +86,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
     /// Tells the owner of a token that the lock was taken away from it, if that can be told.
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
+
+    /// Who keeps a record of what becomes of its leases.
+    #[cfg(feature = "test-util")]
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
 
     /// Whether it is connected, and how; nothing is asked.
     fn status(&self) -> StoreStatus;

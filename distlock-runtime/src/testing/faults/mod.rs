@@ -24,12 +24,14 @@ mod switches;
 use std::sync::Arc;
 
 use crate::builder::LockManagerBuilder;
+use crate::engine::RunsOn;
 use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::token;
-use store::FaultyStore;
+pub(super) use store::FaultyStore;
+pub(super) use switches::State;
 
 pub use script::Script;
 pub use switches::Switches;
@@ -90,10 +92,11 @@ impl Faults {
         let Self { builder, as_remote, script, identity } = self;
         token::next_identity(identity);
         let mut parts = None;
-        let manager = builder.build_over(|store, schedule| {
+        let manager = builder.build_over(RunsOn::Thread, |store, _, schedule| {
             let inner: Arc<dyn Store> =
                 if as_remote { Arc::new(MemoryStore::as_remote()) } else { store };
-            let faulty = Arc::new(FaultyStore::new(inner.clone(), schedule.clone(), script));
+            let state = vec![Arc::new(State::new(script))];
+            let faulty = Arc::new(FaultyStore::new(inner.clone(), schedule.clone(), state));
             parts = Some((inner, faulty.state()));
             faulty
         })?;

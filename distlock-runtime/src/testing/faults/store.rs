@@ -4,15 +4,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::script::{Fate, Script};
+use super::script::Fate;
 use super::switches::State;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
 use crate::error::{BackendKind, LockName};
 use crate::lock::claim::Claim;
+use crate::lock::witness::Witness;
 use crate::status::StoreStatus;
 use crate::store::{
-    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Outage, Renewal,
+    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, News, Op, OpOn, Outage, Renewal,
     Renewed, Store, Term,
 };
 
@@ -22,7 +23,8 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Delays must pass on whatever runtime an operation is polled.
     schedule: ScheduleRef,
-    state: Arc<State>,
+    /// What is wrong with it, and perhaps with others as well: at least one.
+    states: Vec<Arc<State>>,
 }
 
 /// It has nothing to show.
@@ -38,13 +40,17 @@ impl FaultyStore {
     pub(crate) fn new(
         inner: Arc<dyn Store>,
         schedule: Arc<Schedule>,
-        script: Option<Script>,
+        states: Vec<Arc<State>>,
     ) -> Self {
-        Self { inner, schedule: ScheduleRef(schedule), state: Arc::new(State::new(script)) }
+        Self { inner, schedule: ScheduleRef(schedule), states }
     }
 
     pub(crate) fn state(&self) -> Arc<State> {
-        self.state.clone()
+        self.states[0].clone()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.states.iter().any(|state| state.is_busy())
     }
 
     /// Carries an operation out as the script says. With its first poll the first delivery is under
@@ -54,15 +60,20 @@ impl FaultyStore {
         limit: Moment,
         mut operation: impl FnMut() -> F,
     ) -> Result<T, Fault> {
-        if self.state.is_down() {
+        let Self { states, .. } = self;
+        if is_down(states) {
             return Err(Fault::passing(BackendKind::Unreachable, "switched off"));
         }
-        let fate = self.state.script().as_mut().map_or(Fate::FAITHFUL, Script::next);
+        if let Some(kind) = states.iter().find_map(|state| state.refusal()) {
+            return Err(Fault::lasting(kind, "refused, as the test wants it"));
+        }
+        let fate = states.iter().find_map(|state| state.fate()).unwrap_or(Fate::FAITHFUL);
         let mut answer = operation().await;
         for _ in 1..fate.deliveries {
             answer = operation().await;
         }
-        let late = self.state.delay().saturating_add(fate.delay);
+        let delay: Duration = states.iter().map(|state| state.delay()).sum();
+        let late = delay.saturating_add(fate.delay);
         if !late.is_zero() && !self.comes_by(limit, late).await {
             return Err(Fault::timed_out());
         }
@@ -79,6 +90,10 @@ impl FaultyStore {
         Alarm::at(&self.schedule.0, clock, at.min(limit)).await;
         at <= limit
     }
+}
+
+fn is_down(states: &[Arc<State>]) -> bool {
+    states.iter().any(|state| state.is_down())
 }
 
 impl Store for FaultyStore {
@@ -103,12 +118,18 @@ impl Store for FaultyStore {
     }
 
     fn listen(&self, process: &str, ears: Ears) {
-        self.inner.listen(process, ears);
+        let states = self.states.clone();
+        let hears = move |news: News<'_>| {
+            if !is_down(&states) {
+                ears(news);
+            }
+        };
+        self.inner.listen(process, Box::new(hears));
     }
 
     fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
-            if self.state.is_busy() {
+            if self.is_busy() {
                 return self.deliver(limit, async || Ok(Answer::Taken { rest: None })).await;
             }
             self.deliver(limit, || self.inner.try_acquire(attempt.clone(), limit)).await
@@ -117,7 +138,7 @@ impl Store for FaultyStore {
 
     fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered> {
         Box::pin(async move {
-            if self.state.is_busy() {
+            if self.is_busy() {
                 let ticket = entry.ticket;
                 let queued = async || {
                     Ok(Entered::Queued { ticket, rest: None, rank: 0, behind: 0, added: false })
@@ -146,7 +167,7 @@ impl Store for FaultyStore {
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
         Box::pin(async move {
             self.deliver(Moment::NEVER, || {
-                self.state.count_renewal();
+                self.states[0].count_renewal();
                 self.inner.clone().renew(renewals.clone())
             })
             .await
@@ -166,7 +187,13 @@ impl Store for FaultyStore {
     }
 
     fn status(&self) -> StoreStatus {
-        self.inner.status()
+        let connected = !is_down(&self.states);
+        let status = self.inner.status();
+        StoreStatus { connected: connected && status.connected, ..status }
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        self.inner.witness()
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {

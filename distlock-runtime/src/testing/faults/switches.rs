@@ -1,12 +1,12 @@
 //! What a test holds in its hand to break a store.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::script::Script;
-use crate::error::{Label, LockError};
+use super::script::{Fate, Script};
+use crate::error::{BackendKind, Label, LockError};
 use crate::key::LockKey;
 use crate::lock::claim::Claim;
 use crate::lock::guard::LockGuard;
@@ -17,7 +17,9 @@ use crate::store::Store;
 #[derive(Debug, Default)]
 pub(crate) struct State {
     busy: AtomicBool,
-    down: AtomicBool,
+    /// For how many reasons it is down.
+    down: AtomicUsize,
+    refusal: Mutex<Option<BackendKind>>,
     delay_nanos: AtomicU64,
     script: Mutex<Option<Script>>,
     /// Renewals the store has carried out, answered or not.
@@ -34,7 +36,37 @@ impl State {
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Acquire)
+        self.down.load(Ordering::Acquire) > 0
+    }
+
+    /// One more reason to be down.
+    pub(crate) fn goes_down(&self) {
+        self.down.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One reason less to be down.
+    pub(crate) fn comes_up(&self) {
+        self.down.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Refuses everything with this kind of failure; returns what it refused with before.
+    pub(crate) fn refuse(&self, kind: Option<BackendKind>) -> Option<BackendKind> {
+        std::mem::replace(&mut self.refusal.lock().unwrap_or_else(PoisonError::into_inner), kind)
+    }
+
+    pub(crate) fn refusal(&self) -> Option<BackendKind> {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delays every answer by this; returns by how much it did before.
+    pub(crate) fn slow_down(&self, by: Duration) -> Duration {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.delay_nanos.swap(nanos, Ordering::AcqRel))
+    }
+
+    /// What becomes of the next command; `None` without a script.
+    pub(crate) fn fate(&self) -> Option<Fate> {
+        self.script().as_mut().map(Script::next)
     }
 
     pub(crate) fn delay(&self) -> Duration {
@@ -71,13 +103,12 @@ impl Switches {
 
     /// Nothing reaches the store; every operation fails as if there were no connection.
     pub fn down(&self, on: bool) {
-        self.state.down.store(on, Ordering::Release);
+        self.state.down.store(usize::from(on), Ordering::Release);
     }
 
     /// Every answer comes this much later; the command was carried out long before.
     pub fn delay(&self, by: Duration) {
-        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        self.state.delay_nanos.store(nanos, Ordering::Release);
+        self.state.slow_down(by);
     }
 
     /// Replaces the script; `None` for a faithful network.

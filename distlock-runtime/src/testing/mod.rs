@@ -1,0 +1,431 @@
+//! Tests of code that uses locks: several processes in one test, in virtual time, and every way in
+//! which a lock can go wrong at the exact moment that the test wants.
+//!
+//! ```toml
+//! [dev-dependencies]
+//! distlock = { version = "0.1", features = ["test-util"] }
+//! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
+//! ```
+//!
+//! [`Locks`] is a store in memory that behaves as one on a server. A [`Replica`] is a process that
+//! uses it, with a manager of its own. Under `#[tokio::test(start_paused = true)]` all time is tokio's:
+//! leases, renewals and waits take as long as they say, and no real time.
+//!
+//! ```
+//! use distlock_runtime::testing::Locks;
+//! use distlock_runtime::{LockError, LockManager};
+//!
+//! async fn pay(locks: LockManager) -> Result<(), LockError> {
+//!     let lock = locks.lock("order:7").name("pay");
+//!     lock.run(tokio::time::sleep(std::time::Duration::from_secs(60))).await
+//! }
+//!
+//! # fn main() {
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+//! # runtime.unwrap().block_on(async {
+//! // In a test: #[tokio::test(start_paused = true)]
+//! let locks = Locks::new();
+//! let paid = tokio::spawn(pay(locks.replica("a").manager()));
+//! locks.until_held("order:7").await;
+//! assert!(locks.lose("order:7"));
+//! assert!(paid.await.unwrap().unwrap_err().is_lost());
+//!
+//! pay(locks.replica("b").manager()).await.unwrap();
+//! locks.assert_never_together("order:7");
+//! assert_eq!(locks.history("order:7").names(), ["pay", "pay"]);
+//! # });
+//! # }
+//! ```
+//!
+//! | error | how a test brings it about |
+//! |---|---|
+//! | `Busy` | [`Locks::held_elsewhere`] |
+//! | `Lost` | [`Locks::lose`], [`Replica::kill`], or [`Locks::down`] for longer than the `ttl` |
+//! | `Backend` | [`Locks::down`], [`Locks::slow`], [`Locks::refuse`], [`Replica::cut_off`] |
+//! | `WouldDeadlock` | a call inside the body of the same lock |
+//! | `InvalidKey`, `InvalidOption` | an empty key, a `ttl` of zero |
+//! | `Closed` | [`LockManager::close`] |
+//! | `NotConfigured` | a call without a manager, and without `DISTLOCK_URL` |
+//!
+//! With the runtime of `#[tokio::test]`, one thread, the engine runs there as well, in its time. With a
+//! `multi_thread` runtime, whose clock cannot be paused, it has a thread of its own and time is real.
+
+#[doc(hidden)]
+pub mod faults;
+mod record;
+mod server;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::builder::LockManagerBuilder;
+use crate::engine::RunsOn;
+use crate::error::{BackendKind, Label};
+use crate::key::LockKey;
+use crate::lock::lease::Loss;
+use crate::manager::LockManager;
+use crate::namespace::{Namespace, StoredName};
+use faults::{FaultyStore, State};
+use record::{Record, Recorder};
+use server::{Connection, Server};
+
+pub use record::{Ended, Held, History};
+
+/// What [`Locks::until_held`] waits for at most, on tokio's clock.
+const NEVER_HELD: Duration = Duration::from_secs(60 * 60);
+/// What calls are told of a lock that is held elsewhere for ever.
+const ELSEWHERE: Duration = Duration::from_secs(30);
+
+/// A store for one test, and what the test does to it; see the [module](self).
+///
+/// Clones are the same store.
+#[derive(Clone)]
+pub struct Locks {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: Arc<Server>,
+    record: Arc<Record>,
+    /// What is wrong with the store for everybody.
+    state: Arc<State>,
+    replicas: Mutex<Vec<Replica>>,
+    /// Of locks that are held elsewhere.
+    issued: AtomicU64,
+}
+
+impl Locks {
+    /// A store of its own, in which nothing is held.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with a clock: call it in a `#[tokio::test]`.
+    #[allow(clippy::new_without_default)] // It has a runtime to be made in.
+    pub fn new() -> Self {
+        Self::of(Server::new(true))
+    }
+
+    /// A store that grants every lock to every replica at once: with it a test shows that it can
+    /// fail. Calls of one replica still take turns, because no store is asked about those.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    pub fn broken() -> Self {
+        Self::of(Server::new(false))
+    }
+
+    fn of(server: Server) -> Self {
+        let shared = Shared {
+            server: Arc::new(server),
+            record: Arc::new(Record::new()),
+            state: Arc::default(),
+            replicas: Mutex::default(),
+            issued: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A process that uses this store, with a manager of its own and the defaults of
+    /// [`LockManager::builder`]. Of the same name there is one.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn replica(&self, name: &str) -> Replica {
+        self.replica_with(name, |builder| builder)
+    }
+
+    /// The same with other settings: `prefix`, `ttl`, `wait` and the others of the builder. Those of
+    /// the one who asks for a name first count.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, or if a setting cannot be used.
+    pub fn replica_with(
+        &self,
+        name: &str,
+        set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Replica {
+        if let Some(replica) = self.replicas().iter().find(|replica| replica.name() == name) {
+            return replica.clone();
+        }
+        let replica = self.start(name, set(LockManager::builder()).url("memory://"));
+        self.replicas().push(replica.clone());
+        replica
+    }
+
+    /// The manager of a replica, for tests that need no second one.
+    ///
+    /// # Panics
+    ///
+    /// As [`replica`](Self::replica).
+    pub fn manager(&self) -> LockManager {
+        self.replica("one").manager()
+    }
+
+    fn start(&self, name: &str, builder: LockManagerBuilder) -> Replica {
+        let Ok(here) = Handle::try_current() else {
+            panic!("testing::Locks: call it in a tokio runtime, for example in a #[tokio::test]")
+        };
+        let runs_on = match here.runtime_flavor() {
+            RuntimeFlavor::CurrentThread => RunsOn::Runtime(here),
+            _ => RunsOn::Thread,
+        };
+        let state = Arc::new(State::default());
+        let states = vec![state.clone(), self.shared.state.clone()];
+        let record = self.shared.record.clone();
+        let recorder = Recorder { replica: name.to_owned(), record };
+        let server = self.shared.server.clone();
+        let manager = builder.build_over(runs_on, |_, runtime, schedule| {
+            let connection = Connection { server, runtime: runtime.clone(), recorder };
+            Arc::new(FaultyStore::new(Arc::new(connection), schedule.clone(), states))
+        });
+        match manager {
+            Ok(manager) => {
+                Replica { name: name.into(), manager, state, server: self.shared.server.clone() }
+            }
+            Err(error) => panic!("testing::Locks: {error}"),
+        }
+    }
+
+    /// Resolves once a call or a guard holds the lock: a condition to wait for, instead of a time.
+    ///
+    /// # Panics
+    ///
+    /// If nobody holds it within an hour of tokio's clock, which takes no time if that is paused.
+    pub async fn until_held(&self, key: impl Into<LockKey>) {
+        let key = key.into();
+        let held = async {
+            loop {
+                let mut changed = std::pin::pin!(self.shared.record.changed());
+                // Listens before it looks, or it would miss what happens in between.
+                changed.as_mut().enable();
+                if self.shared.record.is_held(key.as_str()) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(NEVER_HELD, held).await.is_err() {
+            panic!("until_held: nobody has held {:?} for an hour", key.as_str());
+        }
+    }
+
+    /// Takes a lock away from whoever holds it, who finds that out now: a body under it is not polled
+    /// again, and its call returns `Lost`. The next one in the queue has it. True if it was held.
+    pub fn lose(&self, key: impl Into<LockKey>) -> bool {
+        let key = key.into();
+        let mut lost = false;
+        for stored in self.stored(&key) {
+            let Some(token) = self.shared.server.free(&stored, None) else { continue };
+            lost = true;
+            for replica in self.replicas().clone() {
+                for lease in replica.manager.inner().engine.schedule.leases() {
+                    if lease.claim.token == token {
+                        lease.lose(Loss::Taken);
+                    }
+                }
+            }
+        }
+        lost
+    }
+
+    /// Somebody else holds the lock, until this is dropped: calls find it busy, or wait.
+    ///
+    /// # Panics
+    ///
+    /// If the lock is held already, or the key cannot be used.
+    #[track_caller]
+    pub fn held_elsewhere(&self, key: impl Into<LockKey>) -> Condition {
+        let key = key.into();
+        let token = format!("elsewhere.{}", self.shared.issued.fetch_add(1, Ordering::Relaxed));
+        let stored = self.stored(&key);
+        for stored in &stored {
+            let held = self.shared.server.hold(stored, &token, ELSEWHERE);
+            assert!(held, "held_elsewhere: {:?} is held already", key.as_str());
+        }
+        let server = self.shared.server.clone();
+        Condition::until(move || {
+            for stored in &stored {
+                server.free(stored, Some(&token));
+            }
+        })
+    }
+
+    /// The store cannot be reached by anybody, until this is dropped. Leases that last for longer than
+    /// their `ttl` without it are lost, as they are when a server is away.
+    pub fn down(&self) -> Condition {
+        self.shared.state.goes_down();
+        let (state, server) = (self.shared.state.clone(), self.shared.server.clone());
+        Condition::until(move || {
+            state.comes_up();
+            server.interrupt();
+        })
+    }
+
+    /// Every answer of the store comes this much later, until this is dropped. What it was asked is
+    /// carried out at once: an answer that is later than `command_timeout` is a `Backend` error, of
+    /// which nobody knows what became of it.
+    pub fn slow(&self, by: Duration) -> Condition {
+        let before = self.shared.state.slow_down(by);
+        let state = self.shared.state.clone();
+        Condition::until(move || {
+            state.slow_down(before);
+        })
+    }
+
+    /// The store refuses everything with this kind of failure, until this is dropped.
+    pub fn refuse(&self, kind: BackendKind) -> Condition {
+        let before = self.shared.state.refuse(Some(kind));
+        let state = self.shared.state.clone();
+        Condition::until(move || {
+            state.refuse(before);
+        })
+    }
+
+    /// Who has held the lock so far, in order. Calls that were refused, and
+    /// [`held_elsewhere`](Self::held_elsewhere), are not in it.
+    pub fn history(&self, key: impl Into<LockKey>) -> History {
+        self.shared.record.history(key.into().as_str())
+    }
+
+    /// Nobody was in a body under this lock, or had a guard of it, while somebody else was, from the
+    /// beginning of the test until now. A body counts from its first poll to its last, also if its
+    /// lease was lost in between; a guard while its lease lasts.
+    ///
+    /// # Panics
+    ///
+    /// If two were, or if nobody has ever held the lock, so that the test shows nothing.
+    #[track_caller]
+    pub fn assert_never_together(&self, key: impl Into<LockKey>) {
+        let key = key.into();
+        let record = &self.shared.record;
+        let never = record.history(key.as_str()).is_empty();
+        assert!(!never, "assert_never_together: nobody has ever held {:?}", key.as_str());
+        if let Some((one, other)) = record.together(key.as_str()) {
+            panic!("two had {:?} at once:\n  {one:?}\n  {other:?}", key.as_str());
+        }
+    }
+
+    /// Where the lock of a key is stored: once for each prefix that replicas have.
+    #[track_caller]
+    fn stored(&self, key: &LockKey) -> Vec<StoredName> {
+        let mut namespaces: Vec<Namespace> = Vec::new();
+        for replica in self.replicas().iter() {
+            let namespace = &replica.manager.inner().settings.namespace;
+            if namespaces.iter().all(|known| known.prefix() != namespace.prefix()) {
+                namespaces.push(namespace.clone());
+            }
+        }
+        if namespaces.is_empty() {
+            namespaces.extend(Namespace::new("distlock"));
+        }
+        let names = namespaces.iter().map(|namespace| {
+            match namespace.name(Label::Given("test".into()), key.clone()) {
+                Ok(name) => name.stored().clone(),
+                Err(error) => panic!("testing::Locks: {error}"),
+            }
+        });
+        names.collect()
+    }
+
+    fn replicas(&self) -> MutexGuard<'_, Vec<Replica>> {
+        self.shared.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("replicas", &*self.replicas()).finish_non_exhaustive()
+    }
+}
+
+/// A process that uses the locks of a test. Clones are the same process.
+#[derive(Clone)]
+pub struct Replica {
+    name: Arc<str>,
+    manager: LockManager,
+    state: Arc<State>,
+    server: Arc<Server>,
+}
+
+impl Replica {
+    /// What it is called in the [history](Locks::history).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its manager: hand it to the code under test, or use it with
+    /// [`with_manager`](crate::with_manager).
+    pub fn manager(&self) -> LockManager {
+        self.manager.clone()
+    }
+
+    /// Only this replica cannot reach the store, until this is dropped.
+    pub fn cut_off(&self) -> Condition {
+        self.state.goes_down();
+        let (state, server) = (self.state.clone(), self.server.clone());
+        Condition::until(move || {
+            state.comes_up();
+            server.interrupt();
+        })
+    }
+
+    /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
+    /// again. Each lock it held is free exactly one `ttl` later. What the test still awaits of it ends
+    /// with an error, `Lost` or `Backend`.
+    pub fn kill(&self) {
+        self.state.goes_down();
+        let process = self.manager.inner().engine.table.process();
+        for (stored, ttl) in self.server.bury(process) {
+            let server = self.server.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(ttl).await;
+                server.expire(&stored);
+            });
+        }
+        for lease in self.manager.inner().engine.schedule.leases() {
+            lease.lose(Loss::Expired);
+        }
+    }
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a test has arranged, until this is dropped.
+#[must_use = "it ends when this is dropped: bind it, `let _down = locks.down();`"]
+pub struct Condition {
+    end: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Condition {
+    fn until(end: impl FnOnce() + Send + 'static) -> Self {
+        Self { end: Some(Box::new(end)) }
+    }
+
+    /// It is over: what dropping does, for code that wants to say so.
+    pub fn end(self) {}
+}
+
+impl Drop for Condition {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end();
+        }
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condition")
+    }
+}

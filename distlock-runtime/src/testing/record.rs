@@ -1,0 +1,199 @@
+//! Who held what, and in which order bodies were polled.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
+
+use crate::error::LockName;
+use crate::lock::witness::{Seen, Witness};
+
+/// How a lock came out of its holder's hands.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was freed, or handed on, by its holder.
+    Released,
+    /// Its lease was lost, or its replica was killed.
+    Lost,
+}
+
+/// One time that a lock was held; see [`Locks::history`](super::Locks::history).
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The replica that held it.
+    pub replica: String,
+    /// The lock's name: `module::function` of an annotated function, what `name` says, or the file in
+    /// which the lock was asked for.
+    pub name: String,
+    /// Larger than that of everyone who held it before.
+    pub fencing_token: u64,
+    /// When it was taken, since the [`Locks`](super::Locks) were made.
+    pub from: Duration,
+    /// When it ended; `None` while it is held.
+    pub until: Option<Duration>,
+    /// How it ended; `None` while it is held.
+    pub ended: Option<Ended>,
+}
+
+/// Who held one lock, in order; see [`Locks::history`](super::Locks::history).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History(pub(super) Vec<Held>);
+
+impl History {
+    /// The names of the locks, without their modules: of annotated functions, the functions' names.
+    pub fn names(&self) -> Vec<&str> {
+        let last = |held: &'_ Held| held.name.rfind("::").map_or(0, |at| at + 2);
+        self.0.iter().map(|held| &held.name[last(held)..]).collect()
+    }
+
+    /// The replicas that held it.
+    pub fn replicas(&self) -> Vec<&str> {
+        self.0.iter().map(|held| held.replica.as_str()).collect()
+    }
+}
+
+impl std::ops::Deref for History {
+    type Target = [Held];
+
+    fn deref(&self) -> &[Held] {
+        &self.0
+    }
+}
+
+/// A record of all replicas.
+pub(super) struct Record {
+    start: Instant,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts what is seen.
+    seen: u64,
+    spans: Vec<Span>,
+}
+
+struct Span {
+    key: String,
+    held: Held,
+    begun: u64,
+    over: Option<u64>,
+    /// Its body's first and last poll; `None` without a body.
+    polls: Option<(u64, u64)>,
+}
+
+impl Span {
+    /// From when to when something was done under it. A body counts while it was polled, a guard
+    /// while it was held.
+    fn bounds(&self) -> (u64, u64) {
+        self.polls.unwrap_or((self.begun, self.over.unwrap_or(u64::MAX)))
+    }
+}
+
+impl Record {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), state: Mutex::default(), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a replica holds the lock of that key.
+    pub(super) fn is_held(&self, key: &str) -> bool {
+        self.state().spans.iter().any(|span| span.key == key && span.over.is_none())
+    }
+
+    /// Resolves when something is seen after this was first polled.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    pub(super) fn history(&self, key: &str) -> History {
+        let state = self.state();
+        let spans = state.spans.iter().filter(|span| span.key == key);
+        History(spans.map(|span| span.held.clone()).collect())
+    }
+
+    /// Two who had the lock of that key at once, if there are any.
+    pub(super) fn together(&self, key: &str) -> Option<(Held, Held)> {
+        let state = self.state();
+        let spans: Vec<_> = state.spans.iter().filter(|span| span.key == key).collect();
+        let pairs = spans
+            .iter()
+            .enumerate()
+            .flat_map(|(at, one)| spans[at + 1..].iter().map(move |other| (*one, *other)));
+        for (one, other) in pairs {
+            let ((begun, over), (other_begun, other_over)) = (one.bounds(), other.bounds());
+            if begun <= other_over && other_begun <= over {
+                return Some((one.held.clone(), other.held.clone()));
+            }
+        }
+        None
+    }
+
+    fn see(&self, replica: &str, lock: &LockName, fencing_token: u64, seen: Seen) {
+        let now = self.start.elapsed();
+        {
+            let mut state = self.state();
+            state.seen += 1;
+            let at = state.seen;
+            let is_it = |span: &&mut Span| {
+                span.held.fencing_token == fencing_token
+                    && span.held.replica == replica
+                    && span.key == lock.key()
+            };
+            let span = state.spans.iter_mut().rev().find(is_it);
+            match (span, seen) {
+                (None, Seen::Held) => state.spans.push(Span {
+                    key: lock.key().to_owned(),
+                    held: Held {
+                        replica: replica.to_owned(),
+                        name: lock.name().to_owned(),
+                        fencing_token,
+                        from: now,
+                        until: None,
+                        ended: None,
+                    },
+                    begun: at,
+                    over: None,
+                    polls: None,
+                }),
+                (Some(span), Seen::Polled) => {
+                    span.polls = Some((span.polls.map_or(at, |(first, _)| first), at));
+                }
+                (Some(span), Seen::Released | Seen::Lost) if span.over.is_none() => {
+                    let ended = if seen == Seen::Lost { Ended::Lost } else { Ended::Released };
+                    span.over = Some(at);
+                    (span.held.until, span.held.ended) = (Some(now), Some(ended));
+                }
+                _ => {}
+            }
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+/// What one replica does goes into the record.
+pub(super) struct Recorder {
+    pub(super) replica: String,
+    pub(super) record: Arc<Record>,
+}
+
+impl Witness for Recorder {
+    fn see(&self, lock: &LockName, fencing_token: u64, seen: Seen) {
+        self.record.see(&self.replica, lock, fencing_token, seen);
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}

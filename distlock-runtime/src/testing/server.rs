@@ -1,0 +1,447 @@
+//! A store in this process that behaves as one on a server: several managers have it in common, a lease
+//! ends unless it is renewed, and whoever frees a lock reserves it for the next in the queue. Time is
+//! tokio's, which a test may have paused.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::record::Recorder;
+use crate::clock::{Clock, Moment};
+use crate::error::LockName;
+use crate::lock::claim::Claim;
+use crate::lock::witness::Witness;
+use crate::namespace::StoredName;
+use crate::status::StoreStatus;
+use crate::store::{
+    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Message, News, Op, OpOn, Outage,
+    Owned, Renewal, Renewed, Store, Term,
+};
+use crate::token::Token;
+
+/// How much longer a lock is kept for its `min_hold` if others wait for it.
+const KEPT_LONGER: Duration = Duration::from_millis(100);
+
+/// What all replicas of a test have in common.
+#[derive(Debug)]
+pub(super) struct Server {
+    clock: Clock,
+    /// Without it every lock is granted to everybody.
+    excludes: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    locks: HashMap<String, Lock>,
+    processes: HashMap<String, Process>,
+    fence: u64,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    owner: Option<Owner>,
+    /// Who waits, by ticket and token.
+    queue: BTreeMap<(u64, String), Arc<Claim>>,
+}
+
+#[derive(Debug, Clone)]
+struct Owner {
+    token: String,
+    ttl: Duration,
+    until: Moment,
+}
+
+impl Owner {
+    /// What is left of its lease. One without an end always has its whole ttl.
+    fn rest(&self, now: Moment) -> Duration {
+        if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
+    }
+}
+
+/// A process that can be told something, and where.
+#[derive(Clone)]
+struct Process {
+    ears: Arc<Ears>,
+    runtime: Handle,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Process")
+    }
+}
+
+/// What a process is told, once the state is free again.
+struct Told {
+    process: Process,
+    stored: StoredName,
+    token: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Reserved,
+    Behind,
+    TakenAway,
+    Interrupted,
+}
+
+impl Told {
+    /// Tells it on the process's own runtime, behind what that one is doing.
+    fn deliver(self) {
+        let Self { process, stored, token, kind } = self;
+        process.runtime.clone().spawn(async move {
+            let message = Message { stored: &stored, token: &token };
+            (process.ears)(match kind {
+                Kind::Reserved => News::Reserved(message),
+                Kind::Behind => News::Behind(message),
+                Kind::TakenAway => News::TakenAway(message),
+                Kind::Interrupted => News::Interrupted,
+            });
+        });
+    }
+}
+
+impl State {
+    fn lock(&mut self, stored: &str) -> &mut Lock {
+        self.locks.entry(stored.to_owned()).or_default()
+    }
+
+    /// The owner of a lock whose lease has not run out.
+    fn owner(&self, stored: &str, now: Moment) -> Option<&Owner> {
+        let owner = self.locks.get(stored)?.owner.as_ref();
+        owner.filter(|owner| owner.until > now)
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.fence += 1;
+        self.fence
+    }
+
+    fn tell(&self, stored: &StoredName, token: &str, kind: Kind) -> Option<Told> {
+        let process = self.processes.get(Token::parse(token)?.process)?.clone();
+        Some(Told { process, stored: stored.clone(), token: token.to_owned(), kind })
+    }
+
+    /// An owner whose lease has run out gives way to the next in the queue who can be told.
+    fn settle(&mut self, stored: &StoredName, now: Moment) -> Option<Told> {
+        if self.owner(stored, now).is_some() {
+            return None;
+        }
+        self.lock(stored).owner = None;
+        while let Some(((_, token), claim)) = self.lock(stored).queue.pop_first() {
+            // Its release is on the way. A server cannot know, and hands the lock on a moment later.
+            if claim.is_retired() {
+                continue;
+            }
+            if let Some(told) = self.tell(stored, &token, Kind::Reserved) {
+                let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.claim);
+                self.lock(stored).owner = Some(Owner { token, ttl, until: now.after(ttl) });
+                return Some(told);
+            }
+        }
+        None
+    }
+
+    fn grant(&mut self, claim: &Claim, term: Term, now: Moment) -> u64 {
+        let (ttl, stored) = (term.stored_for(), claim.lock.stored());
+        sent(claim, now, ttl);
+        let token = claim.token.clone();
+        let lock = self.lock(stored);
+        lock.queue.retain(|(_, waiting), _| *waiting != token);
+        let before = lock.owner.take_if(|owner| owner.token == token);
+        let until = before.map_or(now.after(ttl), |owner| owner.until.max(now.after(ttl)));
+        lock.owner = Some(Owner { token, ttl, until });
+        self.draw()
+    }
+
+    /// A place in the queue; the ticket, the rank, how many stand behind, and whether it is new.
+    fn queue(&mut self, claim: &Arc<Claim>, ticket: u64, now: Moment) -> (u64, usize, usize, bool) {
+        sent(claim, now, Duration::ZERO);
+        let drawn = if ticket == 0 { self.draw() } else { ticket };
+        let queue = &mut self.lock(claim.lock.stored()).queue;
+        let stands = queue.keys().find(|(_, token)| *token == claim.token).map(|(at, _)| *at);
+        let ticket = stands.unwrap_or(drawn);
+        queue.insert((ticket, claim.token.clone()), claim.clone());
+        let rank = queue.keys().take_while(|(_, token)| *token != claim.token).count();
+        (ticket, rank, queue.len() - 1 - rank, stands.is_none())
+    }
+}
+
+/// The claim may be in the store from here on.
+fn sent(claim: &Claim, now: Moment, ttl: Duration) {
+    claim.sending(now, ttl, 1);
+    claim.answered(1);
+    claim.leaves_a_trace();
+}
+
+impl Server {
+    pub(super) fn new(excludes: bool) -> Self {
+        // Moments of zero mean that something has not happened.
+        let now = Instant::now();
+        let clock = Clock::Tokio(now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
+        Self { clock, excludes, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something under the state's mutex, and tells whom it says behind it.
+    fn with<T>(&self, act: impl FnOnce(&mut State, Moment, &mut Vec<Told>) -> T) -> T {
+        let mut told = Vec::new();
+        let done = act(&mut self.state(), self.clock.now(), &mut told);
+        told.into_iter().for_each(Told::deliver);
+        done
+    }
+
+    /// Holds a lock for somebody who is no replica, until [`free`](Self::free). False if it is held.
+    pub(super) fn hold(&self, stored: &StoredName, token: &str, ttl: Duration) -> bool {
+        self.with(|state, now, _| {
+            if state.owner(stored, now).is_some() {
+                return false;
+            }
+            let owner = Owner { token: token.to_owned(), ttl, until: Moment::NEVER };
+            state.lock(stored).owner = Some(owner);
+            true
+        })
+    }
+
+    /// Frees a lock if it is this token's, or whose ever it is; whose it was.
+    pub(super) fn free(&self, stored: &StoredName, token: Option<&str>) -> Option<String> {
+        self.with(|state, now, told| {
+            let owner = state.owner(stored, now)?.token.clone();
+            if token.is_some_and(|token| token != owner) {
+                return None;
+            }
+            state.lock(stored).owner = None;
+            told.extend(state.settle(stored, now));
+            Some(owner)
+        })
+    }
+
+    /// The process is dead: it renews nothing and frees nothing. What it holds is free after its ttl,
+    /// as if it had been renewed just now. Says what that is.
+    pub(super) fn bury(&self, process: &str) -> Vec<(StoredName, Duration)> {
+        let is_its =
+            |token: &str| Token::parse(token).is_some_and(|token| token.process == process);
+        self.with(|state, now, _| {
+            state.processes.remove(process);
+            let mut held = Vec::new();
+            for (stored, lock) in &mut state.locks {
+                lock.queue.retain(|(_, token), _| !is_its(token));
+                if let Some(owner) = lock.owner.as_mut().filter(|owner| is_its(&owner.token)) {
+                    owner.until = now.after(owner.ttl);
+                    held.push((StoredName::new(stored.clone()), owner.ttl));
+                }
+            }
+            held
+        })
+    }
+
+    /// Has the next one have a lock whose lease has run out, without anybody asking.
+    pub(super) fn expire(&self, stored: &StoredName) {
+        self.with(|state, now, told| told.extend(state.settle(stored, now)));
+    }
+
+    /// Everybody who waits looks again: connections have come back.
+    pub(super) fn interrupt(&self) {
+        self.with(|state, _, told| {
+            let nothing = || (StoredName::new(String::new()), String::new());
+            told.extend(state.processes.values().map(|process| {
+                let (stored, token) = nothing();
+                Told { process: process.clone(), stored, token, kind: Kind::Interrupted }
+            }));
+        });
+    }
+}
+
+/// One replica's way to the server.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) server: Arc<Server>,
+    pub(super) runtime: Handle,
+    pub(super) recorder: Recorder,
+}
+
+impl Connection {
+    fn try_now(&self, attempt: &Attempt) -> Result<Answer, Fault> {
+        let Attempt { claim, term, .. } = attempt;
+        if claim.is_retired() {
+            return Err(Fault::given_up());
+        }
+        let stored = claim.lock.stored();
+        Ok(self.server.with(|state, now, told| {
+            told.extend(state.settle(stored, now));
+            match state.owner(stored, now) {
+                Some(owner) if owner.token != claim.token && self.server.excludes => {
+                    Answer::Taken { rest: Some(owner.rest(now)) }
+                }
+                _ => Answer::Granted { fence: state.grant(claim, *term, now), sent: now },
+            }
+        }))
+    }
+
+    fn enter_now(&self, entry: &Entry) -> Result<Entered, Fault> {
+        let Entry { claim, term, ticket } = entry;
+        if claim.is_retired() {
+            return Err(Fault::given_up());
+        }
+        let stored = claim.lock.stored();
+        Ok(self.server.with(|state, now, told| {
+            told.extend(state.settle(stored, now));
+            let owner = state.owner(stored, now).cloned();
+            let Some(owner) =
+                owner.filter(|owner| owner.token != claim.token && self.server.excludes)
+            else {
+                let fence = state.grant(claim, *term, now);
+                let contended = !state.lock(stored).queue.is_empty();
+                return Entered::Granted { fence, sent: now, contended };
+            };
+            let (ticket, rank, behind, added) = state.queue(claim, *ticket, now);
+            if rank == 0 {
+                told.extend(state.tell(stored, &owner.token, Kind::Behind));
+            } else if added && behind == 0 {
+                let before = state.lock(stored).queue.keys().nth(rank - 1).cloned();
+                told.extend(before.and_then(|(_, token)| state.tell(stored, &token, Kind::Behind)));
+            }
+            let (rank, behind) = (rank as u64, behind as u64);
+            Entered::Queued { ticket, rest: Some(owner.rest(now)), rank, behind, added }
+        }))
+    }
+
+    fn release_now(&self, claim: &Claim, keep: Option<Duration>) -> Freed {
+        let stored = claim.lock.stored();
+        self.server.with(|state, now, told| {
+            let owner = state.owner(stored, now);
+            let was_ours = owner.is_some_and(|owner| owner.token == claim.token);
+            let lock = state.lock(stored);
+            lock.queue.retain(|(_, token), _| *token != claim.token);
+            let awaited = !lock.queue.is_empty();
+            if let (Some(keep), true, Some(owner)) = (keep, was_ours, &mut lock.owner) {
+                let longer = if awaited { KEPT_LONGER } else { Duration::ZERO };
+                owner.until = now.after(keep + longer);
+                return Freed { was_ours, settled: true, next: None, awaited };
+            }
+            if was_ours {
+                lock.owner = None;
+            }
+            let next = state.settle(stored, now);
+            let next_token = next.as_ref().map(|next| next.token.as_str().into());
+            told.extend(next);
+            let was_ours = was_ours || !self.server.excludes;
+            Freed { was_ours, settled: true, next: next_token, awaited: false }
+        })
+    }
+
+    fn renew_now(&self, renewal: &Renewal) -> Owned {
+        let Renewal { claim, ttl, draw } = renewal;
+        self.server.with(|state, now, _| {
+            let until = now.after(*ttl);
+            let lock = state.lock(claim.lock.stored());
+            let owner = lock.owner.as_mut().filter(|owner| owner.until > now);
+            match owner {
+                Some(owner) if owner.token == claim.token => {
+                    claim.stored_until(until);
+                    (owner.until, owner.ttl) = (owner.until.max(until), *ttl);
+                }
+                _ if self.server.excludes => return Owned::No,
+                _ => {}
+            }
+            let contended = !lock.queue.is_empty();
+            Owned::Yes { contended, fence: draw.then(|| state.draw()) }
+        })
+    }
+}
+
+impl Store for Connection {
+    fn clock(&self) -> Clock {
+        self.server.clock
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn ready(self: Arc<Self>, _limit: Moment) -> Op<()> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn hears(&self, _lock: &LockName) -> bool {
+        true
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        None
+    }
+
+    fn listen(&self, process: &str, ears: Ears) {
+        let listener = Process { ears: Arc::new(ears), runtime: self.runtime.clone() };
+        self.server.state().processes.insert(process.to_owned(), listener);
+    }
+
+    fn try_acquire(&self, attempt: Attempt, _limit: Moment) -> OpOn<'_, Answer> {
+        Box::pin(async move { self.try_now(&attempt) })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, _limit: Moment) -> Op<Entered> {
+        Box::pin(async move { self.enter_now(&entry) })
+    }
+
+    fn release(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+        _limit: Moment,
+    ) -> Op<Freed> {
+        Box::pin(async move { Ok(self.release_now(&claim, keep)) })
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move {
+            let sent = self.server.clock.now();
+            let answers = renewals.iter().map(|renewal| Ok(self.renew_now(renewal))).collect();
+            Ok(Renewed { sent, answers })
+        })
+    }
+
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        self.server.with(|state, _, told| {
+            told.extend(state.tell(lock.stored(), &token, Kind::TakenAway));
+        });
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        Some(&self.recorder)
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::LOCAL
+    }
+
+    fn ping(self: Arc<Self>, _limit: Moment) -> Op<Duration> {
+        Box::pin(ready(Ok(Duration::ZERO)))
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _limit: Moment) -> Op<Option<Holder>> {
+        Box::pin(async move {
+            let now = self.server.clock.now();
+            let state = self.server.state();
+            let queue = state.locks.get(&**lock.stored()).map(|lock| &lock.queue);
+            let process = |token: &str| Some(Token::parse(token)?.process.to_owned());
+            let waiting: HashSet<_> =
+                queue.into_iter().flatten().filter_map(|((_, token), _)| process(token)).collect();
+            Ok(state.owner(lock.stored(), now).map(|owner| Holder {
+                token: owner.token.clone(),
+                rest: Some(owner.rest(now)),
+                waiting,
+            }))
+        })
+    }
+}
