@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::engine::schedule::Schedule;
-use crate::engine::{Engine, RunsOn};
-use crate::error::{LockError, RETRY_AFTER};
+use crate::engine::RunsOn;
+use crate::engine::alarm::Alarms;
+use crate::error::LockError;
+use crate::lock::locks::Locks;
 use crate::manager::LockManager;
+use crate::name::RETRY_AFTER;
 use crate::namespace::Namespace;
 use crate::options::{check_busy_status, check_hold, check_timeout, check_ttl};
 use crate::store::Store;
@@ -178,7 +180,7 @@ impl LockManagerBuilder {
     pub(crate) fn build_over(
         self,
         runs_on: RunsOn,
-        over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Schedule>) -> Arc<dyn Store>,
+        over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<LockManager, LockError> {
         let Self {
             url,
@@ -219,9 +221,9 @@ impl LockManagerBuilder {
             connect_timeout,
             outage_grace,
         };
-        let engine = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => Engine::start(runs_on, command_timeout, |handle, schedule| {
-                over(Arc::new(MemoryStore::new()), handle, schedule)
+        let locks = match StoreUrl::parse(&url)? {
+            StoreUrl::Memory => Locks::start(runs_on, settings, |handle, alarms| {
+                over(Arc::new(MemoryStore::new()), handle, alarms)
             })?,
             StoreUrl::Redis(info) => {
                 let config = RedisConfig {
@@ -232,13 +234,13 @@ impl LockManagerBuilder {
                     fence,
                     prefix,
                 };
-                Engine::start(runs_on, command_timeout, |handle, schedule| {
-                    let store = Arc::new(RedisStore::start(config, handle, schedule));
-                    over(store, handle, schedule)
+                Locks::start(runs_on, settings, |handle, alarms| {
+                    let store = Arc::new(RedisStore::start(config, handle, alarms));
+                    over(store, handle, alarms)
                 })?
             }
         };
-        Ok(LockManager::new(settings, engine))
+        Ok(LockManager::new(locks))
     }
 
     /// Makes the manager and returns once the store has answered.

@@ -20,6 +20,7 @@ mod jitter;
 mod key;
 mod lock;
 mod manager;
+mod name;
 mod namespace;
 mod observe;
 mod options;
@@ -41,15 +42,17 @@ mod token;
 mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
+mod witness;
 
 pub use builder::LockManagerBuilder;
-pub use error::{BackendKind, LockError, LockName};
+pub use error::{BackendKind, LockError};
 pub use global::{init, manager, with_manager};
 pub use key::LockKey;
 pub use lock::guard::LockGuard;
 pub use lock::hold::OnLost;
 pub use lock::release::Release;
 pub use manager::{CloseReport, LockManager, LockStatus};
+pub use name::LockName;
 pub use request::LockRequest;
 pub use status::{DrivenBy, ManagerStatus, WakeUps};
 #[cfg(feature = "test-util")]

@@ -5,15 +5,14 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::builder::{LockManagerBuilder, Settings};
-use crate::clock::Moment;
-use crate::engine::Engine;
-use crate::engine::schedule::Alarm;
-use crate::error::{Label, LockError, LockName};
+use crate::builder::LockManagerBuilder;
+use crate::error::LockError;
 use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::claim::Claim;
 use crate::lock::lease::{Lease, Loss};
+use crate::lock::locks::Locks;
+use crate::name::{Label, LockName};
 use crate::race::until;
 use crate::request::LockRequest;
 use crate::status::{DrivenBy, ManagerStatus, StoreStatus, WakeUps};
@@ -24,49 +23,27 @@ use crate::store::Holder;
 /// Cheap to clone; all clones are one manager. It may be used from any number of runtimes.
 #[derive(Clone)]
 pub struct LockManager {
-    inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) settings: Settings,
-    pub(crate) engine: Engine,
-}
-
-impl Inner {
-    pub(crate) fn is_closed(&self) -> bool {
-        self.engine.table.is_closed()
-    }
-
-    /// What a caller is told who did not get a lock because others have it: for so long, if that is
-    /// known. Or because the manager was closed, which looks the same.
-    pub(crate) fn busy(&self, lock: &LockName, retry_after: Option<Duration>) -> LockError {
-        if self.is_closed() {
-            return LockError::Closed;
-        }
-        let status = self.settings.busy_status;
-        let busy = LockError::Busy { lock: Box::new(lock.clone()), retry_after, status };
-        busy.advising(self.settings.retry_after)
-    }
+    locks: Arc<Locks>,
 }
 
 impl LockManager {
-    pub(crate) fn new(settings: Settings, engine: Engine) -> Self {
-        Self { inner: Arc::new(Inner { settings, engine }) }
+    pub(crate) fn new(locks: Locks) -> Self {
+        Self { locks: Arc::new(locks) }
     }
 
     /// Resolves once the store has answered.
     pub(crate) async fn ready(&self) -> Result<(), LockError> {
-        let engine = &self.inner.engine;
-        let limit = engine.clock().now().after(self.inner.settings.connect_timeout);
-        engine.store.clone().ready(limit).await.map_err(|fault| fault.into_error(None))
+        let Locks { table, store, settings, .. } = &*self.locks;
+        let limit = table.clock().now().after(settings.connect_timeout);
+        store.clone().ready(limit).await.map_err(|fault| fault.into_error(None))
     }
 
-    pub(crate) fn inner(&self) -> &Inner {
-        &self.inner
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
     }
 
-    pub(crate) fn into_inner(self) -> Arc<Inner> {
-        self.inner
+    pub(crate) fn into_locks(self) -> Arc<Locks> {
+        self.locks
     }
 
     /// Connects with the defaults, and returns once the store has answered.
@@ -164,13 +141,13 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn ping(&self) -> Result<Duration, LockError> {
-        let Inner { engine, settings, .. } = &*self.inner;
-        engine.table.home().check()?;
-        if self.inner.is_closed() {
+        let Locks { table, store, settings, .. } = &*self.locks;
+        table.home().check()?;
+        if table.is_closed() {
             return Err(LockError::Closed);
         }
-        let limit = engine.clock().now().after(settings.command_timeout);
-        engine.store.clone().ping(limit).await.map_err(|fault| fault.into_error(None))
+        let limit = table.clock().now().after(settings.command_timeout);
+        store.clone().ping(limit).await.map_err(|fault| fault.into_error(None))
     }
 
     /// Whether a lock is held, and for how long; a look for people and dashboards. By the time it
@@ -185,11 +162,11 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
-        self.inner.engine.table.home().check()?;
+        self.locks.table.home().check()?;
         let lock = self.named(key.into(), "inspect")?;
         let holder = self.holder(&lock).await?;
         // Who waits behind a holder of his own process does not stand in the store's queue.
-        let table = &self.inner.engine.table;
+        let table = &self.locks.table;
         let here = table.has_waiters(lock.stored()).then(|| table.process().to_owned());
         Ok(match holder {
             None => LockStatus::Free,
@@ -202,7 +179,7 @@ impl LockManager {
 
     /// Whether the manager is connected, what it holds and who waits here; no I/O.
     pub fn status(&self) -> ManagerStatus {
-        let Engine { schedule, store, table, .. } = &self.inner.engine;
+        let Locks { table, store, .. } = &*self.locks;
         if !table.home().is_here() {
             return ManagerStatus {
                 connected: false,
@@ -217,7 +194,7 @@ impl LockManager {
         ManagerStatus {
             connected,
             closed: table.is_closed(),
-            held: schedule.leases().len(),
+            held: table.leases().len(),
             waiting: table.waiting(),
             wake_ups,
             driven_by,
@@ -241,24 +218,20 @@ impl LockManager {
     ///
     /// Cancel safe: dropped early, the lock may or may not have been taken away.
     pub async fn force_release(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
-        self.inner.engine.table.home().check()?;
+        self.locks.table.home().check()?;
         let lock = self.named(key.into(), "force_release")?;
         let Some(Holder { token, .. }) = self.holder(&lock).await? else {
             return Ok(false);
         };
-        let engine = &self.inner.engine;
-        let mut lost_here = false;
-        for lease in engine.schedule.leases() {
-            if *lease.claim.token == *token {
-                // Its holder may give the lock back before we do.
-                lost_here |= lease.lose(Loss::Forced);
-            }
-        }
+        let Locks { table, store, .. } = &*self.locks;
+        // Its holder may give the lock back before we do.
+        let held_here = table.lease_of(lock.stored(), &token);
+        let lost_here = held_here.is_some_and(|lease| lease.lose(Loss::Forced));
         let claim = Arc::new(Claim::stray(lock.clone(), token));
-        match engine.table.release(claim.clone(), None).await {
+        match table.release(claim.clone(), None).await {
             Ok(freed) => {
                 // Only now: the holder gives up what he is told of, and it would not have been held.
-                engine.store.clone().tell_taken(lock, claim.token.clone());
+                store.clone().tell_taken(lock, claim.token.clone());
                 Ok(freed.was_ours || lost_here)
             }
             Err(fault) => Err(fault.into_error(Some(&lock))),
@@ -266,13 +239,13 @@ impl LockManager {
     }
 
     fn named(&self, key: LockKey, by: &'static str) -> Result<Arc<LockName>, LockError> {
-        self.inner.settings.namespace.name(Label::Given(by.into()), key)
+        self.locks.settings.namespace.name(Label::Given(by.into()), key)
     }
 
     async fn holder(&self, lock: &Arc<LockName>) -> Result<Option<Holder>, LockError> {
-        let Inner { engine, settings, .. } = &*self.inner;
-        let limit = engine.clock().now().after(settings.command_timeout);
-        let asked = engine.store.clone().inspect(lock.clone(), limit);
+        let Locks { table, store, settings, .. } = &*self.locks;
+        let limit = table.clock().now().after(settings.command_timeout);
+        let asked = store.clone().inspect(lock.clone(), limit);
         asked.await.map_err(|fault| fault.into_error(Some(lock)))
     }
 
@@ -289,14 +262,14 @@ impl LockManager {
     ///
     /// Cancel safe: what was begun goes on in the background.
     pub async fn close(&self, timeout: Duration) -> CloseReport {
-        let inner = &self.inner;
-        let table = &inner.engine.table;
+        let locks = &self.locks;
+        let Locks { table, engine, .. } = &**locks;
         if !table.home().is_here() {
             return CloseReport { freed: 0, unconfirmed: 0 };
         }
         table.close();
-        table.janitor.hurry();
-        let leases = inner.engine.schedule.leases();
+        table.retries.hurry();
+        let leases = table.leases();
         // Not under a body that goes on without its lock: that one frees it when it is done.
         let lapsed = table.lapsed.take().into_iter().filter(|lease| !lease.has_body());
         let free = |lease: &Lease| {
@@ -315,31 +288,26 @@ impl LockManager {
             }
         }
         ending.extend(lapsed.map(|lease| (free(&lease), false)));
-        let limit = inner.engine.clock().now().after(timeout);
+        let limit = table.clock().now().after(timeout);
         let mut report = CloseReport { freed: 0, unconfirmed: 0 };
         for (release, was_held) in ending {
-            let confirmed = matches!(until(release, self.alarm(limit)).await, Some(Ok(_)));
+            let confirmed = matches!(until(release, locks.alarm(limit)).await, Some(Ok(_)));
             report.freed += usize::from(confirmed && was_held);
             report.unconfirmed += usize::from(!confirmed);
         }
         for lease in in_use {
-            match until(lease.let_go(), self.alarm(limit)).await {
+            match until(lease.returned(), locks.alarm(limit)).await {
                 Some(()) => report.freed += 1,
                 None => report.unconfirmed += 1,
             }
         }
         // What was let go before, and what holders let go just now, is confirmed in the background.
-        if until(inner.engine.all_finished(), self.alarm(limit)).await.is_none() {
-            let open = inner.engine.unfinished();
+        if until(engine.all_finished(), locks.alarm(limit)).await.is_none() {
+            let open = engine.unfinished();
             report.freed = report.freed.saturating_sub(open);
             report.unconfirmed = report.unconfirmed.max(open);
         }
         report
-    }
-
-    fn alarm(&self, at: Moment) -> Alarm<'_> {
-        let engine = &self.inner.engine;
-        Alarm::at(&engine.schedule, engine.clock(), at)
     }
 }
 
@@ -388,9 +356,9 @@ impl CloseReport {
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
-            .field("store", &self.inner.engine.store)
-            .field("settings", &self.inner.settings)
-            .field("closed", &self.inner.is_closed())
+            .field("store", &self.locks.store)
+            .field("settings", &self.locks.settings)
+            .field("closed", &self.locks.table.is_closed())
             .finish()
     }
 }

@@ -1,14 +1,16 @@
-//! What is reported while nobody is there to be told. Names and fields are a contract: dashboards
+//! Tracing events. Names and fields are a contract: dashboards
 //! and alerts hang on them, and the README lists them. Keys never appear.
 //!
 //! What is lost or fails in the background goes through the [reporter](crate::reporter); what a caller
 //! of ours does at the very end of his call is written there and then, in the spans he is in.
 
+use std::fmt;
+
 use tracing::Level;
 
-use crate::error::{LockError, LockName};
+use crate::error::LockError;
+use crate::name::LockName;
 use crate::reporter::{report, write_here};
-use crate::store::Fault;
 
 /// A lease was lost while it was held.
 pub(crate) fn lost(lock: &LockName, fencing_token: u64, reason: &'static str) {
@@ -19,11 +21,10 @@ pub(crate) fn lost(lock: &LockName, fencing_token: u64, reason: &'static str) {
 }
 
 /// A renewal failed; it is tried again while the lease lasts.
-pub(crate) fn renew_failed(lock: &LockName, fault: &Fault) {
+pub(crate) fn renew_failed(lock: &LockName, error: impl fmt::Display + Send + 'static) {
     let (name, template) = (lock.name().to_owned(), lock.template());
-    let fault = fault.clone();
     report(Level::DEBUG, move || {
-        tracing::debug!(target: "distlock", name, template, error = %fault, "renew_failed");
+        tracing::debug!(target: "distlock", name, template, error = %error, "renew_failed");
     });
 }
 
@@ -58,8 +59,8 @@ pub(crate) fn released_late(lock: &LockName, error: &LockError) {
 }
 
 /// A release was tried in the background until the lock had expired by itself.
-pub(crate) fn given_up(lock: &LockName, fault: &Fault) {
-    late(lock, fault.to_string());
+pub(crate) fn given_up(lock: &LockName, error: &impl fmt::Display) {
+    late(lock, error.to_string());
 }
 
 fn late(lock: &LockName, error: String) {
@@ -119,9 +120,11 @@ mod tests {
     use tracing::field::{Field, Visit};
 
     use super::*;
-    use crate::error::{BackendKind, Label};
+    use crate::error::BackendKind;
     use crate::key::KeyText;
+    use crate::name::Label;
     use crate::namespace::Namespace;
+    use crate::store::Fault;
 
     /// Level and fields of each event, by its name.
     type Events = BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>;
@@ -203,7 +206,7 @@ mod tests {
             expected.into_iter().filter(|(event, _)| event != "answered").collect();
         tracing::subscriber::with_default(log.clone(), || {
             lost(&lock, 1, "reason");
-            renew_failed(&lock, &fault);
+            renew_failed(&lock, fault.clone());
             wake_ups_denied("NOPERM");
             may_evict("allkeys-lru");
             released_late(&lock, &error());

@@ -189,7 +189,7 @@ impl<R> LetGo<R> for Output<R> {
         body: Pin<&mut F>,
     ) -> Result<R, LockError> {
         let out = hold::hold(guard, body).await?;
-        guard.let_go_all();
+        guard.end_in_background();
         Ok(out)
     }
 }

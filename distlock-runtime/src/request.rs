@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use crate::error::{Label, LockError};
+use crate::error::LockError;
 use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::acquire::{Ask, acquire};
@@ -16,6 +16,7 @@ use crate::lock::hold::{OnLost, hold};
 use crate::lock::outage;
 use crate::lock::release::Release;
 use crate::manager::LockManager;
+use crate::name::Label;
 use crate::options::{check_hold, check_ttl};
 use crate::store::Term;
 
@@ -163,14 +164,14 @@ impl LockRequest {
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let release = self.release;
         let (manager, ask) = self.check()?;
-        let manager = manager.into_inner();
-        let table = &manager.engine.table;
+        let locks = manager.into_locks();
+        let table = &locks.table;
         let asked = table.clock().now();
         // Before anything that takes a mutex: see `home`.
         table.home().check_at(table.clock(), asked)?;
-        let mut guard = match outage::cuts_short(&manager, &ask) {
-            true => outage::acquire_meanwhile(manager, ask, asked).await?,
-            false => acquire(manager, ask, asked).await?,
+        let mut guard = match outage::cuts_short(&locks, &ask) {
+            true => outage::acquire_meanwhile(locks, ask, asked).await?,
+            false => acquire(locks, ask, asked).await?,
         };
         guard.set_release(release);
         Ok(guard)
@@ -207,7 +208,7 @@ impl LockRequest {
 
     /// The request with the manager's defaults, or what is wrong with it.
     pub(crate) fn check(self) -> Result<(LockManager, Ask), LockError> {
-        let settings = &self.manager.inner().settings;
+        let settings = &self.manager.locks().settings;
         let ttl = self.ttl.unwrap_or(settings.ttl);
         check_ttl(ttl)?;
         let max_hold = self.max_hold.or(settings.max_hold);

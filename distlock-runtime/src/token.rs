@@ -1,8 +1,8 @@
 //! Who holds a lock: the owner token that is stored as the lock's value.
 //!
-//! `<process>.<number>.<claim><mode>`: a version 4 UUID for each manager, a counter and the time, all
-//! three in base 36, how long a reserved lock waits for its next owner in milliseconds, and whether
-//! that owner can be told (`s`) or looks by itself (`n`). A token names one lease and is used once.
+//! `<process>.<number>.<reservation><mode>`: a version 4 UUID for each manager, a counter and the time,
+//! all three in base 36, how long a reserved lock waits for its next owner in milliseconds, and whether
+//! that owner is notified (`s`) or polls (`n`). A token names one lease and is used once.
 //!
 //! It has at most 44 bytes until a process has taken two thousand million locks: up to there Redis
 //! keeps a value in one piece with its header, and a lock costs the server 3 % less.
@@ -26,12 +26,12 @@ const TIME: usize = 6;
 
 /// The identity of one manager, and the source of its tokens.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct Identity {
     process: String,
     issued: AtomicU64,
 }
 
-impl Owner {
+impl Identity {
     pub(crate) fn new() -> Self {
         let process = given().unwrap_or_else(|| {
             let mut process = String::with_capacity(UUID);
@@ -47,8 +47,8 @@ impl Owner {
     }
 
     /// A token that was never issued before: its owner `hears` of a lock that was reserved for it,
-    /// and is given `claim` to answer.
-    pub(crate) fn issue(&self, hears: bool, claim: Duration, now: Moment) -> String {
+    /// and has `reservation` to answer.
+    pub(crate) fn issue(&self, hears: bool, reservation: Duration, now: Moment) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
         let mut token = String::with_capacity(self.process.len() + TIME + 24);
         token.push_str(&self.process);
@@ -56,7 +56,11 @@ impl Owner {
         push_number::<36>(&mut token, 1, sequence);
         push_number::<36>(&mut token, TIME, now.as_nanos() % 36_u64.pow(TIME as u32));
         token.push('.');
-        push_number::<10>(&mut token, 1, u64::try_from(claim.as_millis()).unwrap_or(u64::MAX));
+        push_number::<10>(
+            &mut token,
+            1,
+            u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX),
+        );
         token.push(if hears { 's' } else { 'n' });
         token
     }
@@ -87,7 +91,8 @@ fn given() -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) process: &'a str,
-    pub(crate) claim: Duration,
+    /// How long the lock is reserved for it when its turn has come.
+    pub(crate) reservation: Duration,
     pub(crate) hears: bool,
 }
 
@@ -101,9 +106,9 @@ impl<'a> Token<'a> {
             b'n' => false,
             _ => return None,
         };
-        let claim = last[..last.len() - 1].parse().ok()?;
+        let reservation = last[..last.len() - 1].parse().ok()?;
         let whole = parts.next().is_none() && !process.is_empty();
-        whole.then_some(Self { process, claim: Duration::from_millis(claim), hears })
+        whole.then_some(Self { process, reservation: Duration::from_millis(reservation), hears })
     }
 }
 
@@ -138,25 +143,25 @@ fn push_number<const BASE: u64>(text: &mut String, least: usize, mut number: u64
 mod tests {
     use super::*;
 
-    const CLAIM: Duration = Duration::from_millis(1500);
+    const RESERVATION: Duration = Duration::from_millis(1500);
 
     #[test]
     fn tokens_are_distinct_and_well_formed() {
-        let (a, b) = (Owner::new(), Owner::new());
-        let issue = |owner: &Owner| owner.issue(true, CLAIM, Moment::NEVER);
+        let (a, b) = (Identity::new(), Identity::new());
+        let issue = |identity: &Identity| identity.issue(true, RESERVATION, Moment::NEVER);
         let tokens = [issue(&a), issue(&a), issue(&b), issue(&b)];
         for (i, token) in tokens.iter().enumerate() {
             assert!(!tokens[..i].contains(token));
             let parsed = Token::parse(token).expect("one of ours");
             assert_eq!(parsed.process.len(), UUID);
             assert!(token.len() <= 44, "{token}");
-            assert_eq!((parsed.claim, parsed.hears), (CLAIM, true));
+            assert_eq!((parsed.reservation, parsed.hears), (RESERVATION, true));
         }
     }
 
     #[test]
     fn other_values_are_not_tokens() {
-        let deaf = Owner::new().issue(false, CLAIM, Moment::from_nanos(0));
+        let deaf = Identity::new().issue(false, RESERVATION, Moment::from_nanos(0));
         assert!(Token::parse(&deaf).is_some_and(|token| !token.hears));
         for text in ["", "locked", "a.b", "a.b.c", "a.b.12", "a.b.12x", ".b.12s", "a.b.12s.d"] {
             assert_eq!(Token::parse(text), None, "{text}");

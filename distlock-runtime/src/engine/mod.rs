@@ -2,43 +2,45 @@
 //! whatever callers leave unfinished.
 //!
 //! Users' runtimes come and go, get blocked, and shut down while locks are held; nothing that must
-//! happen may depend on them. What is hot stays with the callers: they send their own commands,
-//! and a connection they use much is read on their runtime until the engine takes it back. The
-//! engine renews, watches deadlines, and finishes releases.
+//! happen may depend on them. The engine knows no locks and no store: it wakes the tasks whose
+//! [alarms](alarm) have come due, hands what else is due to the layer above it, and counts the work
+//! that has to be finished before its thread may end.
 
-pub(crate) mod janitor;
-pub(crate) mod keeper;
+pub(crate) mod alarm;
 pub(crate) mod schedule;
+mod thread;
+pub(crate) mod timers;
 
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{BackendKind, LockError};
-use crate::lock::table::LockTable;
+use crate::home::Home;
 use crate::race::until;
 use crate::shield::shield;
-use crate::store::{Fault, News, Store};
-use schedule::{Due, Schedule};
+use alarm::Alarms;
+use thread::{Thread, Work};
+use timers::{Plan, Timers};
 
 /// Longest uninterrupted sleep of the engine where leases age on a clock that counts suspend. Tokio's
-/// timers do not: after a resume the schedule is looked at again within this time.
+/// timers do not: after a resume what is due is looked for within this time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
-/// The engine of one manager. Dropping it lets the thread finish what is unfinished and end.
-pub(crate) struct Engine {
-    pub(crate) schedule: Arc<Schedule>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) table: Arc<LockTable>,
+/// The engine of one manager; `D` is what it is to call the layer above for. Dropping it lets the
+/// thread finish what is unfinished and end.
+pub(crate) struct Engine<D> {
+    alarms: Arc<Alarms>,
+    timers: Arc<Timers<D>>,
+    plan: Arc<Plan>,
     background: Background,
+    home: Home,
 }
 
 /// Which runtime an engine runs on.
@@ -61,27 +63,27 @@ pub(crate) struct Background {
 #[derive(Default)]
 struct Shared {
     stopping: AtomicBool,
-    /// Releases that are not confirmed yet.
+    /// How much must still be finished.
     unfinished: AtomicUsize,
     finished: Notify,
 }
 
 impl Background {
-    /// Runs a release to its end, whatever becomes of the caller.
-    pub(crate) fn finish(&self, release: impl Future<Output = ()> + Send + 'static) {
-        let unfinished = Unfinished::new(self.shared.clone());
+    /// Runs work that must be finished, whatever becomes of the caller.
+    pub(crate) fn finish(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let unfinished = self.unfinished();
         self.handle.spawn(async move {
-            release.await;
+            work.await;
             drop(unfinished);
         });
     }
 
-    /// Counts as a release that is not confirmed yet.
+    /// Counts as work that must be finished until it is dropped.
     pub(crate) fn unfinished(&self) -> Unfinished {
         Unfinished::new(self.shared.clone())
     }
 
-    /// Runs what nobody needs to wait for, for as long as the engine lives.
+    /// Runs work that may end with the engine.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(work);
     }
@@ -96,51 +98,62 @@ impl Background {
     }
 }
 
-impl Engine {
-    /// Starts it. `store` is made from the handle of its runtime, where its tasks live; `patience` is
-    /// how long an answer is waited for.
-    pub(crate) fn start(
-        runs_on: RunsOn,
-        patience: Duration,
-        store: impl FnOnce(&Handle, &Arc<Schedule>) -> Arc<dyn Store>,
-    ) -> Result<Self, LockError> {
-        let (handle, thread) = match runs_on {
+impl<D: Send + 'static> Engine<D> {
+    /// Starts it; it does nothing before it is [set going](Self::run).
+    pub(crate) fn start(runs_on: RunsOn) -> io::Result<(Self, Idle)> {
+        let (handle, idle) = match runs_on {
             RunsOn::Thread => {
-                let (handle, thread) = start_thread().map_err(|error| no_thread(&error))?;
-                (handle, Some(thread))
+                let thread = Thread::start()?;
+                (thread.handle().clone(), Idle::Thread(thread))
             }
-            RunsOn::Runtime(handle) => (handle, None),
+            RunsOn::Runtime(handle) => (handle.clone(), Idle::Runtime(handle)),
         };
-        let schedule = Arc::new(Schedule::default());
-        let background = Background { handle, shared: Arc::new(Shared::default()) };
-        let store = store(&background.handle, &schedule);
-        let table = LockTable::new(store.clone(), schedule.clone(), background.clone(), patience);
-        let heard = Arc::downgrade(&table);
-        let ears = Box::new(move |news: News<'_>| {
-            if let Some(table) = heard.upgrade() {
-                table.hear(news);
-            }
-        });
-        store.listen(table.process(), ears);
-        let work = run(schedule.clone(), table.clone(), background.shared.clone());
-        match thread {
-            // It waits for this, unless something is very wrong: then its runtime is gone, too.
-            Some(thread) => drop(thread.send(Box::pin(work))),
-            None => drop(background.handle.spawn(work)),
+        let plan = Arc::new(Plan::default());
+        let engine = Self {
+            alarms: Arc::new(Alarms::new(plan.clone())),
+            timers: Arc::new(Timers::new(plan.clone())),
+            plan,
+            background: Background { handle, shared: Arc::new(Shared::default()) },
+            home: Home::here(),
+        };
+        Ok((engine, idle))
+    }
+
+    /// Sets it going. Everything that is due on `clock` is given to `serve`, on the engine's thread.
+    pub(crate) fn run(&self, idle: Idle, clock: Clock, serve: impl FnMut(Vec<D>) + Send + 'static) {
+        let (alarms, timers) = (self.alarms.clone(), self.timers.clone());
+        let (plan, shared) = (self.plan.clone(), self.background.shared.clone());
+        let rounds = Rounds { alarms, timers, plan, clock, serve };
+        let work: Work = Box::pin(rounds.run(shared));
+        match idle {
+            Idle::Thread(thread) => thread.run(work),
+            Idle::Runtime(handle) => drop(handle.spawn(work)),
         }
-        Ok(Self { schedule, store, table, background })
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        self.table.clock()
+    /// The runtime that it runs on.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.background.handle
     }
 
-    /// How many releases are not confirmed yet.
+    pub(crate) fn alarms(&self) -> &Arc<Alarms> {
+        &self.alarms
+    }
+
+    pub(crate) fn timers(&self) -> &Arc<Timers<D>> {
+        &self.timers
+    }
+
+    pub(crate) fn background(&self) -> &Background {
+        &self.background
+    }
+
+    /// How much is not finished yet.
     pub(crate) fn unfinished(&self) -> usize {
         self.background.shared.unfinished.load(Ordering::Acquire)
     }
 
-    /// Resolves when no release is unconfirmed.
+    /// Resolves when everything is finished.
     pub(crate) async fn all_finished(&self) {
         loop {
             let mut finished = pin!(self.background.shared.finished.notified());
@@ -153,17 +166,23 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl<D> Drop for Engine<D> {
     fn drop(&mut self) {
-        if !self.table.home().is_here() {
+        if !self.home.is_here() {
             return;
         }
         self.background.shared.stopping.store(true, Ordering::Release);
-        self.schedule.nudge();
+        self.plan.nudge();
     }
 }
 
-/// A release that is not confirmed yet: the engine's thread does not end before it is dropped.
+/// What waits to be set going.
+pub(crate) enum Idle {
+    Thread(Thread),
+    Runtime(Handle),
+}
+
+/// Work that must be finished: the engine's thread does not end before this is dropped.
 pub(crate) struct Unfinished(Arc<Shared>);
 
 impl Unfinished {
@@ -180,69 +199,53 @@ impl Drop for Unfinished {
     }
 }
 
-/// The engine's thread: wakes whoever is due, tends leases, and sleeps until the next entry.
-async fn run(schedule: Arc<Schedule>, table: Arc<LockTable>, shared: Arc<Shared>) {
-    let clock = table.clock();
-    let longest_sleep = if clock.counts_suspend() { LONGEST_SLEEP } else { Duration::MAX };
-    loop {
-        let next = round(&schedule, &table);
-        // Whatever is due again at once: the connections and all else on this thread have their turn.
-        tokio::task::yield_now().await;
-        if shared.stopping.load(Ordering::Acquire) {
-            if shared.unfinished.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            let done = until(shared.finished.notified(), tokio::time::sleep(LONGEST_SLEEP));
-            until(done, schedule.changed()).await;
-        } else if next == Moment::NEVER {
-            schedule.changed().await;
-        } else {
-            let rest = next.since(clock.now()).min(longest_sleep);
-            until(schedule.changed(), tokio::time::sleep(rest)).await;
-        }
-    }
+/// What the engine's thread does: in each round it sees to what is due, then it sleeps until the next
+/// entry.
+struct Rounds<D, S> {
+    alarms: Arc<Alarms>,
+    timers: Arc<Timers<D>>,
+    plan: Arc<Plan>,
+    clock: Clock,
+    serve: S,
 }
 
-/// Sees to everything that is due, each by itself: what goes wrong with one must not keep the others
-/// from being seen to. Says when the next entry is due.
-fn round(schedule: &Arc<Schedule>, table: &Arc<LockTable>) -> Moment {
-    let (due, next) = schedule.take_due(table.clock().now());
-    let mut claims = Vec::new();
-    for entry in due {
-        match entry {
-            Due::Wake(waker) => drop(shield(|| waker.wake())),
-            Due::Tend(claim) => claims.push(claim),
-            Due::Attend(lock) => drop(shield(|| table.attend(&lock))),
-            Due::Repair => drop(shield(|| table.repair())),
-        }
-    }
-    keeper::tend(claims, table);
-    next
-}
-
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A thread with a runtime of its own, which runs the first work it is given. The runtime is made and
-/// dropped there: the caller's thread may be one of another runtime, where that would panic.
-fn start_thread() -> io::Result<(Handle, Sender<Work>)> {
-    let (made, runtime) = channel();
-    let (thread, work) = channel::<Work>();
-    std::thread::Builder::new().name("distlock".into()).spawn(move || {
-        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => {
-                let given = made.send(Ok(runtime.handle().clone()));
-                if let (Ok(()), Ok(work)) = (given, work.recv()) {
-                    runtime.block_on(work);
+impl<D, S: FnMut(Vec<D>)> Rounds<D, S> {
+    async fn run(mut self, shared: Arc<Shared>) {
+        let longest_sleep = if self.clock.counts_suspend() { LONGEST_SLEEP } else { Duration::MAX };
+        loop {
+            let next = self.round();
+            // Whatever is due again at once: the connections and all else on this thread have their turn.
+            tokio::task::yield_now().await;
+            if shared.stopping.load(Ordering::Acquire) {
+                if shared.unfinished.load(Ordering::Acquire) == 0 {
+                    return;
                 }
+                let done = until(shared.finished.notified(), tokio::time::sleep(LONGEST_SLEEP));
+                until(done, self.plan.changed()).await;
+            } else if next == Moment::NEVER {
+                self.plan.changed().await;
+            } else {
+                let pause = next.since(self.clock.now()).min(longest_sleep);
+                until(self.plan.changed(), tokio::time::sleep(pause)).await;
             }
-            Err(error) => drop(made.send(Err(error))),
         }
-    })?;
-    let handle = runtime.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-    Ok((handle, thread))
-}
+    }
 
-fn no_thread(error: &io::Error) -> LockError {
-    let text = format!("the engine's thread could not be started: {error}");
-    Fault::lasting(BackendKind::Other, text).into_error(None)
+    /// Sees to everything that is due, and says when the next entry is.
+    fn round(&mut self) -> Moment {
+        let now = self.clock.now();
+        let (mut wakers, mut due) = (Vec::new(), Vec::new());
+        let next = self.plan.renew(|| {
+            let (alarm, timer);
+            (wakers, alarm) = self.alarms.take_due(now);
+            (due, timer) = self.timers.take_due(now);
+            alarm.min(timer)
+        });
+        for waker in wakers {
+            // A waker that panics must not keep the others from being woken.
+            shield(|| waker.wake());
+        }
+        (self.serve)(due);
+        next
+    }
 }

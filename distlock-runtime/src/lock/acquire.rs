@@ -7,25 +7,26 @@
 //! behind it are given back and taken one after the other, holding what comes before: everybody
 //! waits in the same order, so nobody waits in a circle.
 //!
-//! A lease that ends before the caller has it in hand is nothing he needs to know of: no body has run
-//! under it. He asks again while he may wait, and then is told that it is busy.
+//! A lease that ends before the caller has it is nothing the caller needs to know of: no body has run
+//! under it. The call asks again while it may wait, and is `Busy` then.
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::claim::Claim;
+use super::arrive::Arrival;
 use super::guard::LockGuard;
 use super::hold::OnLost;
+use super::lead::{Alone, Settled, Try};
 use super::lease::Lease;
+use super::locks::Locks;
 use super::nested;
-use super::table::{Arrival, Lead, LockTable, Settled, start};
 use super::waiter::{Denied, Place, Wish};
 use crate::clock::Moment;
-use crate::error::{LockError, LockName};
+use crate::error::LockError;
 use crate::few::Few;
-use crate::manager::Inner;
+use crate::name::LockName;
 use crate::store::{Answer, Attempt, Fault, OpOn, Term};
 
 /// How long after its time a call for several locks may still come to an end by itself.
@@ -45,13 +46,13 @@ pub(crate) struct Ask {
 
 /// Acquires within max(`wait`, `command_timeout`) from `asked` on.
 pub(crate) async fn acquire(
-    manager: Arc<Inner>,
+    locks: Arc<Locks>,
     ask: Ask,
     asked: Moment,
 ) -> Result<LockGuard, LockError> {
     let Ask { wanted, term, wait, max_waiters, on_lost, reentrant } = ask;
-    let table = &manager.engine.table;
-    let overall = asked.after(wait.max(manager.settings.command_timeout));
+    let table = &locks.table;
+    let overall = asked.after(wait.max(locks.settings.command_timeout));
     let (mut joined, mut open) = (Few::none(), Few::none());
     for one in wanted {
         match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
@@ -80,22 +81,22 @@ pub(crate) async fn acquire(
         Some(most) => usize::try_from(most).unwrap_or(usize::MAX),
     };
     let mut acquiring =
-        Acquiring { manager: &manager, wish, line, has_waited: false, waited_for: None };
+        Acquiring { locks: &locks, wish, line, has_waited: false, waited_for: None };
     if let (Few::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
-        return Ok(LockGuard::of(manager, on_lost, lease).complete());
+        return Ok(LockGuard::of(locks, on_lost, lease).complete());
     }
     Box::pin(acquiring.all(&open, &joined, on_lost)).await
 }
 
 struct Acquiring<'a> {
-    manager: &'a Arc<Inner>,
+    locks: &'a Arc<Locks>,
     wish: Wish,
-    /// How many may wait for a lock in this process, himself included; 0 if he does not wait.
+    /// How many calls of this process may wait for a lock, this one included; 0 if it does not wait.
     line: usize,
-    /// He has had a turn, of which nothing may have come.
+    /// It has had a turn, of which nothing may have come.
     has_waited: bool,
-    /// The last of several locks that he got after he had waited for it.
+    /// The last of several locks that it got after it had waited for it.
     waited_for: Option<Arc<LockName>>,
 }
 
@@ -141,7 +142,7 @@ impl<'a> Acquiring<'a> {
             }
             return Ok(Some(lease));
         }
-        self.manager.engine.table.let_go(&lease);
+        self.locks.table.end_in_background(&lease);
         self.may_ask_again(wanted).map(|()| None)
     }
 
@@ -153,7 +154,7 @@ impl<'a> Acquiring<'a> {
         on_lost: OnLost,
     ) -> Result<LockGuard, LockError> {
         loop {
-            let mut guard = LockGuard::new(self.manager.clone(), on_lost);
+            let mut guard = LockGuard::new(self.locks.clone(), on_lost);
             joined.iter().for_each(|outer| guard.join(outer.clone()));
             self.several(wanted, &mut guard).await?;
             if guard.is_held() {
@@ -202,7 +203,7 @@ impl<'a> Acquiring<'a> {
             let settled = attempt.settle(answer, &self.wish, self.waits());
             match (settled, &first_denied) {
                 (Settled::Held(lease), Some((first, _))) if *first < at => {
-                    drop(LockGuard::of(self.manager.clone(), OnLost::Cancel, lease));
+                    drop(LockGuard::of(self.locks.clone(), OnLost::Cancel, lease));
                 }
                 (Settled::Held(lease), _) => guard.add(lease),
                 (settled, Some((first, _))) if *first > at => first_denied = Some((at, settled)),
@@ -231,14 +232,14 @@ impl<'a> Acquiring<'a> {
 
     /// Takes a place in the line, or begins a try with a token of its own.
     fn arrive(&self, wanted: &Arc<LockName>) -> Begun<'a> {
-        let table = &self.manager.engine.table;
+        let table = &self.locks.table;
         if table.is_closed() {
             return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
         }
         let by = match table.arrive(wanted, self.wish, self.line) {
-            Arrival::Lead(lead) => By::Lead(lead),
-            Arrival::Alone(claim) => By::Own(Alone { table: table.clone(), claim, open: true }),
-            // Whoever closes sees those who wait behind this: one of the two sees the other.
+            Arrival::Lead(lead) => Try::Lead(lead),
+            Arrival::Alone(claim) => Try::Alone(Alone::new(table.clone(), claim)),
+            // `close` ends the waits it finds after it has set this: one of the two sees the other.
             Arrival::Wait(_) if table.is_closed() => {
                 return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
             }
@@ -250,7 +251,7 @@ impl<'a> Acquiring<'a> {
         let claim = by.claim().clone();
         let term = self.wish.term_at(table.is_remote());
         let attempt = Attempt { claim, term, look: !self.waits() };
-        let asked = self.manager.engine.store.try_acquire(attempt, self.wish.overall);
+        let asked = self.locks.store.try_acquire(attempt, self.wish.overall);
         Begun::Trying(by, asked)
     }
 
@@ -261,66 +262,44 @@ impl<'a> Acquiring<'a> {
     /// What was spent in line is missing for the next answer: if there is not enough left for one, it
     /// is not the store's fault.
     fn hurry(&mut self, wanted: &Arc<LockName>) -> Result<(), LockError> {
-        let now = self.manager.engine.clock().now();
+        let now = self.locks.table.clock().now();
         if now >= self.wish.overall {
             return Err(self.error(wanted, Denied::TooLate));
         }
-        let answered_by = now.after(self.manager.settings.command_timeout);
+        let answered_by = now.after(self.locks.settings.command_timeout);
         self.wish.hurried = answered_by > self.wish.overall;
         Ok(())
     }
 
-    /// Something was granted and lost before anybody had it in hand.
+    /// A lock was granted, and lost before the caller had it.
     fn may_ask_again(&self, lost: &Arc<LockName>) -> Result<(), LockError> {
-        if self.manager.is_closed() || self.manager.engine.clock().now() >= self.wish.wait {
-            return Err(self.manager.busy(lost, None));
+        if self.locks.table.is_closed() || self.locks.table.clock().now() >= self.wish.wait {
+            return Err(self.locks.busy(lost, None));
         }
         Ok(())
     }
 
     fn error(&self, wanted: &Arc<LockName>, denied: Denied) -> LockError {
         match denied {
-            // Whoever closes takes calls out of their lines, which looks like any other end.
-            _ if self.manager.is_closed() => LockError::Closed,
+            // `close` takes calls out of their lines, which looks like any other end.
+            _ if self.locks.table.is_closed() => LockError::Closed,
             Denied::Fault(fault) => {
                 let error = fault.into_error(Some(wanted));
-                error.advising(self.manager.settings.retry_after)
+                error.advising(self.locks.settings.retry_after)
             }
-            Denied::Taken(rest) => self.manager.busy(wanted, rest),
-            Denied::TooLate => self.manager.busy(self.waited_for.as_ref().unwrap_or(wanted), None),
+            Denied::Taken(rest) => self.locks.busy(wanted, rest),
+            Denied::TooLate => self.locks.busy(self.waited_for.as_ref().unwrap_or(wanted), None),
         }
     }
 }
 
 enum Begun<'a> {
-    Trying(By, OpOn<'a, Answer>),
+    Trying(Try, OpOn<'a, Answer>),
     Settled(Settled),
 }
 
-/// Whose try it is.
-enum By {
-    Lead(Lead),
-    Own(Alone),
-}
-
-impl By {
-    fn claim(&self) -> &Arc<Claim> {
-        match self {
-            Self::Lead(lead) => &lead.claim,
-            Self::Own(alone) => &alone.claim,
-        }
-    }
-
-    fn settle(self, answer: Result<Answer, Fault>, wish: &Wish, patient: bool) -> Settled {
-        match self {
-            Self::Lead(lead) => lead.settle(answer, wish, patient),
-            Self::Own(alone) => alone.settle(answer, wish),
-        }
-    }
-}
-
 /// Tries under way at the same time, sent in order.
-async fn all(mut tries: Vec<(By, OpOn<'_, Answer>)>) -> Vec<(By, Result<Answer, Fault>)> {
+async fn all(mut tries: Vec<(Try, OpOn<'_, Answer>)>) -> Vec<(Try, Result<Answer, Fault>)> {
     let mut answers: Vec<Option<Result<Answer, Fault>>> = tries.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for ((_, asked), answer) in tries.iter_mut().zip(&mut answers) {
@@ -334,41 +313,4 @@ async fn all(mut tries: Vec<(By, OpOn<'_, Answer>)>) -> Vec<(By, Result<Answer, 
     })
     .await;
     tries.into_iter().map(|(by, _)| by).zip(answers.into_iter().flatten()).collect()
-}
-
-/// A try of somebody who does not wait in the line that there is. Dropped before it is settled, it
-/// gives back what it may have taken.
-struct Alone {
-    table: Arc<LockTable>,
-    claim: Arc<Claim>,
-    open: bool,
-}
-
-impl Alone {
-    fn settle(mut self, answer: Result<Answer, Fault>, wish: &Wish) -> Settled {
-        match answer {
-            Ok(Answer::Granted { fence, sent }) => {
-                match start(&self.table, &self.claim, fence, sent, wish) {
-                    Ok(lease) => {
-                        self.open = false;
-                        Settled::Held(lease)
-                    }
-                    Err(fault) => Settled::Denied(Denied::Fault(fault)),
-                }
-            }
-            Ok(Answer::Taken { rest }) => {
-                self.open = false;
-                Settled::Denied(Denied::Taken(rest))
-            }
-            Err(fault) => Settled::Denied(Denied::Fault(fault)),
-        }
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        if self.open && self.table.home().is_here() {
-            self.table.give_back(self.claim.clone(), None);
-        }
-    }
 }

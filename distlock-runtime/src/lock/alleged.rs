@@ -1,23 +1,23 @@
-//! Locks that somebody says an operator took away.
+//! Locks that are said to have been taken away by an operator (`force_release`).
 //!
-//! It is the store that is believed, or whoever may publish could end any lease. However much is said,
-//! it is looked into together and not often: finding leases by their tokens takes a walk through all
-//! of them, which the engine must not spend its time with while they have to be renewed.
+//! The message alone proves nothing, or every client that may publish could end any lease: the store is
+//! asked. However many messages come, they are checked together and not often.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::lease::Loss;
 use super::table::LockTable;
+use crate::name::StoredName;
 use crate::options::SHORTEST_TTL;
 use crate::shield::shielded;
-use crate::store::{Owned, Renewal};
+use crate::store::{Message, Owned, Renewal};
 use crate::token::Token;
 
 /// After a round, before the next one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What is said beyond that is not heard: the next renewal finds out.
+/// Messages beyond that are ignored: the next renewal finds out.
 const MOST: usize = 1000;
 
 /// Tokens whose lock may have been taken away.
@@ -26,23 +26,23 @@ pub(super) struct Alleged(Mutex<Notes>);
 
 #[derive(Default)]
 struct Notes {
-    tokens: HashSet<String>,
-    /// There is a task that looks into them.
+    tokens: HashMap<String, StoredName>,
+    /// There is a task that checks them.
     runs: bool,
 }
 
 impl Alleged {
-    /// True if somebody has to begin looking into it.
-    fn note(&self, token: &str) -> bool {
+    /// True if a task has to be started that checks it.
+    fn note(&self, message: Message<'_>) -> bool {
         let mut notes = self.notes();
-        if notes.tokens.len() < MOST && !notes.tokens.contains(token) {
-            notes.tokens.insert(token.to_owned());
+        if notes.tokens.len() < MOST && !notes.tokens.contains_key(message.token) {
+            notes.tokens.insert(message.token.to_owned(), message.stored.clone());
         }
         !std::mem::replace(&mut notes.runs, true)
     }
 
-    /// What was noted since; if nothing was, whoever notes something next has to begin again.
-    fn take(&self) -> HashSet<String> {
+    /// What was noted since; if nothing was, the next note has to start a task again.
+    fn take(&self) -> HashMap<String, StoredName> {
         let mut notes = self.notes();
         notes.runs = !notes.tokens.is_empty();
         std::mem::take(&mut notes.tokens)
@@ -54,10 +54,10 @@ impl Alleged {
 }
 
 impl LockTable {
-    /// Somebody says that the lock of this token was taken away.
-    pub(super) fn look_into(self: &Arc<Self>, token: &str) {
-        let own = Token::parse(token).is_some_and(|token| token.process == self.owner.process());
-        if !own || !self.alleged.note(token) {
+    /// A message says that the lock of this token was taken away.
+    pub(super) fn look_into(self: &Arc<Self>, message: Message<'_>) {
+        let process = Token::parse(message.token).map(|token| token.process);
+        if process != Some(self.identity.process()) || !self.alleged.note(message) {
             return;
         }
         let table = self.clone();
@@ -75,14 +75,11 @@ impl LockTable {
 }
 
 /// Asks the store whose the locks are.
-async fn check(table: &Arc<LockTable>, tokens: &HashSet<String>) {
-    // Also of those who took theirs past the line, who have no batch.
-    let leases = table.schedule().leases().into_iter();
-    let claims = leases.map(|lease| lease.claim.clone());
-    let alleged = claims.filter(|claim| tokens.contains(&claim.token));
+async fn check(table: &Arc<LockTable>, tokens: &HashMap<String, StoredName>) {
+    let leases = tokens.iter().filter_map(|(token, stored)| table.lease_of(stored, token));
     // No lease is shorter: this extends nothing.
     let renewal = |claim| Renewal { claim, ttl: SHORTEST_TTL, draw: false };
-    let renewals: Vec<_> = alleged.map(renewal).collect();
+    let renewals: Vec<_> = leases.map(|lease| renewal(lease.claim.clone())).collect();
     if renewals.is_empty() {
         return;
     }

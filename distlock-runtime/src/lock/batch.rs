@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::waiter::{Denied, Waiter, Wish};
 use crate::clock::Moment;
-use crate::engine::schedule::Slot;
+use crate::engine::timers::Slot;
 use crate::jitter::jittered;
 use crate::shrink::shrink_queue;
 use crate::store::Fault;
@@ -62,12 +62,12 @@ pub(super) struct Queued {
     pub(super) asking: bool,
     /// The lock may be free or reserved: look as soon as the answer is there.
     pub(super) hint: bool,
-    pub(super) look_at: Moment,
+    pub(super) poll_at: Moment,
     pub(super) slot: Option<Slot>,
     /// After the next fault.
     pub(super) pause: Duration,
     /// How long the lock is kept for its claim.
-    pub(super) patience: Duration,
+    pub(super) reservation: Duration,
     /// The store has said that it stands there.
     pub(super) stands: bool,
     /// When the present owner's lease ends, as the store said.
@@ -84,17 +84,17 @@ pub(super) struct Queued {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a reserved lock waits for an owner who can be told.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const RESERVATION: Duration = Duration::from_secs(1);
 
 impl Queued {
     pub(super) fn new(instead_of: Option<Arc<Claim>>) -> Box<Self> {
         Box::new(Self {
             asking: false,
             hint: false,
-            look_at: Moment::from_nanos(0),
+            poll_at: Moment::from_nanos(0),
             slot: None,
             pause: FIRST_PAUSE,
-            patience: PATIENCE,
+            reservation: RESERVATION,
             stands: false,
             taken_until: None,
             trouble: None,
@@ -106,7 +106,7 @@ impl Queued {
     /// A look had no answer: there is another one after a while.
     pub(super) fn failed(&mut self, fault: Fault, now: Moment) {
         self.trouble = Some(fault);
-        self.look_at = now.after(jittered(self.pause));
+        self.poll_at = now.after(jittered(self.pause));
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
@@ -131,7 +131,7 @@ impl Batch {
     }
 
     /// The lock is its claim's. Who took it when it was free has passed others already.
-    pub(super) fn called(&mut self) {
+    pub(super) fn owns(&mut self) {
         let stood = matches!(&self.stage, Stage::Queued(queued) if queued.stands);
         self.stage = Stage::Owned;
         self.room = if stood { self.live / AGAIN } else { 0 };
@@ -208,7 +208,7 @@ impl Batch {
         self.live == 0
     }
 
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(super) fn has_waiters(&self) -> bool {
         self.live > 0
     }
 
@@ -284,8 +284,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::error::Label;
     use crate::key::LockKey;
+    use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::store::Term;
 
@@ -336,7 +336,7 @@ mod tests {
             batch.push_back(waiter(Moment::NEVER));
         }
         batch.seal(START);
-        batch.called();
+        batch.owns();
         for _ in 0..2 {
             assert!(batch.admits(START));
             assert!(!batch.admits(START.after(GRACE)), "others have stood behind it for too long");
@@ -350,7 +350,7 @@ mod tests {
         let mut batch = batch(Stage::Queued(Queued::new(None)));
         batch.push_back(waiter(Moment::NEVER));
         batch.push_back(waiter(Moment::NEVER));
-        batch.called();
+        batch.owns();
         assert!(batch.admits(START));
         batch.seal(START);
         assert!(!batch.admits(START));

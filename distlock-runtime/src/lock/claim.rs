@@ -5,22 +5,24 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::lease::Lease;
+use super::serve::Due;
+use super::table::lock;
 use crate::clock::Moment;
-use crate::engine::schedule::{Due, Schedule, Slot};
-use crate::error::LockName;
+use crate::engine::timers::{Slot, Timers};
+use crate::name::LockName;
 use crate::store::Term;
 
 /// Public fencing tokens leave room under each counter value for holders of one process that hand
 /// a lease on without asking the store.
 pub(crate) const TOKENS_PER_FENCE: u64 = 1024;
 /// While others of this process stand behind the holder, the lease is kept young enough to be
-/// handed on as it is.
-const CROWDED: Duration = Duration::from_millis(500);
-/// A lease that was not heard of for so long is renewed before it is handed on.
+/// handed over as it is.
+const WITH_LOCAL_WAITERS: Duration = Duration::from_millis(500);
+/// A lease that was not confirmed for so long is renewed before it is handed over.
 const STALE: Duration = Duration::from_secs(1);
 
 /// Bits for how many commands are unanswered, below those for the connection.
@@ -52,7 +54,7 @@ pub(crate) struct Claim {
     retired: AtomicBool,
     /// It was released with the wish to keep the lock until then; 0 if not.
     kept_until: AtomicU64,
-    /// Somebody else than its last holder released it as well.
+    /// It was released without its last holder's knowledge as well.
     undone: AtomicBool,
 
     // From here on: what it is worth once it is granted.
@@ -67,17 +69,17 @@ pub(crate) struct Claim {
     /// The last renewal has failed, and was to draw a counter value.
     draw_failed: AtomicBool,
     /// Others of this process wait for the same lock.
-    crowded: AtomicBool,
-    tending: Mutex<Tending>,
+    local_waiters: AtomicBool,
+    watch: Mutex<Watch>,
 }
 
 /// The engine's view of a lease.
 #[derive(Default)]
-struct Tending {
+struct Watch {
     slot: Option<Slot>,
-    /// Who holds it at present.
-    holder: Option<Arc<Lease>>,
-    /// Nobody holds it until it was renewed for the next holder, to this time to live.
+    /// Its present holder's lease, which owns the claim.
+    holder: Weak<Lease>,
+    /// It has no holder until it was renewed for the next one, to this time to live.
     wanted: Option<Duration>,
     renewing: bool,
     /// A renewal failed: when to try again.
@@ -123,8 +125,8 @@ impl Claim {
             deadline: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
             draw_failed: AtomicBool::new(false),
-            crowded: AtomicBool::new(false),
-            tending: Mutex::default(),
+            local_waiters: AtomicBool::new(false),
+            watch: Mutex::default(),
         }
     }
 
@@ -327,19 +329,19 @@ impl Claim {
     }
 
     /// Others of this process have come to wait behind the holder, or none is left.
-    pub(crate) fn set_crowded(&self, crowded: bool) {
-        self.crowded.store(crowded, Ordering::Release);
+    pub(crate) fn set_local_waiters(&self, any: bool) {
+        self.local_waiters.store(any, Ordering::Release);
     }
 
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.crowded.load(Ordering::Acquire)
+    pub(crate) fn has_local_waiters(&self) -> bool {
+        self.local_waiters.load(Ordering::Acquire)
     }
 
     /// How old the lease may become before it is renewed.
     fn period(&self, term: &Term) -> Duration {
         let third = term.ttl / 3;
-        if self.is_crowded() {
-            third.min(term.ttl / 10).clamp(Duration::from_millis(5), CROWDED)
+        if self.has_local_waiters() {
+            third.min(term.ttl / 10).clamp(Duration::from_millis(5), WITH_LOCAL_WAITERS)
         } else {
             third
         }
@@ -348,11 +350,11 @@ impl Claim {
     /// When to renew next: some time after the last renewal, on a grid, so that leases taken one
     /// after the other are renewed together in one pipeline.
     pub(crate) fn next_renewal(&self, term: &Term) -> Moment {
-        let tending = self.tending();
-        if tending.renewing {
+        let watch = self.watch();
+        if watch.renewing {
             return Moment::NEVER;
         }
-        if let Some(retry_at) = tending.retry_at {
+        if let Some(retry_at) = watch.retry_at {
             return retry_at;
         }
         let period = self.period(term);
@@ -362,85 +364,85 @@ impl Claim {
         Moment::from_nanos(due - due % grid)
     }
 
-    /// Somebody holds the lease now.
-    pub(crate) fn held_by(self: &Arc<Self>, lease: &Arc<Lease>, schedule: &Schedule) {
-        let at = lease.tend_at();
-        let mut tending = self.tending();
-        tending.holder = Some(lease.clone());
-        tending.wanted = None;
-        if tending.slot.is_none_or(|slot| slot.at() > at) {
-            self.insert(&mut tending, at, schedule);
+    /// The lease has a holder now.
+    pub(crate) fn held_by(self: &Arc<Self>, lease: &Arc<Lease>, timers: &Timers<Due>) {
+        let at = lease.due_at();
+        let mut watch = self.watch();
+        watch.holder = Arc::downgrade(lease);
+        watch.wanted = None;
+        if watch.slot.is_none_or(|slot| slot.at() > at) {
+            self.insert(&mut watch, at, timers);
         }
     }
 
-    /// Nobody holds the lease until it was renewed to `ttl`.
-    pub(crate) fn wanted_for(self: &Arc<Self>, ttl: Duration, schedule: &Schedule) {
-        let mut tending = self.tending();
-        tending.holder = None;
-        tending.wanted = Some(ttl);
-        self.insert(&mut tending, Moment::from_nanos(0), schedule);
+    /// The lease has no holder until it was renewed to `ttl`.
+    pub(crate) fn wanted_for(self: &Arc<Self>, ttl: Duration, timers: &Timers<Due>) {
+        let mut watch = self.watch();
+        watch.holder = Weak::new();
+        watch.wanted = Some(ttl);
+        self.insert(&mut watch, Moment::from_nanos(0), timers);
     }
 
     pub(crate) fn holder(&self) -> Option<Arc<Lease>> {
-        self.tending().holder.clone()
+        self.watch().holder.upgrade()
     }
 
-    /// What the lease is to be renewed to before somebody can hold it.
+    /// What the lease is to be renewed to before its next holder can have it.
     pub(crate) fn wanted(&self) -> Option<Duration> {
-        self.tending().wanted
+        self.watch().wanted
     }
 
     /// Has the engine look at the lease at `at`, unless it has ended.
-    pub(crate) fn reschedule(self: &Arc<Self>, at: Moment, schedule: &Schedule) {
-        self.insert(&mut self.tending(), at, schedule);
+    pub(crate) fn reschedule(self: &Arc<Self>, at: Moment, timers: &Timers<Due>) {
+        self.insert(&mut self.watch(), at, timers);
     }
 
     /// Has the engine look at the lease not later than `at`, unless it has ended.
-    pub(crate) fn hasten(self: &Arc<Self>, at: Moment, schedule: &Schedule) {
-        let mut tending = self.tending();
-        if !tending.renewing && tending.slot.is_some_and(|slot| slot.at() > at) {
-            self.insert(&mut tending, at, schedule);
+    pub(crate) fn hasten(self: &Arc<Self>, at: Moment, timers: &Timers<Due>) {
+        let mut watch = self.watch();
+        if !watch.renewing && watch.slot.is_some_and(|slot| slot.at() > at) {
+            self.insert(&mut watch, at, timers);
         }
     }
 
-    fn insert(self: &Arc<Self>, tending: &mut Tending, at: Moment, schedule: &Schedule) {
-        if tending.ended {
+    fn insert(self: &Arc<Self>, watch: &mut Watch, at: Moment, timers: &Timers<Due>) {
+        // In memory nothing is due: a lease is watched by those who wait for its end.
+        if watch.ended || at == Moment::NEVER {
             return;
         }
-        // In the new place before it leaves the old one: whoever looks for all leases misses none.
-        if let Some(old) = tending.slot.replace(schedule.insert(at, Due::Tend(self.clone()))) {
-            schedule.remove(old);
+        if let Some(old) = watch.slot.replace(timers.insert(at, Due::Renew(self.clone()))) {
+            timers.remove(old);
         }
     }
 
     /// A renewal is about to be sent; false if one is under way.
     pub(crate) fn begin_renewal(&self) -> bool {
-        let mut tending = self.tending();
-        !std::mem::replace(&mut tending.renewing, true)
+        let mut watch = self.watch();
+        !std::mem::replace(&mut watch.renewing, true)
     }
 
     /// The renewal was answered, or failed and is to be tried again.
     pub(crate) fn end_renewal(&self, retry_at: Option<Moment>) {
-        let mut tending = self.tending();
-        tending.renewing = false;
-        tending.retry_at = retry_at;
+        let mut watch = self.watch();
+        watch.renewing = false;
+        watch.retry_at = retry_at;
     }
 
-    /// Nobody holds it any more, and nobody will.
-    pub(crate) fn untend(&self, schedule: &Schedule) {
-        let (slot, holder) = {
-            let mut tending = self.tending();
-            tending.ended = true;
-            (tending.slot.take(), tending.holder.take())
+    /// It has no holder any more, and will have none: it is not renewed.
+    pub(crate) fn stop_watching(&self, timers: &Timers<Due>) {
+        let slot = {
+            let mut watch = self.watch();
+            watch.ended = true;
+            watch.holder = Weak::new();
+            watch.slot.take()
         };
         if let Some(slot) = slot {
-            schedule.remove(slot);
+            timers.remove(slot);
         }
-        drop(holder);
     }
 
-    fn tending(&self) -> MutexGuard<'_, Tending> {
-        self.tending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        lock(&self.watch)
     }
 }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::hold::OnLost;
 use super::lease::{Lease, Loss};
+use super::locks::Locks;
 use super::release::{Release, Releasing, not_ours};
-use crate::error::{LockError, LockName};
+use crate::error::LockError;
 use crate::few::Few;
 use crate::home::Home;
-use crate::manager::Inner;
+use crate::name::LockName;
 use crate::observe;
 use crate::options::check_ttl;
 use crate::race::any;
@@ -29,7 +30,7 @@ use crate::store::{Owned, Renewal, Renewed};
 /// for the answer, and [`LockManager::close`](crate::LockManager::close) at the end of a program.
 #[must_use = "if unused the lock is freed at once"]
 pub struct LockGuard {
-    manager: Arc<Inner>,
+    locks: Arc<Locks>,
     on_lost: OnLost,
     /// Of the lock of a body.
     release: Release,
@@ -40,15 +41,15 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: Arc<Inner>, on_lost: OnLost) -> Self {
+    pub(crate) fn new(locks: Arc<Locks>, on_lost: OnLost) -> Self {
         let release = Release::Wait;
-        Self { manager, on_lost, release, leases: Few::none(), owned: 0 }
+        Self { locks, on_lost, release, leases: Few::none(), owned: 0 }
     }
 
     /// A guard of one lease.
-    pub(crate) fn of(manager: Arc<Inner>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
+    pub(crate) fn of(locks: Arc<Locks>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
         let release = Release::Wait;
-        Self { manager, on_lost, release, leases: Few::One(lease), owned: 1 }
+        Self { locks, on_lost, release, leases: Few::One(lease), owned: 1 }
     }
 
     /// How the lock of a body is freed.
@@ -79,7 +80,7 @@ impl LockGuard {
     }
 
     fn home(&self) -> Home {
-        self.manager.engine.table.home()
+        self.locks.table.home()
     }
 
     pub(crate) fn leases(&self) -> &[Arc<Lease>] {
@@ -111,7 +112,7 @@ impl LockGuard {
     /// What a caller is told whose body has not begun.
     pub(crate) fn not_begun_error(&self) -> LockError {
         match self.lost_before_use() {
-            Ok(lost) => self.manager.busy(&lost, None),
+            Ok(lost) => self.locks.busy(&lost, None),
             Err(error) => error,
         }
     }
@@ -181,7 +182,7 @@ impl LockGuard {
             Renewal { claim, ttl: lease.capped(ttl), draw: false }
         };
         let renewals: Vec<_> = self.leases.iter().map(renewal).collect();
-        let renewed = self.manager.engine.store.clone().renew(renewals.clone()).await;
+        let renewed = self.locks.store.clone().renew(renewals.clone()).await;
         let Renewed { sent, answers } =
             renewed.map_err(|fault| fault.into_error(Some(self.leases[0].name())))?;
         let mut doubt = None;
@@ -200,7 +201,7 @@ impl LockGuard {
     }
 
     /// Resolves when the lease is lost; of several, when the first one is. Does not resolve while
-    /// the lock is held. Polled after the deadline it is ready at once, also if nobody has noticed
+    /// the lock is held. Polled after the deadline it is ready at once, also if the loss was not noticed
     /// yet (the machine was suspended, say).
     ///
     /// # Cancel safety
@@ -220,7 +221,7 @@ impl LockGuard {
         .await;
     }
 
-    /// Resolves when somebody notices that a lease is lost, for whoever looks at the clock himself.
+    /// Resolves when a lease was found to be lost, for a caller that looks at the clock by itself.
     pub(crate) async fn lost_noticed(&self) {
         if let [lease] = &*self.leases {
             return lease.lost().await;
@@ -246,7 +247,7 @@ impl LockGuard {
 
     /// The same in place: what is left is a guard of nothing.
     pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
-        let table = self.manager.engine.table.clone();
+        let table = self.locks.table.clone();
         let now = table.clock().now();
         table.home().check_at(table.clock(), now)?;
         let owned = self.owned;
@@ -302,8 +303,8 @@ impl LockGuard {
 
     /// Sends the release, and has its failure reported.
     fn release_unawaited(&mut self) {
-        let table = self.manager.engine.table.clone();
-        for lease in self.let_go() {
+        let table = self.locks.table.clone();
+        for lease in self.take_owned() {
             let was_held = lease.finish();
             let keep = lease.keep();
             if !was_held {
@@ -315,20 +316,20 @@ impl LockGuard {
             if was_held {
                 table.release_unawaited(lease.claim.clone(), keep);
             } else {
-                table.give_back(lease.claim.clone(), keep);
+                table.release_in_background(lease.claim.clone(), keep);
             }
         }
     }
 
     /// Frees the lock in the background; its command is on its way when this returns.
-    pub(crate) fn let_go_all(&mut self) {
-        for lease in self.let_go() {
-            self.manager.engine.table.let_go(&lease);
+    pub(crate) fn end_in_background(&mut self) {
+        for lease in self.take_owned() {
+            self.locks.table.end_in_background(&lease);
         }
     }
 
     /// The leases this guard is to free, last one first.
-    fn let_go(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
+    fn take_owned(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
         // A forked child has a copy of its parent's lock, and is not to free it.
         let own = self.owned > 0 && self.home().is_here();
         let owned = if own { self.owned } else { 0 };
@@ -346,7 +347,7 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        self.let_go_all();
+        self.end_in_background();
     }
 }
 

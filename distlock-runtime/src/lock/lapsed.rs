@@ -22,7 +22,7 @@ impl Lapsed {
     pub(super) fn note(&self, lease: &Arc<Lease>) {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.leases.len() >= notes.bound {
-            notes.leases.retain(|lease| lease.upgrade().is_some_and(|lease| !lease.is_gone()));
+            notes.leases.retain(|lease| lease.upgrade().is_some_and(|lease| !lease.is_returned()));
             notes.bound = 2 * notes.leases.len() + 16;
         }
         notes.leases.push(Arc::downgrade(lease));
@@ -33,6 +33,6 @@ impl Lapsed {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let leases = std::mem::take(&mut notes.leases);
         drop(notes);
-        leases.iter().filter_map(Weak::upgrade).filter(|lease| !lease.is_gone()).collect()
+        leases.iter().filter_map(Weak::upgrade).filter(|lease| !lease.is_returned()).collect()
     }
 }

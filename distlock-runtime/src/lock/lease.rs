@@ -14,17 +14,15 @@ use tokio::sync::Notify;
 use super::claim::{Claim, deadline};
 use super::table::LockTable;
 use super::waiter::{Waiter, Wish};
-use super::witness::Seen;
-#[cfg(feature = "test-util")]
-use super::witness::Witness;
 use crate::clock::Moment;
-use crate::engine::schedule::Alarm;
-use crate::error::{LockError, LockName};
-use crate::namespace::StoredName;
+use crate::engine::alarm::Alarm;
+use crate::error::LockError;
+use crate::name::{LockName, StoredName};
 use crate::observe;
 use crate::race::until;
 use crate::shield::shield;
 use crate::store::{Term, padded};
+use crate::witness::Seen;
 
 /// A future that was granted a lock has to take it in a poll of its own within this time.
 const TAKE: Duration = Duration::from_secs(1);
@@ -95,8 +93,8 @@ pub(crate) struct Lease {
     wanted_until: Moment,
     /// A body runs under it.
     body: AtomicBool,
-    /// Its holder has let go of it, body and all.
-    gone: AtomicBool,
+    /// Its holder has given it back, body and all.
+    returned: AtomicBool,
     /// Whose it is until it was taken.
     pub(super) waiter: Weak<Waiter>,
 }
@@ -130,14 +128,14 @@ impl Lease {
             several: wish.several,
             wanted_until: wish.wanted_until,
             body: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            returned: AtomicBool::new(false),
             waiter,
         });
         // One of several is kept until its holder has the others, whatever limits it afterwards.
         if !lease.several {
             lease.limit(start);
         }
-        claim.held_by(&lease, table.schedule());
+        claim.held_by(&lease, table.timers());
         lease
     }
 
@@ -153,8 +151,8 @@ impl Lease {
     }
 
     #[cfg(feature = "test-util")]
-    pub(super) fn witness(&self) -> Option<&dyn Witness> {
-        self.table.store().witness()
+    pub(super) fn table(&self) -> &LockTable {
+        &self.table
     }
 
     fn max(&self) -> Moment {
@@ -176,7 +174,7 @@ impl Lease {
     }
 
     /// It was granted to a future that nobody polls: it must not be held for that.
-    pub(crate) fn is_left_lying(&self) -> bool {
+    pub(crate) fn is_grant_expired(&self) -> bool {
         !self.taken.load(Ordering::Acquire) && self.now() >= self.take_by
     }
 
@@ -190,7 +188,7 @@ impl Lease {
         if self.several {
             self.table.store.begin_term(&self.claim, self.term);
             // It may end earlier than the engine looks at it next.
-            self.claim.hasten(self.tend_at(), self.table.schedule());
+            self.claim.hasten(self.due_at(), self.table.timers());
         }
     }
 
@@ -247,7 +245,7 @@ impl Lease {
         self.claim.renewed(sent, ttl, None);
         let end = deadline(sent, ttl).min(self.max());
         self.last.fetch_max(end.as_nanos(), Ordering::AcqRel);
-        self.claim.reschedule(self.tend_at(), self.table.schedule());
+        self.claim.reschedule(self.due_at(), self.table.timers());
     }
 
     fn last(&self) -> Moment {
@@ -261,7 +259,7 @@ impl Lease {
     }
 
     /// When the engine is to look at it next.
-    pub(crate) fn tend_at(&self) -> Moment {
+    pub(crate) fn due_at(&self) -> Moment {
         if !self.table.is_remote() {
             return Moment::NEVER;
         }
@@ -301,7 +299,7 @@ impl Lease {
             self.table.lapsed.note(self);
         }
         // Those who wait behind it need not wait for its body to end.
-        self.table.orphaned(&self.claim);
+        self.table.requeue_waiters(&self.claim);
         // Only now: whoever is woken or told may take his time, and until here the engine would come
         // back to a lease that has ended.
         self.tell_end();
@@ -326,7 +324,7 @@ impl Lease {
         if was_held {
             self.is_seen(Seen::Released);
         }
-        self.gone.store(true, Ordering::Release);
+        self.returned.store(true, Ordering::Release);
         was_held
     }
 
@@ -349,17 +347,17 @@ impl Lease {
         self.body.load(Ordering::Acquire)
     }
 
-    /// Its holder has let go.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    /// Its holder has given it back.
+    pub(super) fn is_returned(&self) -> bool {
+        self.returned.load(Ordering::Acquire)
     }
 
-    /// Resolves when the holder has let go, after its body was dropped.
-    pub(crate) async fn let_go(&self) {
+    /// Resolves when the holder has given it back, after its body was dropped.
+    pub(crate) async fn returned(&self) {
         loop {
             let mut ended = pin!(self.ended.notified());
             ended.as_mut().enable();
-            if self.is_gone() {
+            if self.is_returned() {
                 return;
             }
             ended.await;
@@ -399,7 +397,7 @@ impl Lease {
             // The engine watches what it tends. A lease on tokio's clock is watched from here.
             let remote = self.table.is_remote();
             let watch = if remote { Moment::NEVER } else { self.deadline() };
-            let alarm = Alarm::at(self.table.schedule(), self.table.clock(), watch);
+            let alarm = Alarm::at(self.table.alarms(), self.table.clock(), watch);
             if until(ended, alarm).await.is_none() && self.now() >= self.deadline() {
                 self.lose(Loss::Expired);
             }

@@ -1,22 +1,61 @@
-//! The life of one lock, a step a file: `acquire` → (while others are before: `waiter`, in a `batch`
-//! of the `table`, which the `usher` takes to the store's queue) → `lease` (what is held, and its
-//! deadline) → `hold` (the body, polled only before the deadline) → `release`. A `claim` is the token
-//! that all of it is done under; `guard` is what the user has in hand, and `lapsed` are leases that
-//! ran out there. `alleged` looks into what is said to have been taken away; `outage` keeps calls from
-//! waiting for a store that is gone.
+//! The life of one lock in this process: how it is asked for, held, handed over and given back.
+//!
+//! # Modules
+//!
+//! | step | file |
+//! |---|---|
+//! | a call asks for a lock, or for several | `acquire`; `outage` where the store has been gone for long |
+//! | it finds a line of this process, or none | `arrive` (in `table`, by `lines`), `lead` for its own try |
+//! | it waits | `waiter`, in a `batch` of its lock's line; `queue` takes the batch to the store's queue |
+//! | it holds | `lease`, in a `guard`; `hold` polls a body before the deadline only, `nested` knows calls inside |
+//! | the lease is renewed, and lost | `renew`, `alleged` (taken by an operator), `lapsed` (ran out while held) |
+//! | it goes to the next waiter | `hand_over` |
+//! | it is given back | `release`, with `release_retry` and `release_repeat` |
+//!
+//! A `claim` is the owner token that all of it is done under. `registry` finds held leases, `serve` is
+//! what the engine does for locks, `locks` is what a manager and its guards share.
+//!
+//! # Cancellation
+//!
+//! A caller's future may be dropped at every await. What was begun is undone, or left to the engine, by
+//! these destructors; none of them waits:
+//!
+//! | `Drop` of | when | what it guarantees |
+//! |---|---|---|
+//! | [`lead::Lead`], [`lead::Alone`] | during the try | the token is released, behind the try; a line without others is gone |
+//! | [`waiter::Place`] | while waiting | the call leaves the line; a lease granted in that moment goes to the next waiter |
+//! | [`guard::LockGuard`] | while holding, or between several locks | each lease is handed over, or its release is sent |
+//! | [`release::Releasing`] | while the release is under way | it is sent if it was not, and the engine sees to the answer |
+//! | [`Alarm`](crate::engine::alarm::Alarm) | while waiting for anything with a limit | its timer is taken out |
+//! | `nested`'s list of leases | when a body's poll ends, also by a panic | a body's locks count as held only while it is polled |
+//! | [`Unfinished`](crate::engine::Unfinished) | when a release is confirmed or given up | the engine's thread ends, and `close` returns, only after it |
+//! | [`Engine`](crate::engine::Engine) | with the last manager and guard | the thread ends once nothing is unfinished |
+//!
+//! The body of a locked call is declared after its guard, and so dropped before it. In a child that was
+//! forked none of them does anything: the locks are its parent's.
 
 pub(crate) mod acquire;
 mod alleged;
+mod arrive;
 mod batch;
 pub(crate) mod claim;
 pub(crate) mod guard;
+mod hand_over;
 pub(crate) mod hold;
 mod lapsed;
+mod lead;
 pub(crate) mod lease;
+mod lines;
+pub(crate) mod locks;
 pub(crate) mod nested;
 pub(crate) mod outage;
+mod queue;
+mod registry;
 pub(crate) mod release;
+mod release_repeat;
+mod release_retry;
+mod renew;
+pub(crate) mod serve;
 pub(crate) mod table;
-mod usher;
 pub(crate) mod waiter;
-pub(crate) mod witness;
+mod witness;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::lease::Lease;
-use super::witness::Seen;
+use crate::witness::Seen;
 
 thread_local! {
     static HELD: RefCell<Vec<Arc<Lease>>> = const { RefCell::new(Vec::new()) };

@@ -1,26 +1,46 @@
-//! Giving a lock back: once, in order behind the acquire, and whoever gives up on the answer.
+//! Giving a lock back.
+//!
+//! A claim is released once, and for good: it is retired first, so that nothing that could create the
+//! lock is sent for it any more, and the release goes over the connection of the acquires, behind them.
+//! A caller that does not wait for the answer, or gives up on it, leaves the release to the engine.
+//!
+//! # What is sent again, and why
+//!
+//! - *No answer, or an error*: the engine tries until the store has confirmed, or the lock has expired
+//!   by itself ([`release_retry`](super::release_retry), with one back-off for all releases that go over
+//!   a connection).
+//! - *Confirmed, but an acquire of the same token died unanswered with an older connection*: its bytes
+//!   may still be on their way, and would take the lock for a call that is gone. So the release is
+//!   repeated after 250 ms, 1 s and 4 s ([`release_retry`](super::release_retry)).
+//! - *Confirmed, and the lock was reserved for another process*: that one may have died. The release is
+//!   sent once more when the reservation is over; if the lock was not taken, it frees it for the next
+//!   (R7; [`release_repeat`](super::release_repeat)).
+//! - *Kept for its `min_hold`, with others in the queue*: the release is sent once more when it is due,
+//!   as the lock's expiry alone would not reserve it for the next one
+//!   ([`release_repeat`](super::release_repeat)).
+//!
+//! # `min_hold`
+//!
+//! A lease that ends before its `min_hold` is over ([`Lease::keep`](super::lease::Lease::keep)) is
+//! released with `keep`, the time that is left: the store has the lock expire then, also if this
+//! process ends now. Those who wait here ask for it again from their old place. The claim remembers
+//! until when it is kept, so that no other release of the same token frees it earlier
+//! ([`Claim::kept`]).
 
-use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::claim::Claim;
+use super::release_retry::Unconfirmed;
 use super::table::LockTable;
-use crate::clock::{Clock, Moment};
-use crate::engine::janitor::Open;
-use crate::engine::schedule::{Due, Schedule, Slot};
+use crate::clock::Clock;
 use crate::error::LockError;
-use crate::namespace::{BuildStoredHasher, StoredName};
 use crate::observe;
-use crate::shrink::shrink;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
-
-/// How long after a reserved lock should have been taken it is looked at.
-const REPAIR_AFTER: Duration = Duration::from_millis(5);
 
 /// When the caller of [`LockRequest::run`](crate::LockRequest::run), or of a function with the
 /// attribute, has its result.
@@ -37,8 +57,11 @@ pub enum Release {
     Background,
 }
 
-/// Why a lock that its holder believed to have was not freed by its release; `None` if it was, by
-/// this one or by another of the same token.
+/// How much longer than its reservation a lock is given until it is looked at.
+const REPEAT_AFTER: Duration = Duration::from_millis(5);
+
+/// Why a release did not free a lock that its holder believed to have; `None` if it did, or another
+/// release of the same token.
 pub(super) fn not_ours(claim: &Claim, freed: &Freed, clock: Clock) -> Option<&'static str> {
     match freed.was_ours || claim.was_undone() {
         true => None,
@@ -48,7 +71,7 @@ pub(super) fn not_ours(claim: &Claim, freed: &Freed, clock: Clock) -> Option<&'s
     }
 }
 
-/// Says what became of a release that nobody waits for, unless all is well.
+/// Reports the failure of a release that no caller waits for.
 fn report(claim: &Claim, result: &Result<Freed, Fault>, clock: Clock) {
     let lock = &claim.lock;
     let error = match result {
@@ -62,9 +85,13 @@ fn report(claim: &Claim, result: &Result<Freed, Fault>, clock: Clock) {
 }
 
 impl LockTable {
-    /// Begins a release in the background: its command is on its way when this returns (behind
-    /// everything that was sent for the lock before), and the engine waits for the answer.
-    pub(crate) fn give_back(self: &Arc<Self>, claim: Arc<Claim>, keep: Option<Duration>) {
+    /// Begins a release in the background: its command is on its way when this returns, behind
+    /// everything that was sent for the lock before, and the engine waits for the answer.
+    pub(crate) fn release_in_background(
+        self: &Arc<Self>,
+        claim: Arc<Claim>,
+        keep: Option<Duration>,
+    ) {
         claim.retire();
         if !claim.is_unsent() {
             drop(self.release(claim, keep));
@@ -73,13 +100,13 @@ impl LockTable {
         }
     }
 
-    /// Gives a claim back that may stand in the queue: the engine does, behind what it sent.
+    /// Releases a claim that may stand in the queue: the engine does, behind what it sent.
     pub(super) fn leave_queue(self: &Arc<Self>, claim: Arc<Claim>) {
         if self.is_remote() {
             let table = self.clone();
-            self.background.finish(async move { table.give_back(claim, None) });
+            self.background.finish(async move { table.release_in_background(claim, None) });
         } else {
-            self.give_back(claim, None);
+            self.release_in_background(claim, None);
         }
     }
 
@@ -87,7 +114,7 @@ impl LockTable {
     /// which is to happen before the caller does anything else to the same lock. Dropped before its
     /// answer, the engine finishes it.
     ///
-    /// With `keep` the lock is not free before that time, though nobody holds it any more: the
+    /// With `keep` the lock is not free before that time, though it is not held any more: the
     /// store is told now, so that this also holds when the process ends.
     pub(crate) fn release(
         self: &Arc<Self>,
@@ -98,15 +125,15 @@ impl LockTable {
         Releasing { table: self.clone(), claim, keep, state: State::Unsent, reported: false }
     }
 
-    /// The same for a body that has returned and nobody who waits: a failure is reported.
+    /// The same for a body that has returned, without waiting: a failure is reported as an event.
     pub(super) fn release_unawaited(self: &Arc<Self>, claim: Arc<Claim>, keep: Option<Duration>) {
         let mut release = self.release(claim, keep);
         release.reported = true;
         drop(release);
     }
 
-    /// The store has answered: it has reserved the lock for the next one, or whoever waits here may
-    /// look.
+    /// The store has answered: it has reserved the lock for the next one in its queue, or those who
+    /// wait here are to ask.
     pub(crate) fn freed(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
@@ -116,43 +143,26 @@ impl LockTable {
         let lock = &claim.lock;
         if let Some(keep) = keep {
             if freed.awaited {
-                self.repairs.note(claim, self.clock().now().after(keep), self);
+                self.repeats.note(claim, self.clock().now().after(keep), self);
             } else if !self.store.hears(lock) {
-                // Whoever waits here does not know yet how long it is kept.
-                self.look_now(lock);
+                // Those who wait here do not know yet how long it is kept.
+                self.poll_now(lock);
             }
             return;
         }
         match freed.next.as_deref().and_then(|next| Some((next, Token::parse(next)?))) {
-            Some((next, token)) if token.process == self.owner.process() => {
+            Some((next, token)) if token.process == self.identity.process() => {
                 let message = Message { stored: lock.stored(), token: next };
-                if let Some(lock) = self.called(message) {
-                    self.call_usher(&lock);
+                if let Some(lock) = self.reserved(message) {
+                    self.schedule_poll(&lock);
                 }
             }
             Some((_, token)) => {
-                let at = self.clock().now().after(token.claim + REPAIR_AFTER);
-                self.repairs.note(claim, at, self);
+                let at = self.clock().now().after(token.reservation + REPEAT_AFTER);
+                self.repeats.note(claim, at, self);
             }
-            None if !self.store.hears(lock) => self.look_now(lock),
+            None if !self.store.hears(lock) => self.poll_now(lock),
             None => {}
-        }
-    }
-
-    /// Releases a claim that the store frees by itself if this fails.
-    async fn release_once(self: &Arc<Self>, claim: Arc<Claim>) {
-        let limit = self.clock().now().after(self.patience);
-        if let Ok(freed) = self.store.clone().release(claim.clone(), None, limit).await {
-            self.freed(&claim, None, &freed);
-        }
-    }
-
-    /// Looks after locks that were kept for their `min_hold`, or reserved for processes which may have
-    /// died since.
-    pub(crate) fn repair(self: &Arc<Self>) {
-        for claim in self.repairs.due(self) {
-            let table = self.clone();
-            self.background.spawn(async move { table.release_once(claim).await });
         }
     }
 
@@ -171,90 +181,9 @@ impl LockTable {
             if reported {
                 report(&claim, &first, table.clock());
             }
-            table.janitor.see_through(Open::new(claim, due, unfinished), first, &table);
+            let release = Unconfirmed::new(claim, due, unfinished);
+            table.retries.retry_until_confirmed(release, first, &table);
         });
-    }
-}
-
-/// Releases to be repeated: a lock that was kept for its `min_hold`, or handed to a process which died
-/// before it took it, would else be free without anybody noticing, with others in the queue.
-#[derive(Default)]
-pub(super) struct Repairs {
-    /// The last release of each lock, and when to repeat it.
-    notes: Mutex<Notes>,
-}
-
-#[derive(Default)]
-struct Notes {
-    of: HashMap<StoredName, Place, BuildStoredHasher>,
-    /// By the time they are due.
-    in_order: BTreeMap<Place, Arc<Claim>>,
-    added: u64,
-    /// Where the engine is told to look at them next.
-    planned: Option<Slot>,
-}
-
-/// When it is due, and a number that tells those apart that are due at the same time.
-type Place = (Moment, u64);
-
-impl Notes {
-    fn plan(&mut self, at: Option<Moment>, schedule: &Schedule) {
-        let slot = at.map(|at| schedule.insert(at, Due::Repair));
-        if let Some(old) = std::mem::replace(&mut self.planned, slot) {
-            schedule.remove(old);
-        }
-    }
-
-    fn add(&mut self, claim: &Arc<Claim>, at: Moment) {
-        self.added += 1;
-        let place = (at, self.added);
-        let before = match self.of.get_mut(claim.lock.stored()) {
-            Some(note) => Some(std::mem::replace(note, place)),
-            None => self.of.insert(claim.lock.stored().clone(), place),
-        };
-        if let Some(before) = before {
-            self.in_order.remove(&before);
-        }
-        self.in_order.insert(place, claim.clone());
-    }
-
-    fn take_due(&mut self, now: Moment) -> Vec<Arc<Claim>> {
-        let mut due = Vec::new();
-        while let Some(first) = self.in_order.first_entry().filter(|first| first.key().0 <= now) {
-            let claim = first.remove();
-            self.of.remove(claim.lock.stored());
-            due.push(claim);
-        }
-        shrink(&mut self.of);
-        due
-    }
-
-    fn next(&self) -> Option<Moment> {
-        self.in_order.first_key_value().map(|((at, _), _)| *at)
-    }
-}
-
-impl Repairs {
-    fn note(&self, claim: &Arc<Claim>, at: Moment, table: &LockTable) {
-        let mut notes = self.notes();
-        if notes.planned.is_none_or(|planned| at < planned.at()) {
-            notes.plan(Some(at), table.schedule());
-        }
-        notes.add(claim, at);
-    }
-
-    /// Takes out what is due.
-    fn due(&self, table: &LockTable) -> Vec<Arc<Claim>> {
-        let now = table.clock().now();
-        let mut notes = self.notes();
-        let due = notes.take_due(now);
-        let next = notes.next();
-        notes.plan(next, table.schedule());
-        due
-    }
-
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -264,28 +193,28 @@ pub(crate) struct Releasing {
     claim: Arc<Claim>,
     keep: Option<Duration>,
     state: State,
-    /// What became of it is reported: nobody waits for it.
+    /// No caller waits for it: a failure is reported as an event.
     reported: bool,
 }
 
 enum State {
     Unsent,
     Sent(Op<Freed>),
-    /// Answered, but not the end of it.
+    /// Answered, but to be sent again.
     Answered(Result<Freed, Fault>),
     Done(Freed),
     Gone,
 }
 
 impl Releasing {
-    /// Sends it, for whoever polls it later.
+    /// Sends it, to be polled later.
     pub(crate) fn send(&mut self) {
         self.begin(&mut Context::from_waker(Waker::noop()));
     }
 
     fn begin(&mut self, cx: &mut Context<'_>) {
         if let State::Unsent = self.state {
-            let limit = self.table.clock().now().after(self.table.patience);
+            let limit = self.table.clock().now().after(self.table.command_timeout);
             let mut op = self.table.store.clone().release(self.claim.clone(), self.keep, limit);
             self.state = match op.as_mut().poll(cx) {
                 Poll::Pending => State::Sent(op),
@@ -353,55 +282,5 @@ impl Drop for Releasing {
             State::Sent(op) => op,
         };
         self.table.hand_to_engine(self.claim.clone(), self.keep, op, self.reported);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-    use crate::error::Label;
-    use crate::key::LockKey;
-    use crate::namespace::Namespace;
-
-    fn claim(namespace: &Namespace, key: &str) -> Arc<Claim> {
-        let name = namespace.name(Label::Given("test".into()), LockKey::from(key));
-        Arc::new(Claim::new(name.expect("a key"), String::new()))
-    }
-
-    #[test]
-    fn r30_a_note_costs_the_same_however_many_there_are() {
-        const MANY: u64 = 100_000;
-        let namespace = Namespace::new("").expect("no prefix");
-        let mut notes = Notes::default();
-        for n in 0..MANY {
-            notes.add(&claim(&namespace, &n.to_string()), Moment::from_nanos(n));
-        }
-        let begun = Instant::now();
-        for n in 0..MANY {
-            assert_eq!(notes.next(), Some(Moment::from_nanos(n)));
-            assert_eq!(notes.take_due(Moment::from_nanos(n)).len(), 1);
-            // About a second in a debug build; looking through all of them each time takes many minutes.
-            assert!(begun.elapsed().as_secs() < 60, "{n} of {MANY}");
-        }
-        assert!(notes.next().is_none());
-    }
-
-    #[test]
-    fn the_last_release_of_a_lock_is_the_one_to_repeat() {
-        let namespace = Namespace::new("").expect("no prefix");
-        let at = Moment::from_nanos;
-        let mut notes = Notes::default();
-        let (first, last, other) =
-            (claim(&namespace, "a"), claim(&namespace, "a"), claim(&namespace, "b"));
-        notes.add(&first, at(5));
-        notes.add(&other, at(6));
-        notes.add(&last, at(7));
-        assert_eq!(notes.next(), Some(at(6)));
-        assert!(notes.take_due(at(5)).is_empty());
-        let due = notes.take_due(at(9));
-        assert!(due.len() == 2 && Arc::ptr_eq(&due[0], &other) && Arc::ptr_eq(&due[1], &last));
-        assert!(notes.next().is_none() && notes.take_due(at(9)).is_empty());
     }
 }

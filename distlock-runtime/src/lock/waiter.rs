@@ -1,6 +1,6 @@
-//! Somebody who waits for a lock, and how it is given to him.
+//! A waiter, and the seat in which its lease is delivered.
 //!
-//! A grant travels as a lease that its waiter takes in a poll of his own. One that is not taken,
+//! A grant travels as a lease that its waiter takes in a poll of its own. One that is not taken,
 //! because its future was dropped or is not polled any more, goes on to the next.
 
 use std::future::poll_fn;
@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 use super::lease::Lease;
 use super::table::LockTable;
 use crate::clock::Moment;
-use crate::engine::schedule::Alarm;
-use crate::error::LockName;
+use crate::engine::alarm::Alarm;
+use crate::name::LockName;
 use crate::race::until;
 use crate::shield::shield;
 use crate::store::{Fault, Term};
@@ -21,7 +21,7 @@ use crate::store::{Fault, Term};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) term: Term,
-    /// When he came.
+    /// When the call began.
     pub(crate) asked: Moment,
     /// Others may hold the lock until then.
     pub(crate) wait: Moment,
@@ -46,7 +46,7 @@ impl Wish {
         Term { renewed: true, max_hold: None, ..self.term }
     }
 
-    /// What it comes to if nobody has said that the lock is taken until its time is over.
+    /// The outcome if it is not known whether the lock is taken when its time is over.
     pub(super) fn unanswered(&self) -> Denied {
         if self.hurried { Denied::TooLate } else { Denied::Fault(Fault::timed_out()) }
     }
@@ -62,33 +62,33 @@ pub(crate) enum Denied {
     Fault(Fault),
 }
 
-/// One who waits.
+/// A call that waits for a lock.
 pub(crate) struct Waiter {
     pub(super) wish: Wish,
-    /// The number of the batch he waits in.
+    /// The number of the batch it waits in.
     pub(super) batch: AtomicU64,
-    /// He has left; seen without taking the mutex.
+    /// It has left; seen without taking the mutex.
     left: AtomicBool,
     seat: Mutex<Seat>,
 }
 
-/// How far he has come.
+/// How far it has come.
 enum Seat {
     Waiting {
         waker: Option<Waker>,
-        nudged: bool,
+        prompted: bool,
     },
-    /// His, as soon as he takes it.
+    /// A lease, as soon as it takes it.
     Granted(Arc<Lease>),
-    /// He did not take what he was granted in time; in line again when he asks.
+    /// It did not take what it was granted in time; it joins the line again when it is polled.
     PassedOver,
     Denied(Denied),
-    /// He has taken his lease, or given up.
+    /// It has taken its lease, or given up.
     Left,
 }
 
 impl Seat {
-    const WAITING: Self = Self::Waiting { waker: None, nudged: false };
+    const WAITING: Self = Self::Waiting { waker: None, prompted: false };
 }
 
 impl Waiter {
@@ -97,7 +97,7 @@ impl Waiter {
         Arc::new(Self { wish, batch: AtomicU64::new(batch), left: AtomicBool::new(false), seat })
     }
 
-    /// Neither gone nor past his time: somebody to grant a lock to.
+    /// Neither gone nor past its time: a lock can be granted to it.
     pub(super) fn is_live(&self, now: Moment) -> bool {
         !self.has_left() && now < self.wish.overall
     }
@@ -106,7 +106,7 @@ impl Waiter {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Gives him what `lease` makes; `None` if he is not waiting any more. The waker is to be woken
+    /// Gives it what `lease` makes; `None` if it does not wait any more. The waker is to be woken
     /// once no mutex is held.
     pub(super) fn grant(self: &Arc<Self>, lease: impl FnOnce() -> Arc<Lease>) -> Option<Woken> {
         let mut seat = self.seat();
@@ -116,7 +116,7 @@ impl Waiter {
         Some(Woken(waker))
     }
 
-    /// Tells him that it will not be.
+    /// Ends its wait without the lock.
     pub(super) fn deny(&self, denied: Denied) -> Option<Woken> {
         let mut seat = self.seat();
         let Seat::Waiting { waker, .. } = &mut *seat else { return None };
@@ -126,7 +126,7 @@ impl Waiter {
         Some(Woken(waker))
     }
 
-    /// Takes back what he has not taken; false if he has.
+    /// Takes a lease back that it has not taken; false if it has.
     pub(super) fn pass_over(&self, lease: &Arc<Lease>) -> bool {
         let mut seat = self.seat();
         let lies_there = matches!(&*seat, Seat::Granted(granted) if Arc::ptr_eq(granted, lease));
@@ -136,11 +136,11 @@ impl Waiter {
         lies_there
     }
 
-    /// Has him look at the line again: he may have to see to it, where no engine does.
-    pub(super) fn nudge(&self) -> Option<Woken> {
+    /// Has it look at its line again: it may have to poll by itself, where the engine does not.
+    pub(super) fn prompt(&self) -> Option<Woken> {
         match &mut *self.seat() {
-            Seat::Waiting { waker, nudged } => {
-                *nudged = true;
+            Seat::Waiting { waker, prompted } => {
+                *prompted = true;
                 Some(Woken(waker.take()))
             }
             _ => None,
@@ -152,8 +152,8 @@ impl Waiter {
         std::mem::replace(&mut *self.seat(), Seat::Left)
     }
 
-    /// Resolves when something became of his wait.
-    async fn news(&self) -> Came {
+    /// Resolves when it is granted the lock, denied, passed over or prompted.
+    async fn outcome(&self) -> Came {
         poll_fn(|cx| {
             // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
             // and the task a lock.
@@ -161,9 +161,9 @@ impl Waiter {
             loop {
                 let mut seat = self.seat();
                 let came = match &mut *seat {
-                    Seat::Waiting { waker, nudged } => {
-                        if std::mem::take(nudged) {
-                            return Poll::Ready(Came::Nudge);
+                    Seat::Waiting { waker, prompted } => {
+                        if std::mem::take(prompted) {
+                            return Poll::Ready(Came::Prompted);
                         }
                         if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                             return Poll::Pending;
@@ -206,10 +206,10 @@ enum Came {
     Granted(Arc<Lease>),
     Denied(Denied),
     PassedOver,
-    Nudge,
+    Prompted,
 }
 
-/// Somebody to wake once no mutex is held.
+/// A task to wake once no mutex is held.
 #[must_use]
 pub(super) struct Woken(Option<Waker>);
 
@@ -238,22 +238,22 @@ impl Place {
         let wish = self.waiter.wish;
         let Wish { wait, overall, .. } = wish;
         let clock = self.table.clock();
-        // Beyond `wait` only for as long as nobody has said yet that the lock is taken.
+        // Beyond `wait` only for as long as it is not known that the lock is taken.
         let mut limit = wait;
         loop {
-            let at = limit.min(self.table.look_at(&self.lock, &self.waiter));
-            let alarm = Alarm::at(self.table.schedule(), clock, at);
-            match until(self.waiter.news(), alarm).await {
+            let at = limit.min(self.table.poll_at(&self.lock, &self.waiter));
+            let alarm = Alarm::at(self.table.alarms(), clock, at);
+            match until(self.waiter.outcome(), alarm).await {
                 Some(Came::Granted(lease)) => return Ok(lease),
                 Some(Came::Denied(denied)) => return Err(denied),
-                Some(Came::Nudge) if clock.now() >= wait => {
+                Some(Came::Prompted) if clock.now() >= wait => {
                     if let Some(denied) = self.table.verdict(&self.lock, &self.waiter) {
                         return Err(denied);
                     }
                 }
-                Some(Came::Nudge) => {}
+                Some(Came::Prompted) => {}
                 Some(Came::PassedOver) => self.table.rejoin(&self.lock, &self.waiter),
-                None if clock.now() < limit => self.table.attend(&self.lock),
+                None if clock.now() < limit => self.table.poll_queue(&self.lock),
                 None => match self.table.verdict(&self.lock, &self.waiter) {
                     Some(denied) => return Err(denied),
                     None if clock.now() < overall => limit = overall,
@@ -266,14 +266,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // He has it, or was told why not.
+        // It has the lock, or was told why not.
         if self.waiter.has_left() || !self.table.home().is_here() {
             return;
         }
         match self.waiter.leave() {
             Seat::Waiting { .. } => self.table.left(&self.lock, &self.waiter),
             // Granted in this very moment, or never looked at: it goes on to the next.
-            Seat::Granted(lease) => self.table.let_go(&lease),
+            Seat::Granted(lease) => self.table.end_in_background(&lease),
             Seat::PassedOver | Seat::Denied(_) | Seat::Left => {}
         }
     }

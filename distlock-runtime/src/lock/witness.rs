@@ -1,41 +1,17 @@
-//! What becomes of leases, for whoever keeps a record of them: the test kit. Elsewhere nobody does,
-//! and nothing is left of it in the program.
+//! Leases that are seen by a [witness](crate::witness).
 
 use super::lease::Lease;
-#[cfg(feature = "test-util")]
-use crate::error::LockName;
+use crate::witness::Seen;
 
-/// What is to be seen of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// Whoever asked for it has it in hand.
-    Held,
-    /// Its body is about to be polled.
-    Polled,
-    /// Its holder has let go of it in time.
-    Released,
-    /// It ended before that.
-    Lost,
-}
-
-/// Keeps a record of the leases of one manager.
-#[cfg(feature = "test-util")]
-pub(crate) trait Witness: Send + Sync {
-    /// Fencing tokens tell the leases of a lock apart.
-    fn see(&self, lock: &LockName, fencing_token: u64, seen: Seen);
-}
-
-#[cfg(feature = "test-util")]
 impl Lease {
+    #[cfg(feature = "test-util")]
     pub(super) fn is_seen(&self, seen: Seen) {
-        if let Some(witness) = self.witness() {
+        if let Some(witness) = self.table().store().witness() {
             witness.see(self.name(), self.fencing_token, seen);
         }
     }
-}
 
-#[cfg(not(feature = "test-util"))]
-impl Lease {
+    #[cfg(not(feature = "test-util"))]
     #[inline(always)]
     pub(super) fn is_seen(&self, _seen: Seen) {}
 }

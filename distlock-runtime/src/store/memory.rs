@@ -15,9 +15,8 @@ use super::{
     Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
-use crate::error::LockName;
 use crate::lock::claim::Claim;
-use crate::namespace::{BuildStoredHasher, StoredName};
+use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;
 use crate::status::StoreStatus;
 
@@ -242,8 +241,8 @@ impl Store for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Label;
     use crate::key::LockKey;
+    use crate::name::Label;
     use crate::namespace::Namespace;
 
     #[tokio::test]

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::error::{BackendKind, LockError, LockName};
+use crate::error::{BackendKind, LockError};
 use crate::lock::claim::Claim;
-#[cfg(feature = "test-util")]
-use crate::lock::witness::Witness;
-use crate::namespace::StoredName;
+use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
+#[cfg(feature = "test-util")]
+use crate::witness::Witness;
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
@@ -87,7 +87,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Tells the owner of a token that the lock was taken away from it, if that can be told.
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
 
-    /// Who keeps a record of what becomes of its leases.
+    /// Keeps a record of what becomes of its leases.
     #[cfg(feature = "test-util")]
     fn witness(&self) -> Option<&dyn Witness> {
         None

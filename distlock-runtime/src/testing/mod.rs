@@ -64,11 +64,13 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
-use crate::error::{BackendKind, Label};
+use crate::error::BackendKind;
 use crate::key::LockKey;
 use crate::lock::lease::Loss;
 use crate::manager::LockManager;
-use crate::namespace::{Namespace, StoredName};
+use crate::name::Label;
+use crate::name::StoredName;
+use crate::namespace::Namespace;
 use faults::{FaultyStore, State};
 use record::{Record, Recorder};
 use server::{Connection, Server};
@@ -181,9 +183,9 @@ impl Locks {
         let record = self.shared.record.clone();
         let recorder = Recorder { replica: name.to_owned(), record };
         let server = self.shared.server.clone();
-        let manager = builder.build_over(runs_on, |_, runtime, schedule| {
+        let manager = builder.build_over(runs_on, |_, runtime, alarms| {
             let connection = Connection { server, runtime: runtime.clone(), recorder };
-            Arc::new(FaultyStore::new(Arc::new(connection), schedule.clone(), states))
+            Arc::new(FaultyStore::new(Arc::new(connection), alarms.clone(), states))
         });
         match manager {
             Ok(manager) => {
@@ -225,10 +227,8 @@ impl Locks {
             let Some(token) = self.shared.server.free(&stored, None) else { continue };
             lost = true;
             for replica in self.replicas().clone() {
-                for lease in replica.manager.inner().engine.schedule.leases() {
-                    if lease.claim.token == token {
-                        lease.lose(Loss::Taken);
-                    }
+                if let Some(lease) = replica.manager.locks().table.lease_of(&stored, &token) {
+                    lease.lose(Loss::Taken);
                 }
             }
         }
@@ -317,7 +317,7 @@ impl Locks {
     fn stored(&self, key: &LockKey) -> Vec<StoredName> {
         let mut namespaces: Vec<Namespace> = Vec::new();
         for replica in self.replicas().iter() {
-            let namespace = &replica.manager.inner().settings.namespace;
+            let namespace = &replica.manager.locks().settings.namespace;
             if namespaces.iter().all(|known| known.prefix() != namespace.prefix()) {
                 namespaces.push(namespace.clone());
             }
@@ -381,7 +381,7 @@ impl Replica {
     /// with an error, `Lost` or `Backend`.
     pub fn kill(&self) {
         self.state.goes_down();
-        let process = self.manager.inner().engine.table.process();
+        let process = self.manager.locks().table.process();
         for (stored, ttl) in self.server.bury(process) {
             let server = self.server.clone();
             tokio::spawn(async move {
@@ -389,7 +389,7 @@ impl Replica {
                 server.expire(&stored);
             });
         }
-        for lease in self.manager.inner().engine.schedule.leases() {
+        for lease in self.manager.locks().table.leases() {
             lease.lose(Loss::Expired);
         }
     }

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use crate::error::LockName;
-use crate::lock::witness::{Seen, Witness};
+use crate::name::LockName;
+use crate::witness::{Seen, Witness};
 
 /// How a lock came out of its holder's hands.
 #[non_exhaustive]

@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 use super::record::Recorder;
 use crate::clock::{Clock, Moment};
-use crate::error::LockName;
 use crate::lock::claim::Claim;
-use crate::lock::witness::Witness;
-use crate::namespace::StoredName;
+use crate::name::LockName;
+use crate::name::StoredName;
 use crate::status::StoreStatus;
 use crate::store::{
     Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Message, News, Op, OpOn, Outage,
     Owned, Renewal, Renewed, Store, Term,
 };
 use crate::token::Token;
+use crate::witness::Witness;
 
 /// How much longer a lock is kept for its `min_hold` if others wait for it.
 const KEPT_LONGER: Duration = Duration::from_millis(100);
@@ -141,7 +141,7 @@ impl State {
                 continue;
             }
             if let Some(told) = self.tell(stored, &token, Kind::Reserved) {
-                let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.claim);
+                let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.reservation);
                 self.lock(stored).owner = Some(Owner { token, ttl, until: now.after(ttl) });
                 return Some(told);
             }

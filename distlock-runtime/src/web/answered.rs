@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::error::{LockError, LockName};
+use crate::error::LockError;
+use crate::name::LockName;
 use crate::observe;
 
 const PAUSE: Duration = Duration::from_secs(1);

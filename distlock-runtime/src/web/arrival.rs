@@ -15,7 +15,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::engine::schedule::Alarm;
+use crate::engine::alarm::Alarm;
 use crate::manager::LockManager;
 
 /// What the wrapper around a body and what polls its handler know of each other.
@@ -61,7 +61,7 @@ impl Arrival {
     pub(super) fn new(manager: &LockManager, timeout: Duration) -> Arc<Self> {
         let phase = Phase::Unasked;
         let state = State { phase, waited: Duration::ZERO, handler: None, reader: None };
-        let clock = manager.inner().engine.clock();
+        let clock = manager.locks().table.clock();
         Arc::new(Self { clock, timeout, state: Mutex::new(state) })
     }
 
@@ -151,7 +151,7 @@ pub(super) async fn in_time<F: Future>(
     manager: &LockManager,
     mut handler: Pin<&mut F>,
 ) -> Option<F::Output> {
-    let schedule = &manager.inner().engine.schedule;
+    let alarms = manager.locks().engine.alarms();
     let mut alarm: Option<Pin<Box<Alarm<'_>>>> = None;
     poll_fn(|cx| {
         // While it is polled it need not be woken: what it does to the body is looked at below.
@@ -169,7 +169,7 @@ pub(super) async fn in_time<F: Future>(
             if alarm.is_none()
                 && let Some(at) = arrival.deadline()
             {
-                alarm = Some(Box::pin(Alarm::at(schedule, arrival.clock, at)));
+                alarm = Some(Box::pin(Alarm::at(alarms, arrival.clock, at)));
             }
             let Some(due) = &mut alarm else { return Poll::Pending };
             ready!(due.as_mut().poll(cx));

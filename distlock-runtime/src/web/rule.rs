@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::problem::{Answering, Problem};
 use super::template::{RouteKey, Template};
-use crate::error::{Label, LockError};
+use crate::error::LockError;
 use crate::few::Few;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::name::Label;
 use crate::options::check_busy_status;
 use crate::request::LockRequest;
 
@@ -137,7 +138,7 @@ impl<R, A> Rule<R, A> {
 
     /// What a failed lock is answered with, and the error as it goes along with the answer.
     pub(super) fn answer(&self, mut error: LockError) -> (Answer<A>, LockError) {
-        let of_manager = self.request.manager().inner().settings.retry_after;
+        let of_manager = self.request.manager().locks().settings.retry_after;
         let retry_after = self.retry_after.unwrap_or(of_manager);
         if let (LockError::Busy { status, .. }, Some(own)) = (&mut error, self.busy_status) {
             *status = own;

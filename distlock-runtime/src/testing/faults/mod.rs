@@ -92,16 +92,16 @@ impl Faults {
         let Self { builder, as_remote, script, identity } = self;
         token::next_identity(identity);
         let mut parts = None;
-        let manager = builder.build_over(RunsOn::Thread, |store, _, schedule| {
+        let manager = builder.build_over(RunsOn::Thread, |store, _, alarms| {
             let inner: Arc<dyn Store> =
                 if as_remote { Arc::new(MemoryStore::as_remote()) } else { store };
             let state = vec![Arc::new(State::new(script))];
-            let faulty = Arc::new(FaultyStore::new(inner.clone(), schedule.clone(), state));
+            let faulty = Arc::new(FaultyStore::new(inner.clone(), alarms.clone(), state));
             parts = Some((inner, faulty.state()));
             faulty
         })?;
         let (inner, state) = parts.ok_or(LockError::NotConfigured)?;
-        let namespace = manager.inner().settings.namespace.clone();
+        let namespace = manager.locks().settings.namespace.clone();
         Ok((manager, Switches::new(inner, state, namespace)))
     }
 }

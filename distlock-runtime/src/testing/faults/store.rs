@@ -7,42 +7,39 @@ use std::time::Duration;
 use super::script::Fate;
 use super::switches::State;
 use crate::clock::{Clock, Moment};
-use crate::engine::schedule::{Alarm, Schedule};
-use crate::error::{BackendKind, LockName};
+use crate::engine::alarm::{Alarm, Alarms};
+use crate::error::BackendKind;
 use crate::lock::claim::Claim;
-use crate::lock::witness::Witness;
+use crate::name::LockName;
 use crate::status::StoreStatus;
 use crate::store::{
     Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, News, Op, OpOn, Outage, Renewal,
     Renewed, Store, Term,
 };
+use crate::witness::Witness;
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Delays must pass on whatever runtime an operation is polled.
-    schedule: ScheduleRef,
+    alarms: AlarmsRef,
     /// What is wrong with it, and perhaps with others as well: at least one.
     states: Vec<Arc<State>>,
 }
 
 /// It has nothing to show.
-struct ScheduleRef(Arc<Schedule>);
+struct AlarmsRef(Arc<Alarms>);
 
-impl std::fmt::Debug for ScheduleRef {
+impl std::fmt::Debug for AlarmsRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Schedule")
+        f.write_str("Alarms")
     }
 }
 
 impl FaultyStore {
-    pub(crate) fn new(
-        inner: Arc<dyn Store>,
-        schedule: Arc<Schedule>,
-        states: Vec<Arc<State>>,
-    ) -> Self {
-        Self { inner, schedule: ScheduleRef(schedule), states }
+    pub(crate) fn new(inner: Arc<dyn Store>, alarms: Arc<Alarms>, states: Vec<Arc<State>>) -> Self {
+        Self { inner, alarms: AlarmsRef(alarms), states }
     }
 
     pub(crate) fn state(&self) -> Arc<State> {
@@ -87,7 +84,7 @@ impl FaultyStore {
     async fn comes_by(&self, limit: Moment, late: Duration) -> bool {
         let clock = self.inner.clock();
         let at = clock.now().after(late);
-        Alarm::at(&self.schedule.0, clock, at.min(limit)).await;
+        Alarm::at(&self.alarms.0, clock, at.min(limit)).await;
         at <= limit
     }
 }

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::script::{Fate, Script};
-use crate::error::{BackendKind, Label, LockError};
+use crate::error::{BackendKind, LockError};
 use crate::key::LockKey;
 use crate::lock::claim::Claim;
 use crate::lock::guard::LockGuard;
+use crate::name::Label;
 use crate::namespace::Namespace;
 use crate::store::Store;
 

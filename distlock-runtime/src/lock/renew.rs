@@ -1,4 +1,4 @@
-//! The watchdog: renews leases before they run out, and says so when one did.
+//! Renewal, the watchdog: extends leases before they run out, and ends those that did.
 //!
 //! Renewals that are due together go out in one pipeline, very many in several, each with a time of
 //! its own for its answer: one that takes too long must not be the loss of all leases. A renewal that
@@ -7,33 +7,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::claim::Claim;
+use super::lease::Loss;
+use super::table::LockTable;
 use crate::clock::Moment;
-use crate::lock::claim::Claim;
-use crate::lock::lease::Loss;
-use crate::lock::table::LockTable;
 use crate::observe;
 use crate::options::SHORTEST_TTL;
 use crate::shield::{shield, shielded};
 use crate::store::{Fault, Owned, Renewal, Renewed};
 
-/// What came due is not due again before this: a lease that has ended but is still in somebody's hand
-/// must not keep the engine from everything else.
+/// What came due is not due again before this: a lease that has ended but was not given back yet must
+/// not keep the engine from everything else.
 const NOT_BEFORE: Duration = Duration::from_millis(1);
 /// The same for a lease that could not be looked at.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// So many renewals go out in one pipeline.
 const TOGETHER: usize = 1000;
-/// When a renewal is tried again that nobody holds the lease for.
+/// When a renewal is tried again while the lease has no holder.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Looks at leases that came due: expired ones are lost, the others renewed. To be called on the
-/// engine's thread.
-pub(crate) fn tend(claims: Vec<Arc<Claim>>, table: &Arc<LockTable>) {
+/// Sees to leases that came due: expired ones are lost, the others renewed. To be called on the
+/// engine's thread. // R10
+pub(super) fn renew_due(claims: Vec<Arc<Claim>>, table: &Arc<LockTable>) {
     let now = table.clock().now();
     let mut renewals = Vec::new();
     for claim in claims {
-        if shield(|| tend_one(&claim, now, table, &mut renewals)).is_none() {
-            claim.reschedule(now.after(AFTER_PANIC), table.schedule());
+        if shield(|| see_to(&claim, now, table, &mut renewals)).is_none() {
+            claim.reschedule(now.after(AFTER_PANIC), table.timers());
         }
     }
     if !renewals.is_empty() {
@@ -48,7 +48,7 @@ async fn renew_all(mut renewals: Vec<Renewal>, table: Arc<LockTable>) {
     }
     for together in renewals.chunks(TOGETHER) {
         // One of many waits for the one before, and its time begins when it is sent: a server that
-        // needs longer for all of them than for one answers each in time. Few wait for nobody.
+        // needs longer for all of them than for one answers each in time. A few do not wait.
         let turn = if many { Some(table.many_renewals.lock().await) } else { None };
         if shielded(renew(together, &table)).await.is_none() {
             for renewal in together {
@@ -59,23 +59,23 @@ async fn renew_all(mut renewals: Vec<Renewal>, table: Arc<LockTable>) {
     }
 }
 
-fn tend_one(claim: &Arc<Claim>, now: Moment, table: &Arc<LockTable>, renewals: &mut Vec<Renewal>) {
+fn see_to(claim: &Arc<Claim>, now: Moment, table: &Arc<LockTable>, renewals: &mut Vec<Renewal>) {
     let Some(lease) = claim.holder() else {
-        // Nobody holds it until it was renewed for the next one.
+        // It has no holder until it was renewed for the next one.
         match claim.wanted() {
             Some(_) if now >= claim.deadline() => {
-                table.orphaned(claim);
-                table.give_back_lost(claim);
+                table.requeue_waiters(claim);
+                table.release_lost(claim);
             }
             Some(ttl) => renew_to(claim, ttl, now, table, renewals),
-            None => claim.untend(table.schedule()),
+            None => claim.stop_watching(table.timers()),
         }
         return;
     };
-    if table.ended(&lease, now) {
-        // Whoever has it now, because its holder was done or it was passed on.
+    if table.end_overdue(&lease, now) {
+        // Its next holder, if it was handed over.
         if let Some(next) = claim.holder() {
-            look_again(claim, next.tend_at(), now, table);
+            look_again(claim, next.due_at(), now, table);
         }
     } else if lease.is_renewable() {
         renew_to(claim, lease.renewal_ttl(), now, table, renewals);
@@ -83,12 +83,12 @@ fn tend_one(claim: &Arc<Claim>, now: Moment, table: &Arc<LockTable>, renewals: &
         // Never shorter than it is: this draws a counter value and extends nothing.
         renew_to(claim, SHORTEST_TTL, now, table, renewals);
     } else {
-        look_again(claim, lease.tend_at(), now, table);
+        look_again(claim, lease.due_at(), now, table);
     }
 }
 
 fn look_again(claim: &Arc<Claim>, at: Moment, now: Moment, table: &LockTable) {
-    claim.reschedule(at.max(now.after(NOT_BEFORE)), table.schedule());
+    claim.reschedule(at.max(now.after(NOT_BEFORE)), table.timers());
 }
 
 fn renew_to(
@@ -103,7 +103,7 @@ fn renew_to(
     }
     // Until the answer is here the lease is due at its deadline, so that a renewal that hangs does
     // not keep its loss from being seen.
-    let at = claim.holder().map_or(claim.deadline(), |lease| lease.tend_at());
+    let at = claim.holder().map_or(claim.deadline(), |lease| lease.due_at());
     look_again(claim, at, now, table);
 }
 
@@ -133,10 +133,10 @@ fn renewed(renewal: &Renewal, sent: Moment, owned: Owned, table: &Arc<LockTable>
                 table.seal(claim);
             }
             match claim.holder() {
-                Some(lease) => claim.reschedule(lease.tend_at(), table.schedule()),
+                Some(lease) => claim.reschedule(lease.due_at(), table.timers()),
                 // What was under way may have been for less than the next holder wants.
                 None if claim.wanted().is_some_and(|wanted| wanted > renewal.ttl) => {
-                    claim.reschedule(Moment::from_nanos(0), table.schedule());
+                    claim.reschedule(Moment::from_nanos(0), table.timers());
                 }
                 None => table.resume(claim, renewal.ttl),
             }
@@ -149,12 +149,12 @@ fn in_doubt(renewal: &Renewal, fault: &Fault, table: &LockTable) {
     let claim = &renewal.claim;
     claim.not_renewed(renewal.draw);
     try_again(claim, table);
-    observe::renew_failed(&claim.lock, fault);
+    observe::renew_failed(&claim.lock, fault.clone());
 }
 
 fn try_again(claim: &Arc<Claim>, table: &LockTable) {
     let now = table.clock().now();
     let retry_at = claim.holder().map_or(now.after(RETRY), |lease| lease.next_retry());
     claim.end_renewal(Some(retry_at));
-    claim.reschedule(retry_at, table.schedule());
+    claim.reschedule(retry_at, table.timers());
 }

@@ -1,7 +1,7 @@
-//! Waiting at the store: batches enter its queue, are called, and look again when they were not.
+//! Waiting at the store: batches enter its queue, are notified, and ask again when they were not.
 //!
 //! Everything that could create a lock for a waiting batch is sent from here, on the engine's thread
-//! and never twice at the same time. So a release that the engine sends later comes later.
+//! and never twice at the same time. So a release that the engine sends later arrives later.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,25 +11,27 @@ use std::time::Duration;
 
 use super::batch::{Batch, Queued, Stage};
 use super::claim::Claim;
-use super::table::{Effects, LockTable, numbered, of_token, patience_of};
+use super::lines::{numbered, of_token};
+use super::serve::Due;
+use super::table::{Effects, LockTable, reservation_of};
 use super::waiter::{Denied, Waiter};
 use crate::clock::Moment;
-use crate::engine::schedule::Due;
-use crate::error::{BackendKind, LockName};
+use crate::error::BackendKind;
 use crate::jitter::jittered;
+use crate::name::LockName;
 use crate::store::{Entered, Entry, Fault, Message, News, Op, Term};
 use crate::token::Token;
 
-/// Who can be told looks all the same from time to time: a hint may be lost.
-const LOOK: Duration = Duration::from_secs(5);
-/// Who cannot be told looks at least so often.
-pub(super) const LOOK_UNTOLD: Duration = Duration::from_secs(1);
+/// The poll interval of a process that is notified: a notification may be lost.
+const POLL: Duration = Duration::from_secs(5);
+/// The poll interval of a process that is not.
+pub(super) const POLL_UNNOTIFIED: Duration = Duration::from_secs(1);
 /// A store in this process that does not say how long a lock is taken is asked after this.
-const LOOK_LOCAL: Duration = Duration::from_millis(250);
-/// How long after it should be free a lock is looked at.
-const LATE: Duration = Duration::from_millis(5);
-/// A claim that was reserved and lapsed is given twice as long, up to this.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(8);
+const POLL_LOCAL: Duration = Duration::from_millis(250);
+/// How long after it should be free a lock is asked for again.
+const AFTER_EXPIRY: Duration = Duration::from_millis(5);
+/// A reservation that was not used in time is twice as long the next time, up to this.
+const LONGEST_RESERVATION: Duration = Duration::from_secs(8);
 
 /// One question to the store.
 struct Ask {
@@ -39,44 +41,35 @@ struct Ask {
 }
 
 impl LockTable {
-    /// Has the batches of a lock seen to: by the engine, or here if the store is in this process.
-    pub(super) fn call_usher(self: &Arc<Self>, lock: &Arc<LockName>) {
+    /// Has the batches of a lock ask the store: on the engine, or here if the store is in this process.
+    pub(super) fn schedule_poll(self: &Arc<Self>, lock: &Arc<LockName>) {
         if self.is_remote() {
             let (table, lock) = (self.clone(), lock.clone());
-            self.background.spawn(async move { table.attend(&lock) });
+            self.background.spawn(async move { table.poll_queue(&lock) });
         } else {
-            self.attend(lock);
+            self.poll_queue(lock);
         }
     }
 
     /// Asks the store for every batch that is due.
-    pub(crate) fn attend(self: &Arc<Self>, lock: &Arc<LockName>) {
+    pub(super) fn poll_queue(self: &Arc<Self>, lock: &Arc<LockName>) {
         let mut effects = Effects::default();
         let (mut asks, mut overdue, mut deserted) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut lines = self.lines(lock.stored());
             let now = self.clock().now();
-            let hears = self.store.hears(lock);
+            let notified = self.store.hears(lock);
             let Some(line) = lines.get_mut(lock.stored()) else { return };
             for batch in line.batches() {
                 match &batch.stage {
                     Stage::Queued(queued) if queued.asking => {}
                     Stage::Queued(queued) if queued.is_due(now) => {
                         if self.is_closed() || !batch.has_live(now) {
-                            // Whoever asks later finds no batch to tell him why.
-                            let verdict = match batch.verdict(now) {
-                                _ if self.is_closed() => Some(Denied::Fault(Fault::closed())),
-                                verdict => verdict,
-                            };
-                            for waiter in batch.waiters() {
-                                let denied = verdict.clone();
-                                let denied = denied.unwrap_or_else(|| waiter.wish.unanswered());
-                                effects.wake(waiter.deny(denied));
-                            }
+                            self.deny_all(batch, now, &mut effects);
                             deserted.push(batch.number);
                         } else if let Some(next) = batch.next(now) {
                             let term = next.wish.term_at(self.is_remote());
-                            asks.push(self.ask_for(batch, term, hears));
+                            asks.push(self.ask_for(batch, term, notified));
                         }
                     }
                     Stage::Queued(queued) if queued.slot.is_none() => {
@@ -96,25 +89,38 @@ impl LockTable {
         }
         effects.carry_out(self, lock);
         for lease in overdue {
-            self.ended(&lease, self.clock().now());
+            self.end_overdue(&lease, self.clock().now());
         }
         for ask in asks {
             self.ask(ask);
         }
     }
 
-    fn ask_for(&self, batch: &mut Batch, term: Term, hears: bool) -> Ask {
+    /// Ends every wait of a batch that is about to be taken out. A waiter that asks later finds no batch
+    /// to tell why.
+    fn deny_all(&self, batch: &mut Batch, now: Moment, effects: &mut Effects) {
+        let verdict = match batch.verdict(now) {
+            _ if self.is_closed() => Some(Denied::Fault(Fault::closed())),
+            verdict => verdict,
+        };
+        for waiter in batch.waiters() {
+            let denied = verdict.clone().unwrap_or_else(|| waiter.wish.unanswered());
+            effects.wake(waiter.deny(denied));
+        }
+    }
+
+    fn ask_for(&self, batch: &mut Batch, term: Term, notified: bool) -> Ask {
         let Batch { stage, claim, ticket, .. } = batch;
         let Stage::Queued(queued) = stage else { unreachable!("only queued batches ask") };
         if let Some(slot) = queued.slot.take() {
-            self.schedule().remove(slot);
+            self.timers().remove(slot);
         }
         let known = Token::parse(&claim.token);
-        let patience = patience_of(hears, queued.patience);
-        if known.is_none_or(|token| token.hears != hears || token.claim != patience) {
-            // Whoever hands the lock on must know whether this process can be told, and how long
-            // it may take to answer.
-            let new = self.claim(&claim.lock, queued.patience);
+        let reservation = reservation_of(notified, queued.reservation);
+        if known.is_none_or(|token| token.hears != notified || token.reservation != reservation) {
+            // The token tells the process that frees the lock whether this one is notified, and for how
+            // long to reserve the lock.
+            let new = self.new_claim(&claim.lock, queued.reservation);
             let old = std::mem::replace(claim, new);
             old.retire();
             if !old.is_unsent() {
@@ -137,13 +143,13 @@ impl LockTable {
     fn ask(self: &Arc<Self>, ask: Ask) {
         let Ask { entry, instead_of } = ask;
         let (claim, term) = (entry.claim.clone(), entry.term);
-        let limit = self.clock().now().after(self.patience);
+        let limit = self.clock().now().after(self.command_timeout);
         let op = self.store.clone().enter(entry, limit);
         let table = self.clone();
         self.follow(op, move |answer| table.entered(&claim, term, answer));
         // Behind it, or the batch would lose its place, or its grant.
         if let Some(old) = instead_of {
-            self.give_back(old, None);
+            self.release_in_background(old, None);
         }
     }
 
@@ -161,7 +167,7 @@ impl LockTable {
         }
     }
 
-    /// The store has answered a batch.
+    /// The store has answered a batch. // R3
     fn entered(self: &Arc<Self>, claim: &Arc<Claim>, term: Term, answer: Result<Entered, Fault>) {
         let lock = &claim.lock;
         let mut effects = Effects::default();
@@ -179,7 +185,7 @@ impl LockTable {
                 Ok(Entered::Granted { fence, sent, contended }) => {
                     claim.granted(fence, sent, self.deadline(sent, term));
                     if now < claim.deadline() {
-                        batch.called();
+                        batch.owns();
                         if contended || !is_last {
                             batch.seal(now);
                         }
@@ -190,24 +196,9 @@ impl LockTable {
                 }
                 Ok(Entered::Queued { ticket, rest, rank, behind, added }) => {
                     batch.ticket = ticket;
-                    queued.trouble = None;
-                    let taken_until = rest.map(|rest| now.after(rest));
-                    let was_known = queued.taken_until.replace(taken_until).is_some();
-                    if added && std::mem::replace(&mut queued.stands, true) {
-                        // It was called and did not answer in time, or could not be told. Under a
-                        // new token, which says that it takes longer.
-                        queued.patience = (queued.patience * 2).min(LONGEST_PATIENCE);
-                        queued.hint = true;
-                    }
-                    queued.look_at = now.after(self.pause(claim, queued.patience, rest, rank));
+                    self.stands(batch, rest, rank, added, now, &mut effects);
                     if behind > 0 {
                         batch.seal(now);
-                    }
-                    if !was_known {
-                        // Those whose wait is over have waited only to hear that.
-                        for waiter in batch.waiters().filter(|waiter| waiter.wish.wait <= now) {
-                            effects.wake(waiter.nudge());
-                        }
                     }
                     self.plan(batch, &mut effects);
                 }
@@ -227,13 +218,43 @@ impl LockTable {
         effects.carry_out(self, lock);
     }
 
+    /// A batch stands in the store's queue, `rank` others in front of it; it was `added` if it did not
+    /// stand there before.
+    fn stands(
+        &self,
+        batch: &mut Batch,
+        remaining: Option<Duration>,
+        rank: u64,
+        added: bool,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let Batch { stage: Stage::Queued(queued), claim, .. } = batch else { return };
+        queued.trouble = None;
+        let taken_until = remaining.map(|remaining| now.after(remaining));
+        let was_known = queued.taken_until.replace(taken_until).is_some();
+        if added && std::mem::replace(&mut queued.stands, true) {
+            // The lock was reserved for it and it did not answer in time, or was not notified: a
+            // new token says that it takes longer. // R12
+            queued.reservation = (queued.reservation * 2).min(LONGEST_RESERVATION);
+            queued.hint = true;
+        }
+        queued.poll_at = now.after(self.pause(claim, queued.reservation, remaining, rank));
+        if !was_known {
+            // Those whose wait is over have only waited for this.
+            for waiter in batch.waiters().filter(|waiter| waiter.wish.wait <= now) {
+                effects.wake(waiter.prompt());
+            }
+        }
+    }
+
     /// A batch was granted the lock too late to use it, which may happen. But one that is too far away
     /// for its ttl asks from the end of the queue and after a pause the next time, or those behind it
     /// would wait for nothing.
     fn too_late(&self, batch: &mut Batch, claim: &Arc<Claim>, now: Moment, effects: &mut Effects) {
         if !std::mem::replace(&mut batch.late, true) {
             self.reenter(batch, Some(claim.clone()));
-            return effects.attend();
+            return effects.poll();
         }
         self.reenter(batch, None);
         batch.ticket = 0;
@@ -245,45 +266,47 @@ impl LockTable {
         effects.leave(claim.clone());
     }
 
-    /// How long to wait before the next look.
+    /// How long to wait before the next poll.
     fn pause(
         &self,
         claim: &Claim,
-        patience: Duration,
-        rest: Option<Duration>,
+        reservation: Duration,
+        remaining: Option<Duration>,
         rank: u64,
     ) -> Duration {
         if !self.is_remote() {
-            return rest.unwrap_or_else(|| jittered(LOOK_LOCAL));
+            return remaining.unwrap_or_else(|| jittered(POLL_LOCAL));
         }
-        let free = rest.map(|rest| if rank == 0 { rest + LATE } else { rest + patience });
-        let hears = Token::parse(&claim.token).is_some_and(|token| token.hears);
-        let look = if hears { jittered(LOOK / 5) + LOOK * 4 / 5 } else { jittered(LOOK_UNTOLD) };
-        free.map_or(look, |free| free.min(look))
+        let late = if rank == 0 { AFTER_EXPIRY } else { reservation };
+        let free = remaining.map(|remaining| remaining + late);
+        let notified = Token::parse(&claim.token).is_some_and(|token| token.hears);
+        let poll =
+            if notified { jittered(POLL / 5) + POLL * 4 / 5 } else { jittered(POLL_UNNOTIFIED) };
+        free.map_or(poll, |free| free.min(poll))
     }
 
-    /// Has a batch looked at when it is due.
+    /// Has a batch polled when it is due.
     fn plan(&self, batch: &mut Batch, effects: &mut Effects) {
         let Batch { stage: Stage::Queued(queued), claim, .. } = batch else { return };
         if queued.hint {
-            effects.attend();
+            effects.poll();
         } else if self.is_remote() {
-            let due = Due::Attend(claim.lock.clone());
-            queued.slot = Some(self.schedule().insert(queued.look_at, due));
+            let due = Due::Poll(claim.lock.clone());
+            queued.slot = Some(self.timers().insert(queued.poll_at, due));
         } else {
-            self.nudge_next(batch, effects);
+            self.wake_next(batch, effects);
         }
     }
 
-    /// Has the first waiter of a batch set his timer anew, where no engine does.
-    pub(super) fn nudge_next(&self, batch: &mut Batch, effects: &mut Effects) {
+    /// Has the first waiter of a batch set its timer anew, where the engine has none for it.
+    pub(super) fn wake_next(&self, batch: &mut Batch, effects: &mut Effects) {
         if let Some(next) = batch.next(self.clock().now()) {
-            effects.wake(next.nudge());
+            effects.wake(next.prompt());
         }
     }
 
-    /// When a waiter has to see to the line himself: where no engine does.
-    pub(super) fn look_at(&self, lock: &LockName, waiter: &Waiter) -> Moment {
+    /// When a waiter has to poll by itself, where the engine does not.
+    pub(super) fn poll_at(&self, lock: &LockName, waiter: &Waiter) -> Moment {
         if self.is_remote() {
             return Moment::NEVER;
         }
@@ -291,7 +314,7 @@ impl LockTable {
         let mut lines = self.lines(lock.stored());
         let batch = numbered(&mut lines, lock.stored(), number);
         match batch.map(|batch| (&batch.stage, &batch.claim)) {
-            Some((Stage::Queued(queued), _)) if !queued.asking => queued.look_at,
+            Some((Stage::Queued(queued), _)) if !queued.asking => queued.poll_at,
             Some((Stage::Owned, claim)) => {
                 claim.holder().map_or(Moment::NEVER, |holder| holder.ends_at())
             }
@@ -299,8 +322,8 @@ impl LockTable {
         }
     }
 
-    /// The lock may be free: the first batch that waits for it looks.
-    pub(super) fn look_now(self: &Arc<Self>, lock: &Arc<LockName>) {
+    /// The lock may be free: the first batch that waits for it asks.
+    pub(super) fn poll_now(self: &Arc<Self>, lock: &Arc<LockName>) {
         let waits = {
             let mut lines = self.lines(lock.stored());
             let queued = lines.get_mut(lock.stored()).and_then(|line| {
@@ -312,16 +335,16 @@ impl LockTable {
             queued.map(|queued| queued.hint = true).is_some()
         };
         if waits {
-            self.call_usher(lock);
+            self.schedule_poll(lock);
         }
     }
 
-    /// The store has something to tell.
-    pub(crate) fn hear(self: &Arc<Self>, news: News<'_>) {
+    /// The store has a notification.
+    pub(crate) fn on_notification(self: &Arc<Self>, news: News<'_>) {
         match news {
             News::Reserved(message) => {
-                if let Some(lock) = self.called(message) {
-                    self.attend(&lock);
+                if let Some(lock) = self.reserved(message) {
+                    self.poll_queue(&lock);
                 }
             }
             News::Behind(message) => {
@@ -331,33 +354,32 @@ impl LockTable {
                     batch.seal(now);
                 }
             }
-            News::TakenAway(message) => self.look_into(message.token),
-            News::Interrupted => self.look_everywhere(),
+            News::TakenAway(message) => self.look_into(message),
+            News::Interrupted => self.poll_everywhere(),
         }
     }
 
-    /// A lock may have been reserved for this token: whose batches are to be seen to.
-    pub(super) fn called(self: &Arc<Self>, message: Message<'_>) -> Option<Arc<LockName>> {
+    /// A lock may have been reserved for this token: which one, if a batch waits under it. // R4
+    pub(super) fn reserved(self: &Arc<Self>, message: Message<'_>) -> Option<Arc<LockName>> {
         let mut lines = self.lines(message.stored);
-        // Nobody waits under it any more, or has ever done so. Whoever gave it up has released it, or is
-        // about to; a second release would free what `min_hold` keeps, and have the first one find
-        // the lock gone.
+        // Without a batch the token was given up, and its release is sent or about to be. A second one
+        // would free what `min_hold` keeps, and have the first one find the lock gone.
         let batch = of_token(&mut lines, message.stored, message.token)?;
         let Stage::Queued(queued) = &mut batch.stage else { return None };
         queued.hint = true;
         Some(batch.claim.lock.clone())
     }
 
-    /// Places in the queue, and news of them, may have been lost.
-    fn look_everywhere(self: &Arc<Self>) {
+    /// Places in the queue, and notifications, may have been lost.
+    fn poll_everywhere(self: &Arc<Self>) {
         for lock in self.queued_locks() {
-            self.call_usher(&lock);
+            self.schedule_poll(&lock);
         }
     }
 }
 
 impl Queued {
     fn is_due(&self, now: Moment) -> bool {
-        self.hint || self.look_at <= now
+        self.hint || self.poll_at <= now
     }
 }

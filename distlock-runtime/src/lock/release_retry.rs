@@ -1,29 +1,26 @@
-//! Releases that outlive their callers.
+//! Releases that are not confirmed: tried until they are, or until the lock has expired by itself.
+//! See [`release`](super::release) for which those are.
 //!
-//! A future that is dropped while its command is under way, an answer that never came, a guard
-//! dropped outside any runtime: the token goes to the engine, which releases it until the store
-//! has confirmed, or the lock has expired by itself, which one that may still be granted has not.
-//!
-//! There may be thousands of them when a server is in trouble, which must not be pressed then. So
+//! There may be thousands of them when a server is in trouble, and it must not be pressed then. So
 //! all that go over one connection have one back-off: after each pause a few are tried, not always
 //! the same, and as soon as one is confirmed the others follow.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Unfinished;
+use super::claim::Claim;
+use super::table::{LockTable, lock};
 use crate::clock::Moment;
+use crate::engine::Unfinished;
 use crate::error::BackendKind;
 use crate::jitter::jittered;
-use crate::lock::claim::Claim;
-use crate::lock::table::LockTable;
 use crate::observe;
 use crate::race::until;
 use crate::store::{Fault, Freed, Op};
@@ -31,7 +28,7 @@ use crate::store::{Fault, Freed, Op};
 /// After a connection died with an acquire unanswered, its bytes may still be on their way: the
 /// release is repeated at these pauses. So is one that was refused for good, of a lock that was held
 /// or may yet be granted.
-const AFTERSHOCKS: [Duration; 3] =
+const RELEASE_REPEATS: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 /// The pause after a release has failed; doubled up to a second while none is confirmed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -47,25 +44,25 @@ const LATEST: Duration = Duration::from_secs(10 * 60);
 
 /// The releases that are not confirmed, of one manager.
 #[derive(Default)]
-pub(crate) struct Janitor {
+pub(crate) struct Retries {
     /// By connection.
     lanes: Mutex<HashMap<usize, Arc<Lane>>>,
 }
 
 /// A release that is not confirmed.
-pub(crate) struct Open {
+pub(super) struct Unconfirmed {
     claim: Arc<Claim>,
     /// The lock is to be kept until then.
     due: Option<Moment>,
-    /// How many of the aftershocks are over.
-    aftershocks: usize,
+    /// How many of the repeats are over.
+    repeats: usize,
     /// Counts it as long as it is not done.
     _unfinished: Unfinished,
 }
 
-impl Open {
+impl Unconfirmed {
     pub(crate) fn new(claim: Arc<Claim>, due: Option<Moment>, unfinished: Unfinished) -> Self {
-        Self { claim, due, aftershocks: 0, _unfinished: unfinished }
+        Self { claim, due, repeats: 0, _unfinished: unfinished }
     }
 
     fn try_again(&self, table: &LockTable) -> Op<Freed> {
@@ -80,7 +77,7 @@ impl Open {
     fn judge(&mut self, result: Result<Freed, Fault>, now: Moment) -> Verdict {
         match result {
             Ok(freed) if freed.settled => Verdict::Done(freed),
-            Ok(freed) => self.aftershock().unwrap_or(Verdict::Done(freed)),
+            Ok(freed) => self.repeat().unwrap_or(Verdict::Done(freed)),
             Err(fault) => self.failed(&fault, now),
         }
     }
@@ -95,11 +92,11 @@ impl Open {
         let again = match fault {
             _ if now >= last_try(claim) => None,
             Fault { passing: true, .. } => Some(Verdict::Again),
-            // A place in the queue, no more: whoever comes upon it passes it by.
+            // A place in the queue, no more: it is passed over when its turn comes.
             _ if !may_be_held => return nothing,
             // What an operator may mend, and mostly does soon.
             Fault { kind: BackendKind::Refused, .. } => Some(Verdict::Again),
-            _ => self.aftershock(),
+            _ => self.repeat(),
         };
         again.unwrap_or_else(|| {
             observe::given_up(&self.claim.lock, fault);
@@ -107,15 +104,15 @@ impl Open {
         })
     }
 
-    fn aftershock(&mut self) -> Option<Verdict> {
-        let pause = AFTERSHOCKS.get(self.aftershocks)?;
-        self.aftershocks += 1;
+    fn repeat(&mut self) -> Option<Verdict> {
+        let pause = RELEASE_REPEATS.get(self.repeats)?;
+        self.repeats += 1;
         Some(Verdict::Later(*pause))
     }
 
     fn done(&self, freed: &Freed, table: &Arc<LockTable>) {
-        let rest = self.due.map(|due| due.since(table.clock().now()));
-        table.freed(&self.claim, rest.filter(|rest| !rest.is_zero()), freed);
+        let keep = self.due.map(|due| due.since(table.clock().now()));
+        table.freed(&self.claim, keep.filter(|keep| !keep.is_zero()), freed);
     }
 }
 
@@ -133,18 +130,18 @@ enum Verdict {
     Later(Duration),
 }
 
-impl Janitor {
-    /// Sees a release through whose first try came to `first`.
-    pub(crate) fn see_through(
+impl Retries {
+    /// Tries a release again whose first try came to `first`, until it is confirmed.
+    pub(super) fn retry_until_confirmed(
         &self,
-        mut open: Open,
+        mut release: Unconfirmed,
         first: Result<Freed, Fault>,
         table: &Arc<LockTable>,
     ) {
-        let lane = match open.judge(first, table.clock().now()) {
-            Verdict::Done(freed) => return open.done(&freed, table),
-            Verdict::Again => self.add(open, None, table),
-            Verdict::Later(pause) => self.add(open, Some(Instant::now() + pause), table),
+        let lane = match release.judge(first, table.clock().now()) {
+            Verdict::Done(freed) => return release.done(&freed, table),
+            Verdict::Again => self.add(release, None, table),
+            Verdict::Later(pause) => self.add(release, Some(Instant::now() + pause), table),
         };
         if let Some(lane) = lane {
             let own = table.clone();
@@ -152,34 +149,39 @@ impl Janitor {
         }
     }
 
-    /// The lane, if it has to be set going.
-    fn add(&self, open: Open, at: Option<Instant>, table: &LockTable) -> Option<Arc<Lane>> {
-        let number = table.store().lane(&open.claim.lock);
+    /// The lane, if it has no task yet.
+    fn add(
+        &self,
+        release: Unconfirmed,
+        at: Option<Instant>,
+        table: &LockTable,
+    ) -> Option<Arc<Lane>> {
+        let number = table.store().lane(&release.claim.lock);
         let lane = self.lanes().entry(number).or_default().clone();
         let starts = {
             let mut state = lane.state();
-            state.add(open, at);
+            state.add(release, at);
             !std::mem::replace(&mut state.runs, true)
         };
         lane.changed.notify_one();
         starts.then_some(lane)
     }
 
-    /// Has everything that is open tried now: there is not much time left.
+    /// Has every release tried now: there is not much time left.
     pub(crate) fn hurry(&self) {
         for lane in self.lanes().values() {
             let mut state = lane.state();
-            (state.pause, state.rests_until) = (FIRST_PAUSE, None);
+            (state.pause, state.paused_until) = (FIRST_PAUSE, None);
             lane.changed.notify_one();
         }
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<usize, Arc<Lane>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 }
 
-/// What goes over one connection.
+/// The releases that go over one connection.
 struct Lane {
     state: Mutex<State>,
     changed: Notify,
@@ -189,18 +191,18 @@ struct State {
     /// There is a task for it.
     runs: bool,
     /// To be tried next; what was tried last is at the end.
-    ready: VecDeque<Open>,
+    ready: VecDeque<Unconfirmed>,
     later: BinaryHeap<Reverse<Later>>,
     /// How many are tried at once.
     width: usize,
     /// After the next round in which none goes through.
     pause: Duration,
-    rests_until: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
 struct Later {
     at: Instant,
-    open: Open,
+    release: Unconfirmed,
 }
 
 impl Default for Lane {
@@ -211,7 +213,7 @@ impl Default for Lane {
             later: BinaryHeap::new(),
             width: FEW,
             pause: FIRST_PAUSE,
-            rests_until: None,
+            paused_until: None,
         };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
@@ -219,8 +221,8 @@ impl Default for Lane {
 
 /// What a lane does next.
 enum Next {
-    Round(Vec<Open>),
-    Rest(Instant),
+    Round(Vec<Unconfirmed>),
+    Pause(Instant),
     End,
 }
 
@@ -230,7 +232,7 @@ impl Lane {
             let next = self.state().next(Instant::now());
             match next {
                 Next::Round(round) => self.round(round, table).await,
-                Next::Rest(end) => {
+                Next::Pause(end) => {
                     until(self.changed.notified(), tokio::time::sleep_until(end)).await;
                 }
                 Next::End => return,
@@ -238,67 +240,67 @@ impl Lane {
         }
     }
 
-    async fn round(&self, mut round: Vec<Open>, table: &Arc<LockTable>) {
-        let tries = round.iter().map(|open| open.try_again(table)).collect();
+    async fn round(&self, mut round: Vec<Unconfirmed>, table: &Arc<LockTable>) {
+        let tries = round.iter().map(|release| release.try_again(table)).collect();
         let results = all(tries).await;
         let went_through = results.iter().any(Result::is_ok);
         let mut done = Vec::new();
         {
             let (now, at) = (table.clock().now(), Instant::now());
             let mut state = self.state();
-            for (mut open, result) in round.drain(..).zip(results) {
-                match open.judge(result, now) {
-                    Verdict::Done(freed) => done.push((open, freed)),
-                    Verdict::Again => state.ready.push_back(open),
+            for (mut release, result) in round.drain(..).zip(results) {
+                match release.judge(result, now) {
+                    Verdict::Done(freed) => done.push((release, freed)),
+                    Verdict::Again => state.ready.push_back(release),
                     Verdict::Later(pause) => {
-                        state.later.push(Reverse(Later { at: at + pause, open }));
+                        state.later.push(Reverse(Later { at: at + pause, release }));
                     }
                 }
             }
             state.went(went_through, at);
         }
-        // With the mutex free: whoever is told may come back here.
-        done.iter().for_each(|(open, freed)| open.done(freed, table));
+        // With the mutex free: what becomes of a lock that is free may come back here.
+        done.iter().for_each(|(release, freed)| release.done(freed, table));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
 impl State {
     /// One whose try has just failed, or which is to be tried again at a time.
-    fn add(&mut self, open: Open, at: Option<Instant>) {
+    fn add(&mut self, release: Unconfirmed, at: Option<Instant>) {
         if !self.runs {
-            (self.width, self.pause, self.rests_until) = (FEW, FIRST_PAUSE, None);
+            (self.width, self.pause, self.paused_until) = (FEW, FIRST_PAUSE, None);
         }
         match at {
-            Some(at) => self.later.push(Reverse(Later { at, open })),
+            Some(at) => self.later.push(Reverse(Later { at, release })),
             None => {
-                if self.ready.is_empty() && self.rests_until.is_none() {
-                    self.rests_until = Some(Instant::now() + jittered(self.pause));
+                if self.ready.is_empty() && self.paused_until.is_none() {
+                    self.paused_until = Some(Instant::now() + jittered(self.pause));
                 }
-                self.ready.push_back(open);
+                self.ready.push_back(release);
             }
         }
     }
 
     fn next(&mut self, now: Instant) -> Next {
-        if let Some(end) = self.rests_until.filter(|end| *end > now) {
-            return Next::Rest(end);
+        if let Some(end) = self.paused_until.filter(|end| *end > now) {
+            return Next::Pause(end);
         }
-        self.rests_until = None;
+        self.paused_until = None;
         while self.later.peek().is_some_and(|Reverse(later)| later.at <= now) {
-            self.ready.extend(self.later.pop().map(|Reverse(later)| later.open));
+            self.ready.extend(self.later.pop().map(|Reverse(later)| later.release));
         }
         if !self.ready.is_empty() {
             let width = self.width.min(self.ready.len());
             return Next::Round(self.ready.drain(..width).collect());
         }
         match self.later.peek() {
-            Some(Reverse(later)) => Next::Rest(later.at),
+            Some(Reverse(later)) => Next::Pause(later.at),
             None => {
-                // It does not keep the room that it needed once.
+                // The memory that a burst needed is given back.
                 (self.ready, self.later) = Default::default();
                 self.runs = false;
                 Next::End
@@ -310,9 +312,9 @@ impl State {
     fn went(&mut self, through: bool, now: Instant) {
         if through {
             (self.width, self.pause) = ((self.width * 2).min(MANY), FIRST_PAUSE);
-            self.rests_until = None;
+            self.paused_until = None;
         } else {
-            self.rests_until = Some(now + jittered(self.pause));
+            self.paused_until = Some(now + jittered(self.pause));
             (self.width, self.pause) = (FEW, (self.pause * 2).min(LONGEST_PAUSE));
         }
     }

@@ -1,0 +1,70 @@
+//! What a manager, its calls and its guards share: the lines of its locks, the store, and the engine,
+//! which lives as long as one of them does.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::serve::{Due, serve};
+use super::table::LockTable;
+use crate::builder::Settings;
+use crate::clock::Moment;
+use crate::engine::alarm::{Alarm, Alarms};
+use crate::engine::{Engine, RunsOn};
+use crate::error::{BackendKind, LockError};
+use crate::name::LockName;
+use crate::store::{Fault, News, Store};
+
+/// The locks of one manager.
+pub(crate) struct Locks {
+    pub(crate) settings: Settings,
+    pub(crate) table: Arc<LockTable>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) engine: Engine<Due>,
+}
+
+impl Locks {
+    /// Starts the engine. `store` is made from the handle of its runtime, where the store's tasks live.
+    pub(crate) fn start(
+        runs_on: RunsOn,
+        settings: Settings,
+        store: impl FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>,
+    ) -> Result<Self, LockError> {
+        let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
+        let store = store(engine.handle(), engine.alarms());
+        let table = LockTable::new(store.clone(), &engine, settings.command_timeout);
+        let listener = Arc::downgrade(&table);
+        let on_notification = move |news: News<'_>| {
+            if let Some(table) = listener.upgrade() {
+                table.on_notification(news);
+            }
+        };
+        store.listen(table.process(), Box::new(on_notification));
+        let served = table.clone();
+        engine.run(idle, table.clock(), move |due| serve(due, &served));
+        Ok(Self { settings, table, store, engine })
+    }
+
+    /// The error of a call that did not get a lock because others have it: for so long, if that is
+    /// known. Or because the manager was closed, which looks the same.
+    pub(crate) fn busy(&self, lock: &LockName, retry_after: Option<Duration>) -> LockError {
+        if self.table.is_closed() {
+            return LockError::Closed;
+        }
+        let status = self.settings.busy_status;
+        let busy = LockError::Busy { lock: Box::new(lock.clone()), retry_after, status };
+        busy.advising(self.settings.retry_after)
+    }
+
+    /// Resolves at a moment.
+    pub(crate) fn alarm(&self, at: Moment) -> Alarm<'_> {
+        Alarm::at(self.engine.alarms(), self.table.clock(), at)
+    }
+}
+
+fn no_thread(error: &io::Error) -> LockError {
+    let text = format!("the engine's thread could not be started: {error}");
+    Fault::lasting(BackendKind::Other, text).into_error(None)
+}
