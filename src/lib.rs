@@ -5,6 +5,8 @@ mod assert_held;
 pub mod prelude;
 
 #[doc(hidden)]
+pub use distlock_runtime::console as __console;
+#[doc(hidden)]
 pub use distlock_runtime::private as __private;
 pub use distlock_runtime::{
     BackendKind, CloseReport, DrivenBy, LockError, LockGuard, LockKey, LockManager,

@@ -10,6 +10,8 @@
 
 mod builder;
 mod clock;
+#[doc(hidden)]
+pub mod console;
 mod engine;
 mod error;
 mod few;

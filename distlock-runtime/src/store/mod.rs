@@ -9,12 +9,13 @@ pub(crate) mod redis;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
+use crate::console::{StoreCommand, StoreReply};
 use crate::error::{BackendKind, LockError};
 use crate::lock::claim::Claim;
 use crate::name::{LockName, StoredName};
@@ -102,6 +103,13 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
     /// Who has the lock, and for how long.
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
+
+    /// Sends commands as they are, for tools; a store that takes none says so.
+    fn ask(self: Arc<Self>, _commands: Vec<StoreCommand>, _limit: Moment) -> Op<Vec<StoreReply>> {
+        let fault =
+            Fault::lasting(BackendKind::Other, "locks of this kind are not kept in a server");
+        Box::pin(ready(Err(fault)))
+    }
 }
 
 /// A time in which a store cannot be reached.

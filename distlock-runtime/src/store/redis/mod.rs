@@ -16,6 +16,7 @@
 mod acquire;
 mod connect;
 mod connection;
+mod console;
 mod error;
 mod eviction;
 mod fence;
@@ -44,6 +45,7 @@ use super::{
     Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Outage, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
+use crate::console::{StoreCommand, StoreReply};
 use crate::engine::schedule::Schedule;
 use crate::error::{BackendKind, LockName};
 use crate::lock::claim::Claim;
@@ -110,7 +112,12 @@ impl RedisStore {
             // With the names of a lock that is never taken: an ACL may allow others only.
             let mut raised = fences.raise(&fences.own, unused.as_ref(), &mut live, limit).await;
             if raised.as_ref().is_err_and(|fault| fault.kind == BackendKind::Refused) {
-                raised = fences.raise(&fences.own, None, &mut live, limit).await;
+                let again = fences.raise(&fences.own, None, &mut live, limit).await;
+                // A connection that would have to sign in is left by then: what it failed with first
+                // says more.
+                if again.as_ref().err().is_none_or(|fault| fault.kind == BackendKind::Refused) {
+                    raised = again;
+                }
             }
             match raised {
                 // A server that is out of memory can still free and renew; acquires will say so.
@@ -205,6 +212,13 @@ impl Store for RedisStore {
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
         Box::pin(async move { inspect::inspect(&self.server, &lock, limit).await })
+    }
+
+    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, limit: Moment) -> Op<Vec<StoreReply>> {
+        Box::pin(async move {
+            let mut live = self.server.pool.all_commands()[0].live(limit).await?;
+            console::ask(&mut live, &commands, limit).await
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::script::Fate;
 use super::switches::State;
 use crate::clock::{Clock, Moment};
+use crate::console::{StoreCommand, StoreReply};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::lock::claim::Claim;
@@ -197,5 +198,9 @@ impl Store for FaultyStore {
         Box::pin(async move {
             self.deliver(limit, || self.inner.clone().inspect(lock.clone(), limit)).await
         })
+    }
+
+    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, limit: Moment) -> Op<Vec<StoreReply>> {
+        self.inner.clone().ask(commands, limit)
     }
 }

@@ -1,0 +1,147 @@
+//! The command line: what may be written, and what it means.
+
+mod definition;
+mod duration;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use clap::error::{ContextKind, ErrorKind};
+
+use crate::exit;
+
+/// What the command line asks for.
+pub(crate) struct Asked {
+    pub(crate) store: StoreOptions,
+    pub(crate) action: Action,
+}
+
+/// Where the locks are.
+pub(crate) struct StoreOptions {
+    pub(crate) url: Option<String>,
+    pub(crate) prefix: Option<String>,
+}
+
+pub(crate) enum Action {
+    Run(Box<RunOptions>),
+    Ls { pattern: Option<String>, limit: usize, json: bool },
+    Inspect { key: String, json: bool },
+    Release { key: String, force: bool, yes: bool },
+    Completions(clap_complete::Shell),
+    Man { command: Option<String> },
+}
+
+/// `distlock run`.
+pub(crate) struct RunOptions {
+    pub(crate) keys: Vec<String>,
+    pub(crate) command: Vec<OsString>,
+    pub(crate) wait: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) busy_code: u8,
+    pub(crate) skip_if_held: bool,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) end_on_loss: bool,
+    pub(crate) foreground: bool,
+    pub(crate) name: Option<String>,
+    pub(crate) volume: Volume,
+    pub(crate) json: bool,
+}
+
+/// How much is said.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Volume {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+/// What the arguments of this process ask for. Where they cannot be used, or ask for help, that is
+/// printed, and the error is the exit code.
+pub(crate) fn parse() -> Result<Asked, u8> {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    match definition::program().try_get_matches_from(&given) {
+        Ok(matches) => Ok(asked(&matches)),
+        Err(error) => {
+            // A closed pipe is no reason to fail.
+            let _ = error.print();
+            match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Err(exit::OK),
+                _ => {}
+            }
+            if let Some(hint) = hint(&error, &given) {
+                crate::say::plain(&hint);
+            }
+            Err(exit::USAGE)
+        }
+    }
+}
+
+/// The whole command, for completions and manual pages.
+pub(crate) fn program() -> clap::Command {
+    definition::program()
+}
+
+fn asked(matches: &ArgMatches) -> Asked {
+    let (name, matches) = matches.subcommand().unwrap_or(("", matches));
+    let text = |id: &str| matches.get_one::<String>(id).cloned();
+    let flag = |id: &str| matches.get_flag(id);
+    let key = || text("key").unwrap_or_default();
+    let action = match name {
+        "run" => Action::Run(Box::new(run_options(matches))),
+        "ls" => {
+            let limit = matches.get_one("limit").copied().unwrap_or(1000);
+            Action::Ls { pattern: text("pattern"), limit, json: flag("json") }
+        }
+        "inspect" => Action::Inspect { key: key(), json: flag("json") },
+        "release" => Action::Release { key: key(), force: flag("force"), yes: flag("yes") },
+        "completions" => {
+            let shell = matches.get_one("shell").copied();
+            Action::Completions(shell.unwrap_or(clap_complete::Shell::Bash))
+        }
+        _ => Action::Man { command: text("command") },
+    };
+    Asked { store: StoreOptions { url: text("url"), prefix: text("prefix") }, action }
+}
+
+fn run_options(matches: &ArgMatches) -> RunOptions {
+    let duration = |id: &str| matches.get_one::<Duration>(id).copied();
+    let flag = |id: &str| matches.get_flag(id);
+    RunOptions {
+        keys: matches.get_many("keys").into_iter().flatten().cloned().collect(),
+        command: matches.get_many("command").into_iter().flatten().cloned().collect(),
+        wait: duration("wait").unwrap_or_default(),
+        ttl: duration("ttl").unwrap_or(Duration::from_secs(30)),
+        busy_code: matches.get_one("busy-exit-code").copied().unwrap_or(exit::BUSY),
+        skip_if_held: flag("skip-if-held"),
+        min_hold: duration("min-hold"),
+        max_hold: duration("max-hold"),
+        grace: duration("grace"),
+        end_on_loss: matches.get_one::<String>("on-lost").is_none_or(|what| what != "continue"),
+        foreground: flag("foreground"),
+        name: matches.get_one("name").cloned(),
+        volume: match (flag("quiet"), flag("verbose")) {
+            (true, _) => Volume::Quiet,
+            (_, true) => Volume::Verbose,
+            _ => Volume::Normal,
+        },
+        json: flag("json"),
+    }
+}
+
+/// What most probably was meant.
+fn hint(error: &clap::Error, given: &[OsString]) -> Option<String> {
+    let is_run = given.iter().skip(1).any(|word| word == "run");
+    if !is_run || given.iter().any(|word| word == "--") {
+        return None;
+    }
+    let unknown = error.kind() == ErrorKind::UnknownArgument;
+    let missing = error.kind() == ErrorKind::MissingRequiredArgument
+        && error.get(ContextKind::InvalidArg).is_some();
+    (unknown || missing).then(|| {
+        "the command stands behind `--`, with all its options: distlock run KEY -- COMMAND ARGUMENTS"
+            .to_owned()
+    })
+}

@@ -1,0 +1,61 @@
+//! The program `distlock`: runs commands under locks, and shows who holds what.
+
+#[cfg(not(unix))]
+compile_error!("the program distlock needs Unix: signals, process groups and sockets");
+
+mod args;
+mod exit;
+mod locks;
+mod ls;
+mod manual;
+mod release;
+mod run;
+mod say;
+mod store;
+
+use std::process::ExitCode;
+
+use args::{Action, Asked};
+use store::{Failure, Named};
+
+fn main() -> ExitCode {
+    if let Some(code) = run::guard() {
+        return code.into();
+    }
+    let code = match args::parse() {
+        Ok(asked) => carry_out(asked),
+        Err(code) => code,
+    };
+    // Not by returning: threads that still wait for a store are not waited for.
+    std::process::exit(code.into())
+}
+
+fn carry_out(Asked { store, action }: Asked) -> u8 {
+    let outcome = match action {
+        Action::Run(options) => return run::run(&store, &options),
+        Action::Completions(shell) => return manual::completions(shell),
+        Action::Man { command } => manual::man(command.as_deref()),
+        asked => Named::of(&store).and_then(|store| look(&store, asked)),
+    };
+    outcome.unwrap_or_else(|Failure { text, code }| {
+        say::plain(&text);
+        code
+    })
+}
+
+/// The commands that look into a store.
+fn look(store: &Named, action: Action) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure { text: error.to_string(), code: exit::FAILED })?;
+    runtime.block_on(async {
+        match action {
+            Action::Ls { pattern, limit, json } => {
+                ls::list(store, pattern.as_deref(), limit, json).await
+            }
+            Action::Inspect { key, json } => ls::inspect(store, &key, json).await,
+            Action::Release { key, force, yes } => release::release(store, &key, force, yes).await,
+            Action::Run(_) | Action::Completions(_) | Action::Man { .. } => Ok(exit::OK),
+        }
+    })
+}

@@ -1,0 +1,73 @@
+//! Messages for whoever started this program. They go to stderr: stdout is the command's.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use crate::args::Volume;
+
+/// How messages are written, and which.
+pub(crate) struct Say {
+    pub(crate) volume: Volume,
+    pub(crate) json: bool,
+}
+
+impl Say {
+    /// What went wrong; said however quiet this is to be.
+    pub(crate) fn error(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
+        self.write(event, text, fields);
+    }
+
+    /// What is good to know.
+    pub(crate) fn note(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
+        if self.volume >= Volume::Normal {
+            self.write(event, text, fields);
+        }
+    }
+
+    /// What happens when all is well.
+    pub(crate) fn detail(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
+        if self.volume >= Volume::Verbose {
+            self.write(event, text, fields);
+        }
+    }
+
+    fn write(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
+        if !self.json {
+            return plain(text);
+        }
+        let mut object = Map::new();
+        object.insert("event".to_owned(), event.into());
+        object.insert("message".to_owned(), text.into());
+        object.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        // Nobody is left to be told that nobody listens.
+        let _ = writeln!(io::stderr(), "{}", Value::Object(object));
+    }
+}
+
+/// A line on stderr.
+pub(crate) fn plain(text: &str) {
+    let _ = writeln!(io::stderr(), "distlock: {text}");
+}
+
+/// Writes to stdout. A reader that has seen enough closes its end, which is no failure.
+pub(crate) fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Writes JSON to stdout, for people too.
+pub(crate) fn print_json(value: &Value) {
+    print(&format!("{value:#}\n"));
+}
+
+/// A key as it is shown: in quotes, so that spaces are seen, and with nothing in it that moves the
+/// cursor of a terminal.
+pub(crate) fn quoted(key: &str) -> String {
+    format!("\"{}\"", shown(key))
+}
+
+/// The same without the quotes.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

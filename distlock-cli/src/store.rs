@@ -1,0 +1,100 @@
+//! The store that the command line or the environment names.
+
+use std::time::Duration;
+
+use distlock::{LockError, LockManager, LockManagerBuilder};
+
+use crate::args::StoreOptions;
+use crate::exit;
+
+/// Why a command did not do what it should: what to say, and the exit code.
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: exit::USAGE }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self { text: describe(&error), code: exit::of(&error) }
+    }
+}
+
+/// What an error says, and why, without the label of a lock: whoever typed the key knows it.
+pub(crate) fn describe(error: &LockError) -> String {
+    match error {
+        LockError::Backend { kind, source: Some(source), .. } => format!("{kind}: {source}"),
+        LockError::Backend { kind, .. } => kind.to_string(),
+        LockError::InvalidKey { reason, .. } => format!("the key cannot be used: {reason}"),
+        _ => error.to_string(),
+    }
+}
+
+/// The store, as it was named.
+pub(crate) struct Named {
+    pub(crate) url: String,
+    pub(crate) prefix: String,
+}
+
+impl Named {
+    pub(crate) fn of(options: &StoreOptions) -> Result<Self, Failure> {
+        let url = match &options.url {
+            Some(url) => Some(url.clone()),
+            None => variable("DISTLOCK_URL")?,
+        };
+        let url = url.ok_or_else(|| {
+            Failure::usage("no store: give --url redis://HOST, or set DISTLOCK_URL")
+        })?;
+        let prefix = match &options.prefix {
+            Some(prefix) => prefix.clone(),
+            None => variable("DISTLOCK_PREFIX")?.unwrap_or_else(|| "distlock".to_owned()),
+        };
+        Ok(Self { url, prefix })
+    }
+
+    pub(crate) fn builder(&self) -> LockManagerBuilder {
+        LockManager::builder().url(&self.url).prefix(&self.prefix)
+    }
+
+    /// Connects; fails at once if the store cannot be reached.
+    pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
+        Ok(self.builder().connect().await?)
+    }
+
+    /// The prefix as it stands in names: with its separator.
+    pub(crate) fn names(&self) -> String {
+        if self.prefix.is_empty() { String::new() } else { format!("{}:", self.prefix) }
+    }
+
+    /// Whether locks are kept where other processes see them.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.url.trim_start().to_ascii_lowercase().starts_with("memory:")
+    }
+}
+
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match std::env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(Failure::usage(format!("{name} is not valid UTF-8")))
+        }
+    }
+}
+
+/// A time for people: no finer than is of use.
+pub(crate) fn rounded(time: Duration) -> String {
+    let unit = match time {
+        _ if time < Duration::from_secs(1) => 1,
+        _ if time < Duration::from_secs(10) => 100,
+        _ => 1000,
+    };
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / unit * unit;
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
+}

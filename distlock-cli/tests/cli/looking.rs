@@ -1,0 +1,148 @@
+//! `ls`, `inspect`, `release`, `completions`, `man`.
+
+use distlock_testkit::{RedisServer, wait_until};
+use serde_json::Value;
+
+use crate::support::{Tool, ask, distlock, distlock_at, holder, is_held, key, lock_of, ran};
+
+fn json(ran: crate::support::Ran) -> Value {
+    let ran = ran.ends_with(0);
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+}
+
+#[test]
+fn ls_lists_what_is_held() {
+    let server = RedisServer::start();
+    let none = ran(distlock_at(&server, &["ls"])).ends_with(0).says(&["no lock is held"]);
+    assert_eq!(none.stdout, "");
+    assert_eq!(json(ran(distlock_at(&server, &["ls", "--json"]))), serde_json::json!([]));
+    let _holders = ["order:1", "order 2", "{tag}:3"].map(|key| holder(&server, key));
+    let _other: String = ask(&server, &["SET", "other:lock:{x}", "t"]);
+    let table = ran(distlock_at(&server, &["ls"])).ends_with(0).stdout;
+    assert!(table.starts_with("KEY"), "{table}");
+    for key in ["order:1", "order 2", "{tag}:3"] {
+        assert!(table.lines().any(|line| line.starts_with(key)), "{table}");
+    }
+    assert_eq!(table.lines().count(), 4, "{table}");
+    let fitting = json(ran(distlock_at(&server, &["ls", "order*", "--json"])));
+    let keys: Vec<&str> = fitting
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|held| held["key"].as_str())
+        .collect();
+    assert_eq!(keys, ["order 2", "order:1"]);
+    assert!(fitting[0]["remaining_ms"].as_u64().is_some_and(|rest| rest <= 30_000), "{fitting}");
+    assert_eq!(fitting[0]["waiting"], 0);
+    let some =
+        ran(distlock_at(&server, &["ls", "--limit", "2"])).ends_with(0).says(&["there are more"]);
+    assert_eq!(some.stdout.lines().count(), 3);
+    let elsewhere = ran(distlock_at(&server, &["ls", "--prefix", "other"])).ends_with(0).stdout;
+    assert!(elsewhere.contains("without end"), "{elsewhere}");
+}
+
+#[test]
+fn ls_walks_many() {
+    let server = RedisServer::start();
+    let script = "for i = 1, 3000 do redis.call('SET', 'distlock:lock:{k' .. i .. '}', 't.1.1000s', 'PX', 60000) end";
+    let _: () = ask(&server, &["EVAL", script, "0"]);
+    let all = json(ran(distlock_at(&server, &["ls", "--json", "--limit", "5000"])));
+    assert_eq!(all.as_array().map(Vec::len), Some(3000));
+    let usual = ran(distlock_at(&server, &["ls"])).ends_with(0);
+    assert_eq!(usual.stdout.lines().count(), 1001);
+}
+
+#[test]
+fn inspect_shows_one() {
+    let server = RedisServer::start();
+    let key = key();
+    let free = ran(distlock_at(&server, &["inspect", &key])).ends_with(0);
+    assert_eq!(free.stdout, format!("\"{key}\" is free\n"));
+    assert_eq!(json(ran(distlock_at(&server, &["inspect", &key, "--json"])))["held"], false);
+    let _holder = holder(&server, &key);
+    let _waiters: Vec<Tool> = (1..=2)
+        .map(|count| {
+            let waiter =
+                Tool::start(distlock_at(&server, &["run", "-w", "60s", &key, "--", "true"]));
+            let queue = format!("distlock:queue:{{{key}}}");
+            wait_until("it waits", || ask::<u64>(&server, &["ZCARD", &queue]) == count);
+            waiter
+        })
+        .collect();
+    let queue: Vec<String> =
+        ask(&server, &["ZRANGE", &format!("distlock:queue:{{{key}}}"), "0", "-1"]);
+    let status = json(ran(distlock_at(&server, &["inspect", &key, "--json"])));
+    assert_eq!(status["held"], true);
+    let waiting = status["waiting"].as_array().expect("a list");
+    assert_eq!(waiting.len(), 2);
+    for (waiter, token) in waiting.iter().zip(&queue) {
+        assert!(waiter["process"].as_str().is_some_and(|id| token.starts_with(id)), "{status}");
+    }
+    let shown = ran(distlock_at(&server, &["inspect", &key])).ends_with(0).stdout;
+    for words in ["is held", "holder", "lease", "2 processes", "1.", "2."] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+}
+
+/// What a process says of itself is shown.
+#[test]
+fn a_process_that_is_known_is_named() {
+    let server = RedisServer::start();
+    let _: () = ask(&server, &["SET", &lock_of("k"), "abc.1.1000s", "PX", "60000"]);
+    let _: () =
+        ask(&server, &["SET", "distlock:process:abc", "v=0.2.0 app=orders host=web-3 pid=4711"]);
+    let shown = ran(distlock_at(&server, &["ls"])).ends_with(0).stdout;
+    assert!(shown.contains("orders@web-3:4711"), "{shown}");
+    let json = json(ran(distlock_at(&server, &["inspect", "k", "--json"])));
+    assert_eq!(json["holder"]["app"], "orders");
+}
+
+#[test]
+fn release_takes_away() {
+    let server = RedisServer::start();
+    let key = key();
+    ran(distlock_at(&server, &["release", &key, "--force"])).ends_with(1).says(&["is free"]);
+    let holder = holder(&server, &key);
+    ran(distlock_at(&server, &["release", &key])).ends_with(64).says(&["is held by", "--force"]);
+    assert!(is_held(&server, &key));
+    ran(distlock_at(&server, &["release", &key, "--force"]))
+        .ends_with(0)
+        .says(&["is held by", "taken away"]);
+    holder.ended().ends_with(79);
+    assert!(!is_held(&server, &key));
+}
+
+#[test]
+fn a_store_that_cannot_be_looked_into() {
+    for args in [&["ls"][..], &["inspect", "k"], &["release", "k", "--force"]] {
+        ran(distlock(&[args, &["-u", "redis://127.0.0.1:1"]].concat())).ends_with(69);
+        ran(distlock(&[args, &["-u", "memory://"]].concat())).ends_with(64).says(&["memory://"]);
+        ran(distlock(args)).ends_with(64).says(&["DISTLOCK_URL"]);
+    }
+}
+
+/// Who may only take locks is told what is missing.
+#[test]
+fn a_right_that_is_missing_is_named() {
+    let server = RedisServer::start();
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-scan"];
+    let _: () = ask(&server, &user);
+    let url = format!("redis://app:pw@{}", server.addr());
+    ran(distlock(&["ls", "-u", &url])).ends_with(69).says(&["scan"]);
+}
+
+#[test]
+fn completions_and_manual() {
+    for (shell, words) in
+        [("bash", "_distlock"), ("zsh", "#compdef distlock"), ("fish", "complete -c distlock")]
+    {
+        let script = ran(distlock(&["completions", shell])).ends_with(0).stdout;
+        assert!(script.contains(words), "{shell}");
+        assert!(!script.contains("__guard"), "{shell}");
+    }
+    let page = ran(distlock(&["man"])).ends_with(0).stdout;
+    assert!(page.contains(".TH distlock 1") || page.contains(".TH distlock"), "{page}");
+    let page = ran(distlock(&["man", "run"])).ends_with(0).stdout;
+    assert!(page.contains("skip\\-if\\-held") && page.contains("Exit codes"), "{page}");
+    ran(distlock(&["man", "walk"])).ends_with(64).says(&["walk"]);
+}

@@ -1,0 +1,10 @@
+//! The program, run as users run it: real processes, a real server.
+
+mod command;
+mod exit_codes;
+mod lease;
+mod looking;
+mod signals;
+mod support;
+mod terminal;
+mod usage;

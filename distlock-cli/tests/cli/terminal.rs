@@ -1,0 +1,165 @@
+//! In a terminal: a pair of pseudo-terminals, and the program in its foreground.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use distlock_testkit::wait_until;
+use rustix::fs::OFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::support::{Dir, SERVER, Tool, ask, distlock_here, is_alive, is_held, key, ran};
+
+/// A terminal with a program that it belongs to, and what that has written there.
+struct Terminal {
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+    tool: Tool,
+}
+
+impl Terminal {
+    /// `None` where the system has no program that gives a session a terminal.
+    fn start(command: &Command) -> Option<Self> {
+        let has_setsid = Command::new("setsid").arg("--version").output().is_ok();
+        if !has_setsid {
+            return None;
+        }
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("a terminal");
+        unlockpt(&master).expect("a terminal");
+        let name = ptsname(&master, Vec::new()).expect("its name");
+        let name = name.to_str().expect("its name").to_owned();
+        let slave = || {
+            let flags = i32::try_from(OFlags::NOCTTY.bits()).expect("flags");
+            let mut options = OpenOptions::new();
+            std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+            options.read(true).write(true).open(&name).expect("open the terminal")
+        };
+        let mut in_session = Command::new("setsid");
+        in_session.args(["--ctty", "--wait"]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => in_session.env(name, value),
+                None => in_session.env_remove(name),
+            };
+        }
+        in_session.stdin(slave()).stdout(slave()).stderr(Stdio::from(slave()));
+        let tool = Tool::start(in_session);
+        let keyboard = File::from(master);
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (mut from, shown) = (keyboard.try_clone().expect("a second handle"), screen.clone());
+        // Ends when the last process has closed the terminal.
+        thread::spawn(move || {
+            let mut bytes = [0; 1024];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                shown.lock().expect("no panic").push_str(&text);
+            }
+        });
+        Some(Self { keyboard, screen, tool })
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("type");
+    }
+
+    fn shows(&self, text: &str) {
+        wait_until(text, || self.screen.lock().expect("no panic").contains(text));
+    }
+
+    fn ends_with(self, code: i32) {
+        self.tool.ended().ends_with(code);
+    }
+}
+
+const CTRL_C: &str = "\x03";
+const CTRL_BACKSLASH: &str = "\x1c";
+const CTRL_D: &str = "\x04";
+
+#[test]
+fn a_command_reads_it() {
+    let script = "echo ready; read line; echo \"got <$line>\"; exit 5";
+    let command = distlock_here(&["run", &key(), "--", "sh", "-c", script]);
+    let Some(mut terminal) = Terminal::start(&command) else { return };
+    terminal.shows("ready");
+    terminal.press("hello\n");
+    terminal.shows("got <hello>");
+    terminal.ends_with(5);
+}
+
+#[test]
+fn the_end_of_input_reaches_the_command() {
+    let Some(mut terminal) = Terminal::start(&distlock_here(&["run", &key(), "--", "cat"])) else {
+        return;
+    };
+    terminal.press("a line\n");
+    terminal.press(CTRL_D);
+    terminal.ends_with(0);
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_what_it_has_started() {
+    for (press, code) in [(CTRL_C, 130), (CTRL_BACKSLASH, 131)] {
+        let (key, dir) = (key(), Dir::new());
+        let script = format!("sh -c 'echo $$ > {}; exec sleep 600'; true", dir.text_of("pid"));
+        let command = distlock_here(&["run", &key, "--", "sh", "-c", &script]);
+        let Some(mut terminal) = Terminal::start(&command) else { return };
+        let pid = dir.pid("pid");
+        terminal.press(press);
+        terminal.ends_with(code);
+        assert!(!is_alive(pid));
+        assert!(!is_held(&SERVER, &key));
+    }
+}
+
+/// The terminal sends it to all processes in its foreground, this program too, which does not pass it on
+/// once more.
+#[test]
+fn a_command_gets_ctrl_c_once() {
+    let dir = Dir::new();
+    let script = format!(
+        "trap 'echo INT >> {}' INT; trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done",
+        dir.text_of("log")
+    );
+    let command = distlock_here(&["run", "-v", &key(), "--", "sh", "-c", &script]);
+    let Some(mut terminal) = Terminal::start(&command) else { return };
+    terminal.shows("ready");
+    terminal.press(CTRL_C);
+    wait_until("it is told", || dir.read("log").contains("INT"));
+    // Time for a second one to come.
+    thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(dir.read("log"), "INT\n");
+    terminal.press(CTRL_C);
+    wait_until("it is told again", || dir.read("log").lines().count() == 2);
+}
+
+#[test]
+fn ctrl_c_ends_the_wait() {
+    let key = key();
+    let _holder = crate::support::holder(&SERVER, &key);
+    let queue = format!("distlock:queue:{{{key}}}");
+    let command = distlock_here(&["run", "-w", "forever", &key, "--", "true"]);
+    let Some(mut terminal) = Terminal::start(&command) else { return };
+    wait_until("it waits", || ask::<u64>(&SERVER, &["ZCARD", &queue]) == 1);
+    terminal.press(CTRL_C);
+    terminal.ends_with(130);
+    assert_eq!(ask::<u64>(&SERVER, &["ZCARD", &queue]), 0);
+}
+
+/// A lost lease ends a command in a terminal with all it has started, although it shares the group.
+#[test]
+fn a_lost_lease_ends_all_of_it() {
+    let (key, dir) = (key(), Dir::new());
+    let script = format!(
+        "sh -c 'trap \"\" TERM; echo $$ > {}; while :; do sleep 0.01; done' & wait; wait",
+        dir.text_of("pid")
+    );
+    let options = ["run", "-t", "2s", "--grace", "200ms", &key, "--", "sh", "-c", &script];
+    let Some(terminal) = Terminal::start(&distlock_here(&options)) else { return };
+    let pid = dir.pid("pid");
+    ran(distlock_here(&["release", "--force", &key])).ends_with(0);
+    terminal.ends_with(79);
+    assert!(!is_alive(pid));
+}

@@ -1,0 +1,97 @@
+//! What cannot be used is refused with the mend, and with 64.
+
+use crate::support::{SERVER, distlock, distlock_here, is_held, key, ran};
+
+#[test]
+fn mistakes_in_the_command_line() {
+    let key = key();
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "Usage"),
+        (&["runn", &key, "--", "true"], "'run'"),
+        (&["run"], "distlock run KEY -- COMMAND"),
+        (&["run", &key], "distlock run KEY -- COMMAND"),
+        (&["run", &key, "true"], "behind `--`"),
+        (&["run", &key, "ls", "-l"], "behind `--`"),
+        (&["run", &key, "--"], "COMMAND"),
+        (&["run", "--", "true"], "KEY"),
+        (&["run", "", "--", "true"], "empty"),
+        (&["run", "a\nb", "--", "true"], "line break"),
+        (&["run", "--ttl", "5", &key, "--", "true"], "`5s`"),
+        (&["run", "--ttl", "soon", &key, "--", "true"], "such as `5s`"),
+        (&["run", "--ttl", "0", &key, "--", "true"], "10 ms"),
+        (&["run", "--ttl", "1ms", &key, "--", "true"], "10 ms"),
+        (&["run", "--ttl", "-5s", &key, "--", "true"], "-5"),
+        (&["run", "--ttl", "1000years", &key, "--", "true"], "365 days"),
+        (&["run", "--ttl", &key, "--", "true"], "such as `5s`"),
+        (&["run", "--wait", "10", &key, "--", "true"], "`10s`"),
+        (&["run", "--wait", "for ever", &key, "--", "true"], "`forever`"),
+        (&["run", "--wait=", &key, "--", "true"], "such as `5s`"),
+        (&["run", "--wait", "1s", "--no-wait", &key, "--", "true"], "--no-wait"),
+        (&["run", "--grace", "15s", &key, "--", "true"], "half of the ttl"),
+        (&["run", "--min-hold", "2s", "--max-hold", "1s", &key, "--", "true"], "min_hold"),
+        (&["run", "-E", "256", &key, "--", "true"], "256"),
+        (&["run", "-E", "x", &key, "--", "true"], "'x'"),
+        (&["run", "--on-lost", "panic", &key, "--", "true"], "terminate"),
+        (&["run", "-q", "-v", &key, "--", "true"], "--verbose"),
+        (&["run", "--timeout", "5s", &key, "--", "true"], "--timeout"),
+        (&["run", "--prefix", "{x}", &key, "--", "true"], "prefix"),
+        (&["run", "-u", "http://localhost", &key, "--", "true"], "unknown scheme"),
+        (&["run", "-u", "localhost:6379", &key, "--", "true"], "no scheme"),
+        (&["run", "-u", "redis://:hunter2@h:99999/", &key, "--", "true"], "redis://"),
+        (&["inspect"], "KEY"),
+        (&["ls", "--limit", "many"], "many"),
+        (&["completions", "cmd.exe"], "bash"),
+    ];
+    for (args, words) in cases {
+        let ran = ran(distlock_here(args));
+        assert_eq!(ran.code, Some(64), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(words), "{args:?}: {ran:?}");
+        assert!(!ran.stderr.contains("hunter2"), "{ran:?}");
+        assert_eq!(ran.stdout, "", "{args:?}");
+    }
+    assert!(!is_held(&SERVER, &key));
+}
+
+#[test]
+fn a_store_must_be_named() {
+    ran(distlock(&["run", "k", "--", "true"])).ends_with(64).says(&["--url", "DISTLOCK_URL"]);
+    let mut empty = distlock(&["run", "k", "--", "true"]);
+    empty.env("DISTLOCK_URL", "");
+    ran(empty).ends_with(64).says(&["DISTLOCK_URL"]);
+}
+
+#[test]
+fn the_url_of_the_command_line_counts() {
+    for args in [
+        ["-u", &SERVER.url(), "run", "k1", "--", "true"],
+        ["run", "-u", &SERVER.url(), "k1", "--", "true"],
+    ] {
+        let mut command = distlock(&args);
+        command.env("DISTLOCK_URL", "redis://127.0.0.1:1");
+        ran(command).ends_with(0);
+    }
+    let unix = SERVER.unix_url();
+    ran(distlock(&["run", &key(), "-u", &unix, "--", "true"])).ends_with(0);
+}
+
+#[test]
+fn help_says_what_people_look_for() {
+    let help = ran(distlock(&["--help"])).ends_with(0);
+    assert!(help.stdout.contains("run") && help.stdout.contains("inspect"), "{help:?}");
+    let help = ran(distlock(&["run", "--help"])).ends_with(0);
+    for words in
+        ["Does not wait by default", "75", "79", "127", "DISTLOCK_FENCING_TOKEN", "--skip-if-held"]
+    {
+        assert!(help.stdout.contains(words), "{words}: {}", help.stdout);
+    }
+    let version = ran(distlock(&["--version"])).ends_with(0);
+    assert!(version.stdout.starts_with("distlock "), "{version:?}");
+}
+
+/// Help must not show what the environment holds.
+#[test]
+fn help_shows_no_password() {
+    let mut command = distlock(&["run", "--help"]);
+    command.env("DISTLOCK_URL", "redis://:hunter2@localhost");
+    assert!(!ran(command).ends_with(0).stdout.contains("hunter2"));
+}
