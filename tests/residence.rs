@@ -242,6 +242,27 @@ fn r20_a_panic_hook_on_a_runtime_without_sockets_holds_nobody_up() {
     assert_eq!(went_on, Some(Ok(true)));
 }
 
+#[test]
+fn a_manager_that_may_not_use_its_callers_runtime_does_its_io_itself() {
+    let server = RedisServer::start();
+    let manager = LockManager::builder()
+        .url(server.url())
+        .command_timeout(Duration::from_secs(5))
+        .io_on_caller_runtime(false)
+        .build()
+        .expect("a URL");
+    let calls = AtomicU64::new(0);
+    runtime().block_on(traffic(&manager, "own", || {
+        assert!(!is_lodged(&manager));
+        calls.fetch_add(1, Ordering::Relaxed) > 5000
+    }));
+    // A runtime that cannot watch sockets will do.
+    let without_sockets = Builder::new_current_thread().build().expect("a runtime");
+    without_sockets.block_on(once(&manager, "plain")).expect("served");
+    others_go_on(&manager);
+    assert_eq!(server.lock_keys(), Vec::<String>::new());
+}
+
 /// The end of the connection is seen where it is driven, and the next one is made by the engine.
 #[test]
 fn a_server_that_is_killed_is_used_again_when_it_is_back() {

@@ -1,6 +1,6 @@
 //! The driver of distlock for `scripts/bench`, which says what a driver does. Uses the public API
 //! with its default options, as the drivers of peers do with theirs; as `distlock-bench background` it
-//! does not wait for its releases.
+//! does not wait for its releases, as `distlock-bench own-io` the caller's runtime drives no connection.
 #![allow(clippy::print_stdout, reason = "scripts/bench reads it")]
 
 use std::time::{Duration, Instant};
@@ -25,16 +25,19 @@ fn option(name: &str) -> String {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), LockError> {
+    let variant = std::env::args().nth(1);
     let scenario = Scenario {
         mode: option("--scenario"),
         tasks: option("--tasks").parse().expect("a number of tasks"),
         time: Duration::from_secs_f64(option("--seconds").parse().expect("a number of seconds")),
-        release: match std::env::args().nth(1).as_deref() {
+        release: match variant.as_deref() {
             Some("background") => Release::Background,
             _ => Release::Wait,
         },
     };
-    let manager = LockManager::connect(&option("--url")).await?;
+    let builder = LockManager::builder().url(option("--url"));
+    let by_callers = variant.as_deref() != Some("own-io");
+    let manager = builder.io_on_caller_runtime(by_callers).connect().await?;
     let own = format!("warm-up:{}", std::process::id());
     manager.lock(own).acquire().await?.release().await?;
     println!("READY");

@@ -1,34 +1,52 @@
-//! Opening a connection: the socket, its options, and the sign-in.
+//! Opening a connection: the socket, its options, the sign-in, and what moves its bytes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use super::io::{Bytes, PortableSocket, SocketMover};
+use super::io::{CallerDriver, Carry, ClientDriver, Driver, PortableSocket, Socket};
 
 const KEEPALIVE: Duration = Duration::from_secs(1);
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens the socket, resolving the name again, and signs in.
+/// Opens a connection that the current task drives by polling the second of what is returned.
 pub(super) async fn connect(
     info: &ConnectionInfo,
     config: AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, Bytes, SocketMover), RedisError> {
+) -> Result<(MultiplexedConnection, ClientDriver), RedisError> {
+    sign_in(info, open(info).await?, config).await
+}
+
+/// Opens a connection that the manager's thread drives, or callers with it (see [`io`](super::io)).
+pub(super) async fn connect_driven(
+    info: &ConnectionInfo,
+    config: AsyncConnectionConfig,
+    by_callers: bool,
+) -> Result<(MultiplexedConnection, Arc<dyn Carry>), RedisError> {
+    let socket = open(info).await?;
+    if by_callers {
+        let (socket, mover) = PortableSocket::new(socket);
+        let (connection, driver) = sign_in(info, socket, config).await?;
+        Ok((connection, CallerDriver::start(driver, mover)))
+    } else {
+        let (connection, driver) = sign_in(info, socket, config).await?;
+        Ok((connection, Driver::start(driver)))
+    }
+}
+
+/// Opens the socket; its name is resolved again each time.
+async fn open(info: &ConnectionInfo) -> Result<Socket, RedisError> {
     match info.addr() {
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            let (socket, mover) = PortableSocket::unix(UnixStream::connect(path).await?);
-            let (connection, driver) =
-                MultiplexedConnection::new_with_config(info.redis_settings(), socket, config)
-                    .await?;
-            Ok((connection, Box::pin(driver), mover))
-        }
+        ConnectionAddr::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
         ConnectionAddr::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
@@ -37,15 +55,21 @@ pub(super) async fn connect(
             socket.set_tcp_keepalive(&keepalive)?;
             #[cfg(target_os = "linux")]
             socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-            let (socket, mover) = PortableSocket::tcp(stream);
-            let (connection, driver) =
-                MultiplexedConnection::new_with_config(info.redis_settings(), socket, config)
-                    .await?;
-            Ok((connection, Box::pin(driver), mover))
+            Ok(Socket::Tcp(stream))
         }
         _ => Err(RedisError::from((
             redis::ErrorKind::InvalidClientConfig,
             "this kind of address is not supported",
         ))),
     }
+}
+
+async fn sign_in(
+    info: &ConnectionInfo,
+    socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    config: AsyncConnectionConfig,
+) -> Result<(MultiplexedConnection, ClientDriver), RedisError> {
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(info.redis_settings(), socket, config).await?;
+    Ok((connection, Box::pin(driver)))
 }

@@ -11,7 +11,7 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
 use super::error::{fault, is_missing_script, leaves_connection, unexpected};
-use super::io::{Driver, carry};
+use super::io::{Carry, carry};
 use super::script::{Arg, Script};
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
@@ -109,7 +109,7 @@ impl Deref for Connection {
 /// A connection that is up.
 pub(crate) struct Live {
     connection: MultiplexedConnection,
-    driver: Arc<Driver>,
+    carrier: Arc<dyn Carry>,
     /// Never zero.
     pub(crate) number: u64,
     /// Connections of this link with lower numbers are closed at the server: nothing that was sent on
@@ -134,7 +134,7 @@ pub(crate) struct Live {
 impl Live {
     pub(super) fn new(
         connection: MultiplexedConnection,
-        driver: Arc<Driver>,
+        carrier: Arc<dyn Carry>,
         number: u64,
         closed_below: u64,
         schedule: Arc<Schedule>,
@@ -142,7 +142,7 @@ impl Live {
     ) -> Self {
         Self {
             connection,
-            driver,
+            carrier,
             number,
             closed_below,
             fence_raised: AtomicBool::new(false),
@@ -197,7 +197,7 @@ impl Live {
     ) -> Result<T, RedisOr> {
         let timeout = sent.after(self.command_timeout);
         let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(timeout));
-        match until(carry(&self.driver, call), alarm).await {
+        match until(carry(&*self.carrier, call), alarm).await {
             Some(Ok(answer)) => {
                 // Read first: a write would take the cache line from every other thread.
                 if self.unanswered_since.load(Ordering::Relaxed) != 0 {
@@ -250,7 +250,7 @@ impl Live {
 
     /// Whose runtime moves its bytes.
     pub(super) fn driven_by(&self) -> DrivenBy {
-        if self.driver.is_with_caller() { DrivenBy::Callers } else { DrivenBy::Manager }
+        self.carrier.driven_by()
     }
 
     /// A command had no answer. The second one in a row is enough; those sent together are one.

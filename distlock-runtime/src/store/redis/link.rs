@@ -15,10 +15,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::connect::connect;
+use super::connect::connect_driven;
 use super::connection::{Connection, Live};
 use super::error::not_connected;
-use super::io::Driver;
+use super::io::Carry;
 use super::previous::PreviousConnections;
 use crate::clock::{Clock, Moment};
 use crate::engine::schedule::{Alarm, Schedule};
@@ -39,6 +39,8 @@ pub(crate) struct LinkConfig {
     pub(crate) info: ConnectionInfo,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    /// Whether a caller's runtime may drive the connection.
+    pub(crate) by_callers: bool,
 }
 
 /// A connection to one server, made on first use and again whenever it is lost.
@@ -155,12 +157,12 @@ async fn supervise(link: Arc<Link>) {
     let mut previous = PreviousConnections::default();
     loop {
         let (fault, ended) = match establish(&link, &mut previous).await {
-            Ok((live, driver)) => {
+            Ok((live, carrier)) => {
                 pause = FIRST_PAUSE;
                 link.down_since.store(0, Ordering::Relaxed);
                 link.state.send_replace(State::Up(live.clone()));
-                until(driver.run(), live.gone_bad()).await;
-                (lost("the connection was lost"), Some(driver))
+                until(carrier.run(), live.gone_bad()).await;
+                (lost("the connection was lost"), Some(carrier))
             }
             Err(fault) => (fault, None),
         };
@@ -171,8 +173,8 @@ async fn supervise(link: Arc<Link>) {
         link.state.send_replace(State::Down(fault));
         // After the state has changed: a call that fails with this connection must find it down, and
         // wait for the next one.
-        if let Some(driver) = ended {
-            driver.stop();
+        if let Some(carrier) = ended {
+            carrier.stop();
         }
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -183,26 +185,25 @@ async fn supervise(link: Arc<Link>) {
 async fn establish(
     link: &Link,
     previous: &mut PreviousConnections,
-) -> Result<(Arc<Live>, Arc<Driver>), Fault> {
-    let LinkConfig { info, command_timeout, connect_timeout } = &link.config;
+) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
+    let LinkConfig { info, command_timeout, connect_timeout, by_callers } = &link.config;
     let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFER);
-    let connected = timeout(*connect_timeout, connect(info, config)).await;
+    let connected = timeout(*connect_timeout, connect_driven(info, config, *by_callers)).await;
     let connected = connected.map_err(|_| Fault::timed_out())?;
-    let (connection, bytes, mover) =
+    let (connection, carrier) =
         connected.map_err(|error| not_connected(&error, info.redis_settings().db()))?;
-    let driver = Arc::new(Driver::new(bytes, mover));
     let closed = timeout(*connect_timeout, previous.close(&connection, number));
-    let closed_below = until(closed, driver.run())
+    let closed_below = until(closed, carrier.run())
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())?;
-    let (schedule, driven) = (link.schedule.clone(), driver.clone());
-    let live = Live::new(connection, driven, number, closed_below, schedule, *command_timeout);
-    Ok((Arc::new(live), driver))
+    let (schedule, own) = (link.schedule.clone(), carrier.clone());
+    let live = Live::new(connection, own, number, closed_below, schedule, *command_timeout);
+    Ok((Arc::new(live), carrier))
 }
 
 fn lost(detail: &'static str) -> Fault {

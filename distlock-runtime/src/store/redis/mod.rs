@@ -65,6 +65,7 @@ pub(crate) struct RedisConfig {
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections: usize,
+    pub(crate) io_on_caller_runtime: bool,
     /// Where the counter of fencing tokens is stored.
     pub(crate) fence: String,
     /// What all names in the store begin with.
@@ -83,9 +84,16 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     pub(crate) fn start(config: RedisConfig, handle: &Handle, schedule: &Arc<Schedule>) -> Self {
-        let RedisConfig { info, command_timeout, connect_timeout, connections, fence, prefix } =
-            config;
-        let link = LinkConfig { info, command_timeout, connect_timeout };
+        let RedisConfig {
+            info,
+            command_timeout,
+            connect_timeout,
+            connections,
+            io_on_caller_runtime: by_callers,
+            fence,
+            prefix,
+        } = config;
+        let link = LinkConfig { info, command_timeout, connect_timeout, by_callers };
         let server = Server {
             pool: ConnectionPool::start(&link, connections, handle, schedule),
             fences: Fences::new(fence),

@@ -26,8 +26,13 @@ impl ConnectionPool {
         schedule: &Arc<Schedule>,
     ) -> Self {
         let numbers = Arc::new(AtomicU64::new(0));
-        let start = || Link::start(config.clone(), handle, schedule, &numbers);
-        Self { commands: (0..connections).map(|_| start()).collect(), renewals: start() }
+        let start = |config| Link::start(config, handle, schedule, &numbers);
+        // Only the engine sends renewals.
+        let renewals = LinkConfig { by_callers: false, ..config.clone() };
+        Self {
+            commands: (0..connections).map(|_| start(config.clone())).collect(),
+            renewals: start(renewals),
+        }
     }
 
     /// The link for everything that may create or free this lock.

@@ -261,7 +261,7 @@ async fn session(subscription: &Arc<Subscription>, config: &LinkConfig) -> Resul
         .set_response_timeout(None)
         .set_push_sender(push);
     let connected = timeout(config.connect_timeout, connect(&info, pushed)).await;
-    let (mut connection, driver, _) = connected.map_err(|_| timed_out())??;
+    let (mut connection, driver) = connected.map_err(|_| timed_out())??;
     let subscribed = async {
         // Here, because every manager makes this connection and no call waits for it.
         if !subscription.eviction_checked.swap(true, Ordering::AcqRel) {

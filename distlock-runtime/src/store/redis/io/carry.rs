@@ -1,61 +1,67 @@
-//! Sends a command: the caller writes it itself where that saves waking another thread.
-//!
-//! While few commands are under way each caller polls the driver once, right after it has put its
-//! command into the channel. While many are, one caller in sixteen does so for all of them.
+//! The seam between those who send commands and whoever moves a connection's bytes.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use tokio::task::coop::unconstrained;
 
-use super::caller_driver;
-use super::driver::Driver;
-use super::traffic::UnderWay;
+use crate::status::DrivenBy;
 
-/// With more commands than this under way from one thread others will follow: writing them together
-/// is cheaper.
-const FEW: usize = 8;
-/// So many are written without waiting for more, so that the server has something to do.
-const TOGETHER: usize = 16;
+/// The client library's driver: resolves when the connection has ended.
+pub(in super::super) type ClientDriver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What moves the bytes of one connection.
+pub(in super::super) trait Carry: Send + Sync {
+    /// The engine's part: resolves when the connection has ended.
+    fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// The current thread is about to send a command. Returns the thread's part of the counters.
+    fn begin(&self) -> u8;
+
+    /// Sees to it that the command is written which `put` puts into the client's channel. Calls `put`
+    /// once, before it returns.
+    fn send(&self, thread: u8, put: &mut dyn FnMut());
+
+    /// The command was answered, or is not waited for any more.
+    fn end(&self, thread: u8);
+
+    /// Ends the connection: everything under way fails.
+    fn stop(&self);
+
+    /// Whose runtime reads and writes at present.
+    fn driven_by(&self) -> DrivenBy;
+}
 
 /// Runs `call`, which sends a command over this connection and waits for its answer.
+///
+/// Cancel safe: the command is under way once this was polled, and its answer is dropped if this is.
 pub(in super::super) async fn carry<T>(
-    driver: &Arc<Driver>,
+    carrier: &dyn Carry,
     mut call: Pin<&mut impl Future<Output = T>>,
 ) -> T {
-    let (_, traffic) = driver.traffic.own();
-    let placement = driver.placement();
-    if driver.bell.is_on_engine() {
-        placement.count_engine_command();
-    } else if traffic.is_brisk(placement.engine_commands()) {
-        caller_driver::spawn_here(driver);
-    }
-    let under_way = UnderWay::new(&traffic.under_way);
+    let under_way = UnderWay { carrier, thread: carrier.begin() };
     let mut sent = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut sent, true) {
             return call.as_mut().poll(cx);
         }
-        let many = under_way.now() > FEW;
-        if many && driver.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
-            placement.defer();
-            return send(call.as_mut(), cx);
-        }
-        let (out, rang) = driver.bell.hold_back(|| send(call.as_mut(), cx));
-        // With many under way, the first of them has rung.
-        if (rang || many) && !driver.poll_here() {
-            driver.bell.ring();
-        }
+        let mut out = Poll::Pending;
+        // Whatever tokio's budget of the caller is: a command that is sent later must come behind.
+        carrier.send(under_way.thread, &mut || out = pin!(unconstrained(call.as_mut())).poll(cx));
         out
     })
     .await
 }
 
-/// The first poll of a call, which puts its command into the channel even if the caller has used up
-/// tokio's budget: a command that is sent later must come behind it.
-fn send<T>(call: Pin<&mut impl Future<Output = T>>, cx: &mut Context<'_>) -> Poll<T> {
-    pin!(unconstrained(call)).poll(cx)
+/// A command that is under way.
+struct UnderWay<'a> {
+    carrier: &'a dyn Carry,
+    thread: u8,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.carrier.end(self.thread);
+    }
 }

@@ -16,7 +16,8 @@ pub(super) struct Doorbell {
     /// The engine's task that runs the driver, one for as long as the connection lives.
     engine: OnceLock<Waker>,
     engine_thread: OnceLock<ThreadId>,
-    pub(super) placement: Placement,
+    /// Whether a task on a caller's runtime drives instead, if one may.
+    placement: Option<Arc<Placement>>,
 }
 
 thread_local! {
@@ -25,7 +26,7 @@ thread_local! {
 }
 
 impl Doorbell {
-    pub(super) fn new(placement: Placement) -> Arc<Self> {
+    pub(super) fn new(placement: Option<Arc<Placement>>) -> Arc<Self> {
         let (engine, engine_thread) = (OnceLock::new(), OnceLock::new());
         Arc::new(Self { engine, engine_thread, placement })
     }
@@ -45,7 +46,7 @@ impl Doorbell {
     }
 
     pub(super) fn ring(&self) {
-        if !self.placement.wake_caller() {
+        if !self.placement.as_ref().is_some_and(|placement| placement.wake_caller()) {
             self.ring_engine();
         }
     }
@@ -53,6 +54,13 @@ impl Doorbell {
     pub(super) fn ring_engine(&self) {
         if let Some(engine) = self.engine.get() {
             engine.wake_by_ref();
+        }
+    }
+
+    /// A command was put where the next poll of the driver finds it; others will follow.
+    pub(super) fn defer(&self) {
+        if let Some(placement) = &self.placement {
+            placement.defer();
         }
     }
 

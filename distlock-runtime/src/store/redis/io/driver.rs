@@ -1,9 +1,8 @@
-//! A connection's driver, which one side polls at a time.
+//! A connection driven by the engine, and by callers for the moment in which they send.
 //!
-//! The client library's driver is a future that takes commands from a channel, writes them, reads
-//! answers and hands them out. The engine polls it, because it must go on whatever becomes of
-//! callers; a caller's task does while it has the connection, and a caller does once, right after it
-//! has put its command into the channel.
+//! The engine polls the client library's driver, because it must go on whatever becomes of callers. A
+//! caller polls it once, right after it has put a command into the channel, if few commands are under
+//! way; while many are, one caller in sixteen does so for all of them.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,114 +12,91 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::coop::has_budget_remaining;
 
+use super::carry::{Carry, ClientDriver};
 use super::doorbell::Doorbell;
 use super::placement::Placement;
-use super::portable_socket::SocketMover;
-use super::traffic::Traffic;
-use crate::home::Home;
 use crate::shards::PerThread;
 use crate::shield::shield;
+use crate::status::DrivenBy;
 
-/// The client library's driver: resolves when the connection has ended.
-pub(in super::super) type Bytes = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// With more commands than this under way from one thread others will follow: writing them together
+/// is cheaper.
+const FEW: usize = 8;
+/// So many are written without waiting for more, so that the server has something to do.
+const TOGETHER: usize = 16;
 
 /// A connection's driver, shared by the engine and callers.
 pub(in super::super) struct Driver {
     /// `None` once the connection has ended.
-    bytes: Mutex<Option<Bytes>>,
-    pub(super) bell: Arc<Doorbell>,
+    client: Mutex<Option<ClientDriver>>,
+    bell: Arc<Doorbell>,
     /// The bell as the client library's driver knows it.
     waker: Waker,
-    pub(super) traffic: PerThread<Traffic>,
     ended: AtomicBool,
-    home: Home,
+    /// Commands under way, by thread.
+    under_way: PerThread<AtomicUsize>,
     /// Commands that were sent since it was polled last.
-    pub(super) unwritten: AtomicUsize,
+    unwritten: AtomicUsize,
 }
 
 impl Driver {
-    pub(in super::super) fn new(bytes: Bytes, mover: SocketMover) -> Self {
-        let bell = Doorbell::new(Placement::new(mover));
+    pub(in super::super) fn start(client: ClientDriver) -> Arc<dyn Carry> {
+        Arc::new(Self::new(client, None))
+    }
+
+    /// With `placement` a task on a caller's runtime may drive it in the engine's place.
+    pub(super) fn new(client: ClientDriver, placement: Option<Arc<Placement>>) -> Self {
+        let bell = Doorbell::new(placement);
         let waker = Waker::from(bell.clone());
         Self {
-            bytes: Mutex::new(Some(bytes)),
+            client: Mutex::new(Some(client)),
             bell,
             waker,
-            traffic: PerThread::default(),
             ended: AtomicBool::new(false),
-            home: Home::here(),
+            under_way: PerThread::default(),
             unwritten: AtomicUsize::new(0),
         }
     }
 
-    /// The engine's part: resolves when the connection has ended.
-    pub(in super::super) async fn run(&self) {
-        while !self.has_ended() {
-            poll_fn(|cx| {
-                self.bell.belongs_to(cx.waker());
-                if self.bell.placement.is_with_caller() {
-                    return Poll::Ready(());
-                }
-                self.poll(&mut self.bytes())
-            })
-            .await;
-            self.bell.placement.watch_caller(|| self.has_ended()).await;
-        }
+    /// Drives it on the engine as long as that is `on_engine`; resolves at the end of the connection
+    /// as well.
+    pub(super) async fn run_while(&self, on_engine: impl Fn() -> bool) {
+        poll_fn(|cx| {
+            self.bell.belongs_to(cx.waker());
+            if self.has_ended() || !on_engine() {
+                return Poll::Ready(());
+            }
+            self.poll()
+        })
+        .await;
     }
 
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn bytes(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn is_on_engine(&self) -> bool {
+        self.bell.is_on_engine()
     }
 
-    pub(super) fn home(&self) -> Home {
-        self.home
+    pub(super) fn ring_engine(&self) {
+        self.bell.ring_engine();
     }
 
-    pub(super) fn placement(&self) -> &Placement {
-        &self.bell.placement
+    /// Polls it, once no other thread does. Ready at the end of the connection.
+    pub(super) fn poll(&self) -> Poll<()> {
+        self.poll_locked(&mut self.client())
     }
 
-    /// A task on a caller's runtime drives it.
-    pub(in super::super) fn is_with_caller(&self) -> bool {
-        self.bell.placement.is_with_caller()
-    }
-
-    /// The part of a caller's task: ready when the connection has ended.
-    pub(super) fn poll_as_caller(&self) -> Poll<()> {
-        // A forked child that goes on with its parent's runtime has this task, and the parent's
-        // sockets: what it reads the parent would miss. Callers were checked before they came here.
-        if !self.home.is_here() {
-            return Poll::Pending;
-        }
-        let polled = self.poll(&mut self.bytes());
-        if polled.is_ready() {
-            self.bell.ring_engine();
-        }
-        polled
-    }
-
-    /// Ends the connection: everything under way fails.
-    pub(in super::super) fn stop(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.bell.placement.reclaim();
-        let bytes = self.bytes().take();
-        shield(|| drop(bytes));
-    }
-
-    /// Polls the driver on the thread of a caller who has sent a command; false if it is being polled
-    /// elsewhere.
-    pub(super) fn poll_here(&self) -> bool {
-        let mut bytes = match self.bytes.try_lock() {
-            Ok(bytes) => bytes,
+    /// Polls it on the thread of a caller who has sent a command; false if another thread does.
+    fn poll_here(&self) -> bool {
+        let mut client = match self.client.try_lock() {
+            Ok(client) => client,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let (ended, rang) = self.bell.hold_back(|| self.poll(&mut bytes).is_ready());
-        drop(bytes);
+        let (ended, rang) = self.bell.hold_back(|| self.poll_locked(&mut client).is_ready());
+        drop(client);
         // At the end of the connection its supervisor must run; and one poll may not have been
         // enough. A caller's task that has used up tokio's budget for this poll does not even ring:
         // its wake-ups are put off until its thread has nothing to do, and it may block before that.
@@ -132,8 +108,8 @@ impl Driver {
         true
     }
 
-    fn poll(&self, bytes: &mut Option<Bytes>) -> Poll<()> {
-        let Some(running) = bytes else { return Poll::Ready(()) };
+    fn poll_locked(&self, client: &mut Option<ClientDriver>) -> Poll<()> {
+        let Some(running) = client else { return Poll::Ready(()) };
         self.unwritten.store(0, Ordering::Relaxed);
         let mut cx = Context::from_waker(&self.waker);
         // It wakes the tasks whose answers have come. If one of their wakers panics, the client
@@ -141,9 +117,62 @@ impl Driver {
         let polled = shield(|| running.as_mut().poll(&mut cx)).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
             self.ended.store(true, Ordering::Release);
-            let ended = bytes.take();
+            let ended = client.take();
             shield(|| drop(ended));
         }
         polled
+    }
+
+    /// From here on nothing polls it any more.
+    pub(super) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Drops the client's driver, with which everything under way fails.
+    pub(super) fn drop_client(&self) {
+        let client = self.client().take();
+        shield(|| drop(client));
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<ClientDriver>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Carry for Driver {
+    fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.run_while(|| true))
+    }
+
+    fn begin(&self) -> u8 {
+        let (thread, under_way) = self.under_way.own();
+        under_way.fetch_add(1, Ordering::Relaxed);
+        thread
+    }
+
+    fn send(&self, thread: u8, put: &mut dyn FnMut()) {
+        let many = self.under_way.part(thread).load(Ordering::Relaxed) > FEW;
+        if many && self.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
+            self.bell.defer();
+            return put();
+        }
+        let ((), rang) = self.bell.hold_back(put);
+        // With many under way, the first of them has rung.
+        if (rang || many) && !self.poll_here() {
+            self.bell.ring();
+        }
+    }
+
+    fn end(&self, thread: u8) {
+        self.under_way.part(thread).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn stop(&self) {
+        self.set_ended();
+        self.drop_client();
+    }
+
+    fn driven_by(&self) -> DrivenBy {
+        DrivenBy::Manager
     }
 }

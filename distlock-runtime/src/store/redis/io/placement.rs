@@ -189,7 +189,7 @@ impl Placement {
     }
 
     /// A new task takes the connection over, on its own runtime; false if the socket could not be
-    /// moved there. `None` if another task has it: one that runs late may find the next one here.
+    /// moved there, with which the connection is lost. `None` if another task has it: one that runs late may find the next one here.
     pub(super) fn enter(&self, number: u64, waker: &Waker) -> Option<bool> {
         let new = waker.clone();
         let mut task = self.task();

@@ -1,18 +1,17 @@
-//! How many commands a thread sends over a connection, and how many of them are under way.
+//! Whether a thread sends commands often enough for a driver on its runtime.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 
-/// This many commands from one thread within this time are worth a driver on its runtime.
+/// This many commands from one thread within this time are frequent.
 const SAMPLE: usize = 64;
 const BRISK: Duration = Duration::from_millis(200);
 
 /// What one thread sends.
 #[derive(Default)]
 pub(super) struct Traffic {
-    pub(super) under_way: AtomicUsize,
     sent: AtomicUsize,
     /// When the last sample was full, and how many commands the engine had sent then.
     since: AtomicU64,
@@ -33,25 +32,5 @@ impl Traffic {
         // Saturating: another thread that shares this part may have been a moment ahead.
         let of_engine = engine_commands.saturating_sub(before);
         now.since(since) < BRISK && of_engine < SAMPLE as u64 / 8
-    }
-}
-
-/// Counts a command that is under way.
-pub(super) struct UnderWay<'a>(&'a AtomicUsize);
-
-impl<'a> UnderWay<'a> {
-    pub(super) fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-
-    pub(super) fn now(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
