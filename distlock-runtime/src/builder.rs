@@ -11,145 +11,141 @@ use crate::engine::alarm::Alarms;
 use crate::error::LockError;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
-use crate::name::RETRY_AFTER;
-use crate::namespace::Namespace;
-use crate::options::{check_busy_status, check_hold, check_timeout, check_ttl};
+use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{RedisConfig, RedisStore};
 use crate::url::StoreUrl;
 
-/// What a manager's locks have in common.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) namespace: Namespace,
-    pub(crate) ttl: Duration,
-    pub(crate) wait: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) max_waiters: Option<u32>,
-    pub(crate) busy_status: u16,
-    pub(crate) retry_after: Duration,
-    pub(crate) command_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) outage_grace: Duration,
-}
-
-/// Makes a [`LockManager`]. Every setter takes any value; [`build`](Self::build) and
-/// [`connect`](Self::connect) say what is wrong with it.
-#[derive(Clone)]
+/// Makes a [`LockManager`] with settings of its own.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+///
+/// use distlock::LockManager;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = LockManager::builder()
+///     .url("memory://") // or redis://user:password@host:6379/0
+///     .prefix("shop")
+///     .ttl(Duration::from_secs(10))
+///     .wait(Duration::from_secs(2))
+///     .connect()
+///     .await?;
+///
+/// let guard = locks.lock("order:42").acquire().await?;
+/// assert!(guard.remaining() <= Duration::from_secs(10));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `ttl`, `wait`, `max_hold` and `max_waiters` are defaults: a [`LockRequest`](crate::LockRequest) or the
+/// attribute may say otherwise. Every setter takes any value; [`build`](Self::build) and
+/// [`connect`](Self::connect) answer with an error that says what is wrong with it.
+///
+/// `Debug` does not show the URL, which may contain a password.
+#[derive(Clone, Default)]
 #[must_use = "a builder does nothing before `build` or `connect`"]
 pub struct LockManagerBuilder {
     url: Option<String>,
-    prefix: String,
-    ttl: Duration,
-    wait: Duration,
-    max_hold: Option<Duration>,
-    max_waiters: Option<u32>,
-    command_timeout: Duration,
-    connect_timeout: Duration,
-    outage_grace: Duration,
-    connections: usize,
-    io_on_caller_runtime: bool,
-    busy_status: u16,
-    retry_after: Duration,
-}
-
-impl Default for LockManagerBuilder {
-    fn default() -> Self {
-        Self {
-            url: None,
-            prefix: "distlock".to_owned(),
-            // Long enough for a holder to survive a failover, short enough not to wait an hour for
-            // one that died.
-            ttl: Duration::from_secs(30),
-            wait: Duration::ZERO,
-            max_hold: None,
-            max_waiters: None,
-            command_timeout: Duration::from_secs(1),
-            connect_timeout: Duration::from_secs(5),
-            // Most restarts and failovers are over by then.
-            outage_grace: Duration::from_secs(5),
-            // More were slower: less is sent together.
-            connections: 1,
-            io_on_caller_runtime: true,
-            // Locked.
-            busy_status: 423,
-            retry_after: RETRY_AFTER,
-        }
-    }
+    settings: Settings,
 }
 
 impl LockManagerBuilder {
-    /// Where the locks are kept: `memory://`, `redis://[user:password@]host[:port][/db]` or
-    /// `redis+unix:///path`. Required.
+    /// Where the locks are kept. Required.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | a Redis server, over TCP; port 6379 and database 0 unless given |
+    /// | `redis+unix:///path` | a Redis server, over a Unix socket |
+    /// | `memory://` | this manager's own memory: for tests and examples |
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
     }
 
-    /// Namespace in the store; empty for none. Default: `distlock`.
+    /// The namespace of the keys in the store, so that applications may share one: the lock `order:42` is
+    /// stored under `shop:lock:{order:42}` if the prefix is `shop`. Empty for none. Default: `distlock`.
     ///
-    /// Every prefix, also one that only a request names, leaves one small key there for good: the
-    /// counter of its fencing tokens, of some 100 bytes.
+    /// Each prefix that was ever used leaves one small key of about 100 bytes in the store for good: the
+    /// counter of its fencing tokens.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+        self.settings.options.prefix = Some(prefix.into().into());
         self
     }
 
-    /// How long a lock may outlive a holder that died, where the lock does not say. At least 10 ms.
+    /// The length of a lease: how long a lock stays taken if its holder dies. 10 ms to 365 days.
     /// Default: 30 s.
+    ///
+    /// A live holder's lease is renewed, so the `ttl` may be much shorter than the work. It is the longest
+    /// outage of the store, or pause of the process, that a holder survives. The default for requests that
+    /// do not say; see [`LockRequest::ttl`](crate::LockRequest::ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.settings.options.ttl = Some(ttl);
         self
     }
 
-    /// How long to wait while others hold a lock, where the lock does not say. Default: not at all.
+    /// How long to wait while others hold a lock; zero is not to wait. Default: zero.
+    ///
+    /// The default for requests that do not say; see [`LockRequest::wait`](crate::LockRequest::wait).
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
+        self.settings.options.wait = Some(wait);
         self
     }
 
-    /// Never extend a lease past this time after its lock was taken, where the lock does not say.
-    /// At least 10 ms. Default: no limit.
+    /// The longest time for which a lease is renewed, counted from when its lock was taken. At least
+    /// 10 ms. Default: no limit.
+    ///
+    /// The default for requests that do not say; see
+    /// [`LockRequest::max_hold`](crate::LockRequest::max_hold).
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
+        self.settings.options.max_hold = Some(max_hold);
         self
     }
 
-    /// How many calls of this process may wait for one lock at a time, where the lock does not say:
-    /// see [`LockRequest::max_waiters`](crate::LockRequest::max_waiters). Each key is counted by
-    /// itself. Default: no limit.
+    /// How many calls of this process may wait for one lock at a time; each key is counted by itself.
+    /// Default: no limit.
+    ///
+    /// The default for requests that do not say; see
+    /// [`LockRequest::max_waiters`](crate::LockRequest::max_waiters).
     pub fn max_waiters(mut self, waiters: u32) -> Self {
-        self.max_waiters = Some(waiters);
+        self.settings.options.max_waiters = Some(waiters);
         self
     }
 
-    /// How long one question to the store may take. Default: 1 s.
+    /// How long one command may take before it counts as failed. At least 1 ms. Default: 1 s.
+    ///
+    /// A call that does not wait for a lock is answered within this time, whatever the store does.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.command_timeout = timeout;
+        self.settings.command_timeout = timeout;
         self
     }
 
-    /// How long a connection may take to be made, greeting included. Default: 5 s.
+    /// How long it may take to open a connection, authentication included. At least 1 ms. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.settings.connect_timeout = timeout;
         self
     }
 
-    /// For how long an outage is ridden out: calls that come while the store has been out of reach for
-    /// longer fail with [`Backend`](LockError::Backend) after `command_timeout`, even if their `wait` is
-    /// longer, unless it is back by then. Those that wait already, and those that come before, go on
-    /// trying until their `wait` is over. Zero: no call that comes during an outage does.
-    /// Default: 5 s.
+    /// How long an outage may last before new calls stop waiting for its end. Default: 5 s.
+    ///
+    /// A call whose `wait` is longer than `command_timeout` keeps trying while the store is unreachable.
+    /// Once the outage has lasted for this time, new calls fail with [`Backend`](LockError::Backend) after
+    /// `command_timeout`, unless the store is back by then. Calls that were waiting before go on until
+    /// their `wait` is over. With zero, no call that arrives during an outage waits for its end.
     pub fn outage_grace(mut self, grace: Duration) -> Self {
-        self.outage_grace = grace;
+        self.settings.outage_grace = grace;
         self
     }
 
-    /// Connections for commands; one more is used for renewals. All commands of one lock go over
-    /// the same one. Default: 1.
+    /// The number of connections for commands, 1 to 64; one more is used for renewals. Default: 1.
+    ///
+    /// One is usually fastest: commands of concurrent calls are sent together. All commands of one key use
+    /// the same connection.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
+        self.settings.connections = connections;
         self
     }
 
@@ -163,30 +159,51 @@ impl LockManagerBuilder {
     /// [`ManagerStatus::driven_by`](crate::ManagerStatus::driven_by) tells how it is at present.
     /// Without effect on `memory://`. Default: `true`.
     pub fn io_on_caller_runtime(mut self, allowed: bool) -> Self {
-        self.io_on_caller_runtime = allowed;
+        self.settings.io_on_caller_runtime = allowed;
         self
     }
 
     /// The HTTP status of [`LockError::Busy`]: 423 (Locked), 409 (Conflict), 429 (Too Many Requests)
     /// or 503 (Service Unavailable). Default: 423.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = distlock::LockManager::builder().url("memory://").busy_status(409).build()?;
+    /// let _first = locks.lock("report").acquire().await?;
+    /// let refused = locks.lock("report").acquire().await.unwrap_err();
+    /// assert_eq!(refused.http_status(), 409);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn busy_status(mut self, status: u16) -> Self {
-        self.busy_status = status;
+        self.settings.busy_status = status;
         self
     }
 
-    /// What clients are told to wait before they try again: `Retry-After` of a lock that is held and
-    /// of a store that cannot be used, see [`LockError::http_retry_after`]. About as long as the work
-    /// under a lock takes. Default: 1 s.
+    /// How long clients are told to wait before they try again: the `Retry-After` of a lock that is held
+    /// and of a store that cannot be used, with jitter; see [`LockError::http_retry_after`]. Choose about
+    /// the time that the work under a lock takes. Default: 1 s.
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
-        self.retry_after = retry_after;
+        self.settings.retry_after = retry_after;
         self
     }
 
-    /// Makes the manager without any I/O; the first use connects.
+    /// Makes the manager without I/O: the first use connects. Right where a program is to start while its
+    /// store is down; otherwise [`connect`](Self::connect) reports a bad address at once.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// let mistake = LockManager::builder().url("http://localhost").build().unwrap_err();
+    /// assert!(matches!(mistake, LockError::InvalidOption { .. }));
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`InvalidOption`](LockError::InvalidOption) names the setting and the mend.
+    /// [`InvalidOption`](LockError::InvalidOption) names the setting, and how to fix it.
     pub fn build(self) -> Result<LockManager, LockError> {
         self.build_over(RunsOn::Thread, |store, _, _| store)
     }
@@ -198,61 +215,27 @@ impl LockManagerBuilder {
         runs_on: RunsOn,
         over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<LockManager, LockError> {
-        let Self {
-            url,
-            prefix,
-            ttl,
-            wait,
-            max_hold,
-            max_waiters,
-            command_timeout,
-            connect_timeout,
-            outage_grace,
-            connections,
-            io_on_caller_runtime,
-            busy_status,
-            retry_after,
-        } = self;
+        let Self { url, settings } = self;
         let url = url.ok_or_else(|| {
             LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
         })?;
-        check_ttl(ttl)?;
-        check_hold(max_hold, None)?;
-        check_timeout("command_timeout", command_timeout)?;
-        check_timeout("connect_timeout", connect_timeout)?;
-        if !(1..=64).contains(&connections) {
-            return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
-        }
-        check_busy_status(busy_status)?;
-        let namespace = Namespace::new(&prefix)?;
-        let (fence, prefix) = (namespace.fence(), namespace.prefix().to_owned());
-        let settings = Settings {
-            namespace,
-            ttl,
-            wait,
-            max_hold,
-            max_waiters,
-            busy_status,
-            retry_after,
-            command_timeout,
-            connect_timeout,
-            outage_grace,
-        };
+        settings.check()?;
+        let namespace = settings.namespace()?;
         let locks = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => Locks::start(runs_on, settings, |handle, alarms| {
+            StoreUrl::Memory => Locks::start(runs_on, settings, namespace, |handle, alarms| {
                 over(Arc::new(MemoryStore::new()), handle, alarms)
             })?,
             StoreUrl::Redis(info) => {
                 let config = RedisConfig {
                     info,
-                    command_timeout,
-                    connect_timeout,
-                    connections,
-                    io_on_caller_runtime,
-                    fence,
-                    prefix,
+                    command_timeout: settings.command_timeout,
+                    connect_timeout: settings.connect_timeout,
+                    connections: settings.connections,
+                    io_on_caller_runtime: settings.io_on_caller_runtime,
+                    fence: namespace.fence(),
+                    prefix: namespace.prefix().to_owned(),
                 };
-                Locks::start(runs_on, settings, |handle, alarms| {
+                Locks::start(runs_on, settings, namespace, |handle, alarms| {
                     let store = Arc::new(RedisStore::start(config, handle, alarms));
                     over(store, handle, alarms)
                 })?
@@ -265,12 +248,12 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build), and [`Backend`](LockError::Backend) if the store cannot be
-    /// reached, does not answer within `connect_timeout`, or refuses.
+    /// As [`build`](Self::build), and [`Backend`](LockError::Backend) if the store cannot be reached,
+    /// does not answer within `connect_timeout`, or refuses (a wrong password, for example).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is left behind.
+    /// Cancel safe: dropping the future drops the manager with its connections.
     pub async fn connect(self) -> Result<LockManager, LockError> {
         let manager = self.build()?;
         manager.ready().await?;
@@ -318,18 +301,7 @@ impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the URL: it may contain a password.
         f.debug_struct("LockManagerBuilder")
-            .field("prefix", &self.prefix)
-            .field("ttl", &self.ttl)
-            .field("wait", &self.wait)
-            .field("max_hold", &self.max_hold)
-            .field("max_waiters", &self.max_waiters)
-            .field("command_timeout", &self.command_timeout)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("outage_grace", &self.outage_grace)
-            .field("connections", &self.connections)
-            .field("io_on_caller_runtime", &self.io_on_caller_runtime)
-            .field("busy_status", &self.busy_status)
-            .field("retry_after", &self.retry_after)
+            .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }

@@ -57,7 +57,7 @@ impl LockManager {
     #[doc(hidden)]
     pub fn stored_name(&self, key: impl Into<LockKey>) -> Result<String, LockError> {
         let label = Label::Given("stored_name".into());
-        let lock = self.locks().settings.namespace.name(label, key.into())?;
+        let lock = self.locks().namespace.name(label, key.into())?;
         Ok(lock.stored().to_string())
     }
 }

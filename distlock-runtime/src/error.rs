@@ -13,28 +13,58 @@ use crate::jitter::seconds_around;
 pub(crate) use crate::name::LockName;
 use crate::name::RETRY_AFTER;
 
-/// Why a lock was not taken, not kept, or not given back.
+/// Why a lock was not taken, not kept, or not released.
 ///
-/// At most 32 bytes, `Send + Sync + 'static`. `Display` and `Debug` show the lock's name and its
-/// key template, never the key itself.
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockError, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// # let locks = LockManager::in_memory();
+/// let first = locks.lock("order:42").acquire().await?;
+///
+/// let answer = match locks.lock("order:42").acquire().await {
+///     Ok(_guard) => "paid",
+///     Err(LockError::Busy { .. }) => "another request is paying this order",
+///     Err(LockError::Backend { .. }) => "the lock store is down, try again later",
+///     Err(error) => return Err(error),
+/// };
+/// assert_eq!(answer, "another request is paying this order");
+/// # drop(first);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// At most 32 bytes, `Clone` and `Send + Sync + 'static`: it fits into `anyhow`, `thiserror` and error
+/// types of your own. The enum and most of its variants are `#[non_exhaustive]`: match with `..` and a
+/// last arm for the rest.
+///
+/// # Privacy
+///
+/// `Display` and `Debug` show the lock's name and the template of its key, never the values in the key
+/// and never a password, so an error may be logged. Code that needs the key asks for
+/// [`key`](Self::key).
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LockError {
-    /// Others hold the lock, and `wait` (if any) is over. The body did not run.
+    /// Others hold the lock, and the time to wait for it, if any, is over. The body did not run. Trying
+    /// again later makes sense.
     #[error("{lock} is held elsewhere{}", Retry(*retry_after))]
     #[non_exhaustive]
     Busy {
         /// Which lock.
         lock: Box<LockName>,
-        /// How long the present holder's lease still runs, if the store could tell.
+        /// How long the present holder's lease still runs, if the store could tell; see
+        /// [`retry_after`](LockError::retry_after).
         retry_after: Option<Duration>,
         /// What this is as an HTTP status: the manager's `busy_status`.
         status: u16,
     },
 
-    /// The lease ended before the holder was done: it could not be renewed in time, an operator
-    /// took it away, or `max_hold` was reached. A body, or whoever had the guard, has begun
-    /// something under it; the body was not polled past the deadline.
+    /// The lease ended before its holder was done: it could not be renewed in time, an operator took it
+    /// away, or `max_hold` was reached. Work under it had begun, and others may have the lock by now:
+    /// check what was done. A body is never polled past the deadline of its lease.
     #[error("{lock} was lost: {reason}; {}", Aftermath(*stopped))]
     #[non_exhaustive]
     Lost {
@@ -47,20 +77,21 @@ pub enum LockError {
         stopped: bool,
     },
 
-    /// The store could not be asked, or refused. It is not known to be a "no": a lock that the
-    /// store may have granted meanwhile is given back in the background.
+    /// The store could not be asked, or refused. The body did not run. Whether the lock is free is not
+    /// known; if the store granted it and only the answer was lost, it is released in the background.
     #[error("{}{kind}", Of(lock.as_deref()))]
     #[non_exhaustive]
     Backend {
         /// Which lock; `None` where the manager itself could not be connected.
         lock: Option<Box<LockName>>,
-        /// What kind of failure.
+        /// What kind of failure, for code that treats them differently.
         kind: BackendKind,
-        /// The store's own words, without keys and passwords.
+        /// The store's own words, without keys and passwords; also what `Error::source` returns.
         source: Option<Arc<dyn Error + Send + Sync>>,
     },
 
-    /// The key cannot be stored.
+    /// The key cannot be stored: it is empty, longer than 4,096 bytes, or could not be printed. Nothing
+    /// was sent.
     #[error("{lock} has a key that cannot be used: {reason}")]
     #[non_exhaustive]
     InvalidKey {
@@ -70,7 +101,7 @@ pub enum LockError {
         reason: &'static str,
     },
 
-    /// An option of the lock, the manager or its URL has a value that cannot work.
+    /// An option of the lock, the manager or its URL has a value that cannot work. Nothing was sent.
     #[error("{details}")]
     #[non_exhaustive]
     InvalidOption {
@@ -78,7 +109,8 @@ pub enum LockError {
         details: Box<str>,
     },
 
-    /// A call would wait for a lock that its own caller holds.
+    /// A call would wait for a lock that its own caller holds, and so for ever. `reentrant` lets it join
+    /// the lock instead.
     #[error(
         "{lock} is already held by the caller of this call; it would wait for itself for ever (add `reentrant = true` to join the lock)"
     )]
@@ -88,31 +120,59 @@ pub enum LockError {
         lock: Box<LockName>,
     },
 
-    /// No process-wide manager: neither `distlock::init` was called nor `DISTLOCK_URL` set.
+    /// There is no process-wide manager: [`init`](crate::init) was not called, and `DISTLOCK_URL` is not
+    /// set.
     #[error(
         "no lock manager: call distlock::init(LockManager::connect(url).await?) at start-up, set DISTLOCK_URL, or name one with `manager = …`"
     )]
     NotConfigured,
 
-    /// The manager was closed.
+    /// The manager was [closed](crate::LockManager::close) and gives no more locks.
     #[error("the lock manager was closed; no new lock is given")]
     Closed,
 }
 
 impl LockError {
-    /// Others hold the lock.
+    /// Whether others hold the lock: [`Busy`](Self::Busy).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _first = locks.lock("report").acquire().await?;
+    /// let refused = locks.lock("report").acquire().await.unwrap_err();
+    /// assert!(refused.is_busy() && !refused.is_lost());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Busy { .. })
     }
 
-    /// The lease was lost.
+    /// Whether the lease ended before its holder was done: [`Lost`](Self::Lost).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// locks.force_release("report").await?;
+    /// assert!(guard.release().await.is_err_and(|error| error.is_lost()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// How long the present holder's lease still runs; only of `Busy`, and only if the store could
-    /// tell. A holder that renews keeps it longer, one that is done frees it earlier; what to tell
-    /// clients is [`http_retry_after`](Self::http_retry_after).
+    /// How long the present holder's lease still runs: of [`Busy`](Self::Busy) if the store could tell,
+    /// else `None`.
+    ///
+    /// It is no estimate of when the lock will be free: a holder that renews its lease keeps the lock
+    /// longer, one that is done releases it earlier. What to tell clients is
+    /// [`http_retry_after`](Self::http_retry_after).
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after, .. } => *retry_after,
@@ -120,7 +180,21 @@ impl LockError {
         }
     }
 
-    /// The key of the lock, with its values. Not part of any text this type prints.
+    /// The key of the lock, with its values; `None` for an error that is not about one lock. It is not
+    /// part of any text that this type prints.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _first = locks.lock("user:ada@example.org").acquire().await?;
+    /// let refused = locks.lock("user:ada@example.org").acquire().await.unwrap_err();
+    /// assert_eq!(refused.key(), Some("user:ada@example.org"));
+    /// assert!(!refused.to_string().contains("ada"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> Option<&str> {
         self.lock().map(LockName::key)
     }
@@ -137,8 +211,20 @@ impl LockError {
         }
     }
 
-    /// The HTTP status that says the same: `Busy` is 423 (or what the manager's builder was given as
-    /// `busy_status`), `Backend` and `Closed` are 503, `InvalidKey` is 400, the others are 500.
+    /// The HTTP status that says the same, for frameworks that distlock has no feature for.
+    ///
+    /// | error | status |
+    /// |---|---|
+    /// | `Busy` | 423 (Locked), or the manager's [`busy_status`](crate::LockManagerBuilder::busy_status) |
+    /// | `Backend`, `Closed` | 503 (Service Unavailable) |
+    /// | `InvalidKey` | 400 (Bad Request) |
+    /// | the others | 500 (Internal Server Error) |
+    ///
+    /// ```
+    /// # use distlock_runtime::LockError;
+    /// assert_eq!(LockError::Closed.http_status(), 503);
+    /// assert_eq!(LockError::NotConfigured.http_status(), 500);
+    /// ```
     pub fn http_status(&self) -> u16 {
         match self {
             Self::Busy { status, .. } => *status,
@@ -156,9 +242,10 @@ impl LockError {
         Self::Lost { lock: Box::new(lock.clone()), reason, stopped }
     }
 
-    /// Which kind of failure this is, in a word for programs that does not change between versions.
-    /// In an HTTP response it is the member `code` of the problem document, which tells a lock that
-    /// is held from what else an application answers with the same status.
+    /// The kind of failure as a word for programs, which does not change between versions.
+    ///
+    /// In an HTTP response it is the member `code` of the problem document. It tells a lock that is held
+    /// from other answers of an application with the same status.
     ///
     /// | error | code |
     /// |---|---|
@@ -169,6 +256,11 @@ impl LockError {
     /// | `InvalidKey` | `lock-invalid-key` |
     /// | `WouldDeadlock` | `lock-would-deadlock` |
     /// | `InvalidOption`, `NotConfigured` | `lock-misconfigured` |
+    ///
+    /// ```
+    /// # use distlock_runtime::LockError;
+    /// assert_eq!(LockError::Closed.code(), "lock-closed");
+    /// ```
     pub fn code(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "lock-busy",
@@ -181,13 +273,19 @@ impl LockError {
         }
     }
 
-    /// The `Retry-After` of an HTTP response, in whole seconds, at least one: of `Busy`, `Backend` and
-    /// `Closed`, for the others there is none.
+    /// The `Retry-After` of an HTTP response, in whole seconds and at least 1: of `Busy`, `Backend` and
+    /// `Closed`; for the other errors `None`, since trying again does not help.
     ///
-    /// It is the manager's `retry_after` (1 s), drawn anew for each call between half and one and a
-    /// half of it, so that clients who were refused together do not come back together. The rest of
-    /// the holder's lease ([`retry_after`](Self::retry_after)) would say too much: a lease is renewed
-    /// while its holder works, and freed when he is done.
+    /// It is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after) (1 s), with jitter:
+    /// each call draws a value between half and one and a half of it, so that clients that were refused
+    /// together do not come back together. The rest of the holder's lease
+    /// ([`retry_after`](Self::retry_after)) would be too long: the lock is usually free much earlier.
+    ///
+    /// ```
+    /// # use distlock_runtime::LockError;
+    /// assert!(LockError::Closed.http_retry_after().is_some_and(|seconds| seconds >= 1));
+    /// assert_eq!(LockError::NotConfigured.http_retry_after(), None);
+    /// ```
     pub fn http_retry_after(&self) -> Option<u64> {
         let asked = matches!(self, Self::Busy { .. } | Self::Backend { .. } | Self::Closed);
         let after = self.lock().map_or(RETRY_AFTER, |lock| lock.retry_after);
@@ -210,7 +308,12 @@ impl LockError {
     }
 }
 
-/// What kind of failure a store answered with.
+/// What kind of failure a [`LockError::Backend`] is. `Display` says it in a sentence.
+///
+/// ```
+/// # use distlock_runtime::BackendKind;
+/// assert_eq!(BackendKind::TimedOut.to_string(), "the lock store did not answer in time");
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackendKind {

@@ -13,12 +13,26 @@ tokio::task_local! {
     static OF_TASK: LockManager;
 }
 
-/// Sets the process-wide manager, which the attribute uses where none is named.
+/// Sets the process-wide manager: the one that the attribute uses where no `manager` is named.
+///
+/// Call it once, at the start of the program. A library should not: it takes a [`LockManager`] from
+/// its caller, or uses [`manager`].
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::LockManager;
+///
+/// // In a program: `LockManager::connect("redis://…").await?`.
+/// distlock::init(LockManager::in_memory())?;
+///
+/// assert!(distlock::init(LockManager::in_memory()).is_err(), "it is set already");
+/// # Ok::<_, distlock::LockError>(())
+/// ```
 ///
 /// # Errors
 ///
-/// [`InvalidOption`](LockError::InvalidOption) if there is one already, set or made from
-/// `DISTLOCK_URL` on first use: locks may already be held there.
+/// [`InvalidOption`](LockError::InvalidOption) if there is a process-wide manager already, set here
+/// before or made from `DISTLOCK_URL` on first use: locks may be held there.
 pub fn init(manager: LockManager) -> Result<(), LockError> {
     PROCESS_WIDE.set(manager).map_err(|_| {
         LockError::invalid_option(
@@ -27,13 +41,27 @@ pub fn init(manager: LockManager) -> Result<(), LockError> {
     })
 }
 
-/// The manager of this task ([`with_manager`]), else the process-wide one. If that was never set
-/// it is made from `DISTLOCK_URL` on first use, without I/O.
+/// The manager that the attribute uses where none is named: the one of the present task
+/// ([`with_manager`]), else the process-wide one ([`init`]). If that was never set, it is made from the
+/// environment on first use, without I/O; see [`LockManager::from_env`].
+///
+/// For code that takes locks by hand with the manager of the program:
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # distlock::with_manager(distlock::LockManager::in_memory(), async {
+/// let guard = distlock::manager()?.lock("nightly-report").acquire().await?;
+/// assert_eq!(guard.key(), "nightly-report");
+/// # Ok(()) }).await
+/// # }
+/// ```
 ///
 /// # Errors
 ///
-/// [`NotConfigured`](LockError::NotConfigured) if there is none, and the errors of
-/// [`LockManager::from_env`].
+/// [`NotConfigured`](LockError::NotConfigured) if none was set and `DISTLOCK_URL` is not either, and
+/// the errors of [`LockManager::from_env`].
 pub fn manager() -> Result<LockManager, LockError> {
     match OF_TASK.try_with(LockManager::clone) {
         Ok(manager) => Ok(manager),
@@ -41,12 +69,30 @@ pub fn manager() -> Result<LockManager, LockError> {
     }
 }
 
-/// Runs `f` with `manager` in place of the process-wide one, for this task only (tasks it spawns
-/// use the process-wide one). Parallel tests need not share a global.
+/// Runs `f` with `manager` in place of the process-wide one, for the present task only. Tasks that `f`
+/// spawns use the process-wide one.
+///
+/// With it tests that run in parallel have a manager each:
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockManager, with_manager};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// with_manager(LockManager::in_memory(), async {
+///     // Functions with the attribute take their locks from here.
+///     let guard = distlock::manager()?.lock("report").acquire().await?;
+///     assert!(guard.is_held());
+///     Ok(())
+/// })
+/// .await
+/// # }
+/// ```
 ///
 /// # Cancel safety
 ///
-/// As cancel safe as `f`.
+/// As cancel safe as `f`: dropping the future drops `f`.
 pub async fn with_manager<F: Future>(manager: LockManager, f: F) -> F::Output {
     OF_TASK.scope(manager, f).await
 }

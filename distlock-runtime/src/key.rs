@@ -1,32 +1,42 @@
-//! What to lock: the key's text, where it came from, and how arguments are encoded into it.
-//!
-//! # No two argument lists meet in one key
-//!
-//! A template is literal texts with values between them. A value is percent-encoded where it
-//! contains the first character of the text that follows it, so that this character, unencoded,
-//! ends the value; and where it contains `%`, so that a `%` always starts an encoding. A reader
-//! could thus tell from the key where each value ends, and what it was. (`:`, `{`, `}` and control
-//! characters are encoded as well: they structure keys, choose the Redis Cluster slot, or break a
-//! line of a log.)
-//!
-//! Values are encoded after they were formatted, widths and fills included: the value writes
-//! through its own `Formatter` into a writer that encodes while a [`Part`] is printing.
+//! What to lock: the text of a key, and where it came from.
 
 use std::borrow::Cow;
-use std::cell::Cell;
-use std::fmt::{self, Write};
-use std::marker::PhantomData;
+use std::fmt;
 use std::sync::Arc;
-
-use crate::float::{Accepted, Stands};
 
 /// The longest key, in bytes, after encoding.
 const MAX_LEN: usize = 4096;
 
-/// What to lock. Made by `key!` and by the attribute, where every argument is encoded, or from a
-/// string, which is taken as it is.
+/// What to lock: two calls exclude each other if their keys are the same text, under the same prefix of
+/// the same store.
 ///
-/// `Debug` shows the template only: keys carry account numbers and e-mail addresses.
+/// `key!` and the attribute make a key from a template. They percent-encode the values in it, so that
+/// different values never make the same key. A string is taken as it is:
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::LockKey;
+///
+/// let (shop, order) = ("eu", 42);
+/// let key = LockKey::from(format!("{shop}:order:{order}"));
+/// assert_eq!(key.as_str(), "eu:order:42");
+/// ```
+///
+/// Prefer `key!` where a value comes from outside: as a plain string, the shop `eu:order` and the order
+/// `1` make the same key as the shop `eu` and the order `order:1`.
+///
+/// A key has 1 to 4,096 bytes after encoding. Others are refused when the lock is asked for, with
+/// [`LockError::InvalidKey`](crate::LockError::InvalidKey).
+///
+/// # Privacy
+///
+/// Keys carry account numbers and e-mail addresses, so `Debug` shows the template only:
+///
+/// ```
+/// # use distlock_runtime::LockKey;
+/// let key = LockKey::from("user:ada@example.org");
+/// assert!(!format!("{key:?}").contains("ada"));
+/// ```
 #[derive(Clone)]
 pub struct LockKey {
     text: Cow<'static, str>,
@@ -45,14 +55,30 @@ pub(crate) enum Flaw {
 }
 
 impl LockKey {
-    /// The key as it is stored after the prefix.
+    /// The key's text, as the store has it after the prefix.
+    ///
+    /// With its values: take care where it is printed. For logs there is
+    /// [`template`](Self::template).
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The template it was made from, if it was.
+    /// The template the key was made from, or `None` if it was made from a string.
+    ///
+    /// `key!("order:{order_id}")` has the template `order:{order_id}`: the same for every order, and
+    /// safe to log.
+    ///
+    /// ```
+    /// # use distlock_runtime::LockKey;
+    /// assert_eq!(LockKey::from("nightly-report").template(), None);
+    /// ```
     pub fn template(&self) -> Option<&'static str> {
         self.template
+    }
+
+    /// A template that was filled in.
+    pub(crate) fn of_template(template: &'static str, text: String, flaw: Option<Flaw>) -> Self {
+        Self { text: text.into(), template: Some(template), flaw }
     }
 
     /// A key of this template that nothing may be stored under.
@@ -62,7 +88,6 @@ impl LockKey {
     }
 
     /// Whether it can be stored; if not, why, and what to do about it.
-    #[allow(dead_code)]
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if let Some(flaw) = self.flaw {
             Err(match flaw {
@@ -89,264 +114,68 @@ impl fmt::Debug for LockKey {
     }
 }
 
+/// The text as it is; a `&'static str` that is borrowed is not copied.
 impl From<Cow<'static, str>> for LockKey {
     fn from(text: Cow<'static, str>) -> Self {
         Self { text, template: None, flaw: None }
     }
 }
 
+/// The text as it is.
 impl From<String> for LockKey {
     fn from(text: String) -> Self {
         Cow::<'static, str>::Owned(text).into()
     }
 }
 
+/// The text as it is, copied.
 impl From<&str> for LockKey {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
 }
 
-/// An item of a list of texts: `lock_all(&["a", "b"])`.
+/// The text as it is, copied: an item of `lock_all(&["a", "b"])`.
 impl From<&&str> for LockKey {
     fn from(text: &&str) -> Self {
         (*text).into()
     }
 }
 
+/// The text as it is, copied.
 impl From<&String> for LockKey {
     fn from(text: &String) -> Self {
         text.clone().into()
     }
 }
 
+/// The text as it is.
 impl From<Box<str>> for LockKey {
     fn from(text: Box<str>) -> Self {
         text.into_string().into()
     }
 }
 
+/// The text as it is, copied.
 impl From<Arc<str>> for LockKey {
     fn from(text: Arc<str>) -> Self {
         text.as_ref().into()
     }
 }
 
+/// A clone: an item of `lock_all(&keys)`.
 impl From<&Self> for LockKey {
     fn from(key: &Self) -> Self {
         key.clone()
     }
 }
 
-/// One template being filled in. Generated code makes it, wraps each value with
-/// [`value`](KeyText::value), and prints the whole with [`key`](KeyText::key).
-pub struct KeyText<'s> {
-    /// For each value, in the order of printing, the character that ends it.
-    separators: &'s [Option<char>],
-    /// How many values have been printed.
-    printed: Cell<usize>,
-    /// Set while a value is printing.
-    in_value: Cell<bool>,
-}
-
-impl<'s> KeyText<'s> {
-    /// A template with one separator for each time a [`Part`] of it is printed.
-    pub fn new(separators: &'s [Option<char>]) -> Self {
-        Self { separators, printed: Cell::new(0), in_value: Cell::new(false) }
-    }
-
-    /// A value, to be encoded wherever it is printed.
-    #[cfg_attr(not(any(test, feature = "axum", feature = "actix")), allow(dead_code))]
-    pub(crate) fn part<'a, T: ?Sized>(&'a self, value: &'a T) -> Part<'a, T> {
-        self.value(value, 0)
-    }
-
-    /// The same of a type that the user chose: `kind` is `0`, and is a `u8` unless that is a float.
-    pub fn value<'a, T: Stands<As> + ?Sized, As>(
-        &'a self,
-        value: &'a T,
-        _kind: As,
-    ) -> Part<'a, T, As> {
-        Part { value, text: self, kind: PhantomData }
-    }
-
-    /// The key, from the template's own `format_args!` over parts of this text.
-    pub fn key(&self, template: &'static str, arguments: fmt::Arguments<'_>) -> LockKey {
-        let mut encoder = Encoder { source: self, out: String::new() };
-        let flaw = encoder.write_fmt(arguments).is_err().then_some(Flaw::Display);
-        LockKey { text: encoder.out.into(), template: Some(template), flaw }
-    }
-
-    fn print_value(&self, print: impl FnOnce() -> fmt::Result) -> fmt::Result {
-        self.in_value.set(true);
-        let result = print();
-        self.in_value.set(false);
-        self.printed.set(self.printed.get() + 1);
-        result
-    }
-
-    fn is_encoded(&self, c: char) -> bool {
-        let separator = self.separators.get(self.printed.get()).copied().flatten();
-        matches!(c, '%' | ':' | '{' | '}') || c.is_control() || separator == Some(c)
-    }
-}
-
-/// Where a template is printed to.
-struct Encoder<'a> {
-    source: &'a KeyText<'a>,
-    out: String,
-}
-
-impl Write for Encoder<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if !self.source.in_value.get() {
-            self.out.push_str(text);
-            return Ok(());
-        }
-        for c in text.chars() {
-            if self.source.is_encoded(c) {
-                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                    write!(self.out, "%{byte:02X}")?;
-                }
-            } else {
-                self.out.push(c);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A value that can stand in a key: its `Display` is a stable text.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be part of a lock key",
-    label = "`{Self}` does not implement `Display`",
-    note = "a key is made of texts that mean the same in every process: use a field that implements `Display`, or implement it"
-)]
-#[cfg_attr(
-    feature = "axum",
-    diagnostic::on_unimplemented(
-        note = "of an extractor use what is in it: `{{id.0}}`, or bind it, `Path(id): Path<u64>`"
-    )
-)]
-pub trait KeyPart: fmt::Display {}
-
-#[diagnostic::do_not_recommend]
-impl<T: fmt::Display + ?Sized> KeyPart for T {}
-
-/// A value of a template: prints as the value does, and is encoded while it prints.
-pub struct Part<'a, T: ?Sized, As = u8> {
-    value: &'a T,
-    text: &'a KeyText<'a>,
-    kind: PhantomData<As>,
-}
-
-impl<T: KeyPart + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text.print_value(|| self.value.fmt(f))
-    }
-}
-
-/// The other formats, each of which the value must have of its own: `{id:x}`.
-macro_rules! forward {
-    ($($format:ident)*) => {$(
-        impl<T: fmt::$format + ?Sized, As: Accepted<T>> fmt::$format for Part<'_, T, As> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.text.print_value(|| self.value.fmt(f))
-            }
-        }
-    )*};
-}
-
-forward!(LowerHex UpperHex Octal Binary LowerExp UpperExp);
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NASTY: [&str; 22] = [
-        "", "a", "x-y", "-", "--", ":", "::", "%", "%3A", "%2D", "3A", "2", "D", "{", "}", "{a}",
-        "\n", "\u{85}", "→", "ä-ö", "a/b", "%252D-",
-    ];
-
-    /// `{a}` SEPARATOR `{b}`, as generated code prints it.
-    fn pair(separators: &'static [Option<char>], between: &str, a: &str, b: &str) -> String {
-        let text = KeyText::new(separators);
-        let (a, b) = (text.part(a), text.part(b));
-        text.key("", format_args!("{a}{between}{b}")).as_str().to_owned()
-    }
-
-    #[test]
-    fn different_arguments_never_make_the_same_key() {
-        let templates: [(&'static [Option<char>], &str); 8] = [
-            (&[Some('-'), None], "-"),
-            (&[Some(':'), None], "::"),
-            (&[Some('2'), None], "2"),
-            (&[Some('D'), None], "DD"),
-            (&[Some('%'), None], "%"),
-            (&[Some('{'), None], "{x}"),
-            (&[Some('→'), None], "→-"),
-            (&[Some('a'), None], "ab"),
-        ];
-        for (separators, between) in templates {
-            let mut seen = std::collections::HashMap::new();
-            for a in NASTY {
-                for b in NASTY {
-                    let key = pair(separators, between, a, b);
-                    if let Some(other) = seen.insert(key.clone(), (a, b)) {
-                        panic!("{other:?} and {:?} both make {key:?} around {between:?}", (a, b));
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn encodes_what_structures_a_key_and_the_separator() {
-        let dash: &'static [Option<char>] = &[Some('-'), None];
-        assert_eq!(pair(dash, "-", "x-y", "z"), "x%2Dy-z");
-        assert_eq!(pair(dash, "-", "x", "y-z"), "x-y-z");
-        assert_eq!(pair(dash, "-", "a:b{c}%\n", "\u{85}"), "a%3Ab%7Bc%7D%25%0A-%C2%85");
-        assert_eq!(pair(&[Some('→'), None], "→", "a→b", "→"), "a%E2%86%92b-→".replace('-', "→"));
-        assert_eq!(pair(&[None, None], " ", "große Wäsche", "ok"), "große Wäsche ok");
-    }
-
-    #[test]
-    fn each_occurrence_has_its_own_separator() {
-        let text = KeyText::new(&[Some('-'), Some('/'), None]);
-        let a = text.part("-/");
-        let key = text.key("{a}-{a}/{a}", format_args!("{a}-{a}/{a}"));
-        assert_eq!(key.as_str(), "%2D/--%2F/-/");
-    }
-
-    #[test]
-    fn formats_first_and_encodes_then() {
-        let text = KeyText::new(&[Some('-'), Some('0'), None, None, None]);
-        let (id, n, word) = (text.part(&7_u64), text.part(&255_u8), text.part("ab"));
-        let key = text.key("", format_args!("{word:-^6}-{id:03}0{n:#x}.{n:X}.{n:e}"));
-        assert_eq!(key.as_str(), "%2D%2Dab%2D%2D-%30%30700xff.FF.2.55e2");
-    }
-
-    #[test]
-    fn constants_are_taken_as_they_print() {
-        const PREFIX: &str = "shop:{eu}";
-        let text = KeyText::new(&[None]);
-        let id = text.part("a:b");
-        assert_eq!(text.key("", format_args!("{PREFIX}:{id}")).as_str(), "shop:{eu}:a%3Ab");
-    }
-
     #[test]
     fn says_why_a_key_cannot_be_stored() {
-        struct Failing;
-        impl fmt::Display for Failing {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("half")?;
-                Err(fmt::Error)
-            }
-        }
-        let text = KeyText::new(&[None]);
-        let part = text.part(&Failing);
-        let broken = text.key("{x}", format_args!("{part}")).check();
-        assert!(broken.is_err_and(|reason| reason.contains("Display")));
         assert!(LockKey::from("").check().is_err_and(|reason| reason.contains("empty")));
         assert!(LockKey::from("x".repeat(4096)).check().is_ok());
         assert!(
@@ -355,11 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_values() {
-        let text = KeyText::new(&[None]);
-        let mail = text.part("a@example.org");
-        let shown = format!("{:?}", text.key("user:{mail}", format_args!("user:{mail}")));
-        assert!(shown.contains("user:{mail}") && !shown.contains('@'), "{shown}");
+    fn debug_does_not_show_a_text() {
         assert!(!format!("{:?}", LockKey::from("a@example.org")).contains('@'));
     }
 

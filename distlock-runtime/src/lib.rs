@@ -11,7 +11,9 @@
 mod builder;
 mod clock;
 #[doc(hidden)]
+mod close;
 pub mod console;
+mod encode;
 mod engine;
 mod error;
 mod few;
@@ -20,11 +22,13 @@ mod global;
 mod home;
 mod jitter;
 mod key;
+mod limits;
 mod lock;
 mod manager;
 mod name;
 mod namespace;
 mod observe;
+mod operate;
 mod options;
 mod outcome;
 #[doc(hidden)]
@@ -33,6 +37,7 @@ mod race;
 mod reporter;
 mod request;
 mod runtime;
+mod settings;
 mod shards;
 mod shield;
 mod shrink;
@@ -51,12 +56,11 @@ pub use error::{BackendKind, LockError};
 pub use global::{init, manager, with_manager};
 pub use key::LockKey;
 pub use lock::guard::LockGuard;
-pub use lock::hold::OnLost;
-pub use lock::release::Release;
-pub use manager::{CloseReport, LockManager, LockStatus};
+pub use manager::LockManager;
 pub use name::LockName;
+pub use options::{OnLost, Release};
 pub use request::LockRequest;
-pub use status::{DrivenBy, ManagerStatus, WakeUps};
+pub use status::{CloseReport, DrivenBy, LockStatus, ManagerStatus, WakeUps};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use testing::faults;

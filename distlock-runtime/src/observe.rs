@@ -120,8 +120,8 @@ mod tests {
     use tracing::field::{Field, Visit};
 
     use super::*;
+    use crate::encode::KeyText;
     use crate::error::BackendKind;
-    use crate::key::KeyText;
     use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::store::Fault;

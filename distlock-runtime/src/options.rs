@@ -1,63 +1,139 @@
-//! Ranges of the durations a lock is given.
+//! The options of a lock: one struct under the request, the manager's builder and the web layers.
+//!
+//! An option that was not given is `None`. [`Options::resolve`] is the only place that knows the
+//! defaults: what the call says, else what its manager says, else what is written there.
+//!
+//! To add an option:
+//!
+//! 1. a field of [`Options`], and of [`Resolved`] with its default;
+//! 2. a setter of [`LockRequest`](crate::LockRequest), and of
+//!    [`LockManagerBuilder`](crate::LockManagerBuilder) if a manager may have a default for it;
+//! 3. a line in `web/setters.rs`, which is what layers and middleware share;
+//! 4. a row in the table of options in `distlock-macros/src/options.rs`.
 
 use std::time::Duration;
 
 use crate::error::LockError;
+use crate::limits::{check_hold, check_ttl};
+use crate::store::Term;
 
-/// Shorter leases would be over before an answer is back.
-pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(10);
-/// Longer ones are a mistake of units, and overflow what Redis counts in.
-const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
-    if ttl < SHORTEST_TTL {
-        return Err(LockError::invalid_option(format!(
-            "ttl: {} is too short; give at least 10 ms (a lease is renewed while the body runs, so it can be much shorter than the body)",
-            humantime::format_duration(ttl)
-        )));
-    }
-    if ttl > LONGEST_TTL {
-        return Err(LockError::invalid_option(
-            "ttl: more than 365 days; it says how long the lock may outlive a holder that died",
-        ));
-    }
-    Ok(())
+/// What becomes of a body when its lease is lost: see
+/// [`LockRequest::on_lost`](crate::LockRequest::on_lost).
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockManager, OnLost};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let taken_away = || async {
+///     locks.force_release("import").await.unwrap();
+///     tokio::task::yield_now().await;
+///     "finished"
+/// };
+///
+/// let stopped = locks.lock("import").run(taken_away()).await;
+/// assert!(stopped.is_err_and(|error| error.is_lost()));
+///
+/// let finished = locks.lock("import").on_lost(OnLost::Continue).run(taken_away()).await;
+/// assert_eq!(finished?, "finished");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLost {
+    /// The body is dropped at its next await, and the caller gets [`LockError::Lost`]. The default: work
+    /// that goes on without the lock is what the lock was to prevent.
+    #[default]
+    Cancel,
+    /// The body runs to its end and its result is returned; the loss is logged, and
+    /// [`LockGuard::lost`](crate::LockGuard::lost) resolves. For work that is worse half done than done
+    /// twice.
+    Continue,
 }
 
-pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result<(), LockError> {
-    if max.is_some_and(|max| max < SHORTEST_TTL) {
-        return Err(LockError::invalid_option("max_hold: give at least 10 ms"));
-    }
-    if min.is_some_and(|min| min > LONGEST_TTL) {
-        return Err(LockError::invalid_option("min_hold: more than 365 days"));
-    }
-    if let (Some(max), Some(min)) = (max, min)
-        && min > max
-    {
-        return Err(LockError::invalid_option("min_hold: must not be longer than max_hold"));
-    }
-    Ok(())
+/// When the caller of [`LockRequest::run`](crate::LockRequest::run), or of a function with the
+/// attribute, has its result: see [`LockRequest::release`](crate::LockRequest::release).
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockManager, Release};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let request = locks.lock("counter").release(Release::Background);
+/// assert_eq!(request.run(async { 1 + 1 }).await?, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Release {
+    /// After the store has confirmed that the lock is free. The default.
+    #[default]
+    Wait,
+    /// As soon as the release is sent, which saves each call a round trip. A later acquire over the same
+    /// manager reaches the store after that release. A release that fails is reported as the event
+    /// `released_late`, and retried until the lock has expired by itself.
+    /// [`LockManager::close`](crate::LockManager::close) waits for it.
+    Background,
 }
 
-pub(crate) fn check_busy_status(status: u16) -> Result<(), LockError> {
-    if ![409, 423, 429, 503].contains(&status) {
-        return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
-    }
-    Ok(())
+/// The options that were given, to a request or to a manager for all of its locks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) renew: Option<bool>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) reentrant: Option<bool>,
+    pub(crate) release: Option<Release>,
+    pub(crate) max_waiters: Option<u32>,
+    pub(crate) prefix: Option<Box<str>>,
 }
 
-/// A timeout of zero would fail before it has begun.
-pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockError> {
-    if timeout < Duration::from_millis(1) {
-        return Err(LockError::invalid_option(format!("{option}: give at least 1 ms")));
-    }
-    Ok(())
+/// The options of one call, with every default filled in. All but the prefix, which is part of the
+/// lock's name by now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resolved {
+    pub(crate) term: Term,
+    pub(crate) wait: Duration,
+    pub(crate) on_lost: OnLost,
+    pub(crate) reentrant: bool,
+    pub(crate) release: Release,
+    pub(crate) max_waiters: Option<u32>,
 }
 
-/// As Redis counts; rounded up, so that a lease is never shorter there than it is here.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
-    duration.as_secs().saturating_mul(1000).saturating_add(rest)
+impl Options {
+    /// Long enough for a holder to survive a failover, short enough not to keep others waiting for an
+    /// hour after a holder died.
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// These options, those of the manager where nothing was given, and the defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`](LockError::InvalidOption) for a value out of its range.
+    pub(crate) fn resolve(&self, manager: &Self) -> Result<Resolved, LockError> {
+        let ttl = self.ttl.or(manager.ttl).unwrap_or(Self::TTL);
+        check_ttl(ttl)?;
+        let max_hold = self.max_hold.or(manager.max_hold);
+        let min_hold = self.min_hold.or(manager.min_hold);
+        check_hold(max_hold, min_hold)?;
+        let renewed = self.renew.or(manager.renew).unwrap_or(true);
+        Ok(Resolved {
+            term: Term { ttl, renewed, max_hold, min_hold },
+            wait: self.wait.or(manager.wait).unwrap_or_default(),
+            on_lost: self.on_lost.or(manager.on_lost).unwrap_or_default(),
+            reentrant: self.reentrant.or(manager.reentrant).unwrap_or_default(),
+            release: self.release.or(manager.release).unwrap_or_default(),
+            max_waiters: self.max_waiters.or(manager.max_waiters),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -65,16 +141,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ttl_range() {
-        assert!(check_ttl(Duration::ZERO).is_err());
-        assert!(check_ttl(Duration::from_millis(9)).is_err());
-        assert!(check_ttl(Duration::from_millis(10)).is_ok());
-        assert!(check_ttl(Duration::MAX).is_err());
+    fn the_call_goes_before_the_manager_and_the_manager_before_the_default() {
+        let second = Duration::from_secs(1);
+        let manager = Options { ttl: Some(second), wait: Some(second), ..Options::default() };
+        let call = Options { wait: Some(2 * second), ..Options::default() };
+        let resolved = call.resolve(&manager).expect("all are in range");
+        assert_eq!((resolved.term.ttl, resolved.wait), (second, 2 * second));
+        assert!(resolved.term.renewed && !resolved.reentrant);
+        assert_eq!((resolved.on_lost, resolved.release), (OnLost::Cancel, Release::Wait));
     }
 
     #[test]
-    fn fractions_of_a_millisecond_are_rounded_up() {
-        assert_eq!(millis(Duration::from_micros(10_001)), 11);
-        assert_eq!(millis(Duration::from_millis(10)), 10);
+    fn a_range_is_checked_wherever_the_value_came_from() {
+        let short = Options { max_hold: Some(Duration::from_secs(1)), ..Options::default() };
+        let long = Options { min_hold: Some(Duration::from_secs(2)), ..Options::default() };
+        let refused = long.resolve(&short).expect_err("longer than it may be held");
+        assert!(refused.to_string().contains("min_hold"), "{refused}");
+        let none = Options { ttl: Some(Duration::ZERO), ..Options::default() };
+        assert!(none.resolve(&Options::default()).is_err());
+        assert!(Options::default().resolve(&none).is_err());
     }
 }

@@ -12,13 +12,12 @@ use crate::lock::{hold, nested};
 use crate::manager::LockManager;
 use crate::request::{LockRequest, hold_and_release};
 
+pub use crate::encode::{KeyPart, KeyText, Part};
 pub use crate::error::LockError;
 pub use crate::float::{Accepted, Float, Stands};
 pub use crate::global::manager as global;
-pub use crate::key::{KeyPart, KeyText, Part};
 pub use crate::lock::guard::LockGuard;
-pub use crate::lock::hold::OnLost;
-pub use crate::lock::release::Release;
+pub use crate::options::{OnLost, Release};
 pub use crate::outcome::{
     FromLockError, IsResult, LockFailure, OrLog, OrReturn, Skip, Skipping, skipping,
 };

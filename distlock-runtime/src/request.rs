@@ -12,31 +12,51 @@ use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::acquire::{Ask, acquire};
 use crate::lock::guard::LockGuard;
-use crate::lock::hold::{OnLost, hold};
+use crate::lock::hold::hold;
+use crate::lock::locks::Locks;
 use crate::lock::outage;
-use crate::lock::release::Release;
 use crate::manager::LockManager;
 use crate::name::Label;
-use crate::options::{check_hold, check_ttl};
-use crate::store::Term;
+use crate::options::{OnLost, Options, Release};
 
-/// A lock that is about to be taken. Nothing is asked of the store before
-/// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
+/// A lock that is about to be taken: what to lock, and how to hold it. Made by
+/// [`LockManager::lock`] and [`LockManager::lock_all`].
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+///
+/// use distlock::LockManager;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = LockManager::in_memory();
+///
+/// // Like the attribute: runs the block under the lock, and releases it however the block ends.
+/// let receipt = locks
+///     .lock("order:42")
+///     .ttl(Duration::from_secs(5))
+///     .wait(Duration::from_secs(2))
+///     .run(async { "paid" })
+///     .await?;
+/// assert_eq!(receipt, "paid");
+///
+/// // Or a guard, for what is not one block.
+/// let guard = locks.lock("order:42").acquire().await?;
+/// assert!(guard.is_held());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Nothing is sent before [`run`](Self::run), [`acquire`](Self::acquire) or
+/// [`try_acquire`](Self::try_acquire), which also check the options: a setter takes any value.
 #[must_use = "a request takes no lock before `acquire`, `try_acquire` or `run`"]
 pub struct LockRequest {
     manager: LockManager,
     keys: Few<LockKey>,
     label: Label,
-    ttl: Option<Duration>,
-    wait: Option<Duration>,
-    renew: bool,
-    max_hold: Option<Duration>,
-    min_hold: Option<Duration>,
-    on_lost: OnLost,
-    reentrant: bool,
-    release: Release,
-    prefix: Option<Box<str>>,
-    max_waiters: Option<u32>,
+    options: Options,
 }
 
 impl LockRequest {
@@ -45,125 +65,215 @@ impl LockRequest {
         keys: Few<LockKey>,
         caller: &'static Location<'static>,
     ) -> Self {
-        Self {
-            manager,
-            keys,
-            label: Label::Caller(caller),
-            ttl: None,
-            wait: None,
-            renew: true,
-            max_hold: None,
-            min_hold: None,
-            on_lost: OnLost::Cancel,
-            reentrant: false,
-            release: Release::Wait,
-            prefix: None,
-            max_waiters: None,
-        }
+        Self::of(manager, keys, Label::Caller(caller), Options::default())
     }
 
-    /// How long the lock may outlive a holder that died. At least 10 ms. Default: the manager's.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
+    /// A request with options that were given elsewhere.
+    pub(crate) fn of(
+        manager: LockManager,
+        keys: Few<LockKey>,
+        label: Label,
+        options: Options,
+    ) -> Self {
+        Self { manager, keys, label, options }
     }
 
-    /// How long to wait while others hold the lock; zero is not to wait. Default: the manager's.
+    /// The length of the lease: how long the lock stays taken if its holder dies. 10 ms to 365 days.
+    /// Default: the manager's, 30 s.
     ///
-    /// First come, first served, among the tasks of all processes that wait; nobody polls. Clients
-    /// that try again in step, without jitter, may shut one process out: the places of those that
-    /// came first also run out first. Vary the pause between two tries.
+    /// A live holder's lease is renewed, so the `ttl` may be much shorter than the work. It is the longest
+    /// outage of the store, or pause of the process, that the holder survives.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// How long to wait while others hold the lock; zero is not to wait. Default: the manager's, zero.
+    ///
+    /// Waiters are served first come, first served, over all processes, and are notified when it is their
+    /// turn. Clients that retry in step without jitter can starve a process: let the pause between two
+    /// tries vary.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let first = locks.lock("report").acquire().await?;
+    /// let second = locks.lock("report").wait(Duration::from_secs(2)).acquire();
+    ///
+    /// let (released, second) = tokio::join!(first.release(), second);
+    /// assert!(released.is_ok() && second?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
+        self.options.wait = Some(wait);
         self
     }
 
-    /// Whether the lease is extended for as long as the lock is held. Default: true. With false
-    /// the holder has `ttl` and no more.
+    /// Whether the lease is renewed for as long as the lock is held. Default: true.
+    ///
+    /// With false the holder has the `ttl` and no more: then the lease is lost, and others may have the
+    /// lock.
     pub fn renew(mut self, renew: bool) -> Self {
-        self.renew = renew;
+        self.options.renew = Some(renew);
         self
     }
 
-    /// Never extend the lease past this time after the lock was taken; then it counts as lost.
-    /// At least 10 ms. Default: the manager's, no limit.
+    /// The longest time for which the lease is renewed, counted from when the lock was taken; then it
+    /// counts as lost. At least 10 ms. Default: the manager's, no limit.
+    ///
+    /// A guard against work that hangs:
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let hangs = std::future::pending::<()>();
+    /// let stopped = locks.lock("import").max_hold(Duration::from_secs(60)).run(hangs).await;
+    /// assert!(stopped.is_err_and(|error| error.is_lost()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
+        self.options.max_hold = Some(max_hold);
         self
     }
 
-    /// Do not free the lock before this time after it was taken, however the call ends: so that a
-    /// short job runs once although replicas fire a moment apart. Default: none.
+    /// The shortest time for which the lock stays taken, counted from when it was taken, however the call
+    /// ends. At most `max_hold` and 365 days. Default: none.
+    ///
+    /// For a scheduled job that is shorter than the difference between the clocks of its replicas: it runs
+    /// once although they start it at slightly different times. The caller does not wait for it.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
-        self.min_hold = Some(min_hold);
+        self.options.min_hold = Some(min_hold);
         self
     }
 
     /// What becomes of the body of [`run`](Self::run) when the lease is lost. Default:
     /// [`OnLost::Cancel`].
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
-        self.on_lost = on_lost;
+        self.options.on_lost = Some(on_lost);
         self
     }
 
-    /// Inside a body that runs under the same lock: join it (true), or fail with
-    /// [`WouldDeadlock`](LockError::WouldDeadlock) (false, the default). Whoever joins has the same
-    /// fencing token, its own durations are ignored, and the outermost call frees the lock.
+    /// What a nested call does, that is, a call from inside a body that runs under the same lock: join the
+    /// lock (true), or fail with [`WouldDeadlock`](LockError::WouldDeadlock) (false). Default: false.
+    ///
+    /// A call that joins has the fencing token of the outer call; its durations are ignored, and the
+    /// outermost call releases the lock.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::LockError;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let nested = async {
+    ///     let joined = locks.lock("order:42").reentrant(true).acquire().await;
+    ///     let refused = locks.lock("order:42").acquire().await;
+    ///     (joined.is_ok(), matches!(refused, Err(LockError::WouldDeadlock { .. })))
+    /// };
+    /// assert_eq!(locks.lock("order:42").run(nested).await?, (true, true));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reentrant(mut self, reentrant: bool) -> Self {
-        self.reentrant = reentrant;
+        self.options.reentrant = Some(reentrant);
         self
     }
 
-    /// When the caller of [`run`](Self::run) has its result: after the store confirmed the release,
-    /// or as soon as the release is sent. Default: [`Release::Wait`]. A guard is freed by its
-    /// [`release`](LockGuard::release), which always waits, or by dropping it, which never does.
+    /// When [`run`](Self::run) returns its result: after the store confirmed the release, or as soon as
+    /// the release is sent. Default: [`Release::Wait`].
+    ///
+    /// It has no effect on a guard: [`LockGuard::release`] always waits, dropping a guard never does.
     pub fn release(mut self, release: Release) -> Self {
-        self.release = release;
+        self.options.release = Some(release);
         self
     }
 
-    /// A label for errors and events. Default: where the request was made.
+    /// A label for errors and events. Default: the place where the request was made.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _first = locks.lock("order:42").acquire().await?;
+    /// let refused = locks.lock("order:42").name("checkout").acquire().await.unwrap_err();
+    /// assert!(refused.to_string().starts_with("lock checkout is held elsewhere"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.label = Label::Given(name.into());
         self
     }
 
-    /// The namespace in the store, instead of the manager's; empty for none.
+    /// The namespace in the store instead of the manager's; empty for none. Locks under different prefixes
+    /// are different locks. Default: the manager's, `distlock`.
+    ///
+    /// Each prefix that was ever used leaves one small key in the store for good; see
+    /// [`LockManagerBuilder::prefix`](crate::LockManagerBuilder::prefix).
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
-        self.prefix = Some(prefix.as_ref().into());
+        self.options.prefix = Some(prefix.as_ref().into());
         self
     }
 
-    /// How many calls of this process may wait for one lock at a time: who comes when so many
-    /// wait is told [`Busy`](LockError::Busy) at once, and nothing is sent for him. 0 is not to wait.
-    /// Default: the manager's, no limit.
+    /// How many calls of this process may wait for one lock at a time; 0 is not to wait. Default: the
+    /// manager's, no limit.
     ///
-    /// It counts the waiters of this manager for each key by itself, on whatever terms they wait,
-    /// and is looked at when a call arrives. A call that finds nobody here who has or wants the
-    /// lock tries first, and is counted once it waits.
+    /// A call that finds so many waiters fails with [`Busy`](LockError::Busy) at once, without asking the
+    /// store: better than a crowd that waits in vain. Each key is counted by itself, over all calls of this
+    /// manager that wait for it, and only when a call arrives: the first call that finds no holder and no
+    /// waiter in this process asks the store, and counts once it waits.
     pub fn max_waiters(mut self, waiters: u32) -> Self {
-        self.max_waiters = Some(waiters);
+        self.options.max_waiters = Some(waiters);
         self
     }
 
-    /// Takes the lock.
+    /// Takes the lock and returns its guard, which holds it until it is released or dropped.
     ///
-    /// Returns within max(`wait`, the manager's `command_timeout`) + 50 ms, whatever the store does;
-    /// within `command_timeout` where the store has been out of reach for longer than the manager's
+    /// Returns within max(`wait`, the manager's `command_timeout`) + 50 ms, whatever the store does; within
+    /// `command_timeout` + 50 ms where the store has been unreachable for longer than the manager's
     /// [`outage_grace`](crate::LockManagerBuilder::outage_grace).
+    ///
+    /// For work that is one block prefer [`run`](Self::run): it stops the work when the lease is lost.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock("order:42").acquire().await?;
+    /// assert!(locks.lock("order:42").acquire().await.is_err_and(|error| error.is_busy()));
+    /// guard.release().await?;
+    /// assert!(locks.lock("order:42").acquire().await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Busy`](LockError::Busy) if others held it for all of `wait`, [`Backend`](LockError::Backend)
-    /// if the store could not say, [`InvalidKey`](LockError::InvalidKey),
-    /// [`InvalidOption`](LockError::InvalidOption), [`Closed`](LockError::Closed).
+    /// - [`Busy`](LockError::Busy) if others held the lock for all of `wait`;
+    /// - [`Backend`](LockError::Backend) if the store could not be asked, or refused;
+    /// - [`WouldDeadlock`](LockError::WouldDeadlock) inside a body under the same lock, without
+    ///   [`reentrant`](Self::reentrant);
+    /// - [`InvalidKey`](LockError::InvalidKey) and [`InvalidOption`](LockError::InvalidOption) for values
+    ///   that cannot work, and [`Closed`](LockError::Closed) once the manager was closed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe at every await: a lock that was granted to a dropped future is freed at once.
+    /// Cancel safe at every await: a dropped call leaves the queue, and a lock that was granted to it is
+    /// released at once.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let release = self.release;
         let (manager, ask) = self.check()?;
+        let release = ask.options.release;
         let locks = manager.into_locks();
         let table = &locks.table;
         let asked = table.clock().now();
@@ -177,50 +287,16 @@ impl LockRequest {
         Ok(guard)
     }
 
-    /// What it is called, and by whom it is made.
-    #[cfg(any(feature = "axum", feature = "actix"))]
-    pub(crate) fn label(&self) -> &Label {
-        &self.label
-    }
-
-    #[cfg(any(feature = "axum", feature = "actix"))]
-    pub(crate) fn manager(&self) -> &LockManager {
-        &self.manager
-    }
-
-    /// The same under another label.
-    #[cfg(any(feature = "axum", feature = "actix"))]
-    pub(crate) fn labelled(self, label: Label) -> Self {
-        Self { label, ..self }
-    }
-
-    /// The same for other keys.
-    #[cfg(any(feature = "axum", feature = "actix"))]
-    pub(crate) fn with_keys(&self, keys: Few<LockKey>) -> Self {
-        Self {
-            manager: self.manager.clone(),
-            keys,
-            label: self.label.clone(),
-            prefix: self.prefix.clone(),
-            ..*self
-        }
-    }
-
     /// The request with the manager's defaults, or what is wrong with it.
     pub(crate) fn check(self) -> Result<(LockManager, Ask), LockError> {
-        let settings = &self.manager.locks().settings;
-        let ttl = self.ttl.unwrap_or(settings.ttl);
-        check_ttl(ttl)?;
-        let max_hold = self.max_hold.or(settings.max_hold);
-        check_hold(max_hold, self.min_hold)?;
-        let term = Term { ttl, renewed: self.renew, max_hold, min_hold: self.min_hold };
-        let wait = self.wait.unwrap_or(settings.wait);
-        let label = self.label;
-        let other = match &self.prefix {
-            Some(prefix) => Some(settings.namespace.of_request(prefix)?),
+        let Locks { settings, namespace, .. } = self.manager.locks();
+        let options = self.options.resolve(&settings.options)?;
+        let other = match &self.options.prefix {
+            Some(prefix) => Some(namespace.of_request(prefix)?),
             None => None,
         };
-        let namespace = other.as_ref().unwrap_or(&settings.namespace);
+        let namespace = other.as_ref().unwrap_or(namespace);
+        let label = self.label;
         let mut wanted = self.keys.try_map(|key| namespace.name(label.clone(), key))?;
         if wanted.is_empty() {
             return Err(LockError::invalid_option("keys: none; name at least one"));
@@ -229,13 +305,23 @@ impl LockRequest {
             wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
             wanted.dedup_by(|a, b| a.stored() == b.stored());
         }
-        let max_waiters = self.max_waiters.or(settings.max_waiters);
-        let (on_lost, reentrant) = (self.on_lost, self.reentrant);
-        Ok((self.manager, Ask { wanted, term, wait, max_waiters, on_lost, reentrant }))
+        Ok((self.manager, Ask { wanted, options }))
     }
 
-    /// Takes the lock, or says that it is held elsewhere: `None` where [`acquire`](Self::acquire)
-    /// returns `Busy`.
+    /// Takes the lock, or returns `None` where [`acquire`](Self::acquire) returns `Busy`: others hold it,
+    /// and the time to wait for it, if any, is over.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let first = locks.lock("report").try_acquire().await?;
+    /// assert!(first.is_some());
+    /// assert!(locks.lock("report").try_acquire().await?.is_none(), "it is being written");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -243,7 +329,7 @@ impl LockRequest {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe, like [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<LockGuard>, LockError> {
         match self.acquire().await {
             Ok(guard) => Ok(Some(guard)),
@@ -252,19 +338,34 @@ impl LockRequest {
         }
     }
 
-    /// Takes the lock, runs `body` under it, and frees it: what the attribute does, by hand.
+    /// Takes the lock, runs `body` under it, and releases it: what the attribute does, by hand.
     ///
-    /// The body is polled only while the lock is held. When the lease is lost it is dropped.
-    /// A body that returned keeps its result, whatever becomes of the release.
+    /// The body is polled only while the lock is held. If the lease is lost, the body is dropped at its next
+    /// await, unless [`on_lost`](Self::on_lost) says otherwise. A body that has returned keeps its result,
+    /// whatever becomes of the release: a failure is logged, and the release is retried in the background.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let written = locks.lock("report").run(async {
+    ///     // At most one process is here.
+    ///     "42 pages"
+    /// });
+    /// assert_eq!(written.await?, "42 pages");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost) if the lease was lost before
-    /// the body was done.
+    /// As [`acquire`](Self::acquire); and [`Lost`](LockError::Lost) if the lease was lost before the body
+    /// was done.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the body is dropped where it stands, then the lock is freed.
+    /// Cancel safe: the body is dropped where it is, then the lock is released.
     #[allow(clippy::needless_late_init)] // The late initialisation is what orders the drops.
     pub async fn run<F: Future>(self, body: F) -> Result<F::Output, LockError> {
         // Declared before the body, so that it is dropped after it: nobody else may have the lock
@@ -291,15 +392,7 @@ impl fmt::Debug for LockRequest {
         f.debug_struct("LockRequest")
             .field("keys", &self.keys)
             .field("name", &format_args!("{}", self.label))
-            .field("ttl", &self.ttl)
-            .field("wait", &self.wait)
-            .field("renew", &self.renew)
-            .field("max_hold", &self.max_hold)
-            .field("min_hold", &self.min_hold)
-            .field("on_lost", &self.on_lost)
-            .field("reentrant", &self.reentrant)
-            .field("release", &self.release)
-            .field("max_waiters", &self.max_waiters)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

@@ -1,44 +1,154 @@
-//! What a manager says of itself, without asking the store.
+//! What a manager says about itself and about a lock.
+
+use std::time::Duration;
 
 /// What [`LockManager::status`](crate::LockManager::status) saw: for health checks, dashboards and
 /// tests that wait until a manager is ready. No I/O; it may be stale by the time it is read.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
+/// let _guard = locks.lock("order:42").acquire().await?;
+/// let status = locks.status();
+/// assert!(status.connected && !status.closed);
+/// assert_eq!((status.held, status.waiting), (1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManagerStatus {
-    /// A connection for commands is up. In memory: always.
+    /// Whether a connection for commands is up. In memory: always.
     pub connected: bool,
-    /// The manager was closed and gives no more locks.
+    /// Whether the manager was closed; then it gives no more locks.
     pub closed: bool,
-    /// Locks that are held here. One that a waiter was granted and has not taken yet counts too.
+    /// The number of locks held by this manager. One that was granted to a waiter which has not been
+    /// polled since counts too.
     pub held: usize,
-    /// Calls that wait here for a lock, each key of a call for several by itself.
+    /// The number of calls of this manager that wait for a lock. A call for several locks counts once for
+    /// each lock that it waits for.
     pub waiting: usize,
-    /// How those that wait learn that a lock is free.
+    /// How waiters learn that a lock is free.
     pub wake_ups: WakeUps,
-    /// Where connections for commands are driven at present.
+    /// Where the connections for commands are driven at present.
     pub driven_by: DrivenBy,
 }
 
 /// How waiters of a manager learn that a lock is theirs.
+///
+/// ```
+/// # use distlock_runtime::{LockManager, WakeUps};
+/// assert_eq!(LockManager::in_memory().status().wake_ups, WakeUps::Notified);
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeUps {
-    /// They are notified: by a message on the manager's subscription, or within the process.
+    /// They are notified: by a message on the manager's subscription, or within the process. A message
+    /// may be lost, so they also poll every five seconds.
     Notified,
-    /// There is no subscription: not yet, not at present, or the server does not allow one. Waiters
-    /// ask the store up to once a second.
+    /// There is no subscription: not yet, not at present, or the server does not permit one. Waiters
+    /// poll the store, at least once a second.
     Polling,
 }
 
 /// Whose runtime reads and writes a manager's connections.
+///
+/// ```
+/// # use distlock_runtime::{DrivenBy, LockManager};
+/// assert_eq!(LockManager::in_memory().status().driven_by, DrivenBy::Manager);
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrivenBy {
     /// The manager's own thread.
     Manager,
-    /// The runtime of its callers, as happens to a connection that is used often; the manager's
-    /// thread takes it back if that runtime does not keep up.
+    /// The runtime of its callers: a connection that is used often moves there. The manager's thread takes
+    /// it back if that runtime does not keep up.
     Callers,
+}
+
+/// What [`LockManager::inspect`](crate::LockManager::inspect) saw.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockManager, LockStatus};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let _guard = locks.lock("order:42").acquire().await?;
+/// match locks.inspect("order:42").await? {
+///     LockStatus::Held { waiting, .. } => assert_eq!(waiting, 0),
+///     other => panic!("it is held, not {other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockStatus {
+    /// No process holds the lock.
+    Free,
+    /// A process holds the lock.
+    #[non_exhaustive]
+    Held {
+        /// How long the lease still runs if it is not renewed; `None` if the key in the store never
+        /// expires, and so is no lock of distlock.
+        remaining: Option<Duration>,
+        /// The number of processes that wait for the lock.
+        waiting: usize,
+    },
+}
+
+impl LockStatus {
+    /// Whether no process holds the lock.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// assert!(locks.inspect("order:42").await?.is_free());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_free(&self) -> bool {
+        matches!(self, Self::Free)
+    }
+}
+
+/// What [`LockManager::close`](crate::LockManager::close) achieved.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
+/// let _guard = locks.lock("order:42").acquire().await?;
+/// let report = locks.close(Duration::from_secs(5)).await;
+/// assert_eq!((report.freed, report.unconfirmed), (1, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloseReport {
+    /// Locks that were held and are free now.
+    pub freed: usize,
+    /// Locks that may still be stored: the store did not confirm their release, or their body did not come
+    /// to an await in time. They are free after their `ttl` at the latest.
+    pub unconfirmed: usize,
+}
+
+impl CloseReport {
+    /// Whether nothing is left behind.
+    pub fn is_complete(&self) -> bool {
+        self.unconfirmed == 0
+    }
 }
 
 /// The part of it that the store knows.

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use super::arrive::Arrival;
 use super::guard::LockGuard;
-use super::hold::OnLost;
 use super::lead::{Alone, Settled, Try};
 use super::lease::Lease;
 use super::locks::Locks;
@@ -27,7 +26,8 @@ use crate::clock::Moment;
 use crate::error::LockError;
 use crate::few::Few;
 use crate::name::LockName;
-use crate::store::{Answer, Attempt, Fault, OpOn, Term};
+use crate::options::{OnLost, Resolved};
+use crate::store::{Answer, Attempt, Fault, OpOn};
 
 /// How long after its time a call for several locks may still come to an end by itself.
 const LATE: Duration = Duration::from_millis(50);
@@ -36,12 +36,7 @@ const LATE: Duration = Duration::from_millis(50);
 pub(crate) struct Ask {
     /// In stored order, each once.
     pub(crate) wanted: Few<Arc<LockName>>,
-    pub(crate) term: Term,
-    pub(crate) wait: Duration,
-    /// How many calls of this process may wait for one lock.
-    pub(crate) max_waiters: Option<u32>,
-    pub(crate) on_lost: OnLost,
-    pub(crate) reentrant: bool,
+    pub(crate) options: Resolved,
 }
 
 /// Acquires within max(`wait`, `command_timeout`) from `asked` on.
@@ -50,7 +45,8 @@ pub(crate) async fn acquire(
     ask: Ask,
     asked: Moment,
 ) -> Result<LockGuard, LockError> {
-    let Ask { wanted, term, wait, max_waiters, on_lost, reentrant } = ask;
+    let Ask { wanted, options } = ask;
+    let Resolved { term, wait, on_lost, reentrant, max_waiters, release: _ } = options;
     let table = &locks.table;
     let overall = asked.after(wait.max(locks.settings.command_timeout));
     let (mut joined, mut open) = (Few::none(), Few::none());

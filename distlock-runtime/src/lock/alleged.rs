@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::lease::Loss;
 use super::table::LockTable;
+use crate::limits::SHORTEST_TTL;
 use crate::name::StoredName;
-use crate::options::SHORTEST_TTL;
 use crate::shield::shielded;
 use crate::store::{Message, Owned, Renewal};
 use crate::token::Token;

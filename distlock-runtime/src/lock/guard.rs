@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::hold::OnLost;
 use super::lease::{Lease, Loss};
 use super::locks::Locks;
-use super::release::{Release, Releasing, not_ours};
+use super::release::{Releasing, not_ours};
 use crate::error::LockError;
 use crate::few::Few;
 use crate::home::Home;
+use crate::limits::check_ttl;
 use crate::name::LockName;
 use crate::observe;
-use crate::options::check_ttl;
+use crate::options::{OnLost, Release};
 use crate::race::any;
 use crate::store::{Owned, Renewal, Renewed};
 

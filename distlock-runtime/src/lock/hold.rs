@@ -8,17 +8,7 @@ use super::guard::LockGuard;
 use super::lease::Loss;
 use super::nested;
 use crate::error::LockError;
-
-/// What becomes of the body when its lease is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnLost {
-    /// It is dropped at its next await, and the caller gets [`LockError::Lost`].
-    #[default]
-    Cancel,
-    /// It runs to its end and its result is returned; the loss is logged, and
-    /// [`LockGuard::lost`] resolves.
-    Continue,
-}
+use crate::options::OnLost;
 
 /// Polls `body` before the deadline and, with [`OnLost::Cancel`], never after it.
 ///

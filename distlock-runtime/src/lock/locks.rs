@@ -9,17 +9,19 @@ use tokio::runtime::Handle;
 
 use super::serve::{Due, serve};
 use super::table::LockTable;
-use crate::builder::Settings;
 use crate::clock::Moment;
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::engine::{Engine, RunsOn};
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
+use crate::namespace::Namespace;
+use crate::settings::Settings;
 use crate::store::{Fault, News, Store};
 
 /// The locks of one manager.
 pub(crate) struct Locks {
     pub(crate) settings: Settings,
+    pub(crate) namespace: Namespace,
     pub(crate) table: Arc<LockTable>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) engine: Engine<Due>,
@@ -30,6 +32,7 @@ impl Locks {
     pub(crate) fn start(
         runs_on: RunsOn,
         settings: Settings,
+        namespace: Namespace,
         store: impl FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<Self, LockError> {
         let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
@@ -44,7 +47,7 @@ impl Locks {
         store.listen(table.process(), Box::new(on_notification));
         let served = table.clone();
         engine.run(idle, table.clock(), move |due| serve(due, &served));
-        Ok(Self { settings, table, store, engine })
+        Ok(Self { settings, namespace, table, store, engine })
     }
 
     /// The error of a call that did not get a lock because others have it: for so long, if that is

@@ -17,7 +17,7 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Sen
 /// Whether a call that begins now must not wait for the store as long as it would for others.
 pub(crate) fn cuts_short(locks: &Locks, ask: &Ask) -> bool {
     let settings = &locks.settings;
-    if ask.wait <= settings.command_timeout {
+    if ask.options.wait <= settings.command_timeout {
         return false;
     }
     let now = || locks.table.clock().now();

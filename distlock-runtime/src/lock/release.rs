@@ -42,21 +42,6 @@ use crate::observe;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
 
-/// When the caller of [`LockRequest::run`](crate::LockRequest::run), or of a function with the
-/// attribute, has its result.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Release {
-    /// After the store has confirmed that the lock is free.
-    #[default]
-    Wait,
-    /// As soon as the release is sent: one round trip less for each call. Whoever takes the lock next
-    /// over the same manager comes behind it. A release that fails is reported as the event
-    /// `released_late`, and tried again until the lock has expired by itself.
-    /// [`LockManager::close`](crate::LockManager::close) waits for it.
-    Background,
-}
-
 /// How much longer than its reservation a lock is given until it is looked at.
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 

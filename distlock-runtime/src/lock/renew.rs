@@ -11,8 +11,8 @@ use super::claim::Claim;
 use super::lease::Loss;
 use super::table::LockTable;
 use crate::clock::Moment;
+use crate::limits::SHORTEST_TTL;
 use crate::observe;
-use crate::options::SHORTEST_TTL;
 use crate::shield::{shield, shielded};
 use crate::store::{Fault, Owned, Renewal, Renewed};
 

@@ -317,7 +317,7 @@ impl Locks {
     fn stored(&self, key: &LockKey) -> Vec<StoredName> {
         let mut namespaces: Vec<Namespace> = Vec::new();
         for replica in self.replicas().iter() {
-            let namespace = &replica.manager.locks().settings.namespace;
+            let namespace = &replica.manager.locks().namespace;
             if namespaces.iter().all(|known| known.prefix() != namespace.prefix()) {
                 namespaces.push(namespace.clone());
             }

@@ -7,9 +7,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::error::LockError;
+use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
+use crate::name::Label;
+use crate::options::Options;
 use crate::request::LockRequest;
 
 /// The lock that `K` names, as an argument of a handler: taken before the handler runs, and held
@@ -108,20 +111,15 @@ impl<K, O: LockOptions> Locked<K, O> {
     }
 
     fn request(manager: &LockManager, key: LockKey) -> LockRequest {
-        let mut request = manager.lock(key).name(O::NAME.unwrap_or(type_name::<K>()));
-        if let Some(ttl) = O::TTL {
-            request = request.ttl(ttl);
-        }
-        if let Some(wait) = O::WAIT {
-            request = request.wait(wait);
-        }
-        if let Some(max_hold) = O::MAX_HOLD {
-            request = request.max_hold(max_hold);
-        }
-        if let Some(max_waiters) = O::MAX_WAITERS {
-            request = request.max_waiters(max_waiters);
-        }
-        request
+        let options = Options {
+            ttl: O::TTL,
+            wait: O::WAIT,
+            max_hold: O::MAX_HOLD,
+            max_waiters: O::MAX_WAITERS,
+            ..Options::default()
+        };
+        let name = O::NAME.unwrap_or(type_name::<K>());
+        LockRequest::of(manager.clone(), Few::One(key), Label::Given(name.into()), options)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! What both frameworks share is here: the answer to a failed lock (`problem`, logged by
 //! `answered`), templates filled from path parameters (`template`), what a layer or a middleware is
-//! told (`rule`), the bound on the time a body takes (`arrival`), and the extractor's value
+//! told (`rule`, with the methods of `setters`), the bound on the time a body takes (`arrival`), and the extractor's value
 //! ([`Locked`]). `axum` and `actix` fit it into theirs.
 
 #[cfg(feature = "actix")]
@@ -16,6 +16,7 @@ mod fencing;
 mod locked;
 mod problem;
 mod rule;
+mod setters;
 mod template;
 
 pub use fencing::FencingToken;

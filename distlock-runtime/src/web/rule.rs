@@ -1,5 +1,6 @@
 //! What a layer or a middleware is told once: what to lock, how, and what to answer.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use super::template::{RouteKey, Template};
 use crate::error::LockError;
 use crate::few::Few;
 use crate::key::LockKey;
+use crate::limits::check_busy_status;
 use crate::manager::LockManager;
 use crate::name::Label;
-use crate::options::check_busy_status;
+use crate::options::Options;
 use crate::request::LockRequest;
 
 /// How long a request's body may take, where nobody said.
@@ -21,10 +23,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The lock of the requests `R`, which are answered with an `A`.
 pub(super) struct Rule<R, A> {
     key: Key<R, A>,
-    /// Everything but the key.
-    request: LockRequest,
-    busy_status: Option<u16>,
-    retry_after: Option<Duration>,
+    manager: LockManager,
+    label: Label,
+    pub(super) options: Options,
+    pub(super) busy_status: Option<u16>,
+    pub(super) retry_after: Option<Duration>,
     pub(super) body_timeout: Duration,
     on_fail: Option<Arc<OnFail<A>>>,
 }
@@ -54,10 +57,11 @@ pub(super) enum Answer<A> {
 impl<R, A> Rule<R, A> {
     pub(super) fn new(manager: LockManager, caller: &'static Location<'static>) -> Self {
         let made = format!("{}:{}", caller.file(), caller.line());
-        let request = LockRequest::new(manager, Few::none(), caller);
         Self {
             key: Key::Missing,
-            request: request.labelled(Label::Shared(made.into())),
+            manager,
+            label: Label::Shared(made.into()),
+            options: Options::default(),
             busy_status: None,
             retry_after: None,
             body_timeout: BODY_TIMEOUT,
@@ -84,26 +88,14 @@ impl<R, A> Rule<R, A> {
         self.on_fail = Some(Arc::new(answer));
     }
 
-    pub(super) fn set(self, set: impl FnOnce(LockRequest) -> LockRequest) -> Self {
-        Self { request: set(self.request), ..self }
-    }
-
-    pub(super) fn set_busy_status(self, status: u16) -> Self {
-        Self { busy_status: Some(status), ..self }
-    }
-
-    pub(super) fn set_retry_after(self, retry_after: Duration) -> Self {
-        Self { retry_after: Some(retry_after), ..self }
-    }
-
-    pub(super) fn set_body_timeout(self, body_timeout: Duration) -> Self {
-        Self { body_timeout, ..self }
+    pub(super) fn set_name(&mut self, name: Cow<'static, str>) {
+        self.label = Label::Given(name);
     }
 
     /// What is wrong with it, if anything is.
     pub(super) fn check(&self) -> Result<(), LockError> {
         self.source()?;
-        self.request.with_keys(Few::One("check".into())).check().map(drop)
+        self.lock(Few::One("check".into())).check().map(drop)
     }
 
     pub(super) fn source(&self) -> Result<Source<'_, R, A>, LockError> {
@@ -124,21 +116,21 @@ impl<R, A> Rule<R, A> {
 
     /// The request for these locks.
     pub(super) fn lock(&self, keys: Few<LockKey>) -> LockRequest {
-        self.request.with_keys(keys)
+        LockRequest::of(self.manager.clone(), keys, self.label.clone(), self.options.clone())
     }
 
     pub(super) fn manager(&self) -> &LockManager {
-        self.request.manager()
+        &self.manager
     }
 
     /// What it is called in the log.
     pub(super) fn name(&self) -> String {
-        self.request.label().to_string()
+        self.label.to_string()
     }
 
     /// What a failed lock is answered with, and the error as it goes along with the answer.
     pub(super) fn answer(&self, mut error: LockError) -> (Answer<A>, LockError) {
-        let of_manager = self.request.manager().locks().settings.retry_after;
+        let of_manager = self.manager.locks().settings.retry_after;
         let retry_after = self.retry_after.unwrap_or(of_manager);
         if let (LockError::Busy { status, .. }, Some(own)) = (&mut error, self.busy_status) {
             *status = own;
@@ -160,8 +152,14 @@ impl<R, A> Clone for Rule<R, A> {
             Key::Templates(templates) => Key::Templates(templates.clone()),
             Key::Function(function) => Key::Function(function.clone()),
         };
-        let request = self.request.with_keys(Few::none());
-        Self { key, request, on_fail: self.on_fail.clone(), ..*self }
+        Self {
+            key,
+            manager: self.manager.clone(),
+            label: self.label.clone(),
+            options: self.options.clone(),
+            on_fail: self.on_fail.clone(),
+            ..*self
+        }
     }
 }
 
@@ -174,7 +172,8 @@ impl<R, A> fmt::Debug for Rule<R, A> {
         };
         f.debug_struct("Rule")
             .field("key", key)
-            .field("request", &self.request)
+            .field("name", &format_args!("{}", self.label))
+            .field("options", &self.options)
             .field("busy_status", &self.busy_status)
             .field("retry_after", &self.retry_after)
             .field("body_timeout", &self.body_timeout)
@@ -229,106 +228,3 @@ impl<A> KeyOrResponse<A> for Option<LockKey> {
         Ok(self)
     }
 }
-
-/// The options that a layer and a middleware share, as methods over `self.rule`.
-macro_rules! options {
-    () => {
-        /// How long the lock may outlive a process that died. At least 10 ms. Default: the
-        /// manager's.
-        pub fn ttl(self, ttl: ::std::time::Duration) -> Self {
-            Self { rule: self.rule.set(|request| request.ttl(ttl)) }
-        }
-
-        /// How long a request waits while others hold the lock; zero is not to wait. Keep it below
-        /// the time-outs of clients and proxies. Default: the manager's.
-        pub fn wait(self, wait: ::std::time::Duration) -> Self {
-            Self { rule: self.rule.set(|request| request.wait(wait)) }
-        }
-
-        /// Whether the lease is extended while the handler runs. Default: true. With false the
-        /// handler has `ttl` and no more.
-        pub fn renew(self, renew: bool) -> Self {
-            Self { rule: self.rule.set(|request| request.renew(renew)) }
-        }
-
-        /// Never extend the lease past this time after the lock was taken; then it counts as lost.
-        /// Default: the manager's, no limit.
-        pub fn max_hold(self, max_hold: ::std::time::Duration) -> Self {
-            Self { rule: self.rule.set(|request| request.max_hold(max_hold)) }
-        }
-
-        /// Do not free the lock before this time after it was taken. Default: none.
-        pub fn min_hold(self, min_hold: ::std::time::Duration) -> Self {
-            Self { rule: self.rule.set(|request| request.min_hold(min_hold)) }
-        }
-
-        /// What becomes of the handler when the lease is lost. Default:
-        /// [`OnLost::Cancel`](crate::OnLost::Cancel): it is dropped, and the answer is a 500.
-        pub fn on_lost(self, on_lost: $crate::OnLost) -> Self {
-            Self { rule: self.rule.set(|request| request.on_lost(on_lost)) }
-        }
-
-        /// Whether the answer waits for the store to confirm the release. Default:
-        /// [`Release::Wait`](crate::Release::Wait).
-        pub fn release(self, release: $crate::Release) -> Self {
-            Self { rule: self.rule.set(|request| request.release(release)) }
-        }
-
-        /// How many requests of this process may wait for one lock at a time: who comes when so many
-        /// wait is answered at once. 0 is not to wait. Default: the manager's, no limit.
-        pub fn max_waiters(self, waiters: u32) -> Self {
-            Self { rule: self.rule.set(|request| request.max_waiters(waiters)) }
-        }
-
-        /// The namespace in the store; empty for none. Default: the manager's.
-        pub fn prefix(self, prefix: impl AsRef<str>) -> Self {
-            Self { rule: self.rule.set(|request| request.prefix(prefix)) }
-        }
-
-        /// A label for errors and events. Default: file and line where this was made.
-        pub fn name(self, name: impl Into<::std::borrow::Cow<'static, str>>) -> Self {
-            Self { rule: self.rule.set(|request| request.name(name)) }
-        }
-
-        /// How long a handler may wait for the request's body, all its waits together. Default: 10 s.
-        ///
-        /// A handler that reads at once waits from the grant on. What else it does, before it reads and
-        /// between two pieces, does not count: a client cannot send what nobody reads. When it has
-        /// waited for so long, the handler is dropped, the answer is 408, and the lock is free: whoever
-        /// sends a request could otherwise hold everybody's lock by not sending the rest of it, or by
-        /// sending it byte by byte. A body that has come, and one that is not read, are no matter.
-        ///
-        /// For uploads take more, or read the body before the lock is taken: under the attribute
-        /// instead of here.
-        pub fn body_timeout(self, timeout: ::std::time::Duration) -> Self {
-            Self { rule: self.rule.set_body_timeout(timeout) }
-        }
-
-        /// The status of an answer to a lock that is held: 409, 423, 429 or 503. Default: the
-        /// manager's, 423.
-        pub fn busy_status(self, status: u16) -> Self {
-            Self { rule: self.rule.set_busy_status(status) }
-        }
-
-        /// About how long a client is told to stay away, in the `Retry-After` of a lock that is held
-        /// and of a store that cannot be used: drawn between half and one and a half of it, in whole
-        /// seconds and at least one, so that clients do not come back in step. Default: the
-        /// manager's, 1 s.
-        pub fn retry_after(self, retry_after: ::std::time::Duration) -> Self {
-            Self { rule: self.rule.set_retry_after(retry_after) }
-        }
-
-        /// Passes itself on if its options can be used. Without this call a mistake shows as 500
-        /// answers and in the log.
-        ///
-        /// # Errors
-        ///
-        /// [`InvalidOption`](crate::LockError::InvalidOption) says what is wrong, and how to mend it.
-        pub fn checked(self) -> Result<Self, $crate::LockError> {
-            self.rule.check()?;
-            Ok(self)
-        }
-    };
-}
-
-pub(super) use options;

@@ -9,8 +9,9 @@ use std::panic::Location;
 
 use uuid::Uuid;
 
+use crate::encode::{KeyText, Part};
 use crate::error::LockError;
-use crate::key::{Flaw, KeyText, LockKey};
+use crate::key::{Flaw, LockKey};
 
 /// A key of a layer or a middleware: a template whose placeholders are path parameters with their
 /// type, `order:{order_id:u64}`. Made by `route_key!`, which checks it while compiling, or from a
@@ -159,7 +160,7 @@ impl Template {
 
 enum Filled<'a> {
     Text(&'a str),
-    Value(crate::key::Part<'a, str>),
+    Value(Part<'a, str>),
 }
 
 struct Parts<'a>(&'a [Filled<'a>]);

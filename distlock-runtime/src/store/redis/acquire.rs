@@ -14,7 +14,7 @@ use super::inspect;
 use super::renew::Renewals;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
-use crate::options::millis;
+use crate::limits::millis;
 use crate::store::{Answer, Attempt, Fault, Holder};
 
 /// Takes the lock if it is free.

@@ -11,7 +11,7 @@ use super::script::{Arg, Script};
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
-use crate::options::millis;
+use crate::limits::millis;
 use crate::store::{Entered, Entry, Fault};
 
 /// How often the script is run for one entry, when the counter or the clock of the server has changed.

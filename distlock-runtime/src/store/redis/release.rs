@@ -8,8 +8,8 @@ use redis::Value;
 use super::script::{Arg, Script};
 use super::server::Server;
 use crate::clock::Moment;
+use crate::limits::millis;
 use crate::lock::claim::Claim;
-use crate::options::millis;
 use crate::store::{Fault, Freed};
 
 /// The release of locks.

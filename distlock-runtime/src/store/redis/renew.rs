@@ -12,8 +12,8 @@ use super::script::{Arg, Script};
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
+use crate::limits::millis;
 use crate::lock::claim::Claim;
-use crate::options::millis;
 use crate::store::{Attempt, Fault, Owned, Renewal, Renewed};
 
 /// How often another counter value is drawn when the counter goes back again and again.

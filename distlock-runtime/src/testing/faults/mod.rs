@@ -101,7 +101,7 @@ impl Faults {
             faulty
         })?;
         let (inner, state) = parts.ok_or(LockError::NotConfigured)?;
-        let namespace = manager.locks().settings.namespace.clone();
+        let namespace = manager.locks().namespace.clone();
         Ok((manager, Switches::new(inner, state, namespace)))
     }
 }

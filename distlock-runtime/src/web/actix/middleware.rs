@@ -21,7 +21,8 @@ use crate::request::hold_and_release;
 use crate::web::FencingToken;
 use crate::web::arrival::in_time;
 use crate::web::problem::Problem;
-use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source, options};
+use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
+use crate::web::setters::setters;
 use crate::web::template::{RouteKey, Template};
 
 type Rule = rule::Rule<ServiceRequest, HttpResponse>;
@@ -186,7 +187,7 @@ impl LockMiddleware {
         self
     }
 
-    options!();
+    setters!();
 }
 
 impl<K: MaybeKey, R: Into<HttpResponse>> KeyOrResponse<HttpResponse> for Result<K, R> {

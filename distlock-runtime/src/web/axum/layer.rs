@@ -25,7 +25,8 @@ use crate::request::hold_and_release;
 use crate::web::FencingToken;
 use crate::web::arrival::in_time;
 use crate::web::problem::Problem;
-use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source, options};
+use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
+use crate::web::setters::setters;
 use crate::web::template::{RouteKey, Template};
 
 type Rule = rule::Rule<Parts, Response>;
@@ -197,7 +198,7 @@ impl LockLayer {
         self
     }
 
-    options!();
+    setters!();
 }
 
 impl<K: MaybeKey, R: IntoResponse> KeyOrResponse<Response> for Result<K, R> {

@@ -1,0 +1,239 @@
+//! Templates of keys, filled in: how values are encoded.
+//!
+//! # No two argument lists meet in one key
+//!
+//! A template is literal text with values between it. A value is percent-encoded where it contains the
+//! first character of the text that follows it, so that this character, unencoded, ends the value; and
+//! where it contains `%`, so that a `%` always starts an encoding. From the key alone a reader could
+//! tell where each value ends, and what it was. (`:`, `{`, `}` and control characters are encoded as
+//! well: they structure keys, choose the Redis Cluster slot, or break a line of a log.)
+//!
+//! Values are encoded after they were formatted, widths and fills included: the value writes through its
+//! own `Formatter` into a writer that encodes while a [`Part`] is printing.
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+use std::marker::PhantomData;
+
+use crate::float::{Accepted, Stands};
+use crate::key::{Flaw, LockKey};
+
+/// One template being filled in. Generated code makes it, wraps each value with
+/// [`value`](KeyText::value), and prints the whole with [`key`](KeyText::key).
+pub struct KeyText<'s> {
+    /// For each value, in the order of printing, the character that ends it.
+    separators: &'s [Option<char>],
+    /// How many values have been printed.
+    printed: Cell<usize>,
+    /// Set while a value is printing.
+    in_value: Cell<bool>,
+}
+
+impl<'s> KeyText<'s> {
+    /// A template with one separator for each time a [`Part`] of it is printed.
+    pub fn new(separators: &'s [Option<char>]) -> Self {
+        Self { separators, printed: Cell::new(0), in_value: Cell::new(false) }
+    }
+
+    /// A value, to be encoded wherever it is printed.
+    #[cfg_attr(not(any(test, feature = "axum", feature = "actix")), allow(dead_code))]
+    pub(crate) fn part<'a, T: ?Sized>(&'a self, value: &'a T) -> Part<'a, T> {
+        self.value(value, 0)
+    }
+
+    /// The same of a type that the user chose: `kind` is `0`, and is a `u8` unless that is a float.
+    pub fn value<'a, T: Stands<As> + ?Sized, As>(
+        &'a self,
+        value: &'a T,
+        _kind: As,
+    ) -> Part<'a, T, As> {
+        Part { value, text: self, kind: PhantomData }
+    }
+
+    /// The key, from the template's own `format_args!` over parts of this text.
+    pub fn key(&self, template: &'static str, arguments: fmt::Arguments<'_>) -> LockKey {
+        let mut encoder = Encoder { source: self, out: String::new() };
+        let flaw = encoder.write_fmt(arguments).is_err().then_some(Flaw::Display);
+        LockKey::of_template(template, encoder.out, flaw)
+    }
+
+    fn print_value(&self, print: impl FnOnce() -> fmt::Result) -> fmt::Result {
+        self.in_value.set(true);
+        let result = print();
+        self.in_value.set(false);
+        self.printed.set(self.printed.get() + 1);
+        result
+    }
+
+    fn is_encoded(&self, c: char) -> bool {
+        let separator = self.separators.get(self.printed.get()).copied().flatten();
+        matches!(c, '%' | ':' | '{' | '}') || c.is_control() || separator == Some(c)
+    }
+}
+
+/// Where a template is printed to.
+struct Encoder<'a> {
+    source: &'a KeyText<'a>,
+    out: String,
+}
+
+impl Write for Encoder<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if !self.source.in_value.get() {
+            self.out.push_str(text);
+            return Ok(());
+        }
+        for c in text.chars() {
+            if self.source.is_encoded(c) {
+                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                    write!(self.out, "%{byte:02X}")?;
+                }
+            } else {
+                self.out.push(c);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value that can stand in a key: its `Display` is a stable text.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a lock key",
+    label = "`{Self}` does not implement `Display`",
+    note = "a key is made of texts that mean the same in every process: use a field that implements `Display`, or implement it"
+)]
+#[cfg_attr(
+    feature = "axum",
+    diagnostic::on_unimplemented(
+        note = "of an extractor use what is in it: `{{id.0}}`, or bind it, `Path(id): Path<u64>`"
+    )
+)]
+pub trait KeyPart: fmt::Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display + ?Sized> KeyPart for T {}
+
+/// A value of a template: prints as the value does, and is encoded while it prints.
+pub struct Part<'a, T: ?Sized, As = u8> {
+    value: &'a T,
+    text: &'a KeyText<'a>,
+    kind: PhantomData<As>,
+}
+
+impl<T: KeyPart + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.print_value(|| self.value.fmt(f))
+    }
+}
+
+/// The other formats, each of which the value must have of its own: `{id:x}`.
+macro_rules! forward {
+    ($($format:ident)*) => {$(
+        impl<T: fmt::$format + ?Sized, As: Accepted<T>> fmt::$format for Part<'_, T, As> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.text.print_value(|| self.value.fmt(f))
+            }
+        }
+    )*};
+}
+
+forward!(LowerHex UpperHex Octal Binary LowerExp UpperExp);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NASTY: [&str; 22] = [
+        "", "a", "x-y", "-", "--", ":", "::", "%", "%3A", "%2D", "3A", "2", "D", "{", "}", "{a}",
+        "\n", "\u{85}", "→", "ä-ö", "a/b", "%252D-",
+    ];
+
+    /// `{a}` SEPARATOR `{b}`, as generated code prints it.
+    fn pair(separators: &'static [Option<char>], between: &str, a: &str, b: &str) -> String {
+        let text = KeyText::new(separators);
+        let (a, b) = (text.part(a), text.part(b));
+        text.key("", format_args!("{a}{between}{b}")).as_str().to_owned()
+    }
+
+    #[test]
+    fn different_arguments_never_make_the_same_key() {
+        let templates: [(&'static [Option<char>], &str); 8] = [
+            (&[Some('-'), None], "-"),
+            (&[Some(':'), None], "::"),
+            (&[Some('2'), None], "2"),
+            (&[Some('D'), None], "DD"),
+            (&[Some('%'), None], "%"),
+            (&[Some('{'), None], "{x}"),
+            (&[Some('→'), None], "→-"),
+            (&[Some('a'), None], "ab"),
+        ];
+        for (separators, between) in templates {
+            let mut seen = std::collections::HashMap::new();
+            for a in NASTY {
+                for b in NASTY {
+                    let key = pair(separators, between, a, b);
+                    if let Some(other) = seen.insert(key.clone(), (a, b)) {
+                        panic!("{other:?} and {:?} both make {key:?} around {between:?}", (a, b));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn encodes_what_structures_a_key_and_the_separator() {
+        let dash: &'static [Option<char>] = &[Some('-'), None];
+        assert_eq!(pair(dash, "-", "x-y", "z"), "x%2Dy-z");
+        assert_eq!(pair(dash, "-", "x", "y-z"), "x-y-z");
+        assert_eq!(pair(dash, "-", "a:b{c}%\n", "\u{85}"), "a%3Ab%7Bc%7D%25%0A-%C2%85");
+        assert_eq!(pair(&[Some('→'), None], "→", "a→b", "→"), "a%E2%86%92b-→".replace('-', "→"));
+        assert_eq!(pair(&[None, None], " ", "große Wäsche", "ok"), "große Wäsche ok");
+    }
+
+    #[test]
+    fn each_occurrence_has_its_own_separator() {
+        let text = KeyText::new(&[Some('-'), Some('/'), None]);
+        let a = text.part("-/");
+        let key = text.key("{a}-{a}/{a}", format_args!("{a}-{a}/{a}"));
+        assert_eq!(key.as_str(), "%2D/--%2F/-/");
+    }
+
+    #[test]
+    fn formats_first_and_encodes_then() {
+        let text = KeyText::new(&[Some('-'), Some('0'), None, None, None]);
+        let (id, n, word) = (text.part(&7_u64), text.part(&255_u8), text.part("ab"));
+        let key = text.key("", format_args!("{word:-^6}-{id:03}0{n:#x}.{n:X}.{n:e}"));
+        assert_eq!(key.as_str(), "%2D%2Dab%2D%2D-%30%30700xff.FF.2.55e2");
+    }
+
+    #[test]
+    fn constants_are_taken_as_they_print() {
+        const PREFIX: &str = "shop:{eu}";
+        let text = KeyText::new(&[None]);
+        let id = text.part("a:b");
+        assert_eq!(text.key("", format_args!("{PREFIX}:{id}")).as_str(), "shop:{eu}:a%3Ab");
+    }
+
+    #[test]
+    fn a_display_that_fails_makes_no_key() {
+        struct Failing;
+        impl fmt::Display for Failing {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("half")?;
+                Err(fmt::Error)
+            }
+        }
+        let text = KeyText::new(&[None]);
+        let part = text.part(&Failing);
+        let broken = text.key("{x}", format_args!("{part}")).check();
+        assert!(broken.is_err_and(|reason| reason.contains("Display")));
+    }
+
+    #[test]
+    fn debug_shows_no_values() {
+        let text = KeyText::new(&[None]);
+        let mail = text.part("a@example.org");
+        let shown = format!("{:?}", text.key("user:{mail}", format_args!("user:{mail}")));
+        assert!(shown.contains("user:{mail}") && !shown.contains('@'), "{shown}");
+    }
+}

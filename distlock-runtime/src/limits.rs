@@ -1,0 +1,80 @@
+//! The ranges that durations and other options of a lock have to be in.
+
+use std::time::Duration;
+
+use crate::error::LockError;
+
+/// Shorter leases would be over before an answer is back.
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(10);
+/// Longer ones are a mistake of units, and overflow what Redis counts in.
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+    if ttl < SHORTEST_TTL {
+        return Err(LockError::invalid_option(format!(
+            "ttl: {} is too short; give at least 10 ms (a lease is renewed while the body runs, so it can be much shorter than the body)",
+            humantime::format_duration(ttl)
+        )));
+    }
+    if ttl > LONGEST_TTL {
+        return Err(LockError::invalid_option(
+            "ttl: more than 365 days; it says how long the lock may outlive a holder that died",
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result<(), LockError> {
+    if max.is_some_and(|max| max < SHORTEST_TTL) {
+        return Err(LockError::invalid_option("max_hold: give at least 10 ms"));
+    }
+    if min.is_some_and(|min| min > LONGEST_TTL) {
+        return Err(LockError::invalid_option("min_hold: more than 365 days"));
+    }
+    if let (Some(max), Some(min)) = (max, min)
+        && min > max
+    {
+        return Err(LockError::invalid_option("min_hold: must not be longer than max_hold"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_busy_status(status: u16) -> Result<(), LockError> {
+    if ![409, 423, 429, 503].contains(&status) {
+        return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
+    }
+    Ok(())
+}
+
+/// A timeout of zero would fail before it has begun.
+pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockError> {
+    if timeout < Duration::from_millis(1) {
+        return Err(LockError::invalid_option(format!("{option}: give at least 1 ms")));
+    }
+    Ok(())
+}
+
+/// As Redis counts; rounded up, so that a lease is never shorter there than it is here.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    duration.as_secs().saturating_mul(1000).saturating_add(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ttl_range() {
+        assert!(check_ttl(Duration::ZERO).is_err());
+        assert!(check_ttl(Duration::from_millis(9)).is_err());
+        assert!(check_ttl(Duration::from_millis(10)).is_ok());
+        assert!(check_ttl(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn fractions_of_a_millisecond_are_rounded_up() {
+        assert_eq!(millis(Duration::from_micros(10_001)), 11);
+        assert_eq!(millis(Duration::from_millis(10)), 10);
+    }
+}

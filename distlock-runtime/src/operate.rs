@@ -1,0 +1,178 @@
+//! Looking at a manager and its locks, and taking a lock away: for health checks and operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::lock::claim::Claim;
+use crate::lock::lease::Loss;
+use crate::lock::locks::Locks;
+use crate::manager::LockManager;
+use crate::name::{Label, LockName};
+use crate::status::{DrivenBy, LockStatus, ManagerStatus, StoreStatus, WakeUps};
+use crate::store::Holder;
+
+impl LockManager {
+    /// Sends the store a command that changes nothing, and returns the time until its answer: for health
+    /// checks and dashboards. In memory that is zero.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let health = match locks.ping().await {
+    ///     Ok(round_trip) => format!("up, {round_trip:?}"),
+    ///     Err(error) => format!("down: {error}"),
+    /// };
+    /// assert_eq!(health, "up, 0ns");
+    /// # }
+    /// ```
+    ///
+    /// It uses the connection that locks are taken over (the first of several), and answers within the
+    /// manager's `command_timeout`. A store that answers may still refuse to give locks: a replica does.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store cannot be reached, does not answer in time or refuses;
+    /// [`Closed`](LockError::Closed) once the manager was closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn ping(&self) -> Result<Duration, LockError> {
+        let Locks { table, store, settings, .. } = self.locks();
+        table.home().check()?;
+        if table.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let limit = table.clock().now().after(settings.command_timeout);
+        store.clone().ping(limit).await.map_err(|fault| fault.into_error(None))
+    }
+
+    /// Whether a lock is held, for how long at least, and how many processes wait for it: for operators
+    /// and dashboards. The answer may be stale by the time it is read; code that depends on it takes the
+    /// lock instead.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// assert!(locks.inspect("order:42").await?.is_free());
+    /// let _guard = locks.lock("order:42").acquire().await?;
+    /// assert!(!locks.inspect("order:42").await?.is_free());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store could not be asked, or refused;
+    /// [`InvalidKey`](LockError::InvalidKey) for a key that cannot be stored.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
+        self.locks().table.home().check()?;
+        let lock = self.named(key.into(), "inspect")?;
+        let holder = self.holder(&lock).await?;
+        // A waiter behind a holder of its own process is not in the store's queue.
+        let table = &self.locks().table;
+        let here = table.has_waiters(lock.stored()).then(|| table.process().to_owned());
+        Ok(match holder {
+            None => LockStatus::Free,
+            Some(Holder { rest: remaining, mut waiting, .. }) => {
+                waiting.extend(here);
+                LockStatus::Held { remaining, waiting: waiting.len() }
+            }
+        })
+    }
+
+    /// Whether the manager is connected, and how many locks it holds and waits for. It does no I/O; see
+    /// [`ManagerStatus`].
+    pub fn status(&self) -> ManagerStatus {
+        let Locks { table, store, .. } = self.locks();
+        if !table.home().is_here() {
+            return ManagerStatus {
+                connected: false,
+                closed: table.is_closed(),
+                held: 0,
+                waiting: 0,
+                wake_ups: WakeUps::Polling,
+                driven_by: DrivenBy::Manager,
+            };
+        }
+        let StoreStatus { connected, wake_ups, driven_by } = store.status();
+        ManagerStatus {
+            connected,
+            closed: table.is_closed(),
+            held: table.leases().len(),
+            waiting: table.waiting(),
+            wake_ups,
+            driven_by,
+        }
+    }
+
+    /// Releases a lock that another process holds: a tool for operators. Returns whether it was held.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let stuck = locks.lock("import").acquire().await?;
+    /// assert!(locks.force_release("import").await?);
+    /// assert!(!stuck.is_held());
+    /// assert!(locks.lock("import").acquire().await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The first waiter gets the lock at once. The former holder is notified and finds its lease lost, at
+    /// its next renewal at the latest. What it does until then is not undone, and it may hand the lock over
+    /// to another task of its process, whose fencing token is smaller than that of the new holder. So make
+    /// sure that the process is gone, or that the resource checks fencing tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store could not be asked, or refused;
+    /// [`InvalidKey`](LockError::InvalidKey) for a key that cannot be stored.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped early, the lock may or may not have been released.
+    pub async fn force_release(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
+        self.locks().table.home().check()?;
+        let lock = self.named(key.into(), "force_release")?;
+        let Some(Holder { token, .. }) = self.holder(&lock).await? else {
+            return Ok(false);
+        };
+        let Locks { table, store, .. } = self.locks();
+        // Its holder may give the lock back before we do.
+        let held_here = table.lease_of(lock.stored(), &token);
+        let lost_here = held_here.is_some_and(|lease| lease.lose(Loss::Forced));
+        let claim = Arc::new(Claim::stray(lock.clone(), token));
+        match table.release(claim.clone(), None).await {
+            Ok(freed) => {
+                // Only now: the holder gives up what he is told of, and it would not have been held.
+                store.clone().tell_taken(lock, claim.token.clone());
+                Ok(freed.was_ours || lost_here)
+            }
+            Err(fault) => Err(fault.into_error(Some(&lock))),
+        }
+    }
+
+    fn named(&self, key: LockKey, by: &'static str) -> Result<Arc<LockName>, LockError> {
+        self.locks().namespace.name(Label::Given(by.into()), key)
+    }
+
+    async fn holder(&self, lock: &Arc<LockName>) -> Result<Option<Holder>, LockError> {
+        let Locks { table, store, settings, .. } = self.locks();
+        let limit = table.clock().now().after(settings.command_timeout);
+        let asked = store.clone().inspect(lock.clone(), limit);
+        asked.await.map_err(|fault| fault.into_error(Some(lock)))
+    }
+}

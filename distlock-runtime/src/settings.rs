@@ -1,0 +1,59 @@
+//! The settings of a manager.
+
+use std::time::Duration;
+
+use crate::error::LockError;
+use crate::limits::{check_busy_status, check_timeout};
+use crate::name::RETRY_AFTER;
+use crate::namespace::Namespace;
+use crate::options::Options;
+
+/// What the builder is given, with its defaults.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Of the locks whose request does not say otherwise.
+    pub(crate) options: Options,
+    pub(crate) busy_status: u16,
+    pub(crate) retry_after: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) outage_grace: Duration,
+    pub(crate) connections: usize,
+    pub(crate) io_on_caller_runtime: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            options: Options::default(),
+            // Locked.
+            busy_status: 423,
+            retry_after: RETRY_AFTER,
+            command_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(5),
+            // Most restarts and failovers are over by then.
+            outage_grace: Duration::from_secs(5),
+            // More were slower: less is sent together.
+            connections: 1,
+            io_on_caller_runtime: true,
+        }
+    }
+}
+
+impl Settings {
+    /// What is wrong with them, if anything is.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        self.options.resolve(&Options::default())?;
+        check_timeout("command_timeout", self.command_timeout)?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
+        if !(1..=64).contains(&self.connections) {
+            return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
+        }
+        check_busy_status(self.busy_status)
+    }
+
+    /// Which part of the store is the manager's.
+    pub(crate) fn namespace(&self) -> Result<Namespace, LockError> {
+        Namespace::new(self.options.prefix.as_deref().unwrap_or("distlock"))
+    }
+}
