@@ -2,32 +2,28 @@
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Type};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Type};
 
 use crate::answer;
 use crate::errors::Errors;
 use crate::function::{Function, is_lock};
 use crate::future::Shape;
-use crate::key::{Arguments, Piece, Template};
+use crate::key::{Arguments, Template};
 use crate::key_value::{KeyValue, Keys};
 use crate::names::Names;
-use crate::options::{Options, Settings};
-use crate::value::{OnFail, Time};
+use crate::options::Options;
+use crate::scan::Piece;
+use crate::value::OnFail;
 
 /// What to expand, once nothing is wrong.
 pub(crate) struct Lock {
     pub(crate) keys: Keys,
-    pub(crate) settings: Settings,
-    pub(crate) manager: Option<Expr>,
-    pub(crate) when: Option<Expr>,
-    pub(crate) guard: Option<Ident>,
-    pub(crate) on_fail: Option<OnFail>,
-    pub(crate) map_err: Option<Expr>,
-    pub(crate) krate: Option<Path>,
+    /// The others.
+    pub(crate) options: Options,
 }
 
 pub(crate) fn check(
-    options: Options,
+    mut options: Options,
     function: Option<&Function>,
     errors: &mut Errors,
 ) -> Option<Lock> {
@@ -35,17 +31,14 @@ pub(crate) fn check(
         errors.push(missing_key(function));
     }
     contradictions(&options, errors);
-    // No `..`: an option added later does not compile until it is dealt with here.
-    let Options { key, keys, settings, manager, when, guard, on_fail, map_err, krate, given: _ } =
-        options;
-    let keys = key.map(|key| Keys::Array(vec![key])).or(keys);
+    let keys = options.key.take().map(|key| Keys::Array(vec![key])).or(options.keys.take());
     if let Some(function) = function {
         if let Some(error) = wrong_place(function) {
             errors.push(error);
-        } else if let Some(error) = wrong_return(function, on_fail.as_ref(), map_err.as_ref()) {
+        } else if let Some(error) = wrong_return(function, &options) {
             errors.push(error);
         }
-        if let Some(guard) = &guard {
+        if let Some(guard) = &options.guard {
             errors.extend(wrong_guard(guard, function));
         }
         let templates = || keys.iter().flat_map(templates);
@@ -63,7 +56,7 @@ pub(crate) fn check(
             }
         }
     }
-    Some(Lock { keys: keys?, settings, manager, when, guard, on_fail, map_err, krate })
+    Some(Lock { keys: keys?, options })
 }
 
 /// Options that cannot be meant together; each mistake is shown at one of them.
@@ -86,12 +79,12 @@ fn contradictions(options: &Options, errors: &mut Errors) {
              `on_fail = skip`",
         );
     }
-    let Settings { max_hold, min_hold, .. } = &options.settings;
-    if let (Some(Time::Literal(max, _)), Some(Time::Literal(min, at))) = (max_hold, min_hold)
+    if let (Some((max, _)), Some((min, at))) =
+        (options.literal("max_hold"), options.literal("min_hold"))
         && min > max
     {
         report(
-            *at,
+            at,
             "`min_hold` is longer than `max_hold`: the lock would be lost before it is free",
         );
     }
@@ -182,14 +175,10 @@ fn is_expanded(body: TokenStream) -> bool {
     })
 }
 
-fn wrong_return(
-    function: &Function,
-    on_fail: Option<&OnFail>,
-    map_err: Option<&Expr>,
-) -> Option<Error> {
+fn wrong_return(function: &Function, options: &Options) -> Option<Error> {
     match function.output()? {
-        Type::ImplTrait(ty) if on_fail.is_none() => {
-            let error = match map_err {
+        Type::ImplTrait(ty) if options.on_fail.is_none() => {
+            let error = match options.map_err {
                 Some(_) => Some(answer::UNKNOWN_TYPE.to_owned()),
                 None => answer::refusal(ty),
             };

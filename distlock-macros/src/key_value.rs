@@ -8,7 +8,6 @@ use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token, parenthesized};
 
 use crate::key::{Arguments, Template};
-use crate::suggest;
 use crate::value::{expr, is_path, text_of, ungroup};
 
 /// What to lock: one key.
@@ -62,8 +61,11 @@ fn key_value(expr: Expr) -> Result<KeyValue> {
 }
 
 /// `= "cfg:{}", self.name`, after the name `key`: values outside of parentheses. Reads past them if
-/// there are any.
-pub(crate) fn values_outside(input: ParseStream<'_>) -> Option<Error> {
+/// there are any; the name of an option begins none.
+pub(crate) fn values_outside(
+    input: ParseStream<'_>,
+    is_option: impl Fn(&str) -> bool,
+) -> Option<Error> {
     let ahead = input.fork();
     ahead.parse::<Token![=]>().ok()?;
     let literal: LitStr = ahead.parse().ok()?;
@@ -73,7 +75,7 @@ pub(crate) fn values_outside(input: ParseStream<'_>) -> Option<Error> {
         next.parse::<Token![,]>().ok()?;
         let is_value = if next.peek(Ident::peek_any) && next.peek2(Token![=]) {
             let name = next.fork().call(Ident::parse_any).ok()?.unraw().to_string();
-            !suggest::NAMES.contains(&name.as_str()) && Template::takes_value(&literal, Some(&name))
+            !is_option(&name) && Template::takes_value(&literal, Some(&name))
         } else {
             !next.is_empty() && Template::takes_value(&literal, None)
         };

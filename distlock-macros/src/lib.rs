@@ -1,11 +1,11 @@
 //! The procedural macros of `distlock`. Use the `distlock` crate, which re-exports and documents
 //! them.
 //!
-//! An annotated function goes through the modules in this order: `options` (with `value`, `key_value`,
-//! `key` and `duration` for the values) → `function` (with `future` and `pattern`) → `check` (with `names` and
-//! `answer`) → `expand`. Mistakes found on the way are collected in `errors` and handed out together by
-//! `fallback`, with the function unchanged. `route` is `route_key!`, by
-//! itself.
+//! An annotated function goes through the modules in this order: `options` (with `syntax`, and `value`,
+//! `key_value`, `key`, `scan` and `duration` for the values) → `function` (with `future` and `pattern`) →
+//! `check` (with `names` and `answer`) → `expand`. Mistakes found on the way are collected in `errors` and
+//! reported together by `fallback`, with the function unchanged. `key_call` is `key!`, which has its keys
+//! from the same modules; `route` is `route_key!`, by itself.
 
 mod answer;
 mod check;
@@ -16,19 +16,23 @@ mod fallback;
 mod function;
 mod future;
 mod key;
+mod key_call;
 mod key_value;
 mod names;
 mod options;
 mod pattern;
 mod route;
+mod scan;
 mod suggest;
+mod syntax;
 mod value;
 
 use proc_macro2::TokenStream;
 
 use crate::errors::Errors;
 use crate::function::Function;
-use crate::options::{KeyCall, Options};
+use crate::key_call::KeyCall;
+use crate::options::Options;
 
 // All are documented where `distlock` re-exports them, with links to its types.
 #[allow(missing_docs)]
@@ -233,7 +237,8 @@ mod tests {
             for _ in 0..next(7) {
                 template.push_str(texts[next(texts.len())]);
             }
-            let mut name: Vec<char> = suggest::NAMES[next(suggest::NAMES.len())].chars().collect();
+            let names = options::names();
+            let mut name: Vec<char> = names[next(names.len())].chars().collect();
             let at = next(name.len());
             match next(4) {
                 0 => drop(name.remove(at)),

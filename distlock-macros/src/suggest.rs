@@ -1,36 +1,17 @@
 //! "Did you mean": what to answer to a name that is wrong.
 
-pub(crate) const NAMES: [&str; 18] = [
-    "key",
-    "keys",
-    "ttl",
-    "wait",
-    "renew",
-    "max_hold",
-    "min_hold",
-    "on_lost",
-    "release",
-    "on_fail",
-    "map_err",
-    "reentrant",
-    "manager",
-    "guard",
-    "name",
-    "when",
-    "prefix",
-    "crate",
-];
 /// Options of the contract that are not built yet.
 const LATER: [&str; 2] = ["mode", "permits"];
 
-/// The option that was meant by a name that is none, and what to say about it.
-pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {
+/// The option that was meant by a name that is none, and what to say about it; `names` are those that
+/// there are.
+pub(crate) fn option(unknown: &str, names: &[&'static str]) -> (Option<&'static str>, String) {
     let answer = of_others(unknown);
     let named = answer.and_then(|answer| {
         let name = answer.strip_prefix("it is called `")?.split('`').next()?;
-        NAMES.into_iter().find(|known| *known == name)
+        names.iter().copied().find(|known| *known == name)
     });
-    let meant = named.or_else(|| nearest(unknown, NAMES.into_iter().chain(LATER)));
+    let meant = named.or_else(|| nearest(unknown, names.iter().copied().chain(LATER)));
     let message = if LATER.contains(&unknown) {
         format!("`{unknown}` is not supported yet")
     } else if let Some(answer) = answer {
@@ -38,7 +19,7 @@ pub(crate) fn option(unknown: &str) -> (Option<&'static str>, String) {
     } else if let Some(name) = meant {
         format!("unknown option `{unknown}`: did you mean `{name}`?")
     } else {
-        let names = NAMES.join("`, `");
+        let names = names.join("`, `");
         format!("unknown option `{unknown}`: there are `{names}`")
     };
     (meant, message)

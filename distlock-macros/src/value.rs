@@ -15,16 +15,12 @@ pub(crate) enum Time {
     Expr(Expr),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum OnLost {
-    Cancel,
-    Continue,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Release {
-    Wait,
-    Background,
+/// The value of an option that the runtime's request is told by a method.
+pub(crate) enum Value {
+    Time(Time),
+    Bool(bool),
+    /// `OnLost::Cancel`: a variant of an enum of the runtime.
+    Variant(&'static str, &'static str),
 }
 
 /// What to return instead of an error.
@@ -33,9 +29,8 @@ pub(crate) enum OnFail {
     Function(Expr),
 }
 
-pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Time> {
-    let least = Duration::from_millis(10);
-    match time("ttl", "5s", least, input)? {
+pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Value> {
+    match time("ttl", "5s", SHORTEST, input)? {
         Time::Expr(expr) if is_none(&expr) => Err(Error::new_spanned(
             expr,
             "a lock always has a `ttl`, or a dead holder would keep it for ever: write for example \
@@ -46,27 +41,27 @@ pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Time> {
             "`ttl` is at most 365 days: it says how long the lock may outlive a holder that died \
                  (it is renewed while the body runs)",
         )),
-        time => Ok(time),
+        time => Ok(Value::Time(time)),
     }
 }
 
-pub(crate) fn wait(input: ParseStream<'_>) -> Result<Time> {
+pub(crate) fn wait(input: ParseStream<'_>) -> Result<Value> {
     match time("wait", "2s", Duration::ZERO, input)? {
         Time::Expr(expr) if is_path(&expr, "none") => {
-            Ok(Time::Literal(Duration::ZERO, span_of(&expr)))
+            Ok(Value::Time(Time::Literal(Duration::ZERO, span_of(&expr))))
         }
         Time::Expr(expr) if is_path(&expr, "None") => {
             Err(Error::new_spanned(expr, "write `wait = none`, or leave it out for the manager's"))
         }
-        time => Ok(time),
+        time => Ok(Value::Time(time)),
     }
 }
 
-pub(crate) fn max_hold(input: ParseStream<'_>) -> Result<Time> {
-    unless_none("max_hold", time("max_hold", "5m", Duration::from_millis(10), input)?)
+pub(crate) fn max_hold(input: ParseStream<'_>) -> Result<Value> {
+    unless_none("max_hold", time("max_hold", "5m", SHORTEST, input)?)
 }
 
-pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Time> {
+pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Value> {
     match time("min_hold", "30s", Duration::ZERO, input)? {
         Time::Literal(time, span) if time > YEAR => {
             Err(Error::new(span, "`min_hold` is at most 365 days"))
@@ -75,16 +70,18 @@ pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Time> {
     }
 }
 
+/// The runtime refuses shorter leases too: they would be over before an answer arrives.
+const SHORTEST: Duration = Duration::from_millis(10);
 /// Longer times are a mistake of units; the runtime refuses them too.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-fn unless_none(name: &str, time: Time) -> Result<Time> {
+fn unless_none(name: &str, time: Time) -> Result<Value> {
     match time {
         Time::Expr(expr) if is_none(&expr) => {
             let message = format!("without a `{name}`, leave the option out");
             Err(Error::new_spanned(expr, message))
         }
-        time => Ok(time),
+        time => Ok(Value::Time(time)),
     }
 }
 
@@ -121,9 +118,9 @@ fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> R
     }
 }
 
-pub(crate) fn boolean(input: ParseStream<'_>) -> Result<bool> {
+pub(crate) fn boolean(input: ParseStream<'_>) -> Result<Value> {
     match &expr(input)? {
-        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(Value::Bool(value.value)),
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
             if matches!(text.value().as_str(), "true" | "false") =>
         {
@@ -133,49 +130,39 @@ pub(crate) fn boolean(input: ParseStream<'_>) -> Result<bool> {
     }
 }
 
-pub(crate) fn on_lost(input: ParseStream<'_>) -> Result<OnLost> {
-    if input.peek(Ident::peek_any) {
-        let word = input.call(Ident::parse_any)?;
-        return match word.to_string().as_str() {
-            "cancel" => Ok(OnLost::Cancel),
-            "continue" => Ok(OnLost::Continue),
-            _ => Err(Error::new(word.span(), LOST)),
-        };
-    }
-    match &expr(input)? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
-            if matches!(text.value().as_str(), "cancel" | "continue") =>
-        {
-            Err(without_quotes(text))
-        }
-        other => Err(Error::new_spanned(other, LOST)),
-    }
+pub(crate) fn on_lost(input: ParseStream<'_>) -> Result<Value> {
+    let choices = [("cancel", "Cancel"), ("continue", "Continue")];
+    let wrong = "write `cancel` (the body is dropped, the call returns `LockError::Lost`) or \
+                 `continue` (it runs to its end, the loss is only reported)";
+    one_of(choices, wrong, input).map(|variant| Value::Variant("OnLost", variant))
 }
 
-const LOST: &str = "write `cancel` (the body is dropped, the call returns `LockError::Lost`) or \
-                    `continue` (it runs to its end, the loss is only reported)";
-
-pub(crate) fn release(input: ParseStream<'_>) -> Result<Release> {
-    if input.peek(Ident::peek_any) {
-        let word = input.call(Ident::parse_any)?;
-        return match word.to_string().as_str() {
-            "wait" => Ok(Release::Wait),
-            "background" => Ok(Release::Background),
-            _ => Err(Error::new(word.span(), RELEASE)),
-        };
-    }
-    match &expr(input)? {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
-            if matches!(text.value().as_str(), "wait" | "background") =>
-        {
-            Err(without_quotes(text))
-        }
-        other => Err(Error::new_spanned(other, RELEASE)),
-    }
+pub(crate) fn release(input: ParseStream<'_>) -> Result<Value> {
+    let choices = [("wait", "Wait"), ("background", "Background")];
+    let wrong = "write `wait` (the call returns when the store has confirmed the release) or \
+                 `background` (it returns as soon as the release is sent)";
+    one_of(choices, wrong, input).map(|variant| Value::Variant("Release", variant))
 }
 
-const RELEASE: &str = "write `wait` (the call returns when the store has confirmed the release) or \
-                       `background` (it returns as soon as the release is sent)";
+/// One of these words, each of which stands for what is beside it.
+fn one_of<const N: usize>(
+    choices: [(&str, &'static str); N],
+    wrong: &str,
+    input: ParseStream<'_>,
+) -> Result<&'static str> {
+    let meant = |text: &str| choices.iter().find(|(word, _)| *word == text);
+    if input.peek(Ident::peek_any) {
+        let word = input.call(Ident::parse_any)?;
+        let (_, meant) = meant(&word.to_string()).ok_or_else(|| Error::new(word.span(), wrong))?;
+        return Ok(meant);
+    }
+    match &expr(input)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if meant(&text.value()).is_some() => {
+            Err(without_quotes(text))
+        }
+        other => Err(Error::new_spanned(other, wrong)),
+    }
+}
 
 pub(crate) fn name(input: ParseStream<'_>) -> Result<LitStr> {
     match expr(input)? {

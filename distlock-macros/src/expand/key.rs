@@ -5,11 +5,12 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Expr, LitStr};
 
-use super::ends;
+use super::tokens::ends;
 use crate::function::Function;
-use crate::key::{self, Arguments, Piece, Placeholder, Template};
+use crate::key::{self, Arguments, Template};
 use crate::key_value::KeyValue;
 use crate::names::{MEND, Names};
+use crate::scan::{Piece, Placeholder};
 
 /// Which names of a template are values to be encoded, and how they are reached.
 pub(super) enum Scope<'a> {

@@ -7,7 +7,7 @@ use syn::{
     parse_quote_spanned,
 };
 
-use super::ends;
+use super::tokens::ends;
 use crate::function::Function;
 
 /// The return type, with every `impl Trait` in it left to inference.
