@@ -10,8 +10,8 @@
 
 mod builder;
 mod clock;
-#[doc(hidden)]
 mod close;
+#[doc(hidden)]
 pub mod console;
 mod encode;
 mod engine;
