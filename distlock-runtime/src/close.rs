@@ -49,7 +49,7 @@ impl LockManager {
         // Not under a body that goes on without its lock: that one frees it when it is done.
         let lapsed = table.lapsed.take().into_iter().filter(|lease| !lease.has_body());
         let free = |lease: &Lease| {
-            let mut release = table.release(lease.claim.clone(), lease.keep());
+            let mut release = table.release(lease.claim.owner.clone(), lease.keep());
             release.send();
             release
         };

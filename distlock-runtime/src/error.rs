@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::jitter::seconds_around;
-pub(crate) use crate::name::LockName;
-use crate::name::RETRY_AFTER;
+use crate::name::{LockName, RETRY_AFTER};
 
 /// Why a lock was not taken, not kept, or not released.
 ///

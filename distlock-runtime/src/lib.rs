@@ -1,12 +1,12 @@
 //! The lock engine of `distlock`. Use the `distlock` crate; this one has no stability of its own.
 //!
-//! The life of a lock: a [`LockRequest`] names a key (`key`, `namespace`) and how to hold it
-//! (`options`); `lock::acquire` finds nobody of this process before it (`lock::table`) and asks the
-//! `store`, or stands in line, which `lock::usher` takes to the store's queue; what is granted is a
-//! lease (`lock::lease`) in the user's hand ([`LockGuard`]), renewed and watched by the `engine`;
-//! `lock::hold` polls the body while the lease lasts; then `lock::table` hands it to the next in
-//! line, or `lock::release` gives it back and the engine's janitor sees it through. `PROTOCOL.md`
-//! says what goes over the wire.
+//! The life of a lock: a [`LockRequest`] names a key (`key`, `namespace`, `name`) and how to hold it
+//! (`options`). `lock` looks for a holder or waiters of this process, and asks the `store` if there are
+//! none, else the call waits in line and the line in the store's queue. What is granted is a lease in
+//! the user's [`LockGuard`], renewed while it is held; a body under it is polled before its deadline
+//! only. Then the lease is handed to the next waiter of this process, or released. The `engine` is the
+//! thread that keeps the time and finishes what callers leave unfinished. `PROTOCOL.md` says what goes
+//! over the wire, the module docs of `lock` name the file of each step.
 
 mod builder;
 mod clock;

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crate::error::LockError;
 use crate::key::LockKey;
-pub(crate) use crate::name::StoredName;
-use crate::name::{Label, LockName};
+use crate::name::{Label, LockName, StoredName};
 
 /// The part of a store that one prefix names.
 #[derive(Debug, Clone)]

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::claim::Claim;
 use crate::lock::lease::Loss;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
 use crate::status::{DrivenBy, LockStatus, ManagerStatus, StoreStatus, WakeUps};
 use crate::store::Holder;
+use crate::store::owner::Owner;
 
 impl LockManager {
     /// Sends the store a command that changes nothing, and returns the time until its answer: for health
@@ -154,11 +154,11 @@ impl LockManager {
         // Its holder may give the lock back before we do.
         let held_here = table.lease_of(lock.stored(), &token);
         let lost_here = held_here.is_some_and(|lease| lease.lose(Loss::Forced));
-        let claim = Arc::new(Claim::stray(lock.clone(), token));
-        match table.release(claim.clone(), None).await {
+        let owner = Arc::new(Owner::stray(lock.clone(), token));
+        match table.release(owner.clone(), None).await {
             Ok(freed) => {
                 // Only now: the holder gives up what he is told of, and it would not have been held.
-                store.clone().tell_taken(lock, claim.token.clone());
+                store.clone().tell_taken(lock, owner.token.clone());
                 Ok(freed.was_ours || lost_here)
             }
             Err(fault) => Err(fault.into_error(Some(&lock))),

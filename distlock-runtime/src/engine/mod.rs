@@ -7,7 +7,6 @@
 //! that has to be finished before its thread may end.
 
 pub(crate) mod alarm;
-pub(crate) mod schedule;
 mod thread;
 pub(crate) mod timers;
 

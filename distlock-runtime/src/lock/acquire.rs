@@ -244,9 +244,9 @@ impl<'a> Acquiring<'a> {
                 return Begun::Settled(Settled::Denied(Denied::Taken(rest)));
             }
         };
-        let claim = by.claim().clone();
+        let owner = by.claim().owner.clone();
         let term = self.wish.term_at(table.is_remote());
-        let attempt = Attempt { claim, term, look: !self.waits() };
+        let attempt = Attempt { owner, term, look: !self.waits() };
         let asked = self.locks.store.try_acquire(attempt, self.wish.overall);
         Begun::Trying(by, asked)
     }

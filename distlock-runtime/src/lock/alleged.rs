@@ -12,7 +12,7 @@ use super::table::LockTable;
 use crate::limits::SHORTEST_TTL;
 use crate::name::StoredName;
 use crate::shield::shielded;
-use crate::store::{Message, Owned, Renewal};
+use crate::store::{Message, Owned};
 use crate::token::Token;
 
 /// After a round, before the next one.
@@ -77,17 +77,17 @@ impl LockTable {
 /// Asks the store whose the locks are.
 async fn check(table: &Arc<LockTable>, tokens: &HashMap<String, StoredName>) {
     let leases = tokens.iter().filter_map(|(token, stored)| table.lease_of(stored, token));
+    let claims: Vec<_> = leases.map(|lease| lease.claim.clone()).collect();
     // No lease is shorter: this extends nothing.
-    let renewal = |claim| Renewal { claim, ttl: SHORTEST_TTL, draw: false };
-    let renewals: Vec<_> = leases.map(|lease| renewal(lease.claim.clone())).collect();
+    let renewals: Vec<_> = claims.iter().map(|claim| claim.renewal(SHORTEST_TTL, false)).collect();
     if renewals.is_empty() {
         return;
     }
-    let Ok(renewed) = table.store().clone().renew(renewals.clone()).await else {
+    let Ok(renewed) = table.store().clone().renew(renewals).await else {
         // The next renewal finds out.
         return;
     };
-    for (Renewal { claim, .. }, answer) in renewals.iter().zip(renewed.answers) {
+    for (claim, answer) in claims.iter().zip(renewed.answers) {
         if let Ok(Owned::No) = answer {
             table.taken_away(claim, Loss::Forced);
         }

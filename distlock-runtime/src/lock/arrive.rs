@@ -159,7 +159,7 @@ impl LockTable {
                 effects.leave(old);
             }
         }
-        effects.leave(batch.claim);
+        effects.leave(batch.claim.owner.clone());
     }
 
     /// A call that did not take its grant in time waits for it again, in front of the others.

@@ -14,6 +14,7 @@ use crate::engine::timers::Slot;
 use crate::jitter::jittered;
 use crate::shrink::shrink_queue;
 use crate::store::Fault;
+use crate::store::owner::Owner;
 
 /// A batch that was sealed before it owns the lock still lets in who comes within this time: tasks
 /// that come back one after the other would else stand alone for ever.
@@ -74,10 +75,10 @@ pub(super) struct Queued {
     pub(super) taken_until: Option<Option<Moment>>,
     /// Why the last look had no answer.
     pub(super) trouble: Option<Fault>,
-    /// An earlier claim of this batch, to be released once the present one stands in its place.
-    pub(super) instead_of: Option<Arc<Claim>>,
-    /// The claim that it had and lost, while its last holder has not let go.
-    pub(super) lost: Option<Arc<Claim>>,
+    /// An earlier token of this batch, to be released once the present one stands in its place.
+    pub(super) instead_of: Option<Arc<Owner>>,
+    /// The token that it had and lost, while its last holder has not given it back.
+    pub(super) lost: Option<Arc<Owner>>,
 }
 
 /// First pause after a fault; doubled up to a second.
@@ -87,7 +88,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const RESERVATION: Duration = Duration::from_secs(1);
 
 impl Queued {
-    pub(super) fn new(instead_of: Option<Arc<Claim>>) -> Box<Self> {
+    pub(super) fn new(instead_of: Option<Arc<Owner>>) -> Box<Self> {
         Box::new(Self {
             asking: false,
             hint: false,
@@ -178,7 +179,7 @@ impl Batch {
     /// It has just entered again because this claim was lost.
     pub(super) fn came_from(&mut self, claim: &Arc<Claim>) {
         if let Stage::Queued(queued) = &mut self.stage {
-            queued.lost = Some(claim.clone());
+            queued.lost = Some(claim.owner.clone());
         }
     }
 
@@ -252,7 +253,7 @@ impl Line {
     }
 
     pub(super) fn of_token(&mut self, token: &str) -> Option<&mut Batch> {
-        self.batches().find(|batch| batch.claim.token == token)
+        self.batches().find(|batch| batch.claim.owner.token == token)
     }
 
     /// Takes a batch out; the line is to be forgotten if it was the last one, which is then left in

@@ -18,7 +18,7 @@ use crate::name::LockName;
 use crate::observe;
 use crate::options::{OnLost, Release};
 use crate::race::any;
-use crate::store::{Owned, Renewal, Renewed};
+use crate::store::{Owned, Renewed};
 
 /// A lock that is held. Dropping it frees the lock in the background.
 ///
@@ -74,7 +74,7 @@ impl LockGuard {
         if self.leases.len() > 1 {
             // A later holder of one of them must have a higher token than this guard has.
             let fencing_token = self.fencing_token();
-            self.leases.iter().for_each(|lease| lease.claim.outdo(fencing_token));
+            self.leases.iter().for_each(|lease| lease.claim.tenure.outdo(fencing_token));
         }
         self
     }
@@ -104,7 +104,9 @@ impl LockGuard {
     pub(crate) fn lost_before_use(&self) -> Result<Arc<LockName>, LockError> {
         let (own, joined) = self.leases.split_at(self.owned);
         match own.iter().find(|lease| !lease.is_held()) {
-            Some(lost) if joined.iter().all(|outer| outer.is_held()) => Ok(lost.claim.lock.clone()),
+            Some(lost) if joined.iter().all(|outer| outer.is_held()) => {
+                Ok(lost.claim.owner.lock.clone())
+            }
             _ => Err(self.lost_error(Loss::Expired, false)),
         }
     }
@@ -177,10 +179,7 @@ impl LockGuard {
         if !self.is_held() {
             return Err(self.lost_error(Loss::Expired, false));
         }
-        let renewal = |lease: &Arc<Lease>| {
-            let claim = lease.claim.clone();
-            Renewal { claim, ttl: lease.capped(ttl), draw: false }
-        };
+        let renewal = |lease: &Arc<Lease>| lease.claim.renewal(lease.capped(ttl), false);
         let renewals: Vec<_> = self.leases.iter().map(renewal).collect();
         let renewed = self.locks.store.clone().renew(renewals.clone()).await;
         let Renewed { sent, answers } =
@@ -255,7 +254,7 @@ impl LockGuard {
             let was_held = lease.finish_at(now);
             let keep = lease.keep();
             let handed_on = table.end(&lease, was_held, keep.is_some());
-            let release = (!handed_on).then(|| table.release(lease.claim.clone(), keep));
+            let release = (!handed_on).then(|| table.release(lease.claim.owner.clone(), keep));
             (lease, was_held, release)
         });
         let mut releases = releases.collect::<Few<_>>();
@@ -275,7 +274,12 @@ impl LockGuard {
             };
             let one = match release.await {
                 Ok(_) if !was_held => Err(lease.lost_error(false)),
-                Ok(freed) => match not_ours(&lease.claim, &freed, table.clock()) {
+                Ok(freed) => match not_ours(
+                    &lease.claim.owner,
+                    lease.claim.deadline(),
+                    &freed,
+                    table.clock(),
+                ) {
                     None => Ok(()),
                     Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
                 },
@@ -314,9 +318,10 @@ impl LockGuard {
                 continue;
             }
             if was_held {
-                table.release_unawaited(lease.claim.clone(), keep);
+                let deadline = lease.claim.deadline();
+                table.release_unawaited(lease.claim.owner.clone(), keep, deadline);
             } else {
-                table.release_in_background(lease.claim.clone(), keep);
+                table.release_in_background(lease.claim.owner.clone(), keep);
             }
         }
     }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{Batch, Queued, RESERVATION, Stage};
-use super::claim::{Claim, Fit};
+use super::claim::Claim;
 use super::lease::{Lease, Loss};
 use super::lines::{Lines, of_claim, take_out};
 use super::table::{Effects, LockTable};
+use super::tenure::Fit;
 use crate::clock::Moment;
 
 /// What came of an attempt to hand a lease over.
@@ -33,10 +34,10 @@ impl LockTable {
     /// caller releases it, now and for good.
     pub(crate) fn end(self: &Arc<Self>, lease: &Lease, was_held: bool, keep: bool) -> bool {
         let claim = &lease.claim;
-        let lock = &claim.lock;
+        let lock = &claim.owner.lock;
         if let (true, Some(end)) = (keep, lease.free_from) {
             // Before it is retired: see `Lead::undo`.
-            claim.keep_until(end);
+            claim.owner.keep_until(end);
         }
         let mut effects = Effects::default();
         let handed_on = {
@@ -81,7 +82,7 @@ impl LockTable {
             }
         };
         if !handed_on {
-            claim.retire();
+            claim.owner.retire();
             claim.stop_watching(self.timers());
         }
         effects.carry_out(self, lock);
@@ -96,16 +97,16 @@ impl LockTable {
         if !self.remote {
             return false;
         }
-        let Some(line) = lines.get_mut(claim.lock.stored()) else { return false };
+        let Some(line) = lines.get_mut(claim.owner.lock.stored()) else { return false };
         for batch in line.batches() {
             let Stage::Queued(queued) = &mut batch.stage else { continue };
-            if queued.lost.take_if(|lost| Arc::ptr_eq(lost, claim)).is_none() {
+            if queued.lost.take_if(|lost| Arc::ptr_eq(lost, &claim.owner)).is_none() {
                 continue;
             }
-            if batch.claim.is_unsent() && !queued.asking {
-                queued.instead_of = Some(claim.clone());
+            if batch.claim.owner.is_unsent() && !queued.asking {
+                queued.instead_of = Some(claim.owner.clone());
             } else {
-                effects.leave(claim.clone());
+                effects.leave(claim.owner.clone());
             }
             return true;
         }
@@ -116,12 +117,12 @@ impl LockTable {
     pub(crate) fn release_lost(self: &Arc<Self>, claim: &Arc<Claim>) {
         let mut effects = Effects::default();
         let behind = {
-            let mut lines = self.lines(claim.lock.stored());
+            let mut lines = self.lines(claim.owner.lock.stored());
             self.release_behind(&mut lines, claim, &mut effects)
         };
-        effects.carry_out(self, &claim.lock);
+        effects.carry_out(self, &claim.owner.lock);
         if !behind {
-            self.release_in_background(claim.clone(), None);
+            self.release_in_background(claim.owner.clone(), None);
         }
     }
 
@@ -130,7 +131,7 @@ impl LockTable {
         let was_held = lease.finish();
         let keep = lease.keep();
         if !self.end(lease, was_held, keep.is_some()) {
-            self.release_in_background(lease.claim.clone(), keep);
+            self.release_in_background(lease.claim.owner.clone(), keep);
         }
     }
 
@@ -144,7 +145,7 @@ impl LockTable {
 
     /// A lease was lost: the calls that wait behind it ask the store again, from the same place.
     pub(crate) fn requeue_waiters(self: &Arc<Self>, claim: &Arc<Claim>) {
-        let lock = &claim.lock;
+        let lock = &claim.owner.lock;
         let mut effects = Effects::default();
         {
             let mut lines = self.lines(lock.stored());
@@ -168,7 +169,7 @@ impl LockTable {
 
     /// The lease was renewed to `ttl` for a waiter that needs just that.
     pub(crate) fn resume(self: &Arc<Self>, claim: &Arc<Claim>, ttl: Duration) {
-        let lock = &claim.lock;
+        let lock = &claim.owner.lock;
         let mut effects = Effects::default();
         {
             let mut lines = self.lines(lock.stored());
@@ -188,7 +189,7 @@ impl LockTable {
         ttl: Duration,
         effects: &mut Effects,
     ) {
-        let stored = claim.lock.stored();
+        let stored = claim.owner.lock.stored();
         let now = self.clock.now();
         let Some(batch) = of_claim(lines, claim) else { return };
         match self.hand_on(batch, now, Some(ttl), effects) {
@@ -201,7 +202,7 @@ impl LockTable {
                 let number = batch.number;
                 take_out(lines, stored, number);
                 claim.stop_watching(self.timers());
-                effects.leave(claim.clone());
+                effects.leave(claim.owner.clone());
             }
         }
     }
@@ -218,7 +219,7 @@ impl LockTable {
     ) -> HandedOn {
         while let Some(waiter) = batch.next(now).cloned() {
             let (claim, wish) = (&batch.claim, waiter.wish);
-            let fit = if self.remote { claim.fit(&wish.term, now) } else { Fit::AsItIs };
+            let fit = if self.remote { claim.tenure.fit(&wish.term, now) } else { Fit::AsItIs };
             let fits = match fit {
                 Fit::AsItIs => true,
                 Fit::AfterRenewal => {
@@ -227,7 +228,7 @@ impl LockTable {
                 }
                 Fit::TooLong => return HandedOn::Unfit,
             };
-            let fencing_token = if fits { claim.issue() } else { None };
+            let fencing_token = if fits { claim.tenure.issue() } else { None };
             let Some(fencing_token) = fencing_token else {
                 claim.wanted_for(wish.term.stored_for(), self.timers());
                 return HandedOn::AfterRenewal;
@@ -237,7 +238,7 @@ impl LockTable {
             if let Some(woken) = waiter.grant(start) {
                 batch.served();
                 batch.claim.set_local_waiters(batch.has_waiters());
-                if batch.claim.needs_fence() {
+                if batch.claim.tenure.needs_fence() {
                     batch.claim.hasten(now, self.timers());
                 }
                 effects.wake(Some(woken));
@@ -255,16 +256,19 @@ impl LockTable {
     /// its old claim is released right after it stands there.
     pub(super) fn reenter(&self, batch: &mut Batch, instead_of: Option<Arc<Claim>>) {
         if let Some(old) = &instead_of {
-            old.retire();
+            old.owner.retire();
             old.stop_watching(self.timers());
         }
-        let claim = self.new_claim(&batch.claim.lock, RESERVATION);
+        let claim = self.new_claim(&batch.claim.owner.lock, RESERVATION);
         let old = std::mem::replace(&mut batch.claim, claim);
         if batch.ticket == 0 {
-            batch.ticket = old.ticket();
+            batch.ticket = old.tenure.ticket();
         }
         // This process has had the lock until now.
-        let queued = Queued { taken_until: Some(None), ..*Queued::new(instead_of) };
+        let queued = Queued {
+            taken_until: Some(None),
+            ..*Queued::new(instead_of.map(|old| old.owner.clone()))
+        };
         batch.stage = Stage::Queued(Box::new(queued));
     }
 
@@ -295,7 +299,7 @@ impl LockTable {
     /// Another process stands behind this claim in the store's queue.
     pub(crate) fn seal(&self, claim: &Arc<Claim>) {
         let now = self.clock.now();
-        if let Some(batch) = of_claim(&mut self.lines(claim.lock.stored()), claim) {
+        if let Some(batch) = of_claim(&mut self.lines(claim.owner.lock.stored()), claim) {
             batch.seal(now);
         }
     }

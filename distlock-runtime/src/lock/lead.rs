@@ -47,7 +47,7 @@ impl Lead {
         waits: bool,
     ) -> Settled {
         let table = self.table.clone();
-        let lock = self.claim.lock.clone();
+        let lock = self.claim.owner.lock.clone();
         let mut effects = Effects::default();
         let own = {
             let mut lines = table.lines(lock.stored());
@@ -114,7 +114,7 @@ impl Lead {
         let waiter = Waiter::new(*wish, self.number);
         batch.push_back(waiter.clone());
         effects.poll();
-        Settled::Wait(Place::new(table.clone(), self.claim.lock.clone(), waiter))
+        Settled::Wait(Place::new(table.clone(), self.claim.owner.lock.clone(), waiter))
     }
 
     /// The engine has taken the try over, because others depend on it: it sends the same token
@@ -135,10 +135,10 @@ impl Lead {
     /// Or the claim was held, and its last holder is done: then this release must not free what that
     /// one keeps for its `min_hold`, and if it comes first the other is not to take the lock for lost.
     fn undo(&mut self) {
-        if self.claim.is_retired() && !self.claim.is_unsent() {
-            self.claim.undo();
-            let keep = self.claim.kept(self.table.clock.now());
-            self.table.release_in_background(self.claim.clone(), keep);
+        if self.claim.owner.is_retired() && !self.claim.owner.is_unsent() {
+            self.claim.owner.undo();
+            let keep = self.claim.owner.kept(self.table.clock.now());
+            self.table.release_in_background(self.claim.owner.clone(), keep);
         }
     }
 
@@ -149,7 +149,7 @@ impl Lead {
         shrink(&mut leaders);
         drop(leaders);
         self.open = false;
-        Some(Place::new(self.table.clone(), self.claim.lock.clone(), waiter))
+        Some(Place::new(self.table.clone(), self.claim.owner.lock.clone(), waiter))
     }
 }
 
@@ -159,15 +159,15 @@ impl Drop for Lead {
             return;
         }
         {
-            let mut lines = self.table.lines(self.claim.lock.stored());
-            let stored = self.claim.lock.stored();
+            let mut lines = self.table.lines(self.claim.owner.lock.stored());
+            let stored = self.claim.owner.lock.stored();
             let batch = numbered(&mut lines, stored, self.number);
             if batch.is_some_and(|batch| matches!(batch.stage, Stage::Leading(_))) {
                 take_out(&mut lines, stored, self.number);
             }
         }
         if self.place().is_none() {
-            self.table.release_in_background(self.claim.clone(), None);
+            self.table.release_in_background(self.claim.owner.clone(), None);
         } else {
             self.undo();
         }
@@ -187,7 +187,7 @@ fn start(
         let text = "its answer took longer than the lock's ttl";
         return Err(Fault::passing(BackendKind::TimedOut, text));
     }
-    let Some(fencing_token) = claim.issue() else {
+    let Some(fencing_token) = claim.tenure.issue() else {
         return Err(Fault::lasting(BackendKind::Other, "no fencing token is left"));
     };
     let lease = Lease::start(table, claim, fencing_token, wish, sent, Weak::new());
@@ -246,7 +246,7 @@ impl Alone {
 impl Drop for Alone {
     fn drop(&mut self) {
         if self.open && self.table.home().is_here() {
-            self.table.release_in_background(self.claim.clone(), None);
+            self.table.release_in_background(self.claim.owner.clone(), None);
         }
     }
 }

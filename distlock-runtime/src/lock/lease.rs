@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::claim::{Claim, deadline};
+use super::claim::Claim;
 use super::table::LockTable;
+use super::tenure::deadline;
 use super::waiter::{Waiter, Wish};
 use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
@@ -160,12 +161,12 @@ impl Lease {
     }
 
     pub(crate) fn name(&self) -> &LockName {
-        &self.claim.lock
+        &self.claim.owner.lock
     }
 
     /// Whether this is the lock stored under that name by the manager with that table.
     pub(crate) fn is_lock(&self, lock: &StoredName, table: &Arc<LockTable>) -> bool {
-        self.claim.lock.stored() == lock && Arc::ptr_eq(&self.table, table)
+        self.claim.owner.lock.stored() == lock && Arc::ptr_eq(&self.table, table)
     }
 
     /// Whoever waited for it has it in hand.
@@ -186,7 +187,7 @@ impl Lease {
         self.handed_out.store(true, Ordering::Release);
         self.is_seen(Seen::Held);
         if self.several {
-            self.table.store.begin_term(&self.claim, self.term);
+            self.table.store.begin_term(&self.claim.owner, self.term);
             // It may end earlier than the engine looks at it next.
             self.claim.hasten(self.due_at(), self.table.timers());
         }
@@ -242,7 +243,7 @@ impl Lease {
 
     /// The store has extended it on its holder's wish, in answer to a command sent at `sent`.
     pub(crate) fn extended(&self, sent: Moment, ttl: Duration) {
-        self.claim.renewed(sent, ttl, None);
+        self.claim.tenure.renewed(sent, ttl, None);
         let end = deadline(sent, ttl).min(self.max());
         self.last.fetch_max(end.as_nanos(), Ordering::AcqRel);
         self.claim.reschedule(self.due_at(), self.table.timers());

@@ -37,7 +37,7 @@ impl Eq for Name {}
 
 /// The batch that waits or holds under a claim.
 pub(super) fn of_claim<'a>(lines: &'a mut Lines, claim: &Arc<Claim>) -> Option<&'a mut Batch> {
-    lines.get_mut(claim.lock.stored())?.of_claim(claim)
+    lines.get_mut(claim.owner.lock.stored())?.of_claim(claim)
 }
 
 /// The batch that waits or holds under a token.

@@ -12,7 +12,7 @@
 //! | it goes to the next waiter | `hand_over` |
 //! | it is given back | `release`, with `release_retry` and `release_repeat` |
 //!
-//! A `claim` is the owner token that all of it is done under. `registry` finds held leases, `serve` is
+//! A `claim` is the owner token that all of it is done under, `tenure` what its lease is worth. `registry` finds held leases, `serve` is
 //! what the engine does for locks, `locks` is what a manager and its guards share.
 //!
 //! # Cancellation
@@ -38,7 +38,7 @@ pub(crate) mod acquire;
 mod alleged;
 mod arrive;
 mod batch;
-pub(crate) mod claim;
+mod claim;
 pub(crate) mod guard;
 mod hand_over;
 pub(crate) mod hold;
@@ -57,5 +57,6 @@ mod release_retry;
 mod renew;
 pub(crate) mod serve;
 pub(crate) mod table;
+mod tenure;
 pub(crate) mod waiter;
 mod witness;

@@ -19,6 +19,7 @@ use crate::clock::Moment;
 use crate::error::BackendKind;
 use crate::jitter::jittered;
 use crate::name::LockName;
+use crate::store::owner::Owner;
 use crate::store::{Entered, Entry, Fault, Message, News, Op, Term};
 use crate::token::Token;
 
@@ -36,8 +37,9 @@ const LONGEST_RESERVATION: Duration = Duration::from_secs(8);
 /// One question to the store.
 struct Ask {
     entry: Entry,
-    /// A claim to be released behind it.
-    instead_of: Option<Arc<Claim>>,
+    claim: Arc<Claim>,
+    /// A token to be released behind it.
+    instead_of: Option<Arc<Owner>>,
 }
 
 impl LockTable {
@@ -115,34 +117,34 @@ impl LockTable {
         if let Some(slot) = queued.slot.take() {
             self.timers().remove(slot);
         }
-        let known = Token::parse(&claim.token);
+        let known = Token::parse(&claim.owner.token);
         let reservation = reservation_of(notified, queued.reservation);
         if known.is_none_or(|token| token.hears != notified || token.reservation != reservation) {
             // The token tells the process that frees the lock whether this one is notified, and for how
             // long to reserve the lock.
-            let new = self.new_claim(&claim.lock, queued.reservation);
+            let new = self.new_claim(&claim.owner.lock, queued.reservation);
             let old = std::mem::replace(claim, new);
-            old.retire();
-            if !old.is_unsent() {
+            old.owner.retire();
+            if !old.owner.is_unsent() {
                 debug_assert!(queued.instead_of.is_none(), "a claim that replaces another is new");
-                queued.instead_of = Some(old);
+                queued.instead_of = Some(old.owner.clone());
             }
         }
         queued.asking = true;
-        if claim.is_unsent() {
+        if claim.owner.is_unsent() {
             // It has not stood there yet.
             queued.stands = false;
         }
         let instead_of = queued.instead_of.take();
         // Once the old claim is released the lock may be reserved for the new one.
         queued.hint = instead_of.is_some();
-        let entry = Entry { claim: claim.clone(), term, ticket: *ticket };
-        Ask { entry, instead_of }
+        let entry = Entry { owner: claim.owner.clone(), term, ticket: *ticket };
+        Ask { entry, claim: claim.clone(), instead_of }
     }
 
     fn ask(self: &Arc<Self>, ask: Ask) {
-        let Ask { entry, instead_of } = ask;
-        let (claim, term) = (entry.claim.clone(), entry.term);
+        let Ask { entry, claim, instead_of } = ask;
+        let term = entry.term;
         let limit = self.clock().now().after(self.command_timeout);
         let op = self.store.clone().enter(entry, limit);
         let table = self.clone();
@@ -169,7 +171,7 @@ impl LockTable {
 
     /// The store has answered a batch. // R3
     fn entered(self: &Arc<Self>, claim: &Arc<Claim>, term: Term, answer: Result<Entered, Fault>) {
-        let lock = &claim.lock;
+        let lock = &claim.owner.lock;
         let mut effects = Effects::default();
         {
             let mut lines = self.lines(lock.stored());
@@ -263,7 +265,7 @@ impl LockTable {
             queued.failed(Fault::passing(BackendKind::TimedOut, text), now);
         }
         self.plan(batch, effects);
-        effects.leave(claim.clone());
+        effects.leave(claim.owner.clone());
     }
 
     /// How long to wait before the next poll.
@@ -279,7 +281,7 @@ impl LockTable {
         }
         let late = if rank == 0 { AFTER_EXPIRY } else { reservation };
         let free = remaining.map(|remaining| remaining + late);
-        let notified = Token::parse(&claim.token).is_some_and(|token| token.hears);
+        let notified = Token::parse(&claim.owner.token).is_some_and(|token| token.hears);
         let poll =
             if notified { jittered(POLL / 5) + POLL * 4 / 5 } else { jittered(POLL_UNNOTIFIED) };
         free.map_or(poll, |free| free.min(poll))
@@ -291,7 +293,7 @@ impl LockTable {
         if queued.hint {
             effects.poll();
         } else if self.is_remote() {
-            let due = Due::Poll(claim.lock.clone());
+            let due = Due::Poll(claim.owner.lock.clone());
             queued.slot = Some(self.timers().insert(queued.poll_at, due));
         } else {
             self.wake_next(batch, effects);
@@ -367,7 +369,7 @@ impl LockTable {
         let batch = of_token(&mut lines, message.stored, message.token)?;
         let Stage::Queued(queued) = &mut batch.stage else { return None };
         queued.hint = true;
-        Some(batch.claim.lock.clone())
+        Some(batch.claim.owner.lock.clone())
     }
 
     /// Places in the queue, and notifications, may have been lost.

@@ -21,13 +21,13 @@ pub(super) struct HeldLeases(Mutex<HashMap<String, Weak<Lease>>>);
 
 impl HeldLeases {
     pub(super) fn note(&self, lease: &Arc<Lease>) {
-        lock(&self.0).insert(lease.claim.token.clone(), Arc::downgrade(lease));
+        lock(&self.0).insert(lease.claim.owner.token.clone(), Arc::downgrade(lease));
     }
 
     /// A lease without a line has ended.
     pub(super) fn forget(&self, claim: &Claim) {
         let mut leases = lock(&self.0);
-        if leases.remove(&claim.token).is_some() {
+        if leases.remove(&claim.owner.token).is_some() {
             shrink(&mut leases);
         }
     }

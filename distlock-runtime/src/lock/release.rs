@@ -1,6 +1,6 @@
 //! Giving a lock back.
 //!
-//! A claim is released once, and for good: it is retired first, so that nothing that could create the
+//! An owner token is released once, and for good: it is retired first, so that nothing that could create the
 //! lock is sent for it any more, and the release goes over the connection of the acquires, behind them.
 //! A caller that does not wait for the answer, or gives up on it, leaves the release to the engine.
 //!
@@ -23,9 +23,9 @@
 //!
 //! A lease that ends before its `min_hold` is over ([`Lease::keep`](super::lease::Lease::keep)) is
 //! released with `keep`, the time that is left: the store has the lock expire then, also if this
-//! process ends now. Those who wait here ask for it again from their old place. The claim remembers
+//! process ends now. Those who wait here ask for it again from their old place. The token remembers
 //! until when it is kept, so that no other release of the same token frees it earlier
-//! ([`Claim::kept`]).
+//! ([`Owner::kept`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,12 +33,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::claim::Claim;
 use super::release_retry::Unconfirmed;
 use super::table::LockTable;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::observe;
+use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
 
@@ -47,20 +47,25 @@ const REPEAT_AFTER: Duration = Duration::from_millis(5);
 
 /// Why a release did not free a lock that its holder believed to have; `None` if it did, or another
 /// release of the same token.
-pub(super) fn not_ours(claim: &Claim, freed: &Freed, clock: Clock) -> Option<&'static str> {
-    match freed.was_ours || claim.was_undone() {
+pub(super) fn not_ours(
+    owner: &Owner,
+    deadline: Moment,
+    freed: &Freed,
+    clock: Clock,
+) -> Option<&'static str> {
+    match freed.was_ours || owner.was_undone() {
         true => None,
         // It was held until its holder was done.
-        false if clock.now() >= claim.deadline() => Some("its lease ran out while it was released"),
+        false if clock.now() >= deadline => Some("its lease ran out while it was released"),
         false => Some("the store had it free or with another owner when it was released"),
     }
 }
 
 /// Reports the failure of a release that no caller waits for.
-fn report(claim: &Claim, result: &Result<Freed, Fault>, clock: Clock) {
-    let lock = &claim.lock;
+fn report(owner: &Owner, deadline: Moment, result: &Result<Freed, Fault>, clock: Clock) {
+    let lock = &owner.lock;
     let error = match result {
-        Ok(freed) => match not_ours(claim, freed, clock) {
+        Ok(freed) => match not_ours(owner, deadline, freed, clock) {
             Some(reason) => LockError::lost(lock, reason, false),
             None => return,
         },
@@ -74,24 +79,24 @@ impl LockTable {
     /// everything that was sent for the lock before, and the engine waits for the answer.
     pub(crate) fn release_in_background(
         self: &Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
     ) {
-        claim.retire();
-        if !claim.is_unsent() {
-            drop(self.release(claim, keep));
+        owner.retire();
+        if !owner.is_unsent() {
+            drop(self.release(owner, keep));
         } else {
-            self.freed(&claim, None, &Freed::nothing());
+            self.freed(&owner, None, &Freed::nothing());
         }
     }
 
-    /// Releases a claim that may stand in the queue: the engine does, behind what it sent.
-    pub(super) fn leave_queue(self: &Arc<Self>, claim: Arc<Claim>) {
+    /// Releases a token that may stand in the queue: the engine does, behind what it sent.
+    pub(super) fn leave_queue(self: &Arc<Self>, owner: Arc<Owner>) {
         if self.is_remote() {
             let table = self.clone();
-            self.background.finish(async move { table.release_in_background(claim, None) });
+            self.background.finish(async move { table.release_in_background(owner, None) });
         } else {
-            self.release_in_background(claim, None);
+            self.release_in_background(owner, None);
         }
     }
 
@@ -103,17 +108,22 @@ impl LockTable {
     /// store is told now, so that this also holds when the process ends.
     pub(crate) fn release(
         self: &Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
     ) -> Releasing {
-        claim.retire();
-        Releasing { table: self.clone(), claim, keep, state: State::Unsent, reported: false }
+        owner.retire();
+        Releasing { table: self.clone(), owner, keep, state: State::Unsent, reported: None }
     }
 
     /// The same for a body that has returned, without waiting: a failure is reported as an event.
-    pub(super) fn release_unawaited(self: &Arc<Self>, claim: Arc<Claim>, keep: Option<Duration>) {
-        let mut release = self.release(claim, keep);
-        release.reported = true;
+    pub(super) fn release_unawaited(
+        self: &Arc<Self>,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        deadline: Moment,
+    ) {
+        let mut release = self.release(owner, keep);
+        release.reported = Some(deadline);
         drop(release);
     }
 
@@ -121,14 +131,14 @@ impl LockTable {
     /// wait here are to ask.
     pub(crate) fn freed(
         self: &Arc<Self>,
-        claim: &Arc<Claim>,
+        owner: &Arc<Owner>,
         keep: Option<Duration>,
         freed: &Freed,
     ) {
-        let lock = &claim.lock;
+        let lock = &owner.lock;
         if let Some(keep) = keep {
             if freed.awaited {
-                self.repeats.note(claim, self.clock().now().after(keep), self);
+                self.repeats.note(owner, self.clock().now().after(keep), self);
             } else if !self.store.hears(lock) {
                 // Those who wait here do not know yet how long it is kept.
                 self.poll_now(lock);
@@ -144,7 +154,7 @@ impl LockTable {
             }
             Some((_, token)) => {
                 let at = self.clock().now().after(token.reservation + REPEAT_AFTER);
-                self.repeats.note(claim, at, self);
+                self.repeats.note(owner, at, self);
             }
             None if !self.store.hears(lock) => self.poll_now(lock),
             None => {}
@@ -153,20 +163,20 @@ impl LockTable {
 
     fn hand_to_engine(
         self: &Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
         op: Op<Freed>,
-        reported: bool,
+        reported: Option<Moment>,
     ) {
         let table = self.clone();
         let due = keep.map(|keep| self.clock().now().after(keep));
         let unfinished = self.background.unfinished();
         self.background.spawn(async move {
             let first = op.await;
-            if reported {
-                report(&claim, &first, table.clock());
+            if let Some(deadline) = reported {
+                report(&owner, deadline, &first, table.clock());
             }
-            let release = Unconfirmed::new(claim, due, unfinished);
+            let release = Unconfirmed::new(owner, due, unfinished);
             table.retries.retry_until_confirmed(release, first, &table);
         });
     }
@@ -175,11 +185,11 @@ impl LockTable {
 /// A release under way.
 pub(crate) struct Releasing {
     table: Arc<LockTable>,
-    claim: Arc<Claim>,
+    owner: Arc<Owner>,
     keep: Option<Duration>,
     state: State,
-    /// No caller waits for it: a failure is reported as an event.
-    reported: bool,
+    /// No caller waits for it: a failure is reported as an event. The deadline of its lease.
+    reported: Option<Moment>,
 }
 
 enum State {
@@ -200,7 +210,7 @@ impl Releasing {
     fn begin(&mut self, cx: &mut Context<'_>) {
         if let State::Unsent = self.state {
             let limit = self.table.clock().now().after(self.table.command_timeout);
-            let mut op = self.table.store.clone().release(self.claim.clone(), self.keep, limit);
+            let mut op = self.table.store.clone().release(self.owner.clone(), self.keep, limit);
             self.state = match op.as_mut().poll(cx) {
                 Poll::Pending => State::Sent(op),
                 Poll::Ready(result) => State::answered(result),
@@ -237,11 +247,11 @@ impl Future for Releasing {
             }
             State::Answered(result) => {
                 let repeated = Box::pin(std::future::ready(result.clone()));
-                this.table.hand_to_engine(this.claim.clone(), this.keep, repeated, false);
+                this.table.hand_to_engine(this.owner.clone(), this.keep, repeated, None);
                 Poll::Ready(result)
             }
             State::Done(freed) => {
-                this.table.freed(&this.claim, this.keep, &freed);
+                this.table.freed(&this.owner, this.keep, &freed);
                 Poll::Ready(Ok(freed))
             }
             State::Unsent | State::Gone => unreachable!("a release was polled after it was done"),
@@ -258,14 +268,14 @@ impl Drop for Releasing {
         let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
             State::Unsent | State::Gone => return,
             State::Done(freed) => {
-                if self.reported {
-                    report(&self.claim, &Ok(freed.clone()), self.table.clock());
+                if let Some(deadline) = self.reported {
+                    report(&self.owner, deadline, &Ok(freed.clone()), self.table.clock());
                 }
-                return self.table.freed(&self.claim, self.keep, &freed);
+                return self.table.freed(&self.owner, self.keep, &freed);
             }
             State::Answered(result) => Box::pin(std::future::ready(result)),
             State::Sent(op) => op,
         };
-        self.table.hand_to_engine(self.claim.clone(), self.keep, op, self.reported);
+        self.table.hand_to_engine(self.owner.clone(), self.keep, op, self.reported);
     }
 }

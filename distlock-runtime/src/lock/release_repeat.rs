@@ -7,28 +7,28 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::claim::Claim;
 use super::serve::Due;
 use super::table::{LockTable, lock};
 use crate::clock::Moment;
 use crate::engine::timers::{Slot, Timers};
 use crate::name::{BuildStoredHasher, StoredName};
 use crate::shrink::shrink;
+use crate::store::owner::Owner;
 
 impl LockTable {
     /// Sends the releases that are due to be repeated.
     pub(super) fn repeat_releases(self: &Arc<Self>) {
-        for claim in self.repeats.due(self) {
+        for owner in self.repeats.due(self) {
             let table = self.clone();
-            self.background().spawn(async move { table.release_once(claim).await });
+            self.background().spawn(async move { table.release_once(owner).await });
         }
     }
 
-    /// Releases a claim once: if this fails, the lock expires by itself.
-    async fn release_once(self: &Arc<Self>, claim: Arc<Claim>) {
+    /// Releases a token once: if this fails, the lock expires by itself.
+    async fn release_once(self: &Arc<Self>, owner: Arc<Owner>) {
         let limit = self.clock().now().after(self.command_timeout);
-        if let Ok(freed) = self.store.clone().release(claim.clone(), None, limit).await {
-            self.freed(&claim, None, &freed);
+        if let Ok(freed) = self.store.clone().release(owner.clone(), None, limit).await {
+            self.freed(&owner, None, &freed);
         }
     }
 }
@@ -44,7 +44,7 @@ pub(super) struct Repeats {
 struct Notes {
     of: HashMap<StoredName, Place, BuildStoredHasher>,
     /// By the time they are due.
-    in_order: BTreeMap<Place, Arc<Claim>>,
+    in_order: BTreeMap<Place, Arc<Owner>>,
     added: u64,
     /// When the engine looks at them next.
     planned: Option<Slot>,
@@ -61,25 +61,25 @@ impl Notes {
         }
     }
 
-    fn add(&mut self, claim: &Arc<Claim>, at: Moment) {
+    fn add(&mut self, owner: &Arc<Owner>, at: Moment) {
         self.added += 1;
         let place = (at, self.added);
-        let before = match self.of.get_mut(claim.lock.stored()) {
+        let before = match self.of.get_mut(owner.lock.stored()) {
             Some(note) => Some(std::mem::replace(note, place)),
-            None => self.of.insert(claim.lock.stored().clone(), place),
+            None => self.of.insert(owner.lock.stored().clone(), place),
         };
         if let Some(before) = before {
             self.in_order.remove(&before);
         }
-        self.in_order.insert(place, claim.clone());
+        self.in_order.insert(place, owner.clone());
     }
 
-    fn take_due(&mut self, now: Moment) -> Vec<Arc<Claim>> {
+    fn take_due(&mut self, now: Moment) -> Vec<Arc<Owner>> {
         let mut due = Vec::new();
         while let Some(first) = self.in_order.first_entry().filter(|first| first.key().0 <= now) {
-            let claim = first.remove();
-            self.of.remove(claim.lock.stored());
-            due.push(claim);
+            let owner = first.remove();
+            self.of.remove(owner.lock.stored());
+            due.push(owner);
         }
         shrink(&mut self.of);
         due
@@ -91,16 +91,16 @@ impl Notes {
 }
 
 impl Repeats {
-    pub(super) fn note(&self, claim: &Arc<Claim>, at: Moment, table: &LockTable) {
+    pub(super) fn note(&self, owner: &Arc<Owner>, at: Moment, table: &LockTable) {
         let mut notes = self.notes();
         if notes.planned.is_none_or(|planned| at < planned.at()) {
             notes.plan(Some(at), table.timers());
         }
-        notes.add(claim, at);
+        notes.add(owner, at);
     }
 
     /// Takes out what is due.
-    fn due(&self, table: &LockTable) -> Vec<Arc<Claim>> {
+    fn due(&self, table: &LockTable) -> Vec<Arc<Owner>> {
         let now = table.clock().now();
         let mut notes = self.notes();
         let due = notes.take_due(now);
@@ -123,9 +123,9 @@ mod tests {
     use crate::name::Label;
     use crate::namespace::Namespace;
 
-    fn claim(namespace: &Namespace, key: &str) -> Arc<Claim> {
+    fn owner(namespace: &Namespace, key: &str) -> Arc<Owner> {
         let name = namespace.name(Label::Given("test".into()), LockKey::from(key));
-        Arc::new(Claim::new(name.expect("a key"), String::new()))
+        Arc::new(Owner::new(name.expect("a key"), String::new()))
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let namespace = Namespace::new("").expect("no prefix");
         let mut notes = Notes::default();
         for n in 0..MANY {
-            notes.add(&claim(&namespace, &n.to_string()), Moment::from_nanos(n));
+            notes.add(&owner(&namespace, &n.to_string()), Moment::from_nanos(n));
         }
         let begun = Instant::now();
         for n in 0..MANY {
@@ -152,7 +152,7 @@ mod tests {
         let at = Moment::from_nanos;
         let mut notes = Notes::default();
         let (first, last, other) =
-            (claim(&namespace, "a"), claim(&namespace, "a"), claim(&namespace, "b"));
+            (owner(&namespace, "a"), owner(&namespace, "a"), owner(&namespace, "b"));
         notes.add(&first, at(5));
         notes.add(&other, at(6));
         notes.add(&last, at(7));

@@ -15,7 +15,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::claim::Claim;
 use super::table::{LockTable, lock};
 use crate::clock::Moment;
 use crate::engine::Unfinished;
@@ -23,6 +22,7 @@ use crate::error::BackendKind;
 use crate::jitter::jittered;
 use crate::observe;
 use crate::race::until;
+use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Op};
 
 /// After a connection died with an acquire unanswered, its bytes may still be on their way: the
@@ -51,7 +51,7 @@ pub(crate) struct Retries {
 
 /// A release that is not confirmed.
 pub(super) struct Unconfirmed {
-    claim: Arc<Claim>,
+    owner: Arc<Owner>,
     /// The lock is to be kept until then.
     due: Option<Moment>,
     /// How many of the repeats are over.
@@ -61,16 +61,16 @@ pub(super) struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    pub(crate) fn new(claim: Arc<Claim>, due: Option<Moment>, unfinished: Unfinished) -> Self {
-        Self { claim, due, repeats: 0, _unfinished: unfinished }
+    pub(crate) fn new(owner: Arc<Owner>, due: Option<Moment>, unfinished: Unfinished) -> Self {
+        Self { owner, due, repeats: 0, _unfinished: unfinished }
     }
 
     fn try_again(&self, table: &LockTable) -> Op<Freed> {
         let now = table.clock().now();
         let left = self.due.map(|due| due.since(now));
         let keep = left.filter(|left| !left.is_zero());
-        let limit = self.claim.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
-        table.store().clone().release(self.claim.clone(), keep, limit)
+        let limit = self.owner.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
+        table.store().clone().release(self.owner.clone(), keep, limit)
     }
 
     /// What becomes of it, after a try that came to `result`.
@@ -83,14 +83,14 @@ impl Unconfirmed {
     }
 
     fn failed(&mut self, fault: &Fault, now: Moment) -> Verdict {
-        let claim = &self.claim;
+        let owner = &self.owner;
         let nothing = Verdict::Done(Freed::nothing());
-        if !claim.may_be_stored() {
+        if !owner.may_be_stored() {
             return nothing;
         }
-        let may_be_held = claim.was_granted() || claim.in_doubt();
+        let may_be_held = owner.was_granted() || owner.in_doubt();
         let again = match fault {
-            _ if now >= last_try(claim) => None,
+            _ if now >= last_try(owner) => None,
             Fault { passing: true, .. } => Some(Verdict::Again),
             // A place in the queue, no more: it is passed over when its turn comes.
             _ if !may_be_held => return nothing,
@@ -99,7 +99,7 @@ impl Unconfirmed {
             _ => self.repeat(),
         };
         again.unwrap_or_else(|| {
-            observe::given_up(&self.claim.lock, fault);
+            observe::given_up(&self.owner.lock, fault);
             nothing
         })
     }
@@ -112,14 +112,14 @@ impl Unconfirmed {
 
     fn done(&self, freed: &Freed, table: &Arc<LockTable>) {
         let keep = self.due.map(|due| due.since(table.clock().now()));
-        table.freed(&self.claim, keep.filter(|keep| !keep.is_zero()), freed);
+        table.freed(&self.owner, keep.filter(|keep| !keep.is_zero()), freed);
     }
 }
 
-/// From when on nothing can be left of a claim.
-fn last_try(claim: &Claim) -> Moment {
-    let expired = claim.expired_by();
-    if claim.in_doubt() { expired.after(LATEST) } else { expired }
+/// From when on nothing can be left of a token.
+fn last_try(owner: &Owner) -> Moment {
+    let expired = owner.expired_by();
+    if owner.in_doubt() { expired.after(LATEST) } else { expired }
 }
 
 enum Verdict {
@@ -156,7 +156,7 @@ impl Retries {
         at: Option<Instant>,
         table: &LockTable,
     ) -> Option<Arc<Lane>> {
-        let number = table.store().lane(&release.claim.lock);
+        let number = table.store().lane(&release.owner.lock);
         let lane = self.lanes().entry(number).or_default().clone();
         let starts = {
             let mut state = lane.state();

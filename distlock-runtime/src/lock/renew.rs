@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::limits::SHORTEST_TTL;
 use crate::observe;
 use crate::shield::{shield, shielded};
-use crate::store::{Fault, Owned, Renewal, Renewed};
+use crate::store::{Fault, Owned, Renewed};
 
 /// What came due is not due again before this: a lease that has ended but was not given back yet must
 /// not keep the engine from everything else.
@@ -25,6 +25,14 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 const TOGETHER: usize = 1000;
 /// When a renewal is tried again while the lease has no holder.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// A renewal that is about to be sent, or under way.
+struct Renewing {
+    claim: Arc<Claim>,
+    ttl: Duration,
+    /// It is to draw a counter value as well.
+    draw: bool,
+}
 
 /// Sees to leases that came due: expired ones are lost, the others renewed. To be called on the
 /// engine's thread. // R10
@@ -41,7 +49,7 @@ pub(super) fn renew_due(claims: Vec<Arc<Claim>>, table: &Arc<LockTable>) {
     }
 }
 
-async fn renew_all(mut renewals: Vec<Renewal>, table: Arc<LockTable>) {
+async fn renew_all(mut renewals: Vec<Renewing>, table: Arc<LockTable>) {
     let many = renewals.len() > TOGETHER;
     if many {
         renewals.sort_by_key(|renewal| renewal.claim.deadline());
@@ -59,7 +67,7 @@ async fn renew_all(mut renewals: Vec<Renewal>, table: Arc<LockTable>) {
     }
 }
 
-fn see_to(claim: &Arc<Claim>, now: Moment, table: &Arc<LockTable>, renewals: &mut Vec<Renewal>) {
+fn see_to(claim: &Arc<Claim>, now: Moment, table: &Arc<LockTable>, renewals: &mut Vec<Renewing>) {
     let Some(lease) = claim.holder() else {
         // It has no holder until it was renewed for the next one.
         match claim.wanted() {
@@ -79,7 +87,7 @@ fn see_to(claim: &Arc<Claim>, now: Moment, table: &Arc<LockTable>, renewals: &mu
         }
     } else if lease.is_renewable() {
         renew_to(claim, lease.renewal_ttl(), now, table, renewals);
-    } else if claim.needs_fence() {
+    } else if claim.tenure.needs_fence() {
         // Never shorter than it is: this draws a counter value and extends nothing.
         renew_to(claim, SHORTEST_TTL, now, table, renewals);
     } else {
@@ -96,10 +104,10 @@ fn renew_to(
     ttl: Duration,
     now: Moment,
     table: &LockTable,
-    renewals: &mut Vec<Renewal>,
+    renewals: &mut Vec<Renewing>,
 ) {
     if claim.begin_renewal() {
-        renewals.push(Renewal { claim: claim.clone(), ttl, draw: claim.draws() });
+        renewals.push(Renewing { claim: claim.clone(), ttl, draw: claim.draws() });
     }
     // Until the answer is here the lease is due at its deadline, so that a renewal that hangs does
     // not keep its loss from being seen.
@@ -107,8 +115,9 @@ fn renew_to(
     look_again(claim, at, now, table);
 }
 
-async fn renew(renewals: &[Renewal], table: &Arc<LockTable>) {
-    match table.store().clone().renew(renewals.to_vec()).await {
+async fn renew(renewals: &[Renewing], table: &Arc<LockTable>) {
+    let asked = renewals.iter().map(|one| one.claim.renewal(one.ttl, one.draw)).collect();
+    match table.store().clone().renew(asked).await {
         Ok(Renewed { sent, answers }) => {
             for (renewal, answer) in renewals.iter().zip(answers) {
                 match answer {
@@ -123,12 +132,12 @@ async fn renew(renewals: &[Renewal], table: &Arc<LockTable>) {
     }
 }
 
-fn renewed(renewal: &Renewal, sent: Moment, owned: Owned, table: &Arc<LockTable>) {
+fn renewed(renewal: &Renewing, sent: Moment, owned: Owned, table: &Arc<LockTable>) {
     let claim = &renewal.claim;
     claim.end_renewal(None);
     match owned {
         Owned::Yes { contended, fence } => {
-            claim.renewed(sent, renewal.ttl, fence);
+            claim.tenure.renewed(sent, renewal.ttl, fence);
             if contended {
                 table.seal(claim);
             }
@@ -145,11 +154,11 @@ fn renewed(renewal: &Renewal, sent: Moment, owned: Owned, table: &Arc<LockTable>
     }
 }
 
-fn in_doubt(renewal: &Renewal, fault: &Fault, table: &LockTable) {
+fn in_doubt(renewal: &Renewing, fault: &Fault, table: &LockTable) {
     let claim = &renewal.claim;
-    claim.not_renewed(renewal.draw);
+    claim.tenure.not_renewed(renewal.draw);
     try_again(claim, table);
-    observe::renew_failed(&claim.lock, fault.clone());
+    observe::renew_failed(&claim.owner.lock, fault.clone());
 }
 
 fn try_again(claim: &Arc<Claim>, table: &LockTable) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::alleged::Alleged;
 use super::batch::Line;
-use super::claim::{Claim, deadline};
+use super::claim::Claim;
 use super::lapsed::Lapsed;
 use super::lines::Lines;
 use super::queue::POLL_UNNOTIFIED;
@@ -20,6 +20,7 @@ use super::registry::HeldLeases;
 use super::release_repeat::Repeats;
 use super::release_retry::Retries;
 use super::serve::Due;
+use super::tenure::deadline;
 use super::waiter::{Denied, Waiter, Woken};
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
@@ -27,6 +28,7 @@ use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
 use crate::home::Home;
 use crate::name::{LockName, StoredName};
+use crate::store::owner::Owner;
 use crate::store::{Fault, Store, Term};
 use crate::token::Identity;
 
@@ -61,8 +63,8 @@ pub(crate) struct LockTable {
 #[derive(Default)]
 pub(super) struct Effects {
     woken: Vec<Woken>,
-    /// Claims that left the queue.
-    leaving: Vec<Arc<Claim>>,
+    /// Tokens that left the queue.
+    leaving: Vec<Arc<Owner>>,
     /// A batch has something to ask of the store.
     poll: bool,
 }
@@ -72,9 +74,9 @@ impl Effects {
         self.woken.extend(woken);
     }
 
-    pub(super) fn leave(&mut self, claim: Arc<Claim>) {
-        claim.retire();
-        self.leaving.push(claim);
+    pub(super) fn leave(&mut self, owner: Arc<Owner>) {
+        owner.retire();
+        self.leaving.push(owner);
     }
 
     pub(super) fn poll(&mut self) {
@@ -83,8 +85,8 @@ impl Effects {
 
     pub(super) fn carry_out(self, table: &Arc<LockTable>, lock: &Arc<LockName>) {
         self.woken.into_iter().for_each(Woken::wake);
-        for claim in self.leaving {
-            table.leave_queue(claim);
+        for owner in self.leaving {
+            table.leave_queue(owner);
         }
         if self.poll {
             table.schedule_poll(lock);

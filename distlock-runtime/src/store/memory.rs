@@ -10,12 +10,12 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::owner::Owner;
 use super::{
     Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Outage, Owned, Renewal,
     Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
-use crate::lock::claim::Claim;
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;
 use crate::status::StoreStatus;
@@ -64,24 +64,24 @@ impl MemoryStore {
     }
 
     /// A value of the fence counter and when the lock was taken, or for how long it is taken.
-    fn take(&self, claim: &Claim, term: Term) -> Result<(u64, Moment), Duration> {
+    fn take(&self, owner: &Owner, term: Term) -> Result<(u64, Moment), Duration> {
         let now = self.clock.now();
         let mut state = self.state();
-        let held = state.held.get_mut(claim.lock.stored()).filter(|held| held.until > now);
+        let held = state.held.get_mut(owner.lock.stored()).filter(|held| held.until > now);
         // An acquire that was delivered twice finds itself.
         let sent = match held {
-            Some(held) if held.token == claim.token => {
+            Some(held) if held.token == owner.token => {
                 held.until = held.until.max(self.end(now, term));
-                claim.first_sent()
+                owner.first_sent()
             }
             Some(held) => return Err(held.rest(now)),
             None => {
                 let until = self.end(now, term);
-                claim.sending(now, until.since(now), 1);
-                claim.answered(1);
-                claim.leaves_a_trace();
-                let held = Held { token: claim.token.clone(), ttl: term.ttl, until };
-                state.held.insert(claim.lock.stored().clone(), held);
+                owner.sending(now, until.since(now), 1);
+                owner.answered(1);
+                owner.leaves_a_trace();
+                let held = Held { token: owner.token.clone(), ttl: term.ttl, until };
+                state.held.insert(owner.lock.stored().clone(), held);
                 now
             }
         };
@@ -99,11 +99,11 @@ impl MemoryStore {
         }
     }
 
-    fn free(&self, claim: &Claim, keep: Option<Duration>) -> bool {
+    fn free(&self, owner: &Owner, keep: Option<Duration>) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
         let Some(held) =
-            state.held.get_mut(claim.lock.stored()).filter(|held| held.token == claim.token)
+            state.held.get_mut(owner.lock.stored()).filter(|held| held.token == owner.token)
         else {
             return false;
         };
@@ -111,7 +111,7 @@ impl MemoryStore {
         match keep {
             Some(keep) => held.until = now.after(keep),
             None => {
-                state.held.remove(claim.lock.stored());
+                state.held.remove(owner.lock.stored());
                 shrink(&mut state.held);
             }
         }
@@ -121,9 +121,9 @@ impl MemoryStore {
     fn extend(&self, renewal: &Renewal, now: Moment) -> Owned {
         let mut state = self.state();
         let until = now.after(renewal.ttl);
-        match state.held.get_mut(renewal.claim.lock.stored()) {
-            Some(held) if held.token == renewal.claim.token && held.until > now => {
-                renewal.claim.stored_until(until);
+        match state.held.get_mut(renewal.owner.lock.stored()) {
+            Some(held) if held.token == renewal.owner.token && held.until > now => {
+                renewal.owner.stored_until(until);
                 held.until = held.until.max(until);
             }
             _ => return Owned::No,
@@ -164,7 +164,7 @@ impl Store for MemoryStore {
 
     fn try_acquire(&self, attempt: Attempt, _limit: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
-            Ok(match self.take(&attempt.claim, attempt.term) {
+            Ok(match self.take(&attempt.owner, attempt.term) {
                 Ok((fence, sent)) => Answer::Granted { fence, sent },
                 Err(rest) => Answer::Taken { rest: Some(rest) },
             })
@@ -173,7 +173,7 @@ impl Store for MemoryStore {
 
     fn enter(self: Arc<Self>, entry: Entry, _limit: Moment) -> Op<Entered> {
         Box::pin(async move {
-            Ok(match self.take(&entry.claim, entry.term) {
+            Ok(match self.take(&entry.owner, entry.term) {
                 Ok((fence, sent)) => Entered::Granted { fence, sent, contended: false },
                 Err(rest) => Entered::Queued {
                     ticket: entry.ticket.max(1),
@@ -188,12 +188,12 @@ impl Store for MemoryStore {
 
     fn release(
         self: Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
         _limit: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            let was_ours = self.free(&claim, keep);
+            let was_ours = self.free(&owner, keep);
             Ok(Freed { was_ours, settled: true, next: None, awaited: false })
         })
     }
@@ -206,14 +206,14 @@ impl Store for MemoryStore {
         })
     }
 
-    fn begin_term(&self, claim: &Claim, term: Term) {
+    fn begin_term(&self, owner: &Owner, term: Term) {
         if self.as_remote {
             return;
         }
         let until = self.end(self.clock.now(), term);
         let mut state = self.state();
-        let held = state.held.get_mut(claim.lock.stored());
-        if let Some(held) = held.filter(|held| held.token == claim.token) {
+        let held = state.held.get_mut(owner.lock.stored());
+        if let Some(held) = held.filter(|held| held.token == owner.token) {
             held.until = until;
         }
     }
@@ -250,16 +250,16 @@ mod tests {
         let (store, namespace) = (MemoryStore::new(), Namespace::new("").expect("no prefix"));
         let ttl = Duration::from_secs(60);
         let term = Term { ttl, renewed: true, max_hold: None, min_hold: None };
-        let mut claims = Vec::new();
+        let mut owners = Vec::new();
         for n in 0..20_000 {
             let key = LockKey::from(n.to_string());
             let lock = namespace.name(Label::Given("test".into()), key).expect("a key");
-            let claim = Claim::new(lock, format!("token-{n}"));
-            store.take(&claim, term).expect("free");
-            claims.push(claim);
+            let owner = Owner::new(lock, format!("token-{n}"));
+            store.take(&owner, term).expect("free");
+            owners.push(owner);
         }
-        for claim in claims {
-            assert!(store.free(&claim, None));
+        for owner in owners {
+            assert!(store.free(&owner, None));
         }
         assert!(store.state().held.capacity() <= 128, "{}", store.state().held.capacity());
     }

@@ -5,6 +5,7 @@
 //! wake waiters says so; one that asks several nodes does so behind the same verbs.
 
 pub(crate) mod memory;
+pub(crate) mod owner;
 pub(crate) mod redis;
 
 use std::collections::HashSet;
@@ -17,11 +18,11 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::console::{StoreCommand, StoreReply};
 use crate::error::{BackendKind, LockError};
-use crate::lock::claim::Claim;
 use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 #[cfg(feature = "test-util")]
 use crate::witness::Witness;
+use owner::Owner;
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
@@ -44,8 +45,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Resolves once the store has answered, so that a bad address shows at start-up.
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()>;
 
-    /// Whether a claim on this lock would be told when the lock is reserved for it. Where not, its
-    /// owner looks.
+    /// Whether this process is notified when the lock is reserved for one of its tokens. Where not, it
+    /// polls.
     fn hears(&self, lock: &LockName) -> bool;
 
     /// The outage that it is in; `None` while it can be reached, or if nobody has asked it yet.
@@ -57,17 +58,17 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Takes the lock if it is free. Answers by `limit`, or with a fault.
     fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer>;
 
-    /// Takes the lock if it is free or reserved for this claim, and otherwise stands in the queue
+    /// Takes the lock if it is free or reserved for this token, and otherwise stands in the queue
     /// for it. Idempotent. Answers by `limit`, or with a fault.
     fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered>;
 
-    /// Frees the lock if this claim owns it, or with `keep` has it free itself after that time, if
+    /// Frees the lock if this token owns it, or with `keep` has it free itself after that time, if
     /// others wait for it a little later;
-    /// takes the claim out of the queue if it stands there. Idempotent. Waits for a connection until
+    /// takes the token out of the queue if it stands there. Idempotent. Waits for a connection until
     /// `limit`.
     fn release(
         self: Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
         limit: Moment,
     ) -> Op<Freed>;
@@ -83,7 +84,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
     /// A lease that was kept for whoever waited for others as well is used from now on, and ends as
     /// `term` says. Where leases are renewed they end by themselves if they are not.
-    fn begin_term(&self, _claim: &Claim, _term: Term) {}
+    fn begin_term(&self, _owner: &Owner, _term: Term) {}
 
     /// Tells the owner of a token that the lock was taken away from it, if that can be told.
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
@@ -146,7 +147,7 @@ pub(crate) struct Message<'a> {
 /// One try without a place in the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    pub(crate) claim: Arc<Claim>,
+    pub(crate) owner: Arc<Owner>,
     pub(crate) term: Term,
     /// If it is taken, find out for how long.
     pub(crate) look: bool,
@@ -155,7 +156,7 @@ pub(crate) struct Attempt {
 /// A place in the queue, or the wish for one.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    pub(crate) claim: Arc<Claim>,
+    pub(crate) owner: Arc<Owner>,
     /// On what terms it is held once it is granted.
     pub(crate) term: Term,
     /// The place it had before; 0 for a new one at the end.
@@ -165,7 +166,7 @@ pub(crate) struct Entry {
 /// What a store says to an entry.
 #[derive(Debug)]
 pub(crate) enum Entered {
-    /// The lock is the claim's until `sent + ttl`, less drift.
+    /// The lock is the token's until `sent + ttl`, less drift.
     Granted {
         /// A value of the fence counter, drawn for this grant.
         fence: u64,
@@ -232,7 +233,7 @@ pub(crate) fn padded(wanted: Duration) -> Duration {
 /// What a store says to a try.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The lock is the claim's until `sent + ttl`, less drift.
+    /// The lock is the token's until `sent + ttl`, less drift.
     Granted {
         /// Grows with every acquisition of the lock.
         fence: u64,
@@ -246,9 +247,9 @@ pub(crate) enum Answer {
 /// What became of a release.
 #[derive(Debug, Clone)]
 pub(crate) struct Freed {
-    /// The lock was the claim's until now.
+    /// The lock was the token's until now.
     pub(crate) was_ours: bool,
-    /// No command of the claim can still take effect. If not, the release must be repeated.
+    /// No command of the token can still take effect. If not, the release must be repeated.
     pub(crate) settled: bool,
     /// The token for which the lock was reserved next.
     pub(crate) next: Option<Box<str>>,
@@ -266,10 +267,11 @@ impl Freed {
 /// One lease to extend.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewal {
-    pub(crate) claim: Arc<Claim>,
+    pub(crate) owner: Arc<Owner>,
     pub(crate) ttl: Duration,
-    /// Draw a value from the fence counter as well.
+    /// Draw a value from the fence counter as well, which must be above `fence`.
     pub(crate) draw: bool,
+    pub(crate) fence: u64,
 }
 
 /// Answers to renewals, in the order they were asked.
@@ -283,7 +285,7 @@ pub(crate) struct Renewed {
 /// What a store says to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owned {
-    /// The lock is the claim's.
+    /// The lock is the token's.
     Yes {
         /// Others stand in the queue.
         contended: bool,

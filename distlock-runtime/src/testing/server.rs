@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::record::Recorder;
 use crate::clock::{Clock, Moment};
-use crate::lock::claim::Claim;
 use crate::name::LockName;
 use crate::name::StoredName;
 use crate::status::StoreStatus;
+use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Message, News, Op, OpOn, Outage,
     Owned, Renewal, Renewed, Store, Term,
@@ -44,19 +44,19 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Lock {
-    owner: Option<Owner>,
+    owner: Option<Kept>,
     /// Who waits, by ticket and token.
-    queue: BTreeMap<(u64, String), Arc<Claim>>,
+    queue: BTreeMap<(u64, String), Arc<Owner>>,
 }
 
 #[derive(Debug, Clone)]
-struct Owner {
+struct Kept {
     token: String,
     ttl: Duration,
     until: Moment,
 }
 
-impl Owner {
+impl Kept {
     /// What is left of its lease. One without an end always has its whole ttl.
     fn rest(&self, now: Moment) -> Duration {
         if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
@@ -114,7 +114,7 @@ impl State {
     }
 
     /// The owner of a lock whose lease has not run out.
-    fn owner(&self, stored: &str, now: Moment) -> Option<&Owner> {
+    fn owner(&self, stored: &str, now: Moment) -> Option<&Kept> {
         let owner = self.locks.get(stored)?.owner.as_ref();
         owner.filter(|owner| owner.until > now)
     }
@@ -142,14 +142,14 @@ impl State {
             }
             if let Some(told) = self.tell(stored, &token, Kind::Reserved) {
                 let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.reservation);
-                self.lock(stored).owner = Some(Owner { token, ttl, until: now.after(ttl) });
+                self.lock(stored).owner = Some(Kept { token, ttl, until: now.after(ttl) });
                 return Some(told);
             }
         }
         None
     }
 
-    fn grant(&mut self, claim: &Claim, term: Term, now: Moment) -> u64 {
+    fn grant(&mut self, claim: &Owner, term: Term, now: Moment) -> u64 {
         let (ttl, stored) = (term.stored_for(), claim.lock.stored());
         sent(claim, now, ttl);
         let token = claim.token.clone();
@@ -157,12 +157,12 @@ impl State {
         lock.queue.retain(|(_, waiting), _| *waiting != token);
         let before = lock.owner.take_if(|owner| owner.token == token);
         let until = before.map_or(now.after(ttl), |owner| owner.until.max(now.after(ttl)));
-        lock.owner = Some(Owner { token, ttl, until });
+        lock.owner = Some(Kept { token, ttl, until });
         self.draw()
     }
 
     /// A place in the queue; the ticket, the rank, how many stand behind, and whether it is new.
-    fn queue(&mut self, claim: &Arc<Claim>, ticket: u64, now: Moment) -> (u64, usize, usize, bool) {
+    fn queue(&mut self, claim: &Arc<Owner>, ticket: u64, now: Moment) -> (u64, usize, usize, bool) {
         sent(claim, now, Duration::ZERO);
         let drawn = if ticket == 0 { self.draw() } else { ticket };
         let queue = &mut self.lock(claim.lock.stored()).queue;
@@ -175,7 +175,7 @@ impl State {
 }
 
 /// The claim may be in the store from here on.
-fn sent(claim: &Claim, now: Moment, ttl: Duration) {
+fn sent(claim: &Owner, now: Moment, ttl: Duration) {
     claim.sending(now, ttl, 1);
     claim.answered(1);
     claim.leaves_a_trace();
@@ -207,7 +207,7 @@ impl Server {
             if state.owner(stored, now).is_some() {
                 return false;
             }
-            let owner = Owner { token: token.to_owned(), ttl, until: Moment::NEVER };
+            let owner = Kept { token: token.to_owned(), ttl, until: Moment::NEVER };
             state.lock(stored).owner = Some(owner);
             true
         })
@@ -272,7 +272,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn try_now(&self, attempt: &Attempt) -> Result<Answer, Fault> {
-        let Attempt { claim, term, .. } = attempt;
+        let Attempt { owner: claim, term, .. } = attempt;
         if claim.is_retired() {
             return Err(Fault::given_up());
         }
@@ -289,7 +289,7 @@ impl Connection {
     }
 
     fn enter_now(&self, entry: &Entry) -> Result<Entered, Fault> {
-        let Entry { claim, term, ticket } = entry;
+        let Entry { owner: claim, term, ticket } = entry;
         if claim.is_retired() {
             return Err(Fault::given_up());
         }
@@ -316,7 +316,7 @@ impl Connection {
         }))
     }
 
-    fn release_now(&self, claim: &Claim, keep: Option<Duration>) -> Freed {
+    fn release_now(&self, claim: &Owner, keep: Option<Duration>) -> Freed {
         let stored = claim.lock.stored();
         self.server.with(|state, now, told| {
             let owner = state.owner(stored, now);
@@ -341,7 +341,7 @@ impl Connection {
     }
 
     fn renew_now(&self, renewal: &Renewal) -> Owned {
-        let Renewal { claim, ttl, draw } = renewal;
+        let Renewal { owner: claim, ttl, draw, .. } = renewal;
         self.server.with(|state, now, _| {
             let until = now.after(*ttl);
             let lock = state.lock(claim.lock.stored());
@@ -396,7 +396,7 @@ impl Store for Connection {
 
     fn release(
         self: Arc<Self>,
-        claim: Arc<Claim>,
+        claim: Arc<Owner>,
         keep: Option<Duration>,
         _limit: Moment,
     ) -> Op<Freed> {

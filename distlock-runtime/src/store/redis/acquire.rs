@@ -27,15 +27,15 @@ pub(super) async fn try_acquire(
     attempt: &Attempt,
     limit: Moment,
 ) -> Result<Answer, Fault> {
-    let claim = &*attempt.claim;
+    let owner = &*attempt.owner;
     let fences = &server.fences;
-    let mut live = server.pool.commands(claim.lock.stored()).live(limit).await?;
-    let other = fences.of_other_prefix(&claim.lock);
-    server.keep_subscribed(&claim.lock, attempt.term.stored_for());
+    let mut live = server.pool.commands(owner.lock.stored()).live(limit).await?;
+    let other = fences.of_other_prefix(&owner.lock);
+    server.keep_subscribed(&owner.lock, attempt.term.stored_for());
     let counter = other.as_deref().unwrap_or(&fences.own);
     // Before the first grant on a connection: the server behind it may have lost its data.
     if !fences.is_raised(counter, &live) {
-        let lock = Some(&*claim.lock);
+        let lock = Some(&*owner.lock);
         Box::pin(fences.raise(counter, lock, &mut live, limit)).await?;
     }
     let Fast { granted, fence, sent, seen, raised } =
@@ -48,8 +48,8 @@ pub(super) async fn try_acquire(
         // `SET NX` says no to whatever is there. The value tells a lock from something else, which
         // is not worth waiting for, and from our own: an acquire that was delivered twice finds
         // its own token.
-        match Box::pin(inspect::holder(claim.lock.stored(), &mut live, limit)).await? {
-            Some(holder) if holder.token == claim.token => sent = claim.first_sent(),
+        match Box::pin(inspect::holder(owner.lock.stored(), &mut live, limit)).await? {
+            Some(holder) if holder.token == owner.token => sent = owner.first_sent(),
             Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
             None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
         }
@@ -85,7 +85,7 @@ async fn fast_path(
     live: &mut Connection,
     limit: Moment,
 ) -> Result<Fast, Fault> {
-    let claim = &*attempt.claim;
+    let owner = &*attempt.owner;
     let (set, incr) = commands(attempt, counter);
     let mut pipeline = Pipeline::with_capacity(3);
     let seen = counter.seen();
@@ -99,24 +99,24 @@ async fn fast_path(
     pipeline.add_command(set).add_command(incr);
     // R3: says whose answers these are. A proxy that loses one answer gives every later caller
     // another's.
-    let mark = claim.mark();
+    let mark = owner.mark();
     if live.echoes(sent) {
         let mut echo = Cmd::with_capacity(2, mark.len() + 4);
         echo.arg("ECHO").arg(mark);
         pipeline.add_command(echo);
     }
     // R7: nothing that could create the lock is sent behind its release.
-    if claim.is_retired() {
+    if owner.is_retired() {
         return Err(Fault::given_up());
     }
-    claim.sending(sent, attempt.term.stored_for(), live.number);
+    owner.sending(sent, attempt.term.stored_for(), live.number);
     let answers = live.pipeline(&pipeline, sent, limit).await?;
     let (raise, answers) = answers.split_at(usize::from(raises).min(answers.len()));
     match of_mark(mark, answers, live)? {
         [answer @ (Value::Okay | Value::Nil), fence] => {
-            claim.answered(live.number);
+            owner.answered(live.number);
             if *answer == Value::Okay {
-                claim.leaves_a_trace();
+                owner.leaves_a_trace();
             }
             let raised = match raise {
                 // Perhaps another server than before, which does not have the script.
@@ -132,7 +132,7 @@ async fn fast_path(
             Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen, raised })
         }
         [Value::ServerError(error), _] => {
-            claim.answered(live.number);
+            owner.answered(live.number);
             let error = RedisError::from(error.clone());
             live.check_error(&error);
             Err(fault(&error))
@@ -143,7 +143,7 @@ async fn fast_path(
 
 /// What takes the lock, and what draws a value from the counter.
 fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
-    let (lock, token) = (attempt.claim.lock.stored(), &attempt.claim.token);
+    let (lock, token) = (attempt.owner.lock.stored(), &attempt.owner.token);
     let mut set = Cmd::with_capacity(6, lock.len() + token.len() + 32);
     let ttl = millis(attempt.term.stored_for());
     set.arg("SET").arg(&**lock).arg(token).arg("NX").arg("PX").arg(ttl);

@@ -14,7 +14,7 @@ use super::error::{fault, is_missing_script, leaves_connection, unexpected};
 use super::io::{Carry, carry};
 use super::script::{Arg, Script};
 use crate::clock::{Clock, Moment};
-use crate::engine::schedule::{Alarm, Schedule};
+use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::race::until;
 use crate::status::DrivenBy;
@@ -123,7 +123,7 @@ pub(crate) struct Live {
     tries: AtomicU64,
     /// The scripts whose texts were sent on this connection.
     texts: AtomicU8,
-    schedule: Arc<Schedule>,
+    alarms: Arc<Alarms>,
     command_timeout: Duration,
     /// When a command first had no answer, with none answered since; 0 if all is well.
     unanswered_since: AtomicU64,
@@ -137,7 +137,7 @@ impl Live {
         carrier: Arc<dyn Carry>,
         number: u64,
         closed_below: u64,
-        schedule: Arc<Schedule>,
+        alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Live {
             must_not_echo: AtomicBool::new(false),
             tries: AtomicU64::new(0),
             texts: AtomicU8::new(0),
-            schedule,
+            alarms,
             command_timeout,
             unanswered_since: AtomicU64::new(0),
             suspect: Notify::new(),
@@ -196,7 +196,7 @@ impl Live {
         limit: Moment,
     ) -> Result<T, RedisOr> {
         let timeout = sent.after(self.command_timeout);
-        let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit.min(timeout));
+        let alarm = Alarm::at(&self.alarms, Clock::Boottime, limit.min(timeout));
         match until(carry(&*self.carrier, call), alarm).await {
             Some(Ok(answer)) => {
                 // Read first: a write would take the cache line from every other thread.

@@ -25,10 +25,11 @@ use super::prefixes::kept_until;
 use super::script::{Arg, Script};
 use super::server_clock::ServerClock;
 use crate::clock::{Clock, Moment};
-use crate::error::{BackendKind, LockName};
-use crate::lock::claim::TOKENS_PER_FENCE;
+use crate::error::BackendKind;
+use crate::name::LockName;
 use crate::shrink::shrink;
 use crate::store::Fault;
+use crate::store::owner::TOKENS_PER_FENCE;
 
 /// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
 /// a fencing token is still a positive number of 64 bits. Microseconds reach it in 2255.

@@ -10,7 +10,7 @@ use super::error::fault;
 use super::script::Arg;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
-use crate::error::LockName;
+use crate::name::LockName;
 use crate::store::{Fault, Holder};
 use crate::token::Token;
 

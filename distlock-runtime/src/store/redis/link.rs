@@ -21,7 +21,7 @@ use super::error::not_connected;
 use super::io::Carry;
 use super::previous::PreviousConnections;
 use crate::clock::{Clock, Moment};
-use crate::engine::schedule::{Alarm, Schedule};
+use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::jitter::jittered;
 use crate::race::until;
@@ -46,7 +46,7 @@ pub(crate) struct LinkConfig {
 /// A connection to one server, made on first use and again whenever it is lost.
 pub(crate) struct Link {
     config: LinkConfig,
-    schedule: Arc<Schedule>,
+    alarms: Arc<Alarms>,
     state: watch::Sender<State>,
     /// Since when there was no connection; 0 while there is one, or before its first use.
     down_since: AtomicU64,
@@ -66,12 +66,12 @@ impl Link {
     pub(crate) fn start(
         config: LinkConfig,
         handle: &Handle,
-        schedule: &Arc<Schedule>,
+        alarms: &Arc<Alarms>,
         numbers: &Arc<AtomicU64>,
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             config,
-            schedule: schedule.clone(),
+            alarms: alarms.clone(),
             state: watch::Sender::new(State::Unused),
             down_since: AtomicU64::new(0),
             wanted: Notify::new(),
@@ -139,7 +139,7 @@ impl Link {
     ) -> Result<Connection, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
-        let alarm = Alarm::at(&self.schedule, Clock::Boottime, limit);
+        let alarm = Alarm::at(&self.alarms, Clock::Boottime, limit);
         let _ =
             until(async { states.wait_for(|state| settled(state)).await.map(|_| ()) }, alarm).await;
         match &*self.state.borrow() {
@@ -201,8 +201,8 @@ async fn establish(
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())?;
-    let (schedule, own) = (link.schedule.clone(), carrier.clone());
-    let live = Live::new(connection, own, number, closed_below, schedule, *command_timeout);
+    let (alarms, own) = (link.alarms.clone(), carrier.clone());
+    let live = Live::new(connection, own, number, closed_below, alarms, *command_timeout);
     Ok((Arc::new(live), carrier))
 }
 

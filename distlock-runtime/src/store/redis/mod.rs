@@ -46,10 +46,11 @@ use super::{
 };
 use crate::clock::{Clock, Moment};
 use crate::console::{StoreCommand, StoreReply};
-use crate::engine::schedule::Schedule;
-use crate::error::{BackendKind, LockName};
-use crate::lock::claim::Claim;
+use crate::engine::alarm::Alarms;
+use crate::error::BackendKind;
+use crate::name::LockName;
 use crate::status::{DrivenBy, StoreStatus};
+use crate::store::owner::Owner;
 use fence::Fences;
 use link::LinkConfig;
 use pool::ConnectionPool;
@@ -83,7 +84,7 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    pub(crate) fn start(config: RedisConfig, handle: &Handle, schedule: &Arc<Schedule>) -> Self {
+    pub(crate) fn start(config: RedisConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
         let RedisConfig {
             info,
             command_timeout,
@@ -95,7 +96,7 @@ impl RedisStore {
         } = config;
         let link = LinkConfig { info, command_timeout, connect_timeout, by_callers };
         let server = Server {
-            pool: ConnectionPool::start(&link, connections, handle, schedule),
+            pool: ConnectionPool::start(&link, connections, handle, alarms),
             fences: Fences::new(fence),
             subscription: Arc::new(Subscription::new(prefix)),
             command_timeout,
@@ -176,11 +177,11 @@ impl Store for RedisStore {
 
     fn release(
         self: Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
         limit: Moment,
     ) -> Op<Freed> {
-        Box::pin(async move { self.releases.release(&self.server, &claim, keep, limit).await })
+        Box::pin(async move { self.releases.release(&self.server, &owner, keep, limit).await })
     }
 
     fn lane(&self, lock: &LockName) -> usize {

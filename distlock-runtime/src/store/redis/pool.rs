@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 
 use super::link::{Link, LinkConfig};
-use crate::engine::schedule::Schedule;
-use crate::namespace::StoredName;
+use crate::engine::alarm::Alarms;
+use crate::name::StoredName;
 use crate::store::Outage;
 
 /// Links to one server: for commands, and one for renewals, which acquires must not starve.
@@ -23,10 +23,10 @@ impl ConnectionPool {
         config: &LinkConfig,
         connections: usize,
         handle: &Handle,
-        schedule: &Arc<Schedule>,
+        alarms: &Arc<Alarms>,
     ) -> Self {
         let numbers = Arc::new(AtomicU64::new(0));
-        let start = |config| Link::start(config, handle, schedule, &numbers);
+        let start = |config| Link::start(config, handle, alarms, &numbers);
         // Only the engine sends renewals.
         let renewals = LinkConfig { by_callers: false, ..config.clone() };
         Self {

@@ -31,22 +31,22 @@ impl Queue {
         Self { acquire: Script::acquire() }
     }
 
-    /// Takes the lock if it is free or reserved for the claim, and enqueues the claim if not.
+    /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
     pub(super) async fn enter(
         &self,
         server: &Server,
         entry: &Entry,
         limit: Moment,
     ) -> Result<Entered, Fault> {
-        let Entry { claim, term, .. } = entry;
+        let Entry { owner, term, .. } = entry;
         let fences = &server.fences;
-        let mut live = server.pool.commands(claim.lock.stored()).live(limit).await?;
-        let other = fences.of_other_prefix(&claim.lock);
-        server.keep_subscribed(&claim.lock, term.stored_for());
+        let mut live = server.pool.commands(owner.lock.stored()).live(limit).await?;
+        let other = fences.of_other_prefix(&owner.lock);
+        server.keep_subscribed(&owner.lock, term.stored_for());
         let counter = other.as_deref().unwrap_or(&fences.own);
         for _ in 0..TRIES {
             if !fences.is_raised(counter, &live) {
-                fences.raise(counter, Some(&claim.lock), &mut live, limit).await?;
+                fences.raise(counter, Some(&owner.lock), &mut live, limit).await?;
             }
             let seen = counter.seen();
             let (sent, answer) = self.ask(server, entry, counter, &mut live, limit).await?;
@@ -89,40 +89,40 @@ impl Queue {
         live: &mut Connection,
         limit: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
-        let Entry { claim, term, ticket } = entry;
+        let Entry { owner, term, ticket } = entry;
         // R7: nothing that could create the lock is sent behind its release.
-        if claim.is_retired() {
+        if owner.is_retired() {
             return Err(Fault::given_up());
         }
         let keys =
-            [Arg::Text(claim.lock.stored()), Arg::Queue(&claim.lock), Arg::Text(&counter.key)];
+            [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock), Arg::Text(&counter.key)];
         let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
         let args = [
-            Arg::Text(&claim.token),
+            Arg::Text(&owner.token),
             Arg::Number(millis(term.stored_for())),
             Arg::Number(*ticket),
             Arg::Number(QUEUE_EXPIRY),
             Arg::Number(server.fences.server_clock.time_after(lifetime)),
         ];
         let sent = Clock::Boottime.now();
-        claim.sending(sent, term.stored_for(), live.number);
-        claim.leaves_a_trace();
-        let given_up = || claim.is_retired();
+        owner.sending(sent, term.stored_for(), live.number);
+        owner.leaves_a_trace();
+        let given_up = || owner.is_retired();
         let answer = live.run_unless(given_up, &self.acquire, &keys, &args, limit).await;
         // R9: an error of the script is an answer; the script will not run any more.
         if let Err(RedisOr::Redis(error)) = &answer
             && error.code().is_some()
         {
-            claim.answered(live.number);
+            owner.answered(live.number);
         }
         let answer = answer.map_err(RedisOr::into_fault)?;
         let Value::Array(answer) = answer else { return Err(live.desynchronized()) };
         // R3: an answer that carries another token drops the connection.
         match answer.get(1) {
-            Some(Value::BulkString(token)) if *token == claim.token.as_bytes() => {}
+            Some(Value::BulkString(token)) if *token == owner.token.as_bytes() => {}
             _ => return Err(live.desynchronized()),
         }
-        claim.answered(live.number);
+        owner.answered(live.number);
         Ok((sent, answer))
     }
 }

@@ -9,7 +9,7 @@ use super::script::{Arg, Script};
 use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
-use crate::lock::claim::Claim;
+use crate::store::owner::Owner;
 use crate::store::{Fault, Freed};
 
 /// The release of locks.
@@ -22,19 +22,19 @@ impl Releases {
         Self { script: Script::release() }
     }
 
-    /// Frees the lock if this claim owns it, or with `keep` has it expire after that time.
+    /// Frees the lock if this token owns it, or with `keep` has it expire after that time.
     pub(super) async fn release(
         &self,
         server: &Server,
-        claim: &Claim,
+        owner: &Owner,
         keep: Option<Duration>,
         limit: Moment,
     ) -> Result<Freed, Fault> {
-        let mut live = server.pool.commands(claim.lock.stored()).live(limit).await?;
+        let mut live = server.pool.commands(owner.lock.stored()).live(limit).await?;
         // R9: an acquire that died unanswered with an older connection may still run.
-        let settled = claim.is_behind(live.number, live.closed_below);
-        let keys = [Arg::Text(claim.lock.stored()), Arg::Queue(&claim.lock)];
-        let args = [Arg::Text(&claim.token), Arg::Number(keep.map_or(0, millis))];
+        let settled = owner.is_behind(live.number, live.closed_below);
+        let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
+        let args = [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis))];
         let args = &args[..1 + usize::from(keep.is_some())];
         let (state, next) = match live.run(&self.script, &keys, args, limit).await? {
             Value::Int(state) => (state, None),

@@ -13,7 +13,7 @@ use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::limits::millis;
-use crate::lock::claim::Claim;
+use crate::store::owner::Owner;
 use crate::store::{Attempt, Fault, Owned, Renewal, Renewed};
 
 /// How often another counter value is drawn when the counter goes back again and again.
@@ -44,8 +44,8 @@ impl Renewals {
         let mut pipeline = Pipeline::with_capacity(renewals.len());
         let first = self.sent.fetch_add(renewals.len() as u64, Ordering::Relaxed);
         for (number, renewal) in (first..).zip(renewals) {
-            renewal.claim.stored_until(sent.after(renewal.ttl));
-            server.keep_subscribed(&renewal.claim.lock, renewal.ttl);
+            renewal.owner.stored_until(sent.after(renewal.ttl));
+            server.keep_subscribed(&renewal.owner.lock, renewal.ttl);
             let (keys, args) = words(&server.fences, renewal, number);
             pipeline.add_command(self.script.by_hash(keys_of(renewal, &keys), &args));
         }
@@ -71,7 +71,7 @@ impl Renewals {
     }
 
     /// R2: another counter value for a lock that was granted with one that is not new. `None` if the
-    /// lock is not the claim's any more.
+    /// lock is not the token's any more.
     ///
     /// Drawn by a renewal, which neither frees nor creates the lock: other callers may depend on its
     /// token by now.
@@ -87,9 +87,10 @@ impl Renewals {
             fences.raise(counter, None, live, limit).await?;
             let seen = counter.seen();
             let ttl = attempt.term.stored_for();
-            let renewal = Renewal { claim: attempt.claim.clone(), ttl, draw: true };
+            let (owner, fence) = (attempt.owner.clone(), seen);
+            let renewal = Renewal { owner, ttl, draw: true, fence };
             let number = self.sent.fetch_add(1, Ordering::Relaxed);
-            renewal.claim.stored_until(Clock::Boottime.now().after(ttl));
+            renewal.owner.stored_until(Clock::Boottime.now().after(ttl));
             let (keys, args) = words(fences, &renewal, number);
             let answer = live.run(&self.script, keys_of(&renewal, &keys), &args, limit).await?;
             match owned(&answer, number, live)? {
@@ -110,7 +111,7 @@ fn words<'a>(
     renewal: &'a Renewal,
     number: u64,
 ) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
-    let Claim { lock, token, .. } = &*renewal.claim;
+    let Owner { lock, token, .. } = &*renewal.owner;
     let counter = lock.fence().unwrap_or(&fences.own.key);
     let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
     let (ttl, draw) = (Arg::Number(millis(renewal.ttl)), Arg::Number(renewal.draw.into()));
@@ -132,9 +133,9 @@ fn checked(
 ) -> Result<Owned, Fault> {
     let owned = owned(answer, number, live)?;
     if let Owned::Yes { fence: Some(fence), .. } = owned {
-        let other = fences.of_other_prefix(&renewal.claim.lock);
+        let other = fences.of_other_prefix(&renewal.owner.lock);
         let counter = other.as_deref().unwrap_or(&fences.own);
-        if !fences.is_new(counter, fence, renewal.claim.fence())? {
+        if !fences.is_new(counter, fence, renewal.fence)? {
             return Err(Fault::passing(BackendKind::Other, BACKWARDS));
         }
     }

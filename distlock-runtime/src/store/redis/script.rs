@@ -10,7 +10,7 @@ use std::io::Write;
 
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
-use crate::error::LockName;
+use crate::name::LockName;
 
 /// A script: its text, and the hash by which the server knows it.
 pub(crate) struct Script {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fence::Fences;
 use super::pool::ConnectionPool;
 use super::pubsub::Subscription;
-use crate::error::LockName;
+use crate::name::LockName;
 
 /// One server: the connections to it, its counters, and the subscription there.
 pub(super) struct Server {

@@ -10,9 +10,9 @@ use crate::clock::{Clock, Moment};
 use crate::console::{StoreCommand, StoreReply};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
-use crate::lock::claim::Claim;
 use crate::name::LockName;
 use crate::status::StoreStatus;
+use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, News, Op, OpOn, Outage, Renewal,
     Renewed, Store, Term,
@@ -149,12 +149,12 @@ impl Store for FaultyStore {
 
     fn release(
         self: Arc<Self>,
-        claim: Arc<Claim>,
+        owner: Arc<Owner>,
         keep: Option<Duration>,
         limit: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            self.deliver(limit, || self.inner.clone().release(claim.clone(), keep, limit)).await
+            self.deliver(limit, || self.inner.clone().release(owner.clone(), keep, limit)).await
         })
     }
 
@@ -180,8 +180,8 @@ impl Store for FaultyStore {
         self.inner.clone().tell_taken(lock, token);
     }
 
-    fn begin_term(&self, claim: &Claim, term: Term) {
-        self.inner.begin_term(claim, term);
+    fn begin_term(&self, owner: &Owner, term: Term) {
+        self.inner.begin_term(owner, term);
     }
 
     fn status(&self) -> StoreStatus {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::script::{Fate, Script};
 use crate::error::{BackendKind, LockError};
 use crate::key::LockKey;
-use crate::lock::claim::Claim;
 use crate::lock::guard::LockGuard;
 use crate::name::Label;
 use crate::namespace::Namespace;
 use crate::store::Store;
+use crate::store::owner::Owner;
 
 /// What is wrong with a store at the moment.
 #[derive(Debug, Default)]
@@ -141,8 +141,8 @@ impl Switches {
         let limit = self.inner.clock().now().after(Duration::from_secs(60));
         let held = self.inner.clone().inspect(lock.clone(), limit).await;
         let Some(holder) = held.map_err(|fault| fault.into_error(None))? else { return Ok(false) };
-        let claim = Arc::new(Claim::stray(lock, holder.token));
-        let freed = self.inner.clone().release(claim, None, limit).await;
+        let owner = Arc::new(Owner::stray(lock, holder.token));
+        let freed = self.inner.clone().release(owner, None, limit).await;
         freed.map(|freed| freed.was_ours).map_err(|fault| fault.into_error(None))
     }
 }

@@ -1,3 +1,0 @@
-//! The former names, for the Redis store.
-
-pub(crate) use super::alarm::{Alarm, Alarms as Schedule};

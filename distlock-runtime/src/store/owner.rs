@@ -1,0 +1,197 @@
+//! An owner token, and what is known of the commands that were sent for it.
+//!
+//! A token names one acquisition: it is used once, from before its first command until nothing of it
+//! can run any more. Commands may stay without an answer, and their bytes may arrive long after their
+//! connection has died; whether a lock can still be taken under a token, and from when on it cannot, is
+//! what is kept here. What a lease is worth is not a store's business.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::name::LockName;
+
+/// Public fencing tokens leave room under each counter value for holders of one process that hand
+/// a lease over without asking the store.
+pub(crate) const TOKENS_PER_FENCE: u64 = 1024;
+
+/// Bits for how many commands are unanswered, below those for the connection.
+const COUNT: u32 = 16;
+/// How much of the process's name is in a mark.
+const MARK: usize = 8;
+
+/// One owner token.
+pub(crate) struct Owner {
+    pub(crate) lock: Arc<LockName>,
+    /// Unique, used once.
+    pub(crate) token: String,
+    /// When the first command that could create the lock was sent.
+    first_sent: AtomicU64,
+    /// The latest moment until which the commands that were sent may have the lock stored.
+    stored_until: AtomicU64,
+    /// The connection on which acquires were sent and not answered, and how many, in one number; 0 if
+    /// there are none. A caller and the engine may both have sent one.
+    unanswered: AtomicU64,
+    /// The last connection that died with an acquire unanswered; 0 if none did.
+    died_with: AtomicU64,
+    /// A command of it may have left something in the store.
+    traced: AtomicBool,
+    /// The store has said that it owned the lock.
+    granted: AtomicBool,
+    /// Its release was begun: nothing that could create the lock is sent any more.
+    retired: AtomicBool,
+    /// It was released with the wish to keep the lock until then; 0 if not.
+    kept_until: AtomicU64,
+    /// It was released without its last holder's knowledge as well.
+    undone: AtomicBool,
+}
+
+impl Owner {
+    pub(crate) fn new(lock: Arc<LockName>, token: String) -> Self {
+        Self {
+            lock,
+            token,
+            first_sent: AtomicU64::new(Moment::NEVER.as_nanos()),
+            stored_until: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+            died_with: AtomicU64::new(0),
+            traced: AtomicBool::new(false),
+            granted: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            kept_until: AtomicU64::new(0),
+            undone: AtomicBool::new(false),
+        }
+    }
+
+    /// A token of which only the store knows more.
+    pub(crate) fn stray(lock: Arc<LockName>, token: String) -> Self {
+        let (first_sent, traced) = (AtomicU64::new(0), AtomicBool::new(true));
+        Self { first_sent, traced, ..Self::new(lock, token) }
+    }
+
+    /// Short words that no other token has: its end.
+    pub(crate) fn mark(&self) -> &str {
+        let process = self.token.find('.').unwrap_or(0);
+        self.token.get(process.saturating_sub(MARK)..).unwrap_or(&self.token)
+    }
+
+    /// To be called before the bytes of an acquire for `ttl` go out on connection number
+    /// `connection`.
+    pub(crate) fn sending(&self, now: Moment, ttl: Duration, connection: u64) {
+        self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
+        self.stored_until(now.after(ttl));
+        let one_more = |unanswered| match unanswered >> COUNT {
+            of if of == connection => Some(unanswered + 1),
+            _ => Some(connection << COUNT | 1),
+        };
+        let before = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        let before = before.unwrap_or_default() >> COUNT;
+        // Connections are numbered as they are made: another one's answer is not coming any more.
+        if before != 0 && before != connection {
+            self.died_with.fetch_max(before, Ordering::AcqRel);
+        }
+    }
+
+    /// To be called before the bytes of a command go out that may keep the lock until `end`.
+    pub(crate) fn stored_until(&self, end: Moment) {
+        self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// Not later than the grant, if there was one: read before the first acquire was sent.
+    pub(crate) fn first_sent(&self) -> Moment {
+        Moment::from_nanos(self.first_sent.load(Ordering::Acquire))
+    }
+
+    /// The store has answered an acquire that was sent on connection `connection`, whatever it said.
+    pub(crate) fn answered(&self, connection: u64) {
+        let one_less = |unanswered| match unanswered >> COUNT {
+            of if of == connection && unanswered & ((1 << COUNT) - 1) > 1 => Some(unanswered - 1),
+            of if of == connection => Some(0),
+            _ => None,
+        };
+        let _ = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
+    }
+
+    /// The store has taken the lock for it, or may have put it into the queue. To be called by stores,
+    /// also if the answer does not reach the caller.
+    pub(crate) fn leaves_a_trace(&self) {
+        self.traced.store(true, Ordering::Release);
+    }
+
+    /// Something of it may be in the store, or come to be there. Not if every acquire was answered
+    /// with a no.
+    pub(crate) fn may_be_stored(&self) -> bool {
+        self.traced.load(Ordering::Acquire) || self.in_doubt()
+    }
+
+    /// An acquire was sent and no answer has come.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) != 0 || self.died_with.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether what was sent on connection `number` comes behind every acquire of this token that
+    /// may still run: none was sent elsewhere, or only on connections below `closed_below`. // R9
+    pub(crate) fn is_behind(&self, number: u64, closed_below: u64) -> bool {
+        let unanswered = self.unanswered.load(Ordering::Acquire) >> COUNT;
+        let died_with = self.died_with.load(Ordering::Acquire);
+        (unanswered == 0 || unanswered == number || unanswered < closed_below)
+            && (died_with == 0 || died_with == number || died_with < closed_below)
+    }
+
+    /// Nothing was ever sent for it: there is nothing to free.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.first_sent() == Moment::NEVER
+    }
+
+    /// From here on the lock has expired by itself, whatever became of the commands.
+    pub(crate) fn expired_by(&self) -> Moment {
+        Moment::from_nanos(self.stored_until.load(Ordering::Acquire))
+    }
+
+    /// Its release is about to be sent. Final: the token is never used again. // R7
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// The store has said that it owns the lock.
+    pub(crate) fn set_granted(&self) {
+        self.granted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn was_granted(&self) -> bool {
+        self.granted.load(Ordering::Acquire)
+    }
+
+    /// Its last holder is done with it, and the lock is not to be free before `end`.
+    pub(crate) fn keep_until(&self, end: Moment) {
+        self.kept_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// For how long from `now` it is to be kept, if at all.
+    pub(crate) fn kept(&self, now: Moment) -> Option<Duration> {
+        let left = Moment::from_nanos(self.kept_until.load(Ordering::Acquire)).since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// To be called before a release that its last holder does not know of.
+    pub(crate) fn undo(&self) {
+        self.undone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn was_undone(&self) -> bool {
+        self.undone.load(Ordering::Acquire)
+    }
+
+    /// Stores look at this right before they send an acquire.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}
