@@ -1,4 +1,4 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("crate.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod assert_held;
@@ -44,6 +44,5 @@ pub use distlock_macros::key;
 #[cfg_attr(not(doctest), doc = include_str!("route_key.md"))]
 pub use distlock_macros::route_key;
 
-#[doc = include_str!("coming_from_java.md")]
 #[cfg(doc)]
-pub mod coming_from_java {}
+pub mod guide;

@@ -1,5 +1,5 @@
 //! Tracing events. Names and fields are a contract: dashboards
-//! and alerts hang on them, and the README lists them. Keys never appear.
+//! and alerts hang on them, and the guide lists them. Keys never appear.
 //!
 //! What is lost or fails in the background goes through the [reporter](crate::reporter); what a caller
 //! of ours does at the very end of his call is written there and then, in the spans he is in.
@@ -169,12 +169,12 @@ mod tests {
         fn exit(&self, _: &tracing::span::Id) {}
     }
 
-    /// What the README says.
+    /// What the guide says.
     fn table() -> Events {
-        let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-        let readme = std::fs::read_to_string(readme).expect("the README");
-        let (_, section) = readme.split_once("## What it tells you").expect("the section");
-        let section = section.split("\n## ").next().unwrap_or_default();
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/observability.md");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let (_, section) = page.split_once("# Events").expect("the section");
+        let section = section.split("\n# ").next().unwrap_or_default();
         let mut table = Events::new();
         for line in section.lines() {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_every_event_and_its_fields_are_in_the_readme() {
+    fn r1_every_event_and_its_fields_are_in_the_guide() {
         let lock = Namespace::new("distlock").expect("a prefix");
         let key = KeyText::new(&[]).key("k", format_args!("k"));
         let lock = lock.name(Label::Given("name".into()), key).expect("a key");

@@ -14,3 +14,13 @@ struct Recipes;
 #[cfg(doctest)]
 #[doc = include_str!("../../../src/route_key.md")]
 struct RouteKeys;
+
+/// What is written for both frameworks in the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/web.md")]
+struct Guide;
+
+/// The first thing that anybody reads.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
