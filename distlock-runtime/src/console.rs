@@ -7,24 +7,7 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::Label;
 
-/// A command as it is sent to the store: its name and arguments.
-pub type StoreCommand = Vec<Vec<u8>>;
-
-/// What the store answers to one command.
-#[non_exhaustive]
-#[derive(Debug, Clone, PartialEq)]
-pub enum StoreReply {
-    /// There is nothing.
-    Nil,
-    /// An integer.
-    Number(i64),
-    /// A text; it need not be UTF-8.
-    Text(Vec<u8>),
-    /// A list; maps are lists in which each key stands in front of its value.
-    List(Vec<StoreReply>),
-    /// The server refused this command; its words, without keys and other arguments.
-    Error(String),
-}
+pub use crate::store::console::{StoreCommand, StoreReply};
 
 impl LockManager {
     /// Sends commands to the store in one write, and returns the answer to each. All of them are

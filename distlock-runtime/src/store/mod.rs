@@ -4,6 +4,7 @@
 //! time, cancellation and repair is the engine's and the same for every store. A store that can
 //! wake waiters says so; one that asks several nodes does so behind the same verbs.
 
+pub(crate) mod console;
 pub(crate) mod memory;
 pub(crate) mod owner;
 pub(crate) mod redis;
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::console::{StoreCommand, StoreReply};
 use crate::error::{BackendKind, LockError};
 use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 #[cfg(feature = "test-util")]
 use crate::witness::Witness;
+use console::{StoreCommand, StoreReply};
 use owner::Owner;
 
 /// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.

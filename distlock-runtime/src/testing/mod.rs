@@ -50,10 +50,13 @@
 //! With the runtime of `#[tokio::test]`, one thread, the engine runs there as well, in its time. With a
 //! `multi_thread` runtime, whose clock cannot be paused, it has a thread of its own and time is real.
 
+mod condition;
 #[doc(hidden)]
 pub mod faults;
 mod record;
+mod replica;
 mod server;
+mod state;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,14 +71,15 @@ use crate::error::BackendKind;
 use crate::key::LockKey;
 use crate::lock::lease::Loss;
 use crate::manager::LockManager;
-use crate::name::Label;
-use crate::name::StoredName;
+use crate::name::{Label, StoredName};
 use crate::namespace::Namespace;
 use faults::{FaultyStore, State};
 use record::{Record, Recorder};
 use server::{Connection, Server};
 
+pub use condition::Condition;
 pub use record::{Ended, Held, History};
+pub use replica::Replica;
 
 /// What [`Locks::until_held`] waits for at most, on tokio's clock.
 const NEVER_HELD: Duration = Duration::from_secs(60 * 60);
@@ -342,90 +346,5 @@ impl Locks {
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locks").field("replicas", &*self.replicas()).finish_non_exhaustive()
-    }
-}
-
-/// A process that uses the locks of a test. Clones are the same process.
-#[derive(Clone)]
-pub struct Replica {
-    name: Arc<str>,
-    manager: LockManager,
-    state: Arc<State>,
-    server: Arc<Server>,
-}
-
-impl Replica {
-    /// What it is called in the [history](Locks::history).
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its manager: hand it to the code under test, or use it with
-    /// [`with_manager`](crate::with_manager).
-    pub fn manager(&self) -> LockManager {
-        self.manager.clone()
-    }
-
-    /// Only this replica cannot reach the store, until this is dropped.
-    pub fn cut_off(&self) -> Condition {
-        self.state.goes_down();
-        let (state, server) = (self.state.clone(), self.server.clone());
-        Condition::until(move || {
-            state.comes_up();
-            server.interrupt();
-        })
-    }
-
-    /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
-    /// again. Each lock it held is free exactly one `ttl` later. What the test still awaits of it ends
-    /// with an error, `Lost` or `Backend`.
-    pub fn kill(&self) {
-        self.state.goes_down();
-        let process = self.manager.locks().table.process();
-        for (stored, ttl) in self.server.bury(process) {
-            let server = self.server.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(ttl).await;
-                server.expire(&stored);
-            });
-        }
-        for lease in self.manager.locks().table.leases() {
-            lease.lose(Loss::Expired);
-        }
-    }
-}
-
-impl fmt::Debug for Replica {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replica").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// What a test has arranged, until this is dropped.
-#[must_use = "it ends when this is dropped: bind it, `let _down = locks.down();`"]
-pub struct Condition {
-    end: Option<Box<dyn FnOnce() + Send>>,
-}
-
-impl Condition {
-    fn until(end: impl FnOnce() + Send + 'static) -> Self {
-        Self { end: Some(Box::new(end)) }
-    }
-
-    /// It is over: what dropping does, for code that wants to say so.
-    pub fn end(self) {}
-}
-
-impl Drop for Condition {
-    fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            end();
-        }
-    }
-}
-
-impl fmt::Debug for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Condition")
     }
 }

@@ -2,7 +2,7 @@
 //! ends unless it is renewed, and whoever frees a lock reserves it for the next in the queue. Time is
 //! tokio's, which a test may have paused.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::record::Recorder;
+use super::state::{Kept, Kind, Process, State, Told};
 use crate::clock::{Clock, Moment};
-use crate::name::LockName;
-use crate::name::StoredName;
+use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Message, News, Op, OpOn, Outage,
-    Owned, Renewal, Renewed, Store, Term,
+    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Outage, Owned, Renewal,
+    Renewed, Store,
 };
 use crate::token::Token;
 use crate::witness::Witness;
@@ -33,152 +33,6 @@ pub(super) struct Server {
     /// Without it every lock is granted to everybody.
     excludes: bool,
     state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    locks: HashMap<String, Lock>,
-    processes: HashMap<String, Process>,
-    fence: u64,
-}
-
-#[derive(Debug, Default)]
-struct Lock {
-    owner: Option<Kept>,
-    /// Who waits, by ticket and token.
-    queue: BTreeMap<(u64, String), Arc<Owner>>,
-}
-
-#[derive(Debug, Clone)]
-struct Kept {
-    token: String,
-    ttl: Duration,
-    until: Moment,
-}
-
-impl Kept {
-    /// What is left of its lease. One without an end always has its whole ttl.
-    fn rest(&self, now: Moment) -> Duration {
-        if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
-    }
-}
-
-/// A process that can be told something, and where.
-#[derive(Clone)]
-struct Process {
-    ears: Arc<Ears>,
-    runtime: Handle,
-}
-
-impl std::fmt::Debug for Process {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Process")
-    }
-}
-
-/// What a process is told, once the state is free again.
-struct Told {
-    process: Process,
-    stored: StoredName,
-    token: String,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Reserved,
-    Behind,
-    TakenAway,
-    Interrupted,
-}
-
-impl Told {
-    /// Tells it on the process's own runtime, behind what that one is doing.
-    fn deliver(self) {
-        let Self { process, stored, token, kind } = self;
-        process.runtime.clone().spawn(async move {
-            let message = Message { stored: &stored, token: &token };
-            (process.ears)(match kind {
-                Kind::Reserved => News::Reserved(message),
-                Kind::Behind => News::Behind(message),
-                Kind::TakenAway => News::TakenAway(message),
-                Kind::Interrupted => News::Interrupted,
-            });
-        });
-    }
-}
-
-impl State {
-    fn lock(&mut self, stored: &str) -> &mut Lock {
-        self.locks.entry(stored.to_owned()).or_default()
-    }
-
-    /// The owner of a lock whose lease has not run out.
-    fn owner(&self, stored: &str, now: Moment) -> Option<&Kept> {
-        let owner = self.locks.get(stored)?.owner.as_ref();
-        owner.filter(|owner| owner.until > now)
-    }
-
-    fn draw(&mut self) -> u64 {
-        self.fence += 1;
-        self.fence
-    }
-
-    fn tell(&self, stored: &StoredName, token: &str, kind: Kind) -> Option<Told> {
-        let process = self.processes.get(Token::parse(token)?.process)?.clone();
-        Some(Told { process, stored: stored.clone(), token: token.to_owned(), kind })
-    }
-
-    /// An owner whose lease has run out gives way to the next in the queue who can be told.
-    fn settle(&mut self, stored: &StoredName, now: Moment) -> Option<Told> {
-        if self.owner(stored, now).is_some() {
-            return None;
-        }
-        self.lock(stored).owner = None;
-        while let Some(((_, token), claim)) = self.lock(stored).queue.pop_first() {
-            // Its release is on the way. A server cannot know, and hands the lock on a moment later.
-            if claim.is_retired() {
-                continue;
-            }
-            if let Some(told) = self.tell(stored, &token, Kind::Reserved) {
-                let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.reservation);
-                self.lock(stored).owner = Some(Kept { token, ttl, until: now.after(ttl) });
-                return Some(told);
-            }
-        }
-        None
-    }
-
-    fn grant(&mut self, claim: &Owner, term: Term, now: Moment) -> u64 {
-        let (ttl, stored) = (term.stored_for(), claim.lock.stored());
-        sent(claim, now, ttl);
-        let token = claim.token.clone();
-        let lock = self.lock(stored);
-        lock.queue.retain(|(_, waiting), _| *waiting != token);
-        let before = lock.owner.take_if(|owner| owner.token == token);
-        let until = before.map_or(now.after(ttl), |owner| owner.until.max(now.after(ttl)));
-        lock.owner = Some(Kept { token, ttl, until });
-        self.draw()
-    }
-
-    /// A place in the queue; the ticket, the rank, how many stand behind, and whether it is new.
-    fn queue(&mut self, claim: &Arc<Owner>, ticket: u64, now: Moment) -> (u64, usize, usize, bool) {
-        sent(claim, now, Duration::ZERO);
-        let drawn = if ticket == 0 { self.draw() } else { ticket };
-        let queue = &mut self.lock(claim.lock.stored()).queue;
-        let stands = queue.keys().find(|(_, token)| *token == claim.token).map(|(at, _)| *at);
-        let ticket = stands.unwrap_or(drawn);
-        queue.insert((ticket, claim.token.clone()), claim.clone());
-        let rank = queue.keys().take_while(|(_, token)| *token != claim.token).count();
-        (ticket, rank, queue.len() - 1 - rank, stands.is_none())
-    }
-}
-
-/// The claim may be in the store from here on.
-fn sent(claim: &Owner, now: Moment, ttl: Duration) {
-    claim.sending(now, ttl, 1);
-    claim.answered(1);
-    claim.leaves_a_trace();
 }
 
 impl Server {

@@ -101,9 +101,7 @@ async fn fast_path(
     // another's.
     let mark = owner.mark();
     if live.echoes(sent) {
-        let mut echo = Cmd::with_capacity(2, mark.len() + 4);
-        echo.arg("ECHO").arg(mark);
-        pipeline.add_command(echo);
+        pipeline.add_command(echo(mark));
     }
     // R7: nothing that could create the lock is sent behind its release.
     if owner.is_retired() {
@@ -122,8 +120,7 @@ async fn fast_path(
                 // Perhaps another server than before, which does not have the script.
                 [Value::ServerError(_)] => false,
                 [raised] => {
-                    server.fences.raised(counter, seen, sent, raised, live)?;
-                    true
+                    server.fences.raised(counter, seen, sent, raised, live).map(|()| true)?
                 }
                 _ => true,
             };
@@ -139,6 +136,12 @@ async fn fast_path(
         }
         _ => Err(live.unexpected_answer()),
     }
+}
+
+fn echo(mark: &str) -> Cmd {
+    let mut echo = Cmd::with_capacity(2, mark.len() + 4);
+    echo.arg("ECHO").arg(mark);
+    echo
 }
 
 /// What takes the lock, and what draws a value from the counter.

@@ -5,8 +5,8 @@ use redis::{Cmd, RedisError, Value};
 use super::connection::Connection;
 use super::error::words;
 use crate::clock::{Clock, Moment};
-use crate::console::{StoreCommand, StoreReply};
 use crate::store::Fault;
+use crate::store::console::{StoreCommand, StoreReply};
 
 /// Sends them in one write.
 pub(super) async fn ask(

@@ -45,11 +45,11 @@ use super::{
     Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Outage, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
-use crate::console::{StoreCommand, StoreReply};
 use crate::engine::alarm::Alarms;
 use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::status::{DrivenBy, StoreStatus};
+use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use fence::Fences;
 use link::LinkConfig;

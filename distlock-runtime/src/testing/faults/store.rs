@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::script::Fate;
 use super::switches::State;
 use crate::clock::{Clock, Moment};
-use crate::console::{StoreCommand, StoreReply};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::status::StoreStatus;
+use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, News, Op, OpOn, Outage, Renewal,

@@ -1,0 +1,66 @@
+//! A process of a test.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::condition::Condition;
+use super::faults::State;
+use super::server::Server;
+use crate::lock::lease::Loss;
+use crate::manager::LockManager;
+
+/// A process that uses the locks of a test. Clones are the same process.
+#[derive(Clone)]
+pub struct Replica {
+    pub(super) name: Arc<str>,
+    pub(super) manager: LockManager,
+    pub(super) state: Arc<State>,
+    pub(super) server: Arc<Server>,
+}
+
+impl Replica {
+    /// What it is called in the [history](Locks::history).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its manager: hand it to the code under test, or use it with
+    /// [`with_manager`](crate::with_manager).
+    pub fn manager(&self) -> LockManager {
+        self.manager.clone()
+    }
+
+    /// Only this replica cannot reach the store, until this is dropped.
+    pub fn cut_off(&self) -> Condition {
+        self.state.goes_down();
+        let (state, server) = (self.state.clone(), self.server.clone());
+        Condition::until(move || {
+            state.comes_up();
+            server.interrupt();
+        })
+    }
+
+    /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
+    /// again. Each lock it held is free exactly one `ttl` later. What the test still awaits of it ends
+    /// with an error, `Lost` or `Backend`.
+    pub fn kill(&self) {
+        self.state.goes_down();
+        let process = self.manager.locks().table.process();
+        for (stored, ttl) in self.server.bury(process) {
+            let server = self.server.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(ttl).await;
+                server.expire(&stored);
+            });
+        }
+        for lease in self.manager.locks().table.leases() {
+            lease.lose(Loss::Expired);
+        }
+    }
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica").field("name", &self.name).finish_non_exhaustive()
+    }
+}
