@@ -10,6 +10,8 @@ use clap::ArgMatches;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::exit;
+#[cfg(feature = "top")]
+use crate::top::TopOptions;
 
 /// What the command line asks for.
 pub(crate) struct Asked {
@@ -25,11 +27,29 @@ pub(crate) struct StoreOptions {
 
 pub(crate) enum Action {
     Run(Box<RunOptions>),
-    Ls { pattern: Option<String>, limit: usize, json: bool },
-    Inspect { key: String, json: bool },
-    Release { key: String, force: bool, yes: bool },
+    Ls {
+        pattern: Option<String>,
+        limit: usize,
+        json: bool,
+    },
+    Inspect {
+        key: String,
+        json: bool,
+    },
+    Release {
+        key: String,
+        force: bool,
+        yes: bool,
+    },
+    Doctor {
+        json: bool,
+    },
+    #[cfg(feature = "top")]
+    Top(TopOptions),
     Completions(clap_complete::Shell),
-    Man { command: Option<String> },
+    Man {
+        command: Option<String>,
+    },
 }
 
 /// `distlock run`.
@@ -97,6 +117,13 @@ fn asked(matches: &ArgMatches) -> Asked {
         }
         "inspect" => Action::Inspect { key: key(), json: flag("json") },
         "release" => Action::Release { key: key(), force: flag("force"), yes: flag("yes") },
+        "doctor" => Action::Doctor { json: flag("json") },
+        #[cfg(feature = "top")]
+        "top" => {
+            let interval = matches.get_one("interval").copied();
+            let interval = interval.unwrap_or(Duration::from_secs(1));
+            Action::Top(TopOptions { interval, once: flag("once"), json: flag("json") })
+        }
         "completions" => {
             let shell = matches.get_one("shell").copied();
             Action::Completions(shell.unwrap_or(clap_complete::Shell::Bash))

@@ -5,6 +5,8 @@ use distlock::LockError;
 pub(crate) const OK: u8 = 0;
 /// `release`: there was nothing to release. `doctor`: something should be looked at.
 pub(crate) const NOTHING: u8 = 1;
+/// `doctor`: locks do not work, or are not safe.
+pub(crate) const BROKEN: u8 = 2;
 /// EX_USAGE.
 pub(crate) const USAGE: u8 = 64;
 /// EX_UNAVAILABLE: the store cannot be reached, or refuses.

@@ -14,6 +14,9 @@ use crate::store::{Failure, Named, describe};
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) key: String,
+    /// Another one means that it was released in between.
+    #[cfg(feature = "top")]
+    pub(crate) token: String,
     pub(crate) holder: Process,
     /// What is left of the lease; `None` where it has no end, which no lock of ours is.
     pub(crate) remaining: Option<Duration>,
@@ -37,6 +40,8 @@ pub(crate) struct Locks<'a> {
     names: String,
 }
 
+/// Where a walk begins, and where it is over.
+pub(crate) const START: &str = "0";
 /// How many keys a server looks at in one step of a walk.
 const STEP: &str = "1000";
 
@@ -56,22 +61,18 @@ impl<'a> Locks<'a> {
         limit: usize,
     ) -> Result<(Vec<Held>, bool), Failure> {
         let mut found: BTreeMap<String, Held> = BTreeMap::new();
-        let pattern = format!("{}lock:*", escaped(&self.names));
-        let mut cursor = "0".to_owned();
+        let mut cursor = START.to_owned();
         loop {
-            let scan = command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", STEP]);
-            let [next, names] = &list(self.one(scan).await?)?[..] else { return Err(unfit()) };
-            cursor = text(next).ok_or_else(unfit)?;
-            let names = list(names.clone())?;
-            let names = names.iter().filter_map(text);
-            let wanted = names.filter(|name| {
+            let names;
+            (cursor, names) = self.walk(&cursor).await?;
+            let wanted = names.into_iter().filter(|name| {
                 self.key_of(name).is_some_and(|key| fits(&key) && !found.contains_key(&key))
             });
             let wanted: Vec<String> = wanted.collect();
             for held in self.look(&wanted).await? {
                 found.insert(held.key.clone(), held);
             }
-            if cursor == "0" || found.len() > limit {
+            if cursor == START || found.len() > limit {
                 break;
             }
         }
@@ -79,6 +80,15 @@ impl<'a> Locks<'a> {
         let mut held: Vec<Held> = found.into_values().take(limit).collect();
         self.introduce(held.iter_mut().map(|held| &mut held.holder)).await?;
         Ok((held, more))
+    }
+
+    /// One step of a walk through the names of locks: where it goes on, and what it found.
+    pub(crate) async fn walk(&self, cursor: &str) -> Result<(String, Vec<String>), Failure> {
+        let pattern = format!("{}lock:*", escaped(&self.names));
+        let scan = command(&["SCAN", cursor, "MATCH", &pattern, "COUNT", STEP]);
+        let [next, names] = &list(self.one(scan).await?)?[..] else { return Err(unfit()) };
+        let names = list(names.clone())?;
+        Ok((text(next).ok_or_else(unfit)?, names.iter().filter_map(text).collect()))
     }
 
     /// The holder of one, and the processes that wait, in order.
@@ -102,7 +112,7 @@ impl<'a> Locks<'a> {
     }
 
     /// Those of these names that are held now.
-    async fn look(&self, names: &[String]) -> Result<Vec<Held>, Failure> {
+    pub(crate) async fn look(&self, names: &[String]) -> Result<Vec<Held>, Failure> {
         let questions = names.iter().flat_map(|name| {
             let queue = self.queue_of(name);
             [command(&["GET", name]), command(&["PTTL", name]), command(&["ZCARD", &queue])]
@@ -114,9 +124,12 @@ impl<'a> Locks<'a> {
                 StoreReply::Number(number) => u64::try_from(*number).ok(),
                 _ => None,
             };
+            let token = text(token)?;
             Some(Held {
                 key: self.key_of(name)?,
-                holder: Process::of_token(&text(token)?),
+                holder: Process::of_token(&token),
+                #[cfg(feature = "top")]
+                token,
                 remaining: number(rest).map(Duration::from_millis),
                 waiting: number(waiting).unwrap_or(0),
             })
@@ -125,7 +138,7 @@ impl<'a> Locks<'a> {
     }
 
     /// Adds what processes say of themselves.
-    async fn introduce(
+    pub(crate) async fn introduce(
         &self,
         processes: impl Iterator<Item = &mut Process>,
     ) -> Result<(), Failure> {
@@ -174,6 +187,20 @@ impl<'a> Locks<'a> {
     fn queue_of(&self, name: &str) -> String {
         let rest = name.strip_prefix(&self.names).and_then(|name| name.strip_prefix("lock"));
         format!("{}queue{}", self.names, rest.unwrap_or_default())
+    }
+}
+
+#[cfg(all(test, feature = "top"))]
+impl Held {
+    /// For tests of what is shown.
+    pub(crate) fn example(key: &str, token: &str, waiting: u64) -> Self {
+        Self {
+            key: key.to_owned(),
+            token: token.to_owned(),
+            holder: Process::of_token(token),
+            remaining: Some(Duration::from_secs(20)),
+            waiting,
+        }
     }
 }
 

@@ -92,7 +92,8 @@ pub(crate) fn as_value(held: &Held) -> Value {
     })
 }
 
-fn table(held: &[Held]) -> String {
+/// Many, for people.
+pub(crate) fn table(held: &[Held]) -> String {
     let row = |held: &Held| {
         let lease = lease(held.remaining);
         [say::shown(&held.key), held.holder.to_string(), lease, held.waiting.to_string()]

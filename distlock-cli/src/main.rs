@@ -4,6 +4,7 @@
 compile_error!("the program distlock needs Unix: signals, process groups and sockets");
 
 mod args;
+mod doctor;
 mod exit;
 mod locks;
 mod ls;
@@ -12,6 +13,8 @@ mod release;
 mod run;
 mod say;
 mod store;
+#[cfg(feature = "top")]
+mod top;
 
 use std::process::ExitCode;
 
@@ -55,6 +58,9 @@ fn look(store: &Named, action: Action) -> Result<u8, Failure> {
             }
             Action::Inspect { key, json } => ls::inspect(store, &key, json).await,
             Action::Release { key, force, yes } => release::release(store, &key, force, yes).await,
+            Action::Doctor { json } => doctor::examine(store, json).await,
+            #[cfg(feature = "top")]
+            Action::Top(options) => top::top(store, &options).await,
             Action::Run(_) | Action::Completions(_) | Action::Man { .. } => Ok(exit::OK),
         }
     })

@@ -71,6 +71,16 @@ impl Named {
         if self.prefix.is_empty() { String::new() } else { format!("{}:", self.prefix) }
     }
 
+    /// Where it is, without user, password and options.
+    pub(crate) fn place(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let slash = if path.is_empty() { "" } else { "/" };
+        format!("{scheme}://{host}{slash}{path}")
+    }
+
     /// Whether locks are kept where other processes see them.
     pub(crate) fn is_shared(&self) -> bool {
         !self.url.trim_start().to_ascii_lowercase().starts_with("memory:")
@@ -97,4 +107,22 @@ pub(crate) fn rounded(time: Duration) -> String {
     };
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / unit * unit;
     humantime::format_duration(Duration::from_millis(millis)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Named;
+
+    #[test]
+    fn a_place_has_no_password() {
+        for (url, place) in [
+            ("redis://user:p@ss@host:1/2", "redis://host:1/2"),
+            ("redis+unix:///a/b?pass=se@cret", "redis+unix:///a/b"),
+            ("redis-sentinel://:pw@a,b/main?sentinel_pass=x@y", "redis-sentinel://a,b/main"),
+            ("redis://host", "redis://host"),
+        ] {
+            let named = Named { url: url.to_owned(), prefix: String::new() };
+            assert_eq!(named.place(), place);
+        }
+    }
 }

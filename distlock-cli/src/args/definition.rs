@@ -1,5 +1,7 @@
 //! Commands, options and what is said of them.
 
+use std::time::Duration;
+
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, value_parser};
 use clap_complete::Shell;
@@ -23,7 +25,9 @@ pub(super) fn program() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args([url, prefix])
-        .subcommands([run(), ls(), inspect(), release(), completions(), man()])
+        .subcommands([run(), ls(), inspect(), release(), doctor()])
+        .subcommands(live())
+        .subcommands([completions(), man()])
 }
 
 fn run() -> Command {
@@ -150,6 +154,46 @@ fn release() -> Command {
             flag("force", "Take it away although it is somebody's; without it nothing is done")
                 .short('f'),
             flag("yes", "Do not ask, in a terminal either").short('y'),
+        ])
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about("Checks whether a store is fit for locks")
+        .long_about(
+            "Checks whether a store is fit for locks: one line for each check, and what to do.\n\n\
+             Exit code: 0 if all is well, 1 if something should be looked at, 2 if locks do not \
+             work or are not safe.",
+        )
+        .arg(flag("json", "As a JSON array"))
+}
+
+/// What needs a feature.
+fn live() -> Option<Command> {
+    cfg!(feature = "top").then(top)
+}
+
+fn top() -> Command {
+    Command::new("top")
+        .about("Shows the locks live")
+        .long_about(
+            "Shows the locks live.\n\nKeys: s sorts by another column, / filters, arrows choose, \
+             Enter inspects, K releases (after asking), q quits.",
+        )
+        .args([
+            Arg::new("interval")
+                .short('i')
+                .long("interval")
+                .value_name("DURATION")
+                .value_parser(|text: &str| match duration(text) {
+                    Ok(interval) if interval < Duration::from_millis(100) => {
+                        Err("give at least 100ms".to_owned())
+                    }
+                    interval => interval,
+                })
+                .help("How often to look [default: 1s]"),
+            flag("once", "Look once, print, and end"),
+            flag("json", "With --once: as JSON").requires("once"),
         ])
 }
 

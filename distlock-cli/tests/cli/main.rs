@@ -1,10 +1,13 @@
 //! The program, run as users run it: real processes, a real server.
 
 mod command;
+mod doctor;
 mod exit_codes;
 mod lease;
 mod looking;
 mod signals;
 mod support;
 mod terminal;
+#[cfg(feature = "top")]
+mod top;
 mod usage;

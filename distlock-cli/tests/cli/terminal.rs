@@ -9,11 +9,12 @@ use std::thread;
 use distlock_testkit::wait_until;
 use rustix::fs::OFlags;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::support::{Dir, SERVER, Tool, ask, distlock_here, is_alive, is_held, key, ran};
 
 /// A terminal with a program that it belongs to, and what that has written there.
-struct Terminal {
+pub(crate) struct Terminal {
     keyboard: File,
     screen: Arc<Mutex<String>>,
     tool: Tool,
@@ -21,7 +22,7 @@ struct Terminal {
 
 impl Terminal {
     /// `None` where the system has no program that gives a session a terminal.
-    fn start(command: &Command) -> Option<Self> {
+    pub(crate) fn start(command: &Command) -> Option<Self> {
         let has_setsid = Command::new("setsid").arg("--version").output().is_ok();
         if !has_setsid {
             return None;
@@ -29,6 +30,9 @@ impl Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("a terminal");
         unlockpt(&master).expect("a terminal");
+        let size =
+            Winsize { ws_row: ROWS as u16, ws_col: COLUMNS as u16, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).expect("its size");
         let name = ptsname(&master, Vec::new()).expect("its name");
         let name = name.to_str().expect("its name").to_owned();
         let slave = || {
@@ -61,17 +65,49 @@ impl Terminal {
         Some(Self { keyboard, screen, tool })
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("type");
     }
 
-    fn shows(&self, text: &str) {
-        wait_until(text, || self.screen.lock().expect("no panic").contains(text));
+    pub(crate) fn shows(&self, text: &str) {
+        wait_until(text, || {
+            let written = self.screen.lock().expect("no panic").clone();
+            written.contains(text) || drawn(&written).iter().any(|line| line.contains(text))
+        });
     }
 
-    fn ends_with(self, code: i32) {
+    pub(crate) fn ends_with(self, code: i32) {
         self.tool.ended().ends_with(code);
     }
+}
+
+const ROWS: usize = 24;
+const COLUMNS: usize = 80;
+
+/// What a terminal shows to which this was written, by a program that puts its cursor where it writes.
+fn drawn(written: &str) -> Vec<String> {
+    let mut screen = vec![vec![' '; COLUMNS]; ROWS];
+    let (mut row, mut column) = (0, 0);
+    let mut text = written.chars();
+    while let Some(c) = text.next() {
+        if c != '\x1b' {
+            if let Some(cell) =
+                screen.get_mut(row).and_then(|line: &mut Vec<char>| line.get_mut(column))
+            {
+                *cell = c;
+            }
+            column += 1;
+            continue;
+        }
+        let sequence: String = text.by_ref().take_while(|c| !c.is_ascii_alphabetic()).collect();
+        // Of the letters that end one only `H` is of interest here; it has two numbers, others do not.
+        let numbers = sequence.trim_start_matches('[').split_once(';');
+        let numbers = numbers.map(|(row, column)| (row.parse::<usize>(), column.parse::<usize>()));
+        if let Some((Ok(to_row), Ok(to_column))) = numbers {
+            (row, column) = (to_row.saturating_sub(1), to_column.saturating_sub(1));
+        }
+    }
+    screen.into_iter().map(String::from_iter).collect()
 }
 
 const CTRL_C: &str = "\x03";

@@ -1,0 +1,132 @@
+//! Whether this user may do what locks need: each command is tried, on names that nobody uses.
+
+use distlock::__console::{StoreCommand, StoreReply};
+use distlock::LockManager;
+
+use super::finding::Finding;
+use super::locking::scratch_key;
+use crate::locks::command;
+use crate::store::{Named, describe};
+
+/// A command as it is tried, and its name in an ACL.
+struct Trial {
+    right: &'static str,
+    command: StoreCommand,
+}
+
+pub(super) async fn check(store: &Named, manager: &LockManager) -> Vec<Finding> {
+    let key = scratch_key();
+    let (lock, queue) =
+        (format!("{}lock:{{{key}}}", store.names()), format!("{}queue:{{{key}}}", store.names()));
+    // What is made here ends by itself if it may not be deleted.
+    let first = [
+        trial("set", &["SET", &lock, "doctor", "NX", "PX", "2000"]),
+        trial("get", &["GET", &lock]),
+        trial("pttl", &["PTTL", &lock]),
+        trial("pexpire", &["PEXPIRE", &lock, "2000"]),
+        trial("exists", &["EXISTS", &lock]),
+        // Not a number: refused for that, where it is allowed.
+        trial("incr", &["INCR", &lock]),
+        trial("time", &["TIME"]),
+        trial("eval", &["EVAL", "return 1", "0"]),
+        trial("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
+        trial("zrange", &["ZRANGE", &queue, "0", "-1"]),
+        trial("zrank", &["ZRANK", &queue, "m"]),
+        trial("zcard", &["ZCARD", &queue]),
+        trial("zscore", &["ZSCORE", &queue, "m"]),
+        trial("zrem", &["ZREM", &queue, "m"]),
+        trial("zpopmin", &["ZPOPMIN", &queue]),
+        trial("del", &["DEL", &lock, &queue]),
+    ];
+    let channel = format!("{}wake:{key}", store.names());
+    let other = [
+        trial("echo", &["ECHO", "doctor"]),
+        trial("publish", &["PUBLISH", &channel, ""]),
+        trial("pubsub|numsub", &["PUBSUB", "NUMSUB", &channel]),
+        trial("client|info", &["CLIENT", "INFO"]),
+        trial("client|kill", &["CLIENT", "KILL", "ID", "9223372036854775807"]),
+        trial("info", &["INFO", "memory"]),
+        trial("scan", &["SCAN", "0", "COUNT", "1"]),
+    ];
+    let mut missing = match denied(manager, first).await {
+        Ok(missing) => missing,
+        Err(finding) => return vec![finding],
+    };
+    if !missing.contains(&"pexpire") && !missing.contains(&"del") {
+        let last = [
+            trial("zadd", &["ZADD", &queue, "1", "m"]),
+            trial("pexpire", &["PEXPIRE", &queue, "2000"]),
+            trial("del", &["DEL", &queue]),
+        ];
+        missing.extend(denied(manager, last).await.unwrap_or_default());
+    }
+    let spare = denied(manager, other).await.unwrap_or_default();
+    vec![needed(&missing), useful(&spare)]
+}
+
+fn trial(right: &'static str, words: &[&str]) -> Trial {
+    Trial { right, command: command(words) }
+}
+
+/// Those that this user is not allowed, or that the server does not know.
+async fn denied<const N: usize>(
+    manager: &LockManager,
+    trials: [Trial; N],
+) -> Result<Vec<&'static str>, Finding> {
+    let commands = trials.iter().map(|trial| trial.command.clone()).collect();
+    let answers = manager.ask_store(commands).await.map_err(|error| {
+        Finding::fail("rights", describe(&error), "run the doctor again when the server answers")
+    })?;
+    let is_denied = |answer: &StoreReply| match answer {
+        StoreReply::Error(text) => {
+            ["NOPERM", "no permissions", "unknown command", "unknown subcommand"]
+                .iter()
+                .any(|words| text.contains(words))
+        }
+        _ => false,
+    };
+    let both = trials.iter().zip(&answers);
+    Ok(both.filter(|(_, answer)| is_denied(answer)).map(|(trial, _)| trial.right).collect())
+}
+
+fn needed(missing: &[&str]) -> Finding {
+    const CHECK: &str = "rights";
+    match missing {
+        [] => Finding::ok(CHECK, "all that locks need"),
+        _ => Finding::fail(
+            CHECK,
+            format!("this user may not use {} on the names of locks", missing.join(", ")),
+            format!("ACL SETUSER … {}, and ~PREFIX:* for the names", added(missing)),
+        ),
+    }
+}
+
+/// Those without which locks work, less well.
+fn useful(missing: &[&str]) -> Finding {
+    const CHECK: &str = "more rights";
+    let loss = |right: &&str| match *right {
+        "echo" => "echo: mixed-up answers of a broken proxy go unnoticed",
+        "publish" | "pubsub|numsub" => {
+            "publish, pubsub|numsub: waiters look once a second instead of being told"
+        }
+        "client|info" | "client|kill" => {
+            "client|info, client|kill: releases are repeated where a connection broke"
+        }
+        "info" => "info: nobody is told if the server may throw locks away",
+        _ => "scan: `ls`, `top` and parts of this check see nothing",
+    };
+    match missing {
+        [] => Finding::ok(CHECK, "also what is useful"),
+        _ => {
+            let mut losses: Vec<&str> = missing.iter().map(loss).collect();
+            losses.dedup();
+            let text = format!("this user lacks {}", losses.join("; "));
+            Finding::warn(CHECK, text, format!("ACL SETUSER … {}", added(missing)))
+        }
+    }
+}
+
+fn added(missing: &[&str]) -> String {
+    let rights: Vec<String> = missing.iter().map(|right| format!("+{right}")).collect();
+    rights.join(" ")
+}

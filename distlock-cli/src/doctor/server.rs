@@ -1,0 +1,150 @@
+//! What the server is, and how it is set up.
+
+use distlock::__console::StoreReply;
+use distlock::{BackendKind, LockError, LockManager};
+
+use super::Info;
+use super::finding::Finding;
+use crate::locks::{command, text};
+
+/// The oldest version with what scripts and commands need.
+const OLDEST: (u64, u64) = (6, 2);
+
+/// What to do about a store that does not let anybody in.
+pub(super) fn mend(error: &LockError) -> &'static str {
+    let LockError::Backend { kind, .. } = error else { return "see the manual of the library" };
+    match kind {
+        BackendKind::Unreachable => {
+            "check host and port, and that nothing between here and there blocks it"
+        }
+        BackendKind::TimedOut => {
+            "check that the server is not stopped or overloaded, and what is between"
+        }
+        BackendKind::Refused => "check user and password in the URL, and the user's ACL",
+        BackendKind::OutOfMemory => "raise maxmemory, or remove what fills it",
+        BackendKind::ReadOnly => "name the primary; a replica takes no locks",
+        _ => "see what the server says",
+    }
+}
+
+pub(super) fn version(info: &Info) -> Finding {
+    const CHECK: &str = "version";
+    let valkey = info.get("valkey_version");
+    let Some(version) = valkey.or_else(|| info.get("redis_version")) else {
+        return Finding::unknown(CHECK, "the server does not say (INFO is not allowed here)");
+    };
+    let name = if valkey.is_some() { "Valkey" } else { "Redis" };
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match number >= OLDEST {
+        true => Finding::ok(CHECK, format!("{name} {version}")),
+        false => Finding::fail(
+            CHECK,
+            format!("{name} {version} lacks commands that locks need"),
+            "upgrade to 6.2 or later",
+        ),
+    }
+}
+
+pub(super) fn eviction(info: &Info) -> Finding {
+    const CHECK: &str = "eviction";
+    let Some(policy) = info.get("maxmemory_policy") else {
+        return Finding::unknown(CHECK, "the server does not say whether it throws keys away");
+    };
+    let mend = "set maxmemory-policy to noeviction, or give locks a server of their own";
+    match (policy, info.number("maxmemory")) {
+        ("noeviction", _) => Finding::ok(CHECK, "none: a full server refuses new keys"),
+        (_, Some(0)) => Finding::warn(
+            CHECK,
+            format!(
+                "{policy}: once a maxmemory is set it throws locks away, and two hold what one took"
+            ),
+            mend,
+        ),
+        _ => Finding::fail(
+            CHECK,
+            format!("{policy}: a full server throws locks away, and two hold what one took"),
+            mend,
+        ),
+    }
+}
+
+pub(super) fn persistence(info: &Info) -> Finding {
+    const CHECK: &str = "persistence";
+    match info.get("aof_enabled") {
+        None => Finding::unknown(CHECK, "the server does not say"),
+        Some("1") => match info.get("aof_last_write_status") {
+            Some("ok") | None => {
+                Finding::ok(CHECK, "appendonly: locks are there again after a restart")
+            }
+            Some(_) => Finding::fail(
+                CHECK,
+                "appendonly, but the last write to it failed",
+                "see the server's log: its disk is full or broken",
+            ),
+        },
+        Some(_) => Finding::warn(
+            CHECK,
+            "no appendonly file: a restart forgets the locks that are held, and others can take them",
+            "set appendonly yes (with appendfsync always nothing is forgotten; with everysec a second), or have \
+             what locks protect check fencing tokens",
+        ),
+    }
+}
+
+/// Whether there are replicas, and what a fail-over forgets.
+pub(super) async fn replicas(info: &Info, manager: &LockManager) -> Option<Finding> {
+    const CHECK: &str = "replicas";
+    let count = info.number("connected_slaves")?;
+    if count == 0 {
+        return None;
+    }
+    let wait = command(&["WAIT", "1", "200"]);
+    let answers = manager.ask_store(vec![wait]).await.ok()?;
+    let mend = "see that the replicas are in step; until then a fail-over forgets locks";
+    Some(match answers.first() {
+        Some(StoreReply::Number(0)) => Finding::warn(
+            CHECK,
+            format!("{count}, of which none confirmed a write in 200 ms"),
+            mend,
+        ),
+        Some(StoreReply::Number(confirmed)) => Finding::ok(
+            CHECK,
+            format!(
+                "{count}, of which {confirmed} confirmed a write; a fail-over may forget the latest locks"
+            ),
+        ),
+        reply => {
+            let why = reply.and_then(text).unwrap_or_else(|| "WAIT is not allowed".to_owned());
+            Finding::unknown(
+                CHECK,
+                format!("{count}; whether they are in step is not known: {why}"),
+            )
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn old_versions_fail() {
+        for (info, level) in [
+            ("redis_version:6.0.16\r\n", Level::Fail),
+            ("redis_version:6.2.14\r\n", Level::Ok),
+            ("redis_version:10.0.0\r\n", Level::Ok),
+            ("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", Level::Ok),
+            ("", Level::Unknown),
+        ] {
+            assert_eq!(version(&Info(Some(info.to_owned()))).level, level, "{info}");
+        }
+    }
+
+    #[test]
+    fn an_appendonly_file_that_cannot_be_written_fails() {
+        let info = Info(Some("aof_enabled:1\r\naof_last_write_status:err\r\n".to_owned()));
+        assert_eq!(persistence(&info).level, Level::Fail);
+    }
+}

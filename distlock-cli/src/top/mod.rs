@@ -1,0 +1,126 @@
+//! `distlock top`: the locks, live.
+
+mod state;
+mod view;
+mod watch;
+
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use self::state::{Focus, State, Wish};
+use self::watch::Watch;
+use crate::exit;
+use crate::locks::Locks;
+use crate::ls;
+use crate::say::{self, quoted, shown};
+use crate::store::{Failure, Named, describe};
+
+/// How it is looked.
+pub(crate) struct TopOptions {
+    pub(crate) interval: Duration,
+    pub(crate) once: bool,
+    pub(crate) json: bool,
+}
+
+pub(crate) async fn top(store: &Named, options: &TopOptions) -> Result<u8, Failure> {
+    let in_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !options.once && !in_terminal {
+        return Err(Failure::usage("top needs a terminal; --once prints what it would show"));
+    }
+    let manager = store.connect().await?;
+    let locks = Locks::of(store, &manager)?;
+    if options.once {
+        return once(&locks, options.json).await;
+    }
+    let mut terminal = ratatui::try_init().map_err(broken)?;
+    let outcome = live(&mut terminal, store, &locks, options.interval).await;
+    ratatui::restore();
+    outcome.map(|()| exit::OK)
+}
+
+async fn once(locks: &Locks<'_>, as_json: bool) -> Result<u8, Failure> {
+    let (mut held, _) = locks.held(|_| true, usize::MAX - 1).await?;
+    held.sort_by_key(|held| std::cmp::Reverse(held.waiting));
+    if as_json {
+        let waiting: u64 = held.iter().map(|held| held.waiting).sum();
+        let list: Vec<_> = held.iter().map(ls::as_value).collect();
+        say::print_json(&json!({ "held": held.len(), "waiting": waiting, "locks": list }));
+    } else {
+        say::print(&ls::table(&held));
+    }
+    Ok(exit::OK)
+}
+
+async fn live(
+    terminal: &mut DefaultTerminal,
+    store: &Named,
+    locks: &Locks<'_>,
+    interval: Duration,
+) -> Result<(), Failure> {
+    let place = shown(&format!("{}  {}", store.place(), store.prefix));
+    let (mut watch, mut state) = (Watch::new(), State::new());
+    let mut events = events();
+    let mut ticks = tokio::time::interval(interval);
+    // A store that was slow is not asked twice as often afterwards.
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => watch.look(locks).await,
+            event = events.recv() => match event {
+                Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
+                    match state.press(key, &watch) {
+                        Some(Wish::Quit) => return Ok(()),
+                        Some(wish) => grant(wish, locks, &mut watch, &mut state).await,
+                        None => {}
+                    }
+                }
+                Some(_) => {}
+                // The terminal is gone.
+                None => return Ok(()),
+            },
+        }
+        let drawn = terminal.draw(|frame| view::draw(frame, &place, &watch, &mut state));
+        drawn.map_err(broken)?;
+    }
+}
+
+async fn grant(wish: Wish, locks: &Locks<'_>, watch: &mut Watch, state: &mut State) {
+    match wish {
+        Wish::Quit => {}
+        Wish::Inspect(key) => match locks.one_held(&key).await {
+            Ok(found) => state.focus = Focus::One(key, found),
+            Err(failure) => state.said = Some(failure.text),
+        },
+        Wish::Release(key) => {
+            state.said = Some(match locks.manager.force_release(key.as_str()).await {
+                Ok(true) => format!("{} was taken away", quoted(&key)),
+                Ok(false) => format!("{} was free by then", quoted(&key)),
+                Err(error) => describe(&error),
+            });
+            watch.look(locks).await;
+        }
+    }
+}
+
+/// What the terminal sends, read by a thread of its own until the terminal is gone.
+fn events() -> UnboundedReceiver<Event> {
+    let (sender, events) = unbounded_channel();
+    thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    events
+}
+
+fn broken(error: io::Error) -> Failure {
+    Failure { text: format!("the terminal cannot be used: {error}"), code: exit::FAILED }
+}

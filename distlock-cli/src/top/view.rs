@@ -1,0 +1,222 @@
+//! How it is drawn.
+
+use std::time::{Duration, Instant};
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
+
+use super::state::{Focus, Order, State};
+use super::watch::{Seen, Watch};
+use crate::locks::{Held, Process};
+use crate::say::{quoted, shown};
+
+/// Draws all of it.
+pub(super) fn draw(frame: &mut Frame<'_>, place: &str, watch: &Watch, state: &mut State) {
+    let parts = [Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
+    let [head, body, foot] = Layout::vertical(parts).areas(frame.area());
+    let rows = state.rows(watch);
+    frame.render_widget(header(place, watch, rows.len()), head);
+    match rows.is_empty() {
+        true => frame.render_widget(nothing(watch, state), body),
+        false => table(frame, body, &rows, state),
+    }
+    frame.render_widget(footer(state), foot);
+    if let Focus::One(key, held) = &state.focus {
+        one(frame, body, key, held.as_ref());
+    }
+}
+
+fn header(place: &str, watch: &Watch, shown: usize) -> Line<'static> {
+    let waiting: u64 = watch.locks().map(|seen| seen.held.waiting).sum();
+    let all = watch.locks().count();
+    let mut text = format!("distlock top  {place}  {all} held, {waiting} waiting");
+    if shown != all {
+        text += &format!(", {shown} shown");
+    }
+    if !watch.is_whole {
+        text += ", still looking";
+    }
+    match &watch.trouble {
+        Some(trouble) => {
+            Line::styled(format!("distlock top  {place}  {trouble}"), Style::new().red())
+        }
+        None => Line::styled(text, Style::new().add_modifier(Modifier::BOLD)),
+    }
+}
+
+fn nothing(watch: &Watch, state: &State) -> Paragraph<'static> {
+    let text = match (&watch.trouble, state.filter.is_empty()) {
+        (Some(_), _) => "",
+        (None, true) => "no lock is held",
+        (None, false) => "no lock that is held fits the filter",
+    };
+    Paragraph::new(format!("\n  {text}"))
+}
+
+fn table(frame: &mut Frame<'_>, area: Rect, rows: &[&Seen], state: &State) {
+    let now = Instant::now();
+    let columns = [
+        (Some(Order::Key), "KEY", Constraint::Fill(3)),
+        (Some(Order::Holder), "HOLDER", Constraint::Fill(2)),
+        (Some(Order::Held), "HELD", Constraint::Length(8)),
+        (Some(Order::Lease), "LEASE", Constraint::Length(7)),
+        (Some(Order::Waiting), "WAITING", Constraint::Length(7)),
+        (None, "CHANGES/MIN", Constraint::Length(11)),
+    ];
+    let heads = columns.iter().map(|(order, name, _)| {
+        let is_order = *order == Some(state.order);
+        let style = if is_order { Style::new().reversed() } else { Style::new().bold() };
+        Cell::new(*name).style(style)
+    });
+    // No more than fit are made: there may be thousands.
+    let height = usize::from(area.height.saturating_sub(1));
+    let first = (state.chosen + 1).saturating_sub(height.max(1));
+    let lines = rows.iter().skip(first).take(height).map(|seen| row(seen, now));
+    let table = Table::new(lines, columns.map(|(_, _, width)| width))
+        .header(Row::new(heads))
+        .row_highlight_style(Style::new().reversed());
+    let mut chosen = TableState::new().with_selected(Some(state.chosen - first));
+    frame.render_stateful_widget(table, area, &mut chosen);
+}
+
+fn row(seen: &Seen, now: Instant) -> Row<'static> {
+    let changes = seen.changes_a_minute(now);
+    Row::new([
+        shown(&seen.held.key),
+        seen.held.holder.to_string(),
+        held_for(seen, now),
+        seen.held.remaining.map_or("no end".to_owned(), short),
+        seen.held.waiting.to_string(),
+        if changes > 0.0 { format!("{changes:.0}") } else { String::new() },
+    ])
+}
+
+/// At least so long, where it was held before it was looked at.
+fn held_for(seen: &Seen, now: Instant) -> String {
+    let time = short(now.duration_since(seen.since));
+    if seen.is_since_then { time } else { format!(">{time}") }
+}
+
+/// A duration in at most six characters.
+fn short(time: Duration) -> String {
+    let secs = time.as_secs();
+    match secs {
+        0..10 => format!("{:.1}s", time.as_secs_f64()),
+        10..60 => format!("{secs}s"),
+        60..3600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
+        _ => format!("{}d", secs / 86_400),
+    }
+}
+
+fn footer(state: &State) -> Line<'static> {
+    match &state.focus {
+        Focus::Filter => {
+            Line::raw(format!("filter: {}_   Enter keeps it, Esc ends it", state.filter))
+        }
+        Focus::Confirm(key) => Line::styled(
+            format!("y takes it away from its holder, any other key does not: {}", quoted(key)),
+            Style::new().red().bold(),
+        ),
+        Focus::One(..) => Line::raw("any key goes back"),
+        Focus::Table => match (&state.said, state.filter.is_empty()) {
+            (Some(said), _) => Line::raw(said.clone()),
+            (None, true) => {
+                Line::raw("s sort   / filter   Enter inspect   K release   q quit").dim()
+            }
+            (None, false) => Line::raw(format!(
+                "filter: {}   Esc ends it   Enter inspect   K release   q quit",
+                state.filter
+            ))
+            .dim(),
+        },
+    }
+}
+
+/// One lock, in front of the others.
+fn one(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&(Held, Vec<Process>)>) {
+    let mut lines = Vec::new();
+    match found {
+        None => lines.push(Line::raw("it is free")),
+        Some((held, waiting)) => {
+            lines.push(Line::raw(format!("holder   {}", held.holder)));
+            let lease = held.remaining.map_or("without end".to_owned(), short);
+            lines.push(Line::raw(format!("lease    {lease}")));
+            for (name, is) in &held.holder.record {
+                lines.push(Line::raw(format!("{name:<8} {}", shown(is))));
+            }
+            lines.push(Line::raw(format!("waiting  {}", waiting.len())));
+            let in_line = waiting.iter().enumerate();
+            lines.extend(
+                in_line.map(|(at, process)| Line::raw(format!("{:>7}. {process}", at + 1))),
+            );
+        }
+    }
+    let width = area.width.min(72);
+    let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
+    let [area] = Layout::horizontal([Constraint::Length(width)])
+        .flex(ratatui::layout::Flex::Center)
+        .areas(area);
+    let [area] = Layout::vertical([Constraint::Length(height)])
+        .flex(ratatui::layout::Flex::Center)
+        .areas(area);
+    let block = Block::bordered().title(format!(" {} ", quoted(key)));
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
+        let held =
+            (0..locks).map(|n| Held::example(&format!("order:{n:03}"), "abc.1.1s", n as u64));
+        let watch = Watch::of(held.collect());
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, "redis://host", &watch, state)).expect("drawn");
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(line).collect()
+    }
+
+    #[test]
+    fn none_few_and_many_in_small_and_wide_terminals() {
+        for (width, height) in [(80, 24), (200, 50), (20, 3), (1, 1)] {
+            for locks in [0, 5, 500] {
+                let screen = drawn(width, height, locks, &mut State::new());
+                if width < 80 {
+                    continue;
+                }
+                assert!(screen[0].contains(&format!("{locks} held")), "{screen:?}");
+                let rows = screen.iter().filter(|line| line.starts_with("order:")).count();
+                assert_eq!(rows, locks.min(usize::from(height) - 3), "{screen:?}");
+                assert!(locks > 0 || screen[2].contains("no lock is held"), "{screen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_chosen_one_is_seen_however_far_down() {
+        let mut state = State::new();
+        state.chosen = 400;
+        let screen = drawn(80, 24, 500, &mut state);
+        // Sorted by waiters, of which order:N has N.
+        assert!(screen.iter().any(|line| line.starts_with("order:099")), "{screen:?}");
+    }
+
+    #[test]
+    fn durations_are_short() {
+        for (secs, text) in
+            [(3, "3.0s"), (42, "42s"), (62, "1m02s"), (7260, "2h01m"), (864_000, "10d")]
+        {
+            assert_eq!(short(Duration::from_secs(secs)), text);
+        }
+    }
+}

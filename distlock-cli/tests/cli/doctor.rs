@@ -1,0 +1,251 @@
+//! `doctor`: each finding, provoked.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use distlock_testkit::{Mode, Proxy, RedisServer, wait_until};
+use serde_json::Value;
+
+use crate::support::{ask, distlock, holder, ran};
+
+/// What it found, and its exit code.
+struct Report {
+    code: Option<i32>,
+    findings: Vec<Value>,
+    text: String,
+}
+
+impl Report {
+    fn of(url: &str) -> Self {
+        let ran = ran(distlock(&["doctor", "--json", "-u", url]));
+        let findings = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        Self { code: ran.code, findings, text: ran.stdout + &ran.stderr }
+    }
+
+    /// A check has this level, and its words are in it.
+    #[track_caller]
+    fn has(&self, check: &str, level: &str, words: &[&str]) -> &Self {
+        let found = self.findings.iter().find(|finding| finding["check"] == check);
+        let found = found.unwrap_or_else(|| panic!("no {check}: {}", self.text));
+        assert_eq!(found["level"], level, "{}", self.text);
+        for word in words {
+            assert!(found.to_string().contains(word), "{word}: {found}");
+        }
+        let needs_mend = ["warn", "fail"].contains(&level);
+        assert_eq!(found["mend"].is_string(), needs_mend, "{found}");
+        self
+    }
+
+    #[track_caller]
+    fn ends_with(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{}", self.text);
+        self
+    }
+}
+
+/// A server with nothing to find.
+fn healthy() -> RedisServer {
+    RedisServer::builder().durable().start()
+}
+
+#[test]
+fn nothing_to_find() {
+    let server = healthy();
+    let report = Report::of(&server.url());
+    report.ends_with(0);
+    for check in [
+        "reachable",
+        "version",
+        "clock",
+        "rights",
+        "more rights",
+        "locks",
+        "pub/sub",
+        "eviction",
+        "persistence",
+        "fence",
+        "expiry",
+        "contents",
+    ] {
+        report.has(check, "ok", &[]);
+    }
+    assert_eq!(server.lock_keys(), Vec::<String>::new(), "it leaves nothing behind");
+    let ran = ran(distlock(&["doctor", "-u", &server.url()])).ends_with(0);
+    assert!(ran.stdout.lines().all(|line| line.starts_with("ok ")), "{ran:?}");
+}
+
+#[test]
+fn a_store_that_does_not_let_it_in() {
+    Report::of("redis://127.0.0.1:1").ends_with(2).has("reachable", "fail", &["cannot be reached"]);
+    let server = RedisServer::builder().password("open-sesame").start();
+    let report = Report::of(&format!("redis://:let-me-in@{}", server.addr()));
+    report.ends_with(2).has("reachable", "fail", &["refused access"]);
+    assert!(!report.text.contains("let-me-in"), "{}", report.text);
+    ran(distlock(&["doctor"])).ends_with(64);
+    ran(distlock(&["doctor", "-u", "memory://"])).ends_with(64);
+}
+
+#[test]
+fn a_slow_network() {
+    let server = healthy();
+    let proxy = Proxy::to(server.addr());
+    proxy.set(Mode::Delay(Duration::from_millis(80)));
+    Report::of(&proxy.url()).ends_with(1).has("latency", "warn", &["ttl"]);
+}
+
+#[test]
+fn a_clock_of_another_time() {
+    let server = healthy();
+    let url = format!("redis://{}", other_time(server.addr()));
+    Report::of(&url).ends_with(1).has("clock", "warn", &["ahead of ours"]);
+}
+
+/// In front of a server whose clock is about 31 years ahead, to whoever asks for the time alone.
+fn other_time(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let addr = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let to = TcpStream::connect(server).expect("connect");
+            let (from, back) = (to.try_clone().expect("clone"), client.try_clone().expect("clone"));
+            thread::spawn(move || pass(client, to, |_| {}));
+            thread::spawn(move || pass(from, back, set_ahead));
+        }
+    });
+    addr
+}
+
+/// Seconds and microseconds, as texts.
+fn set_ahead(bytes: &mut [u8]) {
+    const TIME: &[u8] = b"*2\r\n$10\r\n1";
+    if bytes.starts_with(TIME) {
+        bytes[TIME.len() - 1] = b'2';
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, change: fn(&mut [u8])) {
+    let mut bytes = [0; 65536];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        change(&mut bytes[..count]);
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// The URL of a user with these rights.
+fn user(server: &RedisServer, rights: &[&str]) -> String {
+    let rule = [&["ACL", "SETUSER", "app", "reset", "on", ">pw"], rights].concat();
+    let _: () = ask(server, &rule);
+    format!("redis://app:pw@{}", server.addr())
+}
+
+#[test]
+fn rights_that_are_missing() {
+    let server = healthy();
+    let url = user(&server, &["~*", "&*", "+@all", "-zadd", "-zrank"]);
+    let report = Report::of(&url);
+    report.ends_with(2).has("rights", "fail", &["zadd", "zrank", "+zadd"]);
+    report.has("locks", "fail", &[]);
+    let url = user(&server, &["~*", "&*", "+@all", "-echo", "-client|kill"]);
+    Report::of(&url).ends_with(1).has("rights", "ok", &[]).has(
+        "more rights",
+        "warn",
+        &["+echo", "+client|kill"],
+    );
+}
+
+/// The rights of the library's manual are enough for it.
+#[test]
+fn rights_that_are_enough() {
+    let server = healthy();
+    let rights = "~distlock:* &distlock:wake:* +set +get +del +incr +exists +pttl +pexpire +time +eval \
+                  +evalsha +zadd +zrem +zrange +zrank +zcard +zscore +zpopmin +echo +hello +subscribe \
+                  +unsubscribe +publish +pubsub|numsub";
+    let rights: Vec<&str> = rights.split_whitespace().collect();
+    let report = Report::of(&user(&server, &rights));
+    report.ends_with(1).has("rights", "ok", &[]).has("locks", "ok", &[]).has("pub/sub", "ok", &[]);
+    report.has("version", "unknown", &[]).has("eviction", "unknown", &[]).has(
+        "contents",
+        "unknown",
+        &[],
+    );
+}
+
+#[test]
+fn no_pub_sub() {
+    let server = healthy();
+    let url = user(&server, &["~*", "resetchannels", "+@all"]);
+    Report::of(&url).ends_with(1).has("pub/sub", "warn", &["once a second"]).has(
+        "locks",
+        "ok",
+        &[],
+    );
+}
+
+#[test]
+fn a_server_that_throws_keys_away() {
+    let policy = ["--maxmemory-policy", "allkeys-lru"];
+    let server = RedisServer::builder().durable().args(policy).start();
+    Report::of(&server.url()).ends_with(1).has("eviction", "warn", &["allkeys-lru"]);
+    let _: () = ask(&server, &["CONFIG", "SET", "maxmemory", "100mb"]);
+    Report::of(&server.url()).ends_with(2).has("eviction", "fail", &["noeviction"]);
+}
+
+#[test]
+fn a_server_that_is_full() {
+    let server = healthy();
+    let _: () = ask(&server, &["CONFIG", "SET", "maxmemory", "1000"]);
+    Report::of(&server.url()).ends_with(2).has("locks", "fail", &["out of memory"]);
+}
+
+#[test]
+fn a_server_that_forgets() {
+    let server = RedisServer::start();
+    Report::of(&server.url()).ends_with(1).has("persistence", "warn", &["appendonly"]);
+}
+
+#[test]
+fn replicas() {
+    let server = healthy();
+    let port = server.addr().port().to_string();
+    let replica =
+        RedisServer::builder().args(["--replicaof", &format!("127.0.0.1 {port}")]).start();
+    let online = || ask::<String>(&server, &["INFO", "replication"]).contains("state=online");
+    wait_until("the replica is there", online);
+    Report::of(&server.url()).ends_with(0).has("replicas", "ok", &["1 confirmed"]);
+    Report::of(&replica.url()).ends_with(2).has("reachable", "fail", &["primary"]);
+    replica.stop();
+    Report::of(&server.url()).ends_with(1).has("replicas", "warn", &["none confirmed"]);
+    replica.cont();
+}
+
+#[test]
+fn locks_without_an_end() {
+    let server = healthy();
+    let _: () = ask(&server, &["SET", "distlock:lock:{forgotten}", "t"]);
+    Report::of(&server.url()).ends_with(2).has("expiry", "fail", &["distlock:lock:{forgotten}"]);
+}
+
+#[test]
+fn a_counter_that_is_far_ahead() {
+    let server = healthy();
+    let time: (u64, u64) = ask(&server, &["TIME"]);
+    let ahead = (time.0 + 10 * 24 * 3600) * 1_000_000;
+    let _: () = ask(&server, &["SET", "distlock:fence", &ahead.to_string()]);
+    Report::of(&server.url()).ends_with(1).has("fence", "warn", &["ahead of the clock"]);
+    let _: () = ask(&server, &["SET", "distlock:fence", "nonsense"]);
+    Report::of(&server.url()).ends_with(2).has("reachable", "fail", &["counter of fencing tokens"]);
+}
+
+#[test]
+fn what_is_there() {
+    let server = healthy();
+    let _holder = holder(&server, "mine");
+    let _: () = ask(&server, &["SET", "shop:lock:{x}", "t", "PX", "60000"]);
+    let report = Report::of(&server.url());
+    report.has("contents", "ok", &["1 locks held", "1 other process", "other prefixes: shop"]);
+}

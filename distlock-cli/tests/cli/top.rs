@@ -1,0 +1,50 @@
+//! `top`.
+
+use distlock_testkit::RedisServer;
+use serde_json::Value;
+
+use crate::support::{distlock, distlock_at, holder, is_held, key, ran};
+use crate::terminal::Terminal;
+
+#[test]
+fn once_for_scripts() {
+    let server = RedisServer::start();
+    let _holder = holder(&server, "a");
+    let once = ran(distlock_at(&server, &["top", "--once", "--json"])).ends_with(0);
+    let once: Value = serde_json::from_str(&once.stdout).expect("JSON");
+    assert_eq!(once["held"], 1);
+    assert_eq!(once["locks"][0]["key"], "a");
+    let table = ran(distlock_at(&server, &["top", "--once"])).ends_with(0);
+    assert!(table.stdout.contains("WAITING"), "{table:?}");
+}
+
+#[test]
+fn it_needs_a_terminal_and_a_store() {
+    let server = RedisServer::start();
+    ran(distlock_at(&server, &["top"])).ends_with(64).says(&["--once"]);
+    ran(distlock_at(&server, &["top", "--json"])).ends_with(64).says(&["--once"]);
+    ran(distlock_at(&server, &["top", "-i", "1ms"])).ends_with(64).says(&["100ms"]);
+    ran(distlock(&["top", "--once", "-u", "redis://127.0.0.1:1"])).ends_with(69);
+}
+
+#[test]
+fn it_shows_and_releases() {
+    let server = RedisServer::start();
+    let key = key();
+    let holder = holder(&server, &key);
+    let command = distlock_at(&server, &["top", "-i", "100ms"]);
+    let Some(mut terminal) = Terminal::start(&command) else { return };
+    terminal.shows("1 held");
+    terminal.shows(&key);
+    terminal.press("\r");
+    terminal.shows("any key goes back");
+    terminal.press(" ");
+    terminal.press("K");
+    terminal.shows("takes it away");
+    assert!(is_held(&server, &key));
+    terminal.press("y");
+    holder.ended().ends_with(79);
+    terminal.shows("no lock is held");
+    terminal.press("q");
+    terminal.ends_with(0);
+}
