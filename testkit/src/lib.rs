@@ -1,4 +1,5 @@
-//! Real redis-server processes and a faulty network for the tests of distlock.
+//! What the tests of distlock have in common: real redis-server processes, a faulty network, processes
+//! of their own, managers, and looks at what is stored.
 //!
 //! Everything here panics when it cannot do its work: it is called from tests, and a test without
 //! its server or its network has failed. Nothing started here outlives the test process, however
@@ -16,20 +17,34 @@
 //! wait_until("the lock is free", || server.lock_keys().is_empty());
 //! ```
 
+mod calls;
 mod data;
 mod http;
+mod info;
 mod log;
+mod manager;
 mod poll;
 mod process;
 mod proxy;
+mod running;
 mod server;
+mod stored;
+mod time;
 mod wait;
 
-pub use data::data_at;
+pub use calls::{
+    Waiting, assert_busy, assert_lost, backend, held, served, settle, waits, whole_text,
+};
+pub use data::{Data, data_at, environment};
 pub use http::{HttpClient, HttpResponse};
+pub use info::{clients, connections, info, runs};
 pub use log::Log;
-pub use poll::{in_line, poll_once};
-pub use process::{Fork, Service, fork_self, in_fork, without_threads};
+pub use manager::{connect, connect_all, notified, patient, patient_builder};
+pub use poll::{block_on, dropped_after, in_line, poll_now, poll_once};
+pub use process::{Fork, Service, fork_self, in_fork, in_own_process, test_name, without_threads};
 pub use proxy::{Mode, Proxy};
+pub use running::Running;
 pub use server::{RedisServer, RedisServerBuilder};
+pub use stored::{nothing_is_left, owner, queue, stand, stored, ttl_of};
+pub use time::{LONG, SECOND, ms};
 pub use wait::{wait_for, wait_until, wait_within};

@@ -125,6 +125,46 @@ pub fn fork_self(test: &str, env: &[(&str, &str)]) -> Fork {
     Fork { child, test: test.to_owned(), output }
 }
 
+/// The name of the test this stands in, as [`fork_self`] takes it: `module::test`.
+#[macro_export]
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        $crate::test_name(std::any::type_name_of_val(&here))
+    }};
+}
+
+/// The name of the test that has an item of this path: without the crate before it, and without what
+/// is inside the test. For [`this_test!`].
+#[doc(hidden)]
+pub fn test_name(path: &'static str) -> &'static str {
+    let path = path.strip_suffix("::here").unwrap_or(path);
+    let path = path.split("::{{").next().unwrap_or(path);
+    path.split_once("::").map_or(path, |(_crate, path)| path)
+}
+
+/// Whether the test goes on in this process: for what is the whole process's, such as its log, its
+/// environment, or the process-wide manager. The test harness's process starts another, in which this
+/// is true, with `env` added to its environment, and waits for it.
+///
+/// ```no_run
+/// use distlock_testkit::{in_own_process, this_test};
+///
+/// #[test]
+/// fn the_process_wide_manager() {
+///     if !in_own_process(this_test!(), &[]) {
+///         return;
+///     }
+///     // … the test …
+/// }
+/// ```
+pub fn in_own_process(test: &str, env: &[(&str, &str)]) -> bool {
+    if !in_fork() {
+        fork_self(test, env).join();
+    }
+    in_fork()
+}
+
 /// Whether this process was started by [`fork_self`].
 pub fn in_fork() -> bool {
     static WATCH: Once = Once::new();

@@ -192,6 +192,22 @@ impl RedisServer {
         keys
     }
 
+    /// A connection of the test's own, past every proxy, for what may be answered with an error.
+    #[track_caller]
+    pub fn eye(&self) -> redis::Connection {
+        let client = redis::Client::open(self.unix_url()).expect("a URL");
+        client.get_connection_with_timeout(ANSWER).expect("connect")
+    }
+
+    /// Has it started, ended or stopped from within a runtime, which goes on meanwhile.
+    pub async fn blocking(mut self, act: impl FnOnce(&mut Self) + Send + 'static) -> Self {
+        let act = move || {
+            act(&mut self);
+            self
+        };
+        tokio::task::spawn_blocking(act).await.expect("no panic")
+    }
+
     fn try_cli<T: FromRedisValue>(&self, args: &[&str]) -> redis::RedisResult<T> {
         let client = redis::Client::open(self.unix_url())?;
         let mut connection = client.get_connection_with_timeout(ANSWER)?;

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use distlock::{LockError, LockManager, redis_lock};
-use distlock_testkit::RedisServer;
+use distlock_testkit::{LONG, RedisServer, connect, held, ms, patient, stand};
 use tokio::task::JoinSet;
-
-use crate::support::{LONG, manager, ms, patient};
 
 /// So many managers are closed one after the other.
 const CLOSED: usize = 12;
@@ -121,10 +119,10 @@ async fn r4_a_job_is_not_skipped_because_its_manager_is_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r4_those_who_wait_are_closed() {
     let server = RedisServer::start();
-    let holder = manager(&server.url()).await;
-    let _held = crate::support::held(&holder, "k").await;
+    let holder = connect(&server.url()).await;
+    let _held = held(&holder, "k").await;
     for _ in 0..5 {
-        let closing = manager(&server.url()).await;
+        let closing = connect(&server.url()).await;
         let waiting: Vec<_> = (0..50)
             .map(|n| {
                 let wait = if n % 5 == 0 { Duration::ZERO } else { LONG };
@@ -134,7 +132,7 @@ async fn r4_those_who_wait_are_closed() {
             })
             .collect();
         let queued = tokio::spawn(closing.lock("k").ttl(LONG).wait(LONG).acquire());
-        crate::support::stand(&server, "k", 1);
+        stand(&server, "k", 1);
         closing.close(LONG).await;
         assert!(matches!(queued.await.expect("no panic"), Err(LockError::Closed)));
         for call in waiting {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use distlock::{BackendKind, LockError, LockManager};
-use distlock_testkit::{RedisServer, wait_for, wait_until};
-
-use crate::support::{
-    LONG, backend, clients, held, ms, patient, patient_builder, waits, whole_text,
+use distlock_testkit::{
+    LONG, RedisServer, backend, clients, held, ms, patient, patient_builder, wait_for, wait_until,
+    waits, whole_text,
 };
+
 use crate::tap::{Tap, Way};
 
 const COUNTER: &str = "distlock:fence";

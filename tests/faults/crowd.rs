@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use distlock::{LockError, LockManager, LockRequest};
-use distlock_testkit::{RedisServer, in_line, wait_for};
+use distlock::{LockManager, LockRequest};
+use distlock_testkit::{
+    LONG, RedisServer, assert_busy, held, in_line, ms, patient_builder, runs, stand, wait_for,
+};
 
-use crate::support::{LONG, held, ms, patient_builder, runs, stand, works_again};
+use crate::support::works_again;
 
 const MOST: u32 = 3;
-
-#[track_caller]
-fn busy<T>(result: Result<T, LockError>) {
-    match result {
-        Err(error) => assert!(error.is_busy(), "{error}"),
-        Ok(_) => panic!("it was held all the time"),
-    }
-}
 
 /// What the server was asked so far.
 fn commands(server: &RedisServer) -> u64 {
@@ -41,7 +35,7 @@ async fn r26_who_comes_when_enough_wait_is_told_at_once_and_nothing_is_sent() {
         let before = commands(&server);
         for _ in 0..20 {
             let told = tokio::time::timeout(LONG / 4, request().acquire());
-            busy(told.await.expect("it does not wait"));
+            assert_busy(told.await.expect("it does not wait"));
         }
         assert_eq!(commands(&server), before, "something was sent");
         // Each lock is counted by itself, and so is each process.
@@ -70,16 +64,16 @@ async fn r26_places_are_free_again_when_those_who_waited_are_gone() {
     let request = || -> LockRequest { manager.lock("k").wait(ms(1000)) };
     for _ in 0..5 {
         let first = in_line(request().acquire()).await;
-        busy(request().acquire().await);
+        assert_busy(request().acquire().await);
         drop(first);
         let first = tokio::spawn(in_line(request().acquire()).await);
-        busy(request().acquire().await);
+        assert_busy(request().acquire().await);
         // Its own time.
-        busy(first.await.expect("no panic"));
+        assert_busy(first.await.expect("no panic"));
     }
     // Not even one.
     let start = tokio::time::Instant::now();
-    busy(request().max_waiters(0).acquire().await);
+    assert_busy(request().max_waiters(0).acquire().await);
     assert_eq!(start.elapsed(), Duration::ZERO);
     drop(guard);
     request().max_waiters(0).acquire().await.expect("free").release().await.expect("held");

@@ -9,9 +9,11 @@ use std::thread;
 
 use distlock::{LockError, LockGuard, LockManager};
 use distlock_runtime::faults::Faults;
-use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for, without_threads};
+use distlock_testkit::{
+    LONG, RedisServer, held, in_own_process, ms, patient, this_test, wait_for, without_threads,
+};
 
-use crate::support::{LONG, held, ms, patient, works_again};
+use crate::support::works_again;
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
@@ -107,10 +109,9 @@ fn r15_a_waker_that_owns_a_waiting_task_is_dropped_under_no_mutex() {
 /// A panic there would be one in the middle of a service's start.
 #[tokio::test]
 async fn r13_without_a_thread_a_manager_is_refused_with_an_error() {
-    if !in_fork() {
-        // A limit is the whole process's.
-        let test = "engine::r13_without_a_thread_a_manager_is_refused_with_an_error";
-        return fork_self(test, &[]).join();
+    // A limit is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let connect = |url| LockManager::connect_lazy(url).map(drop);
     for refused in without_threads(|| ["redis://127.0.0.1:1", "memory://"].map(connect)) {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use distlock::{LockError, LockManager};
-use distlock_testkit::{RedisServer, fork_self, in_fork};
+use distlock_testkit::{
+    LONG, RedisServer, fork_self, held, in_fork, in_own_process, ms, owner, patient, this_test,
+};
 use fork::{Fork, fork, waitpid_nohang};
-
-use crate::support::{LONG, held, ms, owner, patient};
 
 /// Forked so often; `DISTLOCK_FORKS` makes it more.
 const FORKS: usize = 60;
@@ -49,10 +49,9 @@ fn names_the_mend<T>(result: Result<T, LockError>) {
 
 #[test]
 fn r2_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
-    if !in_fork() {
-        // In a process with nothing else in it.
-        let test = "fork::r2_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents";
-        return fork_self(test, &[]).join();
+    // In a process with nothing else in it.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let server = RedisServer::start();
     let of_parent = tokio::runtime::Runtime::new().expect("a runtime");
@@ -102,8 +101,7 @@ fn r2_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
 fn r2_a_parent_of_many_children_is_never_granted_what_others_hold() {
     if !in_fork() {
         let forks = std::env::var("DISTLOCK_FORKS").unwrap_or_else(|_| FORKS.to_string());
-        let test = "fork::r2_a_parent_of_many_children_is_never_granted_what_others_hold";
-        return fork_self(test, &[("FORKS", &forks)]).join();
+        return fork_self(this_test!(), &[("FORKS", &forks)]).join();
     }
     let forks = std::env::var("FORKS").ok().and_then(|forks| forks.parse().ok()).unwrap_or(FORKS);
     let server = RedisServer::start();

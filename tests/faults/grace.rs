@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockManager};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until};
-
-use crate::support::{
-    BACK, LONG, backend, connected, freed, ms, patient_builder, served, stand, waits, works_again,
+use distlock_testkit::{
+    LONG, Mode, Proxy, RedisServer, backend, ms, patient_builder, served, stand, wait_for,
+    wait_until, waits,
 };
+
+use crate::support::{BACK, connected, freed, works_again};
 
 /// Until then whoever does not wait for the store has its answer; who does waits for six times that.
 const SOON: Duration = BACK;

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager};
-use distlock_testkit::{RedisServer, in_line, wait_until};
+use distlock_testkit::{
+    LONG, RedisServer, connect, in_line, ms, owner, patient_builder, queue, served, stand, stored,
+    wait_until, waits,
+};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{
-    LONG, Ledger, blocking, eye, manager, ms, owner, patient_builder, queue, served, stand, stored,
-    waits, works_again,
-};
+use crate::support::{Ledger, works_again};
 use crate::waiting::publish;
 
 /// Keeps a lock from everybody who keeps the rules.
@@ -46,7 +46,7 @@ async fn waited_for(server: &RedisServer, manager: &LockManager) -> (LockGuard, 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r31_a_late_hint_does_not_free_what_min_hold_keeps() {
     let server = RedisServer::start();
-    let manager = manager(&server.url()).await;
+    let manager = connect(&server.url()).await;
     let (guard, token) = waited_for(&server, &manager).await;
     guard.release().await.expect("it was held");
     // As if it had been under way all the time.
@@ -58,9 +58,9 @@ async fn r31_a_late_hint_does_not_free_what_min_hold_keeps() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r31_a_hint_that_meets_a_release_is_no_loss() {
     let server = RedisServer::start();
-    let manager = manager(&server.url()).await;
+    let manager = connect(&server.url()).await;
     let (over, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let mut hand = eye(&server);
+    let mut hand = server.eye();
     let flood = std::thread::spawn({
         let (over, told) = (over.clone(), told.clone());
         // Whoever has the lock is called again, as by a hint that has been under way for long.
@@ -94,7 +94,7 @@ async fn r31_a_hint_that_meets_a_release_is_no_loss() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r31_who_looks_late_at_his_try_does_not_free_what_min_hold_keeps() {
     let server = RedisServer::start();
-    let manager = manager(&server.url()).await;
+    let manager = connect(&server.url()).await;
     let mut first = in_line(manager.lock("k").ttl(LONG).wait(LONG).acquire()).await;
     wait_until("it is sent", || owner(&server, "k").is_some());
     // The first one does not come for it, so it is this one's after a second.
@@ -134,7 +134,7 @@ async fn r31_subscriptions_that_come_and_go_take_no_lock_from_its_holder() {
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for _ in 0..MANAGERS {
-        let manager = manager(&server.url()).await;
+        let manager = connect(&server.url()).await;
         for task in 0..4 {
             let (manager, ledger, over) = (manager.clone(), ledger.clone(), over.clone());
             tasks.spawn(async move {
@@ -156,18 +156,19 @@ async fn r31_subscriptions_that_come_and_go_take_no_lock_from_its_holder() {
         }
     }
     let (mut cut, begun) = (0, Instant::now());
-    let server = blocking(server, move |server| {
-        while begun.elapsed() < ms(3000) || cut < 5 * MANAGERS as u64 {
-            cut += server.cli::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            std::thread::sleep(Duration::from_millis(40));
-        }
-    })
-    .await;
+    let server = server
+        .blocking(move |server| {
+            while begun.elapsed() < ms(3000) || cut < 5 * MANAGERS as u64 {
+                cut += server.cli::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+                std::thread::sleep(Duration::from_millis(40));
+            }
+        })
+        .await;
     over.store(true, SeqCst);
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
     }
     ledger.nothing_was_lost();
-    let manager = manager(&server.url()).await;
+    let manager = connect(&server.url()).await;
     works_again(&manager, &server).await;
 }

@@ -2,9 +2,11 @@
 
 use distlock::{LockManager, LockStatus};
 use distlock_runtime::faults::Faults;
-use distlock_testkit::{RedisServer, wait_until};
+use distlock_testkit::{
+    LONG, RedisServer, ms, owner, patient_builder, queue, served, stand, wait_until, waits,
+};
 
-use crate::support::{LONG, ms, owner, patient_builder, queue, served, stand, waits, works_again};
+use crate::support::works_again;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r25_a_lock_with_an_identity_that_was_cloned_is_not_the_clones() {

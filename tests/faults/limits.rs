@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use distlock::{BackendKind, WakeUps};
-use distlock_testkit::{Log, RedisServer, fork_self, in_fork, wait_for, wait_until, wait_within};
+use distlock_testkit::{
+    LONG, Log, RedisServer, assert_lost, backend, clients, connect, in_own_process, info, ms,
+    patient, patient_builder, runs, stored, this_test, wait_for, wait_until, wait_within,
+    whole_text,
+};
 use tokio::task::JoinSet;
 
-use crate::support::{
-    BACK, LONG, Ledger, Watch, backend, clients, eye, info, lost, manager, ms, patient,
-    patient_builder, renewed, runs, stored, whole_text, works_again,
-};
+use crate::support::{BACK, Ledger, Watch, renewed, works_again};
 
 /// `CONFIG SET`.
 #[track_caller]
@@ -53,7 +54,7 @@ async fn c2_an_evicted_lock_is_lost() {
         watch.ended_in_time();
         let error = result.expect_err("it was evicted");
         assert!(error.to_string().contains("free or with another owner"), "{error}");
-        lost::<()>(Err(error));
+        assert_lost::<()>(Err(error));
     };
     let evict = async {
         watch.polled(10).await;
@@ -73,9 +74,9 @@ async fn c2_an_evicted_lock_is_lost() {
 
 #[tokio::test]
 async fn c2_a_server_that_may_evict_locks_is_named() {
-    if !in_fork() {
-        // In a process of its own: what is logged is the whole process's.
-        return fork_self("limits::c2_a_server_that_may_evict_locks_is_named", &[]).join();
+    // In a process of its own: what is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let log = Log::start();
     let said = || log.text().lines().filter(|line| line.contains("may_evict")).count();
@@ -86,11 +87,11 @@ async fn c2_a_server_that_may_evict_locks_is_named() {
     let silent = user(&harmless[2], "~* &* +@all -info");
     for url in [harmless[0].url(), harmless[1].url(), silent] {
         // When it can be told, everything has been asked.
-        manager(&url).await;
+        connect(&url).await;
         assert_eq!(said(), 0, "{}", log.text());
     }
     let server = of("100mb", "volatile-ttl");
-    let first = manager(&server.url()).await;
+    let first = connect(&server.url()).await;
     // Not again when its connection is made again.
     let before = clients(&server);
     assert_eq!(server.cli::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
@@ -137,7 +138,7 @@ async fn c4_forgotten_scripts_are_sent_again_and_no_update_is_lost() {
     let server = RedisServer::start();
     let over = Arc::new(AtomicBool::new(false));
     let flushing = thread::spawn({
-        let (mut hand, over) = (eye(&server), over.clone());
+        let (mut hand, over) = (server.eye(), over.clone());
         move || {
             while !over.load(SeqCst) {
                 redis::cmd("SCRIPT").arg("FLUSH").query::<()>(&mut hand).expect("flushed");
@@ -262,7 +263,7 @@ async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in
         let request = manager.lock("held").ttl(ms(3000));
         let result = request.run(watch.endless(&manager, "held")).await;
         watch.ended_in_time();
-        lost(result);
+        assert_lost(result);
     };
     let fault = async {
         watch.polled(10).await;

@@ -4,20 +4,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use distlock_testkit::{RedisServer, in_line, wait_until};
+use distlock_testkit::{
+    LONG, RedisServer, connect, connections, held, in_line, ms, queue, runs, served, stand,
+    wait_until, waits,
+};
 use tokio::task::JoinSet;
 
-use crate::support::{
-    LONG, connect, connections, eye, freed, held, manager, ms, queue, renewed, runs, served, stand,
-    waits, works_again,
-};
+use crate::support::{freed, impatient, renewed, works_again};
 
 const MANY: usize = 10_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i1_ten_thousand_waiters_stand_at_one_place_and_are_served_in_order() {
     let server = RedisServer::start();
-    let (holder, waiter) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = held(&holder, "k").await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let (mut tasks, before) = (JoinSet::new(), runs(&server, "zadd"));
@@ -57,12 +57,12 @@ async fn i1_ten_thousand_waiters_stand_at_one_place_and_are_served_in_order() {
 async fn i2_ten_thousand_waiters_of_twenty_processes_are_served() {
     const PROCESSES: usize = 20;
     let server = RedisServer::start();
-    let holder = manager(&server.url()).await;
+    let holder = connect(&server.url()).await;
     let guard = held(&holder, "k").await;
     let mut managers = Vec::new();
     let mut tasks = JoinSet::new();
     for n in 0..PROCESSES {
-        let manager = manager(&server.url()).await;
+        let manager = connect(&server.url()).await;
         for _ in 0..MANY / PROCESSES {
             let request = manager.lock("k").ttl(LONG).wait(2 * LONG);
             // At one place only if all are in line before the next process comes.
@@ -91,13 +91,13 @@ async fn i2_processes_that_come_again_and_again_have_the_same_share() {
     const PROCESSES: usize = 5;
     const ALL: u64 = 3000;
     let server = RedisServer::start();
-    let holder = manager(&server.url()).await;
+    let holder = connect(&server.url()).await;
     let guard = held(&holder, "k").await;
     let shares: Arc<[AtomicU64; PROCESSES]> = Arc::default();
     let total = |shares: &[AtomicU64]| shares.iter().map(|n| n.load(SeqCst)).sum::<u64>();
     let mut tasks = JoinSet::new();
     for n in 0..PROCESSES {
-        let manager = manager(&server.url()).await;
+        let manager = connect(&server.url()).await;
         // The first in line has more tasks than all the others.
         for _ in 0..if n == 0 { 20 } else { 4 } {
             let (manager, shares) = (manager.clone(), shares.clone());
@@ -128,7 +128,7 @@ async fn i2_processes_that_come_again_and_again_have_the_same_share() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i4_renewals_do_not_wait_behind_a_flood_of_calls() {
     let server = RedisServer::start();
-    let manager = manager(&server.url()).await;
+    let manager = connect(&server.url()).await;
     let guard = manager.lock("held").ttl(ms(8000)).acquire().await.expect("granted");
     let over = Arc::new(AtomicBool::new(false));
     let mut flood = JoinSet::new();
@@ -160,7 +160,7 @@ async fn i4_renewals_do_not_wait_behind_a_flood_of_calls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i5_those_who_give_up_together_cost_no_command_each() {
     let server = RedisServer::start();
-    let (holder, waiter) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = held(&holder, "k").await;
     // One at a time of an outer clock, the others by their own.
     let before = runs(&server, "evalsha") + runs(&server, "eval");
@@ -187,15 +187,15 @@ async fn i5_those_who_give_up_together_cost_no_command_each() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i6_a_server_without_time_is_not_pressed() {
     let server = RedisServer::builder().args(["--enable-debug-command", "yes"]).start();
-    let holder = manager(&server.url()).await;
+    let holder = connect(&server.url()).await;
     let guard = held(&holder, "k").await;
-    let waiters = [connect(&server.url()).await, connect(&server.url()).await];
+    let waiters = [impatient(&server.url()).await, impatient(&server.url()).await];
     let first = waits(&waiters[0], "k");
     stand(&server, "k", 1);
     let second = waits(&waiters[1], "k");
     stand(&server, "k", 2);
     let before = runs(&server, "evalsha");
-    let mut hand = eye(&server);
+    let mut hand = server.eye();
     // Each longer than they wait for an answer, with hardly a pause between two.
     let busy = tokio::task::spawn_blocking(move || {
         let start = Instant::now();

@@ -7,9 +7,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager};
-use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for, wait_until};
-
-use crate::support::{LONG, ms, patient, stored};
+use distlock_testkit::{
+    LONG, RedisServer, fork_self, in_fork, ms, patient, stored, this_test, wait_for, wait_until,
+};
 
 /// How long the log sleeps over a line.
 const LINE: Duration = ms(200);
@@ -168,17 +168,16 @@ async fn lost_on_callers_threads() {
 }
 
 fn in_children(test: &str) {
-    let test = format!("logging::{test}");
     for kind in ["sleeps", "panics"] {
         // A process of its own: it has one log.
-        fork_self(&test, &[("LOG_KIND", kind)]).join();
+        fork_self(test, &[("LOG_KIND", kind)]).join();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r1_a_log_that_sleeps_or_panics_on_the_engine_costs_no_other_lease() {
     match in_fork() {
-        false => in_children("r1_a_log_that_sleeps_or_panics_on_the_engine_costs_no_other_lease"),
+        false => in_children(this_test!()),
         true => lost_on_the_engine().await,
     }
 }
@@ -186,9 +185,7 @@ async fn r1_a_log_that_sleeps_or_panics_on_the_engine_costs_no_other_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r1_a_log_that_sleeps_or_panics_on_a_callers_thread_costs_no_other_lease() {
     match in_fork() {
-        false => {
-            in_children("r1_a_log_that_sleeps_or_panics_on_a_callers_thread_costs_no_other_lease")
-        }
+        false => in_children(this_test!()),
         true => lost_on_callers_threads().await,
     }
 }

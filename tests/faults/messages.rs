@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use distlock::LockGuard;
-use distlock_testkit::{RedisServer, in_line, wait_until};
-
-use crate::support::{
-    LONG, held, manager, ms, owner, patient, runs, served, stand, stored, waits, works_again,
+use distlock_testkit::{
+    LONG, RedisServer, connect, held, in_line, ms, owner, patient, runs, served, stand, stored,
+    wait_until, waits,
 };
+
+use crate::support::works_again;
 
 /// Tells the process of `token`, as whoever reserves a lock or takes one away would.
 #[track_caller]
@@ -32,7 +33,7 @@ async fn renewals_later(guard: &LockGuard) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way() {
     let server = RedisServer::start();
-    let one = manager(&server.url()).await;
+    let one = connect(&server.url()).await;
     let probe = held(&one, "probe").await;
     loop {
         server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
@@ -66,7 +67,7 @@ async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way()
 async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
     const FORGED: u64 = 20;
     let server = RedisServer::start();
-    let one = manager(&server.url()).await;
+    let one = connect(&server.url()).await;
     for renew in [true, false] {
         let guard = one.lock("k").ttl(LONG).renew(renew).acquire().await.expect("free");
         let ttl = || server.cli::<i64>(&["PTTL", &stored("k")]);
@@ -133,7 +134,7 @@ async fn r5_a_flood_of_forged_losses_costs_no_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_true_loss_is_noticed_at_once() {
     let server = RedisServer::start();
-    let (one, operator) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (one, operator) = (connect(&server.url()).await, connect(&server.url()).await);
     for renew in [true, false] {
         let guard = one.lock("k").ttl(LONG).renew(renew).acquire().await.expect("free");
         let start = Instant::now();

@@ -9,19 +9,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockManager, WakeUps};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until, wait_within};
+use distlock_testkit::{
+    LONG, Mode, Proxy, RedisServer, assert_lost, backend, connections, info, ms, owner, patient,
+    patient_builder, runs, stored, wait_for, wait_until, wait_within, whole_text,
+};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    BACK, COMMAND_TIMEOUT, LONG, Ledger, Watch, backend, blocking, builder, connect, connected,
-    connections, eye, freed, in_time, info, lost, ms, owner, patient, patient_builder, renewed,
-    runs, stored, whole_text, works_again,
+    BACK, COMMAND_TIMEOUT, Ledger, Watch, connected, freed, impatient, impatient_builder, in_time,
+    renewed, works_again,
 };
 
 async fn behind_a_proxy() -> (RedisServer, Proxy, LockManager) {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let manager = connect(&proxy.url()).await;
+    let manager = impatient(&proxy.url()).await;
     (server, proxy, manager)
 }
 
@@ -35,7 +37,7 @@ async fn cut_off(fault: Mode) {
         let request = manager.lock("k").ttl(ms(3000)).wait(LONG);
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
-        lost(result);
+        assert_lost(result);
     };
     let next = async {
         watch.renewed().await;
@@ -70,7 +72,7 @@ async fn b1_cut_off_a_thread_that_was_blocked_past_the_deadline_does_not_go_on()
         let request = manager.lock("k").ttl(ms(3000)).wait(LONG);
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
-        lost(result);
+        assert_lost(result);
     };
     let block = async {
         watch.polled(10).await;
@@ -286,7 +288,7 @@ async fn b8_an_acquire_that_arrives_late_does_not_touch_the_next_holder() {
         let rule = format!("ACL SETUSER app on nopass ~* &* {rights}");
         server.cli::<()>(&rule.split(' ').collect::<Vec<_>>());
         let proxy = Proxy::to(server.addr());
-        let manager = connect(&format!("redis://app:any@{}", proxy.addr())).await;
+        let manager = impatient(&format!("redis://app:any@{}", proxy.addr())).await;
         let guard = late_bytes(&server, &manager, &proxy, async {
             let request = manager.lock("late").ttl(LONG).wait(LONG);
             request.acquire().await.expect("on a new connection")
@@ -353,7 +355,7 @@ async fn b8_an_acquire_that_arrives_after_its_release_is_freed_again() {
     let server = RedisServer::start();
     server.cli::<()>(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-client"]);
     let network = Late::before(server.addr());
-    let manager = connect(&format!("redis://app:any@{}", network.addr)).await;
+    let manager = impatient(&format!("redis://app:any@{}", network.addr)).await;
     works_again(&manager, &server).await;
     network.hold.store(true, SeqCst);
     let late = manager.lock("late").ttl(LONG).acquire().await;
@@ -374,7 +376,7 @@ async fn b8_an_acquire_that_arrives_after_its_release_is_freed_again() {
 async fn b8_an_acquire_that_arrives_after_its_ttl_is_freed() {
     let server = RedisServer::start();
     let network = Late::before(server.addr());
-    let manager = connect(&format!("redis://{}", network.addr)).await;
+    let manager = impatient(&format!("redis://{}", network.addr)).await;
     wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
     let (ttl, sets) = (ms(1000), runs(&server, "set"));
     network.shut.store(true, SeqCst);
@@ -426,7 +428,7 @@ impl Drop for Doorman {
 #[tokio::test]
 async fn b9_a_server_that_is_gone_ends_every_call_in_time_and_is_not_hammered() {
     let mut server = RedisServer::start();
-    let manager = connected(builder(&server.url()).connect_timeout(LONG)).await;
+    let manager = connected(impatient_builder(&server.url()).connect_timeout(LONG)).await;
     server.kill9();
     // It is refused at first.
     backend(in_time(Duration::ZERO, manager.lock("k").acquire()).await);
@@ -449,7 +451,7 @@ async fn b9_a_server_that_is_gone_ends_every_call_in_time_and_is_not_hammered() 
     let opened = doorman.opened.load(SeqCst);
     assert!(opened < 100, "{opened} connections for 1000 calls");
     drop(doorman);
-    let server = blocking(server, RedisServer::restart).await;
+    let server = server.blocking(RedisServer::restart).await;
     works_again(&manager, &server).await;
 }
 
@@ -458,10 +460,10 @@ async fn b10_a_server_that_accepts_and_never_answers_ends_every_call_in_time() {
     // The kernel accepts for a listener that does not.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    let connecting = builder(&url).connect_timeout(ms(300)).connect();
+    let connecting = impatient_builder(&url).connect_timeout(ms(300)).connect();
     assert_eq!(backend(in_time(ms(300), connecting).await), BackendKind::TimedOut);
 
-    let manager = builder(&url).connect_timeout(ms(300)).build().expect("lazy");
+    let manager = impatient_builder(&url).connect_timeout(ms(300)).build().expect("lazy");
     for wait in [Duration::ZERO, 2 * COMMAND_TIMEOUT] {
         let call = manager.lock("k").wait(wait).run(async { panic!("a body without its lock") });
         assert_eq!(backend::<()>(in_time(wait, call).await), BackendKind::TimedOut);
@@ -471,7 +473,7 @@ async fn b10_a_server_that_accepts_and_never_answers_ends_every_call_in_time() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
     proxy.set(Mode::Freeze);
-    let manager = builder(&proxy.url()).connect_timeout(ms(300)).build().expect("lazy");
+    let manager = impatient_builder(&proxy.url()).connect_timeout(ms(300)).build().expect("lazy");
     assert_eq!(backend(manager.lock("k").acquire().await), BackendKind::TimedOut);
     proxy.set(Mode::Pass);
     works_again(&manager, &server).await;
@@ -486,7 +488,7 @@ async fn b12_a_server_that_is_back_gets_three_connections_a_process() {
     for _ in 0..PROCESSES {
         managers.push(patient(&server.url()).await);
     }
-    let server = blocking(server, RedisServer::restart_empty).await;
+    let server = server.blocking(RedisServer::restart_empty).await;
     let mut calls = JoinSet::new();
     for (n, manager) in managers.iter().enumerate() {
         for lock in 0..10 {
@@ -513,13 +515,13 @@ async fn b12_a_server_that_is_back_gets_three_connections_a_process() {
 #[tokio::test]
 async fn b13_a_server_with_too_many_clients_is_waited_for() {
     let server = RedisServer::start();
-    let mut only = eye(&server);
+    let mut only = server.eye();
     let mut limit = |clients: u32| {
         let mut config = redis::cmd("CONFIG");
         config.arg("SET").arg("maxclients").arg(clients).query::<()>(&mut only).expect("set");
     };
     limit(1);
-    assert_eq!(backend(builder(&server.url()).connect().await), BackendKind::Unreachable);
+    assert_eq!(backend(impatient_builder(&server.url()).connect().await), BackendKind::Unreachable);
     let manager = patient_builder(&server.url()).build().expect("lazy");
     assert_eq!(backend(manager.lock("k").acquire().await), BackendKind::Unreachable);
     let waiter = tokio::spawn(manager.lock("k").ttl(LONG).wait(LONG).acquire());

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use distlock_testkit::{RedisServer, wait_until};
+use distlock_testkit::{LONG, RedisServer, held, ms, patient_builder, wait_until, waits};
 
-use crate::support::{LONG, connected, held, ms, patient_builder, waits, works_again};
+use crate::support::{connected, works_again};
 use crate::tap::{Tap, Way};
 
 /// A network that loses the answers to one write that took a lock; the connection goes on, and every

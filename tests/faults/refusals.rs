@@ -1,9 +1,10 @@
 //! R: servers that will never do, and what is said of them.
 
 use distlock::{BackendKind, LockError, LockManager};
-use distlock_testkit::{Log, RedisServer, fork_self, in_fork, wait_for, wait_until};
-
-use crate::support::{LONG, backend, connections, ms, patient_builder, whole_text};
+use distlock_testkit::{
+    LONG, Log, RedisServer, backend, connections, in_own_process, ms, patient_builder, this_test,
+    wait_for, wait_until, whole_text,
+};
 
 /// One node that has all slots: what is called a cluster of one shard.
 fn cluster() -> RedisServer {
@@ -76,10 +77,9 @@ async fn r27_a_database_that_does_not_exist_is_refused_with_the_mend() {
 /// A server repeats the arguments of a command that it does not know: keys, and passwords.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r18_no_key_and_no_password_is_in_what_a_server_says() {
-    if !in_fork() {
-        // In a process of its own: what is logged is the whole process's.
-        let test = "refusals::r18_no_key_and_no_password_is_in_what_a_server_says";
-        return fork_self(test, &[]).join();
+    // In a process of its own: what is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let log = Log::start();
     let mut texts = Vec::new();

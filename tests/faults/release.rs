@@ -1,9 +1,12 @@
 //! Giving locks back to a server that does not take them.
 
 use distlock::Release;
-use distlock_testkit::{Log, RedisServer, fork_self, in_fork, wait_for, wait_within};
+use distlock_testkit::{
+    LONG, Log, RedisServer, connect, in_own_process, info, ms, patient, runs, this_test, wait_for,
+    wait_within,
+};
 
-use crate::support::{BACK, LONG, info, manager, ms, patient, runs, works_again};
+use crate::support::{BACK, works_again};
 
 /// Refuses every write, or does not any more.
 #[track_caller]
@@ -14,10 +17,9 @@ fn refuses(server: &RedisServer, refuses: bool) {
 
 #[tokio::test]
 async fn background_release_that_fails_is_reported_and_tried_again() {
-    if !in_fork() {
-        // In a process of its own: what is logged is the whole process's.
-        let name = "release::background_release_that_fails_is_reported_and_tried_again";
-        return fork_self(name, &[]).join();
+    // In a process of its own: what is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let log = Log::start();
     let server = RedisServer::start();
@@ -107,10 +109,9 @@ fn resident() -> u64 {
 #[test]
 fn r14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over() {
     const CALLS: usize = 5_000;
-    if !in_fork() {
-        // In a process of its own: memory is the whole process's.
-        let name = "release::r14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over";
-        return fork_self(name, &[]).join();
+    // In a process of its own: memory is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -142,7 +143,7 @@ fn r14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over() {
 async fn r14_whoever_comes_while_a_lock_is_kept_has_it_when_it_is_due() {
     const MIN: std::time::Duration = ms(1500);
     let server = RedisServer::start();
-    let (holder, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
     for by in [&holder, &other] {
         let start = std::time::Instant::now();
         holder.lock("k").ttl(LONG).min_hold(MIN).run(async {}).await.expect("granted");

@@ -1,9 +1,9 @@
 //! Renewing very many leases.
 
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for};
+use distlock_testkit::{LONG, Mode, Proxy, RedisServer, ms, patient, patient_builder, wait_for};
 use tokio::task::JoinSet;
 
-use crate::support::{LONG, ms, patient, patient_builder, works_again};
+use crate::support::works_again;
 
 #[tokio::test]
 async fn r22_very_many_leases_are_renewed_over_a_line_that_takes_longer_than_a_commands_time() {

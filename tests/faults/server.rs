@@ -6,13 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockManager};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until, wait_within};
+use distlock_testkit::{
+    LONG, Mode, Proxy, RedisServer, assert_lost, backend, clients, connect, connections, ms, owner,
+    patient, patient_builder, queue, runs, stored, wait_for, wait_until, wait_within, whole_text,
+};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    BACK, COMMAND_TIMEOUT, LONG, Ledger, Watch, backend, blocking, builder, clients, connect,
-    connected, connections, eye, freed, in_time, lost, manager, ms, owner, patient,
-    patient_builder, queue, renewed, runs, stored, whole_text, works_again,
+    BACK, COMMAND_TIMEOUT, Ledger, Watch, connected, freed, impatient, impatient_builder, in_time,
+    renewed, works_again,
 };
 
 #[tokio::test]
@@ -21,7 +23,7 @@ async fn a1_a_restart_with_data_leaves_the_holder_its_lock() {
     let manager = patient(&server.url()).await;
     let guard = manager.lock("k").ttl(ms(6000)).acquire().await.expect("granted");
     let token = owner(&server, "k").expect("it is held");
-    let server = blocking(server, RedisServer::restart).await;
+    let server = server.blocking(RedisServer::restart).await;
     renewed(&guard).await;
     assert!(guard.is_held());
     assert_eq!(owner(&server, "k"), Some(token));
@@ -35,7 +37,7 @@ async fn a1_no_update_is_lost_over_restarts_with_data() {
     let (ledger, over) = (Arc::new(Ledger::default()), Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
     for _ in 0..2 {
-        let manager = connect(&server.url()).await;
+        let manager = impatient(&server.url()).await;
         for _ in 0..3 {
             let (manager, ledger, over) = (manager.clone(), ledger.clone(), over.clone());
             tasks.spawn(async move {
@@ -51,7 +53,7 @@ async fn a1_no_update_is_lost_over_restarts_with_data() {
     for round in 0..5 {
         let enough = ledger.written() + 10 + round;
         wait_for("updates go on", async || ledger.written() >= enough).await;
-        server = blocking(server, RedisServer::restart).await;
+        server = server.blocking(RedisServer::restart).await;
     }
     over.store(true, SeqCst);
     while let Some(task) = tasks.join_next().await {
@@ -80,7 +82,7 @@ async fn a2_data_loss_is_noticed_and_fences_still_grow() {
         async move { request.run(watch.endless(&manager, "held")).await }
     });
     watch.polled(10).await;
-    let server = blocking(server, RedisServer::restart_empty).await;
+    let server = server.blocking(RedisServer::restart_empty).await;
     let error = tokio::time::timeout(LONG, call).await.expect("it hears of it").expect("no panic");
     let error = error.expect_err("the lock is gone");
     assert!(error.is_lost(), "{error}");
@@ -112,18 +114,18 @@ async fn a2_data_loss_is_noticed_and_fences_still_grow() {
 async fn a2_clients_of_a_restarted_server_are_left_alone() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let manager = connect(&proxy.url()).await;
+    let manager = impatient(&proxy.url()).await;
     let id = |client: &mut redis::Connection| {
         redis::cmd("CLIENT").arg("ID").query::<u64>(client).expect("its number")
     };
-    let before = id(&mut eye(&server));
+    let before = id(&mut server.eye());
     proxy.set(Mode::Reset);
-    let server = blocking(server, RedisServer::restart_empty).await;
+    let server = server.blocking(RedisServer::restart_empty).await;
     // One of them has the number that the manager's connection had.
-    let mut others = vec![eye(&server)];
+    let mut others = vec![server.eye()];
     assert!(id(&mut others[0]) < before, "the server did not count from the start");
     while others.last_mut().is_some_and(|last| id(last) < before) {
-        others.push(eye(&server));
+        others.push(server.eye());
     }
     proxy.set(Mode::Pass);
     works_again(&manager, &server).await;
@@ -134,7 +136,7 @@ async fn a2_clients_of_a_restarted_server_are_left_alone() {
 
 /// A manager that gives up on commands soon, and on connections never.
 async fn hasty(server: &RedisServer) -> LockManager {
-    connected(builder(&server.url()).connect_timeout(LONG)).await
+    connected(impatient_builder(&server.url()).connect_timeout(LONG)).await
 }
 
 /// Calls that give up, and calls that are given up, while nothing answers.
@@ -183,7 +185,7 @@ async fn a3_a_stopped_server_leaves_nothing_when_it_goes_on() {
 #[tokio::test]
 async fn a3_a_server_stopped_for_longer_than_the_ttl_leaves_nothing() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
+    let manager = impatient(&server.url()).await;
     let (ttl, sets) = (ms(4000), runs(&server, "set"));
     server.stop();
     let start = Instant::now();
@@ -198,13 +200,13 @@ async fn a3_a_server_stopped_for_longer_than_the_ttl_leaves_nothing() {
 #[tokio::test]
 async fn a3_stopped_the_body_stops_at_its_deadline() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
+    let manager = impatient(&server.url()).await;
     let watch = Watch::default();
     let call = async {
         let request = manager.lock("k").ttl(ms(3000)).wait(LONG);
         let result = request.run(watch.endless(&manager, "k")).await;
         watch.ended_in_time();
-        lost(result);
+        assert_lost(result);
     };
     let stop = async {
         watch.renewed().await;
@@ -222,7 +224,7 @@ async fn a4_a_slow_command_costs_no_lock_and_leaves_nothing() {
     // A renewal, after a third of it, falls into the sleep.
     let request = manager.lock("held").ttl(ms(15_000)).wait(LONG);
     let guard = request.acquire().await.expect("granted");
-    let mut slow = eye(&server);
+    let mut slow = server.eye();
     let sleep = redis::cmd("DEBUG").arg("SLEEP").arg(6).get_packed_command();
     slow.send_packed_command(&sleep).expect("sent");
     // One may still come before it.
@@ -239,12 +241,12 @@ async fn a5_a_script_without_end_is_waited_for_and_not_killed() {
     let server = RedisServer::builder().args(["--busy-reply-threshold", "50"]).start();
     let manager = patient(&server.url()).await;
     let guard = manager.lock("held").ttl(ms(10_000)).acquire().await.expect("granted");
-    let mut endless = eye(&server);
+    let mut endless = server.eye();
     let endless = thread::spawn(move || {
         let script = redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
         script.query::<()>(&mut endless).expect_err("it is killed").to_string()
     });
-    let mut probe = eye(&server);
+    let mut probe = server.eye();
     wait_until("the server is busy", || redis::cmd("PING").query::<()>(&mut probe).is_err());
 
     let error = manager.lock("k").ttl(LONG).acquire().await.expect_err("the server is busy");
@@ -272,8 +274,8 @@ async fn a6_a_loading_server_is_no_answer_and_is_waited_for() {
     for n in 0..20_000 {
         data.cmd("SET").arg(format!("data-{n}")).arg(n).ignore();
     }
-    data.query::<()>(&mut eye(&server)).expect("SET");
-    let restart = tokio::spawn(blocking(server, RedisServer::restart));
+    data.query::<()>(&mut server.eye()).expect("SET");
+    let restart = tokio::spawn(server.blocking(RedisServer::restart));
     let mut seen = String::new();
     wait_for("the server loads", async || {
         if let Err(error) = manager.lock("k").ttl(LONG).acquire().await {
@@ -310,21 +312,21 @@ async fn a7_an_orderly_shutdown_is_an_outage_and_the_server_is_found_again() {
         });
     }
     wait_for("calls are under way", async || runs(&server, "set") > sets + 50).await;
-    let mut last = eye(&server);
+    let mut last = server.eye();
     redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut last).expect_err("nobody answers");
     while let Some(kind) = calls.join_next().await {
         let kind = kind.expect("no panic");
         assert!(matches!(kind, BackendKind::Unreachable | BackendKind::TimedOut), "{kind:?}");
     }
-    let server = blocking(server, RedisServer::restart).await;
+    let server = server.blocking(RedisServer::restart).await;
     works_again(&manager, &server).await;
 }
 
 #[tokio::test]
 async fn a8_connections_closed_by_the_server_do_not_show() {
     let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
-    let mut hand = eye(&server);
+    let manager = impatient(&server.url()).await;
+    let mut hand = server.eye();
     for n in 0..30 {
         let skip = if n % 2 == 0 { "yes" } else { "no" };
         let mut kill = redis::cmd("CLIENT");
@@ -351,7 +353,7 @@ async fn a8_connections_closed_by_the_server_do_not_show() {
 async fn a8_idle_connections_closed_by_the_server_are_made_again_before_they_are_missed() {
     let server = RedisServer::builder().args(["--timeout", "1"]).start();
     // Its subscription is there, and will not be closed: what is new is for commands.
-    let manager = manager(&server.url()).await;
+    let manager = connect(&server.url()).await;
     for _ in 0..2 {
         let before = clients(&server);
         wait_until("the idle connection was closed and made again", || {
@@ -371,8 +373,8 @@ async fn a9_a_flushed_server_is_a_loss_and_the_release_says_so() {
     let fixed = manager.lock("fixed").ttl(LONG).renew(false).acquire().await.expect("granted");
     server.cli::<()>(&["FLUSHALL"]);
     tokio::time::timeout(LONG, renewed.lost()).await.expect("a renewal finds out");
-    lost(renewed.release().await);
-    lost(fixed.release().await);
+    assert_lost(renewed.release().await);
+    assert_lost(fixed.release().await);
     assert!(server.lock_keys().is_empty());
 }
 

@@ -6,18 +6,13 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager, LockRequest, WakeUps};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for};
+use distlock::{LockManager, LockRequest, WakeUps};
+use distlock_testkit::{
+    LONG, Mode, Proxy, RedisServer, SECOND, assert_busy, connect, ms, queue, served, stand,
+    wait_for, waits,
+};
 
-use crate::support::{LONG, manager, ms, queue, served, stand, waits, works_again};
-
-#[track_caller]
-fn busy<T>(result: Result<T, LockError>) {
-    match result {
-        Err(error) => assert!(error.is_busy(), "{error}"),
-        Ok(_) => panic!("it was held all the time"),
-    }
-}
+use crate::support::works_again;
 
 /// Its turn for the first lock comes so late that no answer about the second one can be there before
 /// its time is over.
@@ -26,7 +21,7 @@ async fn wh1_a_wait_that_was_spent_for_the_first_of_several_locks_is_busy() {
     const WAIT: Duration = ms(2000);
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let holder = manager(&server.url()).await;
+    let holder = connect(&server.url()).await;
     let builder = LockManager::builder().url(proxy.url()).command_timeout(WAIT);
     let slow = builder.connect_timeout(LONG).connect().await.expect("connect");
     wait_for("it hears", async || slow.status().wake_ups == WakeUps::Notified).await;
@@ -37,7 +32,7 @@ async fn wh1_a_wait_that_was_spent_for_the_first_of_several_locks_is_busy() {
         let waiting = tokio::spawn(slow.lock_all(["a", "b"]).ttl(LONG).wait(WAIT).acquire());
         tokio::time::sleep(ms(late)).await;
         a.release().await.expect("it was held");
-        busy(waiting.await.expect("no panic"));
+        assert_busy(waiting.await.expect("no panic"));
         b.release().await.expect("it was held");
     }
     proxy.set(Mode::Pass);
@@ -58,7 +53,7 @@ async fn until_in_line(call: std::pin::Pin<&mut impl Future>, server: &RedisServ
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wh1_a_call_for_several_that_was_not_polled_in_time_is_busy_and_not_lost() {
     let server = RedisServer::start();
-    let (holder, sleeper) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, sleeper) = (connect(&server.url()).await, connect(&server.url()).await);
     for granted in [true, false] {
         // What the sleeper gave up last is on its way back.
         let second = served(waits(&holder, "2")).await;
@@ -79,7 +74,7 @@ async fn wh1_a_call_for_several_that_was_not_polled_in_time_is_busy_and_not_lost
             second.release().await.expect("it was held");
         }
         let outcome: Result<(), _> = asleep.await;
-        busy(outcome);
+        assert_busy(outcome);
     }
     works_again(&sleeper, &server).await;
 }
@@ -88,7 +83,7 @@ async fn wh1_a_call_for_several_that_was_not_polled_in_time_is_busy_and_not_lost
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wh1_a_grant_that_nobody_took_in_its_time_is_asked_for_again() {
     let server = RedisServer::start();
-    let (holder, sleeper) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, sleeper) = (connect(&server.url()).await, connect(&server.url()).await);
     for (wait, is_busy) in [(LONG, false), (ms(6000), true)] {
         let guard = served(waits(&holder, "k")).await;
         // Shorter than a grant lies there for.
@@ -99,7 +94,7 @@ async fn wh1_a_grant_that_nobody_took_in_its_time_is_asked_for_again() {
         let next = holder.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("it runs out");
         if is_busy {
             tokio::time::sleep(wait).await;
-            busy(asleep.await);
+            assert_busy(asleep.await);
             next.release().await.expect("it was held");
         } else {
             next.release().await.expect("it was held");
@@ -114,7 +109,7 @@ async fn wh1_a_grant_that_nobody_took_in_its_time_is_asked_for_again() {
 async fn r23_several_locks_without_renewal_are_kept_while_the_last_is_waited_for() {
     const TTL: Duration = ms(1000);
     let server = RedisServer::start();
-    let (holder, waiter) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
     for wait in [LONG, Duration::MAX] {
         let second = served(waits(&holder, "2")).await;
         let both = waiter.lock_all(["1", "2"]).ttl(TTL).renew(false).wait(wait);
@@ -132,7 +127,6 @@ async fn r23_several_locks_without_renewal_are_kept_while_the_last_is_waited_for
 
 #[tokio::test(start_paused = true)]
 async fn r23_in_memory_too() {
-    const SECOND: Duration = ms(1000);
     let request = |manager: &LockManager| -> LockRequest {
         manager.lock_all(["1", "2"]).ttl(10 * SECOND).renew(false)
     };

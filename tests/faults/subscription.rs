@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, WakeUps, redis_lock};
 use distlock_testkit::{
-    Log, Mode, Proxy, RedisServer, fork_self, in_fork, wait_until, wait_within,
+    Log, Mode, Proxy, RedisServer, clients, connect, held, in_own_process, ms, patient_builder,
+    queue, served, stand, this_test, wait_until, wait_within, waits,
 };
 use tokio::task::JoinSet;
 
-use crate::support::{
-    clients, connected, eye, held, manager, ms, patient_builder, queue, served, stand, waits,
-    works_again,
-};
+use crate::support::{connected, works_again};
 use crate::tap::{Tap, Way, has};
 
 /// Twenty times the longest pause before a subscription is made again. Who thinks it is forbidden
@@ -28,11 +26,9 @@ fn is_told(manager: &LockManager) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r12_subscribers_cut_off_from_a_busy_server_are_told_again_as_soon_as_it_answers() {
-    if !in_fork() {
-        // In a process of its own: what is logged is the whole process's.
-        let test = "subscription::\
-            r12_subscribers_cut_off_from_a_busy_server_are_told_again_as_soon_as_it_answers";
-        return fork_self(test, &[]).join();
+    // In a process of its own: what is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let log = Log::start();
     let server = RedisServer::builder().args(["--busy-reply-threshold", "50"]).start();
@@ -50,13 +46,13 @@ async fn r12_subscribers_cut_off_from_a_busy_server_are_told_again_as_soon_as_it
             None
         }
     });
-    let managers = [manager(&network.url()).await, manager(&network.url()).await];
-    let mut script = eye(&server);
+    let managers = [connect(&network.url()).await, connect(&network.url()).await];
+    let mut script = server.eye();
     let script = thread::spawn(move || {
         let endless = redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
         endless.query::<()>(&mut script).expect_err("it is killed");
     });
-    let mut probe = eye(&server);
+    let mut probe = server.eye();
     wait_until("the server is busy", || redis::cmd("PING").query::<()>(&mut probe).is_err());
     network.cut();
     wait_until("they may not subscribe", || refused.lock().expect("no panic").len() >= 2);

@@ -1,22 +1,15 @@
 //! What the tests have in common: a manager that gives up soon, a body that notes when it was
 //! polled, and a value that shows two bodies at once.
 
-use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use distlock::{BackendKind, LockError, LockGuard, LockManager, LockManagerBuilder, WakeUps};
-use distlock_testkit::{RedisServer, wait_for, wait_until};
+use distlock::{LockGuard, LockManager, LockManagerBuilder};
+use distlock_testkit::{LONG, RedisServer, ms, wait_for};
 
-pub(crate) const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-/// A lock that does not end by itself while a test runs.
-pub(crate) const LONG: Duration = ms(60_000);
 /// For a command without an answer; short, so that outages are cheap.
 pub(crate) const COMMAND_TIMEOUT: Duration = ms(200);
 /// What a busy machine may add to the time of a call. Who waits for a connection, or for ever, does
@@ -26,12 +19,13 @@ const ROOM: Duration = ms(5000);
 /// of a second in which nothing of ours is left there.
 pub(crate) const BACK: Duration = ms(10_000);
 
-pub(crate) fn builder(url: &str) -> LockManagerBuilder {
+/// Gives up soon.
+pub(crate) fn impatient_builder(url: &str) -> LockManagerBuilder {
     LockManager::builder().url(url).command_timeout(COMMAND_TIMEOUT)
 }
 
-pub(crate) async fn connect(url: &str) -> LockManager {
-    connected(builder(url)).await
+pub(crate) async fn impatient(url: &str) -> LockManager {
+    connected(impatient_builder(url)).await
 }
 
 pub(crate) async fn connected(builder: LockManagerBuilder) -> LockManager {
@@ -43,22 +37,6 @@ pub(crate) async fn connected(builder: LockManagerBuilder) -> LockManager {
     })
     .await;
     manager.expect("connected")
-}
-
-/// For a server that answers, yes or no: what takes long on a busy machine is no fault.
-pub(crate) fn patient_builder(url: &str) -> LockManagerBuilder {
-    LockManager::builder().url(url).command_timeout(ms(5000)).connect_timeout(ms(20_000))
-}
-
-pub(crate) async fn patient(url: &str) -> LockManager {
-    patient_builder(url).connect().await.expect("connect")
-}
-
-/// A patient manager whose waiters are told.
-pub(crate) async fn manager(url: &str) -> LockManager {
-    let manager = patient(url).await;
-    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
-    manager
 }
 
 /// What a call comes to that may wait for so long; it must come to an end.
@@ -73,100 +51,6 @@ pub(crate) async fn freed(guard: LockGuard) {
     if let Err(error) = guard.release().await {
         assert!(!error.is_lost(), "{error}");
     }
-}
-
-pub(crate) async fn held(manager: &LockManager, key: &str) -> LockGuard {
-    manager.lock(key).ttl(LONG).acquire().await.expect("it is free")
-}
-
-pub(crate) type Waiting = tokio::task::JoinHandle<Result<LockGuard, LockError>>;
-
-/// Waits for `key` in a task of its own.
-pub(crate) fn waits(manager: &LockManager, key: &str) -> Waiting {
-    tokio::spawn(manager.lock(key).ttl(LONG).wait(LONG).acquire())
-}
-
-pub(crate) async fn served(waiting: Waiting) -> LockGuard {
-    let waiting = tokio::time::timeout(LONG, waiting).await.expect("its turn comes");
-    waiting.expect("no panic").expect("granted")
-}
-
-/// The tokens in the queue of `key`, in order.
-#[track_caller]
-pub(crate) fn queue(server: &RedisServer, key: &str) -> Vec<String> {
-    server.cli(&["ZRANGE", &format!("distlock:queue:{{{key}}}"), "0", "-1"])
-}
-
-/// Waits until `n` processes stand in the queue of `key`.
-#[track_caller]
-pub(crate) fn stand(server: &RedisServer, key: &str, n: usize) {
-    wait_until("they stand in the queue", || queue(server, key).len() == n);
-}
-
-/// Where the lock of `key` is stored.
-pub(crate) fn stored(key: &str) -> String {
-    format!("distlock:lock:{{{key}}}")
-}
-
-/// Who owns the lock of `key`, seen past every proxy.
-#[track_caller]
-pub(crate) fn owner(server: &RedisServer, key: &str) -> Option<String> {
-    server.cli(&["GET", &stored(key)])
-}
-
-/// The connections of managers by their numbers; the test's own go over the unix socket.
-#[track_caller]
-pub(crate) fn clients(server: &RedisServer) -> HashSet<String> {
-    let list: String = server.cli(&["CLIENT", "LIST"]);
-    let of_managers = list.lines().filter(|client| client.contains("addr=127.0.0.1:"));
-    of_managers.filter_map(|client| client.split(' ').next()).map(str::to_owned).collect()
-}
-
-/// How many connections of managers the server has.
-#[track_caller]
-pub(crate) fn connections(server: &RedisServer) -> usize {
-    clients(server).len()
-}
-
-/// A figure from `INFO`.
-#[track_caller]
-pub(crate) fn info(server: &RedisServer, field: &str) -> u64 {
-    let info: String = server.cli(&["INFO", "all"]);
-    let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    value.and_then(|value| value.trim().parse().ok()).expect("a number in INFO")
-}
-
-/// How often the server has run a command, inside scripts too.
-#[track_caller]
-pub(crate) fn runs(server: &RedisServer, command: &str) -> u64 {
-    let info: String = server.cli(&["INFO", "commandstats"]);
-    let prefix = format!("cmdstat_{command}:calls=");
-    let calls = info.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number in INFO"))
-}
-
-/// The store could not say, and this is how.
-#[track_caller]
-pub(crate) fn backend<T>(result: Result<T, LockError>) -> BackendKind {
-    match result {
-        Err(LockError::Backend { kind, .. }) => kind,
-        Err(error) => panic!("not a failure of the store: {error}"),
-        Ok(_) => panic!("a lock without a store that could give it"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn lost<T>(result: Result<T, LockError>) {
-    match result {
-        Err(error) => assert!(error.is_lost(), "{error}"),
-        Ok(_) => panic!("its lease was not lost"),
-    }
-}
-
-/// The text of an error and of its cause.
-pub(crate) fn whole_text(error: &LockError) -> String {
-    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    format!("{error}: {cause}")
 }
 
 /// Waits until a renewal lands: otherwise what remains of a lease only falls.
@@ -330,23 +214,4 @@ impl Ledger {
         assert!(self.written() > 0, "nothing was written");
         assert_eq!(self.value.load(SeqCst), self.written(), "two bodies at once");
     }
-}
-
-/// A connection of the test's own, past every proxy, for what may be answered with an error.
-#[track_caller]
-pub(crate) fn eye(server: &RedisServer) -> redis::Connection {
-    let client = redis::Client::open(server.unix_url()).expect("a URL");
-    client.get_connection().expect("connect")
-}
-
-/// What starts and ends servers blocks, and the bodies must go on meanwhile.
-pub(crate) async fn blocking(
-    mut server: RedisServer,
-    act: impl FnOnce(&mut RedisServer) + Send + 'static,
-) -> RedisServer {
-    let act = move || {
-        act(&mut server);
-        server
-    };
-    tokio::task::spawn_blocking(act).await.expect("no panic")
 }

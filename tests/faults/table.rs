@@ -55,6 +55,7 @@ fn source(module: &str) -> Option<PathBuf> {
     let places = [
         "tests/faults",
         "tests",
+        "verification/soak/tests",
         "tests/web/src",
         "examples/axum_orders/tests",
         "examples/orders/tests",
@@ -96,7 +97,7 @@ fn every_test_in_the_table_exists() {
 fn every_test_of_an_entry_is_in_its_row() {
     let table = table();
     let mut found = 0;
-    for (directory, prefix) in [("tests/faults", ""), ("tests/life", "life/")] {
+    for (directory, prefix) in [("tests/faults", ""), ("tests/lock", "lock/")] {
         for file in fs::read_dir(root().join(directory)).expect("a directory of tests") {
             let path = file.expect("an entry").path();
             let module = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");

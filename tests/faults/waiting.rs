@@ -10,13 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager, WakeUps};
-use distlock_testkit::{Log, Mode, Proxy, RedisServer, fork_self, in_fork, wait_for, wait_until};
+use distlock_testkit::{
+    LONG, Log, Mode, Proxy, RedisServer, clients, connect, connections, fork_self, held, in_fork,
+    in_own_process, ms, owner, patient, patient_builder, queue, runs, served, stand, stored,
+    this_test, wait_for, wait_until, waits,
+};
 use tokio::task::JoinSet;
 
-use crate::support::{
-    LONG, Ledger, clients, connections, eye, held, manager, ms, owner, patient, patient_builder,
-    queue, renewed, runs, served, stand, stored, waits, works_again,
-};
+use crate::support::{Ledger, renewed, works_again};
 
 /// Whoever is not told looks after four and a half seconds. Who is served before this was told.
 const TOLD: Duration = ms(3000);
@@ -133,8 +134,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut before: impl FnMut(&[u8]) -
 async fn e1_an_answer_that_belongs_to_another_command_grants_nothing_and_ends_its_connection() {
     let server = RedisServer::start();
     let network = Stutter::before(server.addr(), GRANT);
-    let holder = manager(&server.url()).await;
-    let waiter = manager(&format!("redis://{}", network.addr)).await;
+    let holder = connect(&server.url()).await;
+    let waiter = connect(&format!("redis://{}", network.addr)).await;
     let (a, b) = (held(&holder, "a").await, held(&holder, "b").await);
     let (first, second) = (waits(&waiter, "a"), waits(&waiter, "b"));
     stand(&server, "a", 1);
@@ -165,7 +166,7 @@ async fn e1_an_answer_that_belongs_to_another_command_grants_nothing_and_ends_it
 async fn e1_an_old_answer_renews_nothing_and_ends_its_connection() {
     let server = RedisServer::start();
     let network = Stutter::before(server.addr(), RENEWED);
-    let manager = manager(&format!("redis://{}", network.addr)).await;
+    let manager = connect(&format!("redis://{}", network.addr)).await;
     let guard = manager.lock("k").ttl(ms(6000)).acquire().await.expect("granted");
     renewed(&guard).await;
     let before = clients(&server);
@@ -180,8 +181,8 @@ async fn e1_an_old_answer_renews_nothing_and_ends_its_connection() {
 async fn e2_a_release_while_somebody_enters_the_queue_is_not_missed() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let holder = manager(&server.url()).await;
-    let known = manager(&proxy.url()).await;
+    let holder = connect(&server.url()).await;
+    let known = connect(&proxy.url()).await;
     proxy.set(Mode::Delay(ms(10)));
     for n in 0..16 {
         // One that is subscribed, and one that is still on its way there.
@@ -225,9 +226,9 @@ async fn e3_without_a_subscription_that_lasts_everybody_is_served() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
     for _ in 0..3 {
-        managers.push(manager(&server.url()).await);
+        managers.push(connect(&server.url()).await);
     }
-    let mut hand = eye(&server);
+    let mut hand = server.eye();
     let cut = Repeating::every(ms(5), move || {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub").query::<u64>(&mut hand).expect("cut");
@@ -239,7 +240,7 @@ async fn e3_without_a_subscription_that_lasts_everybody_is_served() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e3_a_waiter_that_was_skipped_because_it_could_not_hear_is_served_when_it_can() {
     let server = RedisServer::start();
-    let (holder, waiter) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = held(&holder, "k").await;
     let waiting = waits(&waiter, "k");
     stand(&server, "k", 1);
@@ -256,17 +257,16 @@ async fn e4_a_killed_holder_is_followed_by_those_who_wait_in_order() {
     const TTL: Duration = ms(6000);
     if in_fork() {
         let url = std::env::var("DISTLOCK_URL").expect("where the server is");
-        let manager = manager(&url).await;
+        let manager = connect(&url).await;
         let _guard = manager.lock("k").ttl(TTL).acquire().await.expect("it is free");
         // Waiters of the process that dies as well.
         let _waiting = [waits(&manager, "k"), waits(&manager, "k")];
         return std::future::pending().await;
     }
     let server = RedisServer::start();
-    let test = "waiting::e4_a_killed_holder_is_followed_by_those_who_wait_in_order";
-    let child = fork_self(test, &[("DISTLOCK_URL", &server.url())]);
+    let child = fork_self(this_test!(), &[("DISTLOCK_URL", &server.url())]);
     wait_until("the child holds it", || owner(&server, "k").is_some());
-    let managers = [manager(&server.url()).await, manager(&server.url()).await];
+    let managers = [connect(&server.url()).await, connect(&server.url()).await];
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut waiting = JoinSet::new();
     for (n, manager) in managers.iter().enumerate() {
@@ -290,9 +290,9 @@ async fn e5_stray_double_and_forged_messages_grant_nothing() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
     for _ in 0..3 {
-        managers.push(manager(&server.url()).await);
+        managers.push(connect(&server.url()).await);
     }
-    let mut hand = eye(&server);
+    let mut hand = server.eye();
     let mut past: Vec<String> = Vec::new();
     let flood = Repeating::every(ms(10), move || {
         let mut look = redis::pipe();
@@ -331,8 +331,8 @@ async fn e5_stray_double_and_forged_messages_grant_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_a_forged_loss_ends_no_lease_and_grants_nothing() {
     let server = RedisServer::start();
-    let managers = [manager(&server.url()).await, manager(&server.url()).await];
-    let mut hand = eye(&server);
+    let managers = [connect(&server.url()).await, connect(&server.url()).await];
+    let mut hand = server.eye();
     let flood = Repeating::every(ms(7), move || {
         let owner: Option<String> =
             redis::cmd("GET").arg(stored("k")).query(&mut hand).expect("a look");
@@ -351,7 +351,7 @@ async fn e5_a_forged_loss_ends_no_lease_and_grants_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_a_forged_call_does_not_free_a_lock_that_is_held() {
     let server = RedisServer::start();
-    let (one, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = loop {
         server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
         let waiting = waits(&one, "k");
@@ -394,7 +394,7 @@ async fn renewals_later(guard: &LockGuard) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_a_forged_call_lets_nobody_jump_the_queue() {
     let server = RedisServer::start();
-    let (one, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
     server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
     let first = waits(&one, "k");
     stand(&server, "k", 1);
@@ -414,7 +414,7 @@ async fn e5_a_forged_call_lets_nobody_jump_the_queue() {
 async fn e6_a_process_has_one_channel_however_many_locks_it_waits_for() {
     const LOCKS: usize = 500;
     let server = RedisServer::start();
-    let (holder, waiter) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
     let key = |n: usize| format!("k-{n}");
     let mut guards = Vec::new();
     for n in 0..LOCKS {
@@ -459,7 +459,7 @@ async fn one_release_wakes_one() -> bool {
     const PROCESSES: usize = 4;
     const TASKS: usize = 8;
     let server = RedisServer::start();
-    let holder = manager(&server.url()).await;
+    let holder = connect(&server.url()).await;
     // Scripts are known after this.
     works_again(&holder, &server).await;
     let guard = held(&holder, "k").await;
@@ -467,7 +467,7 @@ async fn one_release_wakes_one() -> bool {
     let mut polls: Vec<Arc<AtomicU64>> = Vec::new();
     let mut waiting = JoinSet::new();
     for n in 0..PROCESSES {
-        let manager = manager(&server.url()).await;
+        let manager = connect(&server.url()).await;
         for _ in 0..TASKS {
             polls.push(Arc::default());
             // Without renewals, which are commands too.
@@ -509,12 +509,12 @@ async fn one_release_wakes_one() -> bool {
 
 /// A process that waits for `k`, and is named in the queue by what is returned.
 fn waiting_child(test: &str, server: &RedisServer) -> distlock_testkit::Fork {
-    fork_self(&format!("waiting::{test}"), &[("DISTLOCK_URL", &server.url())])
+    fork_self(test, &[("DISTLOCK_URL", &server.url())])
 }
 
 /// What such a process does: it waits, for ever, and says that it was served.
 async fn wait_in_child() {
-    let manager = manager(&std::env::var("DISTLOCK_URL").expect("where the server is")).await;
+    let manager = connect(&std::env::var("DISTLOCK_URL").expect("where the server is")).await;
     let (one, other) = (waits(&manager, "k"), waits(&manager, "k"));
     let end = async |waiting| served(waiting).await.release().await.expect("it was held");
     tokio::join!(end(one), end(other));
@@ -526,11 +526,11 @@ async fn e8_a_killed_waiter_is_skipped_at_once() {
         return wait_in_child().await;
     }
     let server = RedisServer::start();
-    let (holder, live) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = held(&holder, "k").await;
     let mut children = Vec::new();
     for n in 0..3 {
-        children.push(waiting_child("e8_a_killed_waiter_is_skipped_at_once", &server));
+        children.push(waiting_child(this_test!(), &server));
         stand(&server, "k", n + 1);
     }
     let waiting = waits(&live, "k");
@@ -553,14 +553,13 @@ async fn e8_a_killed_waiter_is_skipped_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e8_a_waiter_that_stands_still_delays_the_next_by_its_claim_and_keeps_its_place() {
-    let test = "e8_a_waiter_that_stands_still_delays_the_next_by_its_claim_and_keeps_its_place";
     if in_fork() {
         return wait_in_child().await;
     }
     let server = RedisServer::start();
-    let (holder, live) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = held(&holder, "k").await;
-    let child = waiting_child(test, &server);
+    let child = waiting_child(this_test!(), &server);
     stand(&server, "k", 1);
     let waiting = waits(&live, "k");
     stand(&server, "k", 2);
@@ -593,7 +592,7 @@ async fn e8_those_who_leave_are_not_waited_for() {
     let server = RedisServer::start();
     let mut managers = Vec::new();
     for _ in 0..3 {
-        managers.push(manager(&server.url()).await);
+        managers.push(connect(&server.url()).await);
     }
     let ledger = Arc::new(Ledger::default());
     let mut tasks = JoinSet::new();
@@ -620,10 +619,9 @@ async fn e8_those_who_leave_are_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e9_without_push_waiters_look_and_it_is_said_once() {
-    if !in_fork() {
-        // In a process of its own: what is logged is the whole process's.
-        let test = "waiting::e9_without_push_waiters_look_and_it_is_said_once";
-        return fork_self(test, &[]).join();
+    // In a process of its own: what is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
     let log = Log::start();
     let said = || log.text().lines().filter(|line| line.contains("wake_ups_denied")).count();
@@ -660,7 +658,7 @@ async fn e9_without_push_waiters_look_and_it_is_said_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c7_a_waiter_that_was_cut_off_for_its_backlog_is_served_all_the_same() {
     let server = RedisServer::start();
-    let (holder, waiter) = (manager(&server.url()).await, manager(&server.url()).await);
+    let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
     server.cli::<()>(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1024 0 0"]);
     for _ in 0..3 {
         let guard = held(&holder, "k").await;

@@ -1,6 +1,8 @@
-//! The guide's pictures are what their texts say, and its pages are in the documentation.
+//! The guide says what is: its pictures are what their texts say, its wrong ways print what they are
+//! quoted with, and its pages are in the documentation.
 
 mod diagram;
+mod wrong_ways;
 
 use std::fmt::Write;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Long runs of distlock under faults, with real servers. Each program prints figures, and says what
 //! must never happen and did (a violation), and which figure is past its bound.
 //!
-//! `tests/soak.rs` runs a short version of each through the same code, and looks at violations only:
+//! `tests/short.rs` runs a short version of each through the same code, and looks at violations only:
 //! figures belong to a quiet machine.
 
 pub mod cancel;

@@ -1,12 +1,11 @@
 //! The store is down, silent or unwilling: calls end in time with an error that says so and gives
 //! nothing away, bodies do not run, and when the store is back everything works and nothing is left.
 
-use std::error::Error as _;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockManager, redis_lock};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until};
+use distlock_testkit::{Mode, Proxy, RedisServer, wait_for, wait_until, whole_text};
 
 const PASSWORD: &str = "hunter2-correct-horse";
 const WHO: &str = "alice@example.org";
@@ -69,20 +68,9 @@ impl Client {
     }
 }
 
-/// Everything that a log could show of an error: its text and those of its causes.
-fn text(error: &LockError) -> String {
-    let mut text = format!("{error} {error:?}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(" {error} {error:?}");
-        cause = error.source();
-    }
-    text
-}
-
 #[track_caller]
 fn backend(error: &LockError) -> BackendKind {
-    let text = text(error);
+    let text = whole_text(error);
     assert!(!text.contains(PASSWORD) && !text.contains(WHO), "says too much: {text}");
     match error {
         LockError::Backend { kind, .. } => *kind,

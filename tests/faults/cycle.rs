@@ -1,47 +1,25 @@
 //! Callers that are cancelled, panic, shut down, die, forget and repeat themselves: section G.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Instant;
 
 use distlock::LockManager;
 use distlock_runtime::faults::{Faults, Script};
 use distlock_testkit::{
-    Mode, Proxy, RedisServer, fork_self, in_fork, wait_for, wait_until, wait_within,
+    Data, LONG, Mode, Proxy, RedisServer, SECOND, assert_busy, assert_lost, block_on, connect,
+    dropped_after, environment, fork_self, in_fork, ms, nothing_is_left, owner, patient, settle,
+    stored, this_test, ttl_of, wait_for, wait_until, wait_within,
 };
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use crate::support::{
-    Data, LONG, MS, SECOND, assert_busy, assert_lost, connect, environment, nothing_is_left, owner,
-    settle, stored, ttl_of,
-};
-
 /// "At once" takes a fraction of a millisecond.
 const AT_ONCE: std::time::Duration = SECOND.saturating_mul(3);
-
-/// Polls `future` at most `polls` times and drops it; its output if it was done by then.
-async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 /// Cancelled by a timeout at any moment of the round trip, of the wait, and of the round trip after
 /// it. Each of these locks would live for minutes.
@@ -50,11 +28,11 @@ async fn g1_a_cancelled_acquire_leaves_no_key_and_no_place_in_the_line() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
     let manager = LockManager::connect(&proxy.url()).await.expect("connect");
-    proxy.set(Mode::Delay(2 * MS));
+    proxy.set(Mode::Delay(ms(2)));
     let (mut cancelled, mut granted) = (0, 0);
     for round in 0..150 {
         // From "before anything was sent" to "after the answer", in steps of 100 µs.
-        let patience = MS * (round % 75) / 10;
+        let patience = ms(1) * (round % 75) / 10;
         let free = manager.lock(format!("free-{round}")).ttl(LONG);
         let holder = manager.lock(format!("held-{round}")).ttl(LONG).acquire();
         let holder = holder.await.expect("granted");
@@ -65,7 +43,7 @@ async fn g1_a_cancelled_acquire_leaves_no_key_and_no_place_in_the_line() {
         };
         let (free, held, ()) = tokio::join!(
             timeout(patience, free.acquire()),
-            timeout(patience + 3 * MS, held.acquire()),
+            timeout(patience + ms(3), held.acquire()),
             release,
         );
         for got in [free, held] {
@@ -108,7 +86,7 @@ async fn g1_a_cancelled_acquire_whose_answer_is_lost_leaves_no_key() {
     proxy.set(Mode::DropDown);
     for n in 0..20 {
         let request = manager.lock(format!("k-{n}")).ttl(LONG);
-        assert!(timeout(5 * MS, request.acquire()).await.is_err(), "no answer can come");
+        assert!(timeout(ms(5), request.acquire()).await.is_err(), "no answer can come");
     }
     wait_until("the server has granted them", || tries() == before + 20);
     // The releases went out behind them, and need no answer either.
@@ -121,7 +99,7 @@ async fn g1_a_cancelled_acquire_whose_answer_is_lost_leaves_no_key() {
 #[tokio::test]
 async fn g2_a_task_aborted_while_it_holds_frees_the_lock_for_the_next() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for by_hand in [true, false] {
         let held = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn({
@@ -155,7 +133,7 @@ async fn g3_a_dropped_release_still_frees_the_lock() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
     let manager = LockManager::connect(&proxy.url()).await.expect("connect");
-    proxy.set(Mode::Delay(2 * MS));
+    proxy.set(Mode::Delay(ms(2)));
     let mut done = false;
     for polls in 0.. {
         let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
@@ -178,7 +156,7 @@ async fn g3_a_dropped_release_still_frees_the_lock() {
         .await;
         proxy.set(fault);
         let release = guard.expect("granted").release();
-        let confirmed = matches!(timeout(20 * MS, release).await, Ok(Ok(())));
+        let confirmed = matches!(timeout(ms(20), release).await, Ok(Ok(())));
         assert!(!confirmed, "{fault:?}");
         if fault != Mode::DropDown {
             assert_eq!(server.lock_keys(), [stored("k")], "{fault:?}");
@@ -192,7 +170,7 @@ async fn g3_a_dropped_release_still_frees_the_lock() {
 #[tokio::test]
 async fn g4_a_panic_frees_every_lock_and_passes_through() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let body = async {
         let inner = manager.lock("b").run(async {
             tokio::task::yield_now().await;
@@ -219,13 +197,13 @@ fn g5_no_drop_panics_while_a_thread_unwinds() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut server = RedisServer::start();
     let (guards, others, closed) = runtime.block_on(async {
-        let (manager, other) = (connect(&server).await, connect(&server).await);
-        let closed = connect(&server).await;
+        let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
+        let closed = connect(&server.url()).await;
         let guard = closed.lock("closed").ttl(LONG).acquire().await.expect("granted");
         closed.close(LONG).await;
         let request = manager.lock_all(["a", "b", "c"]).ttl(LONG).min_hold(SECOND);
         let several = request.acquire().await.expect("granted");
-        (several, other.lock("d").ttl(300 * MS).acquire().await.expect("granted"), guard)
+        (several, other.lock("d").ttl(ms(300)).acquire().await.expect("granted"), guard)
     });
     let acquiring = {
         let _entered = runtime.enter();
@@ -270,7 +248,7 @@ fn g6_a_runtime_that_is_dropped_leaves_no_key() {
         runtime.spawn(guard.release());
         runtime.spawn(request("acquiring").acquire());
         // Both have sent their command, which stands still in the network.
-        runtime.block_on(async { tokio::time::sleep(20 * MS).await });
+        runtime.block_on(async { tokio::time::sleep(ms(20)).await });
         drop(runtime);
         proxy.set(Mode::Pass);
         nothing_is_left(&server);
@@ -281,30 +259,12 @@ fn g6_a_runtime_that_is_dropped_leaves_no_key() {
     }
 }
 
-/// Waits for a future with nothing but the standard library.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(out) => return out,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
 #[test]
 fn g7_a_lock_lives_and_ends_without_any_runtime() {
     let server = RedisServer::start();
-    let manager = block_on(connect(&server));
+    let manager = block_on(patient(&server.url()));
     let guard = block_on(manager.lock("k").ttl(2 * SECOND).acquire()).expect("granted");
-    assert_busy(block_on(manager.lock("k").wait(20 * MS).acquire()));
+    assert_busy(block_on(manager.lock("k").wait(ms(20)).acquire()));
     thread::sleep(3 * SECOND);
     assert!(guard.is_held(), "renewed without a runtime");
     drop(guard);
@@ -323,10 +283,10 @@ async fn g8_a_killed_holder_is_succeeded_after_its_ttl() {
         return std::future::pending().await;
     }
     let server = RedisServer::start();
-    let (manager, data) = (connect(&server).await, Data::of(&server));
+    let (manager, data) = (connect(&server.url()).await, Data::of(&server));
     let env = environment(&server);
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let child = fork_self("cycle::g8_a_killed_holder_is_succeeded_after_its_ttl", &env);
+    let child = fork_self(this_test!(), &env);
     wait_until("it holds the lock", || data.get("token").is_some());
     let owner_before = owner(&server, "k");
     // It is renewed for as long as its holder lives.
@@ -350,8 +310,7 @@ async fn g9_a_terminated_process_that_closes_its_manager_leaves_nothing() {
     let data = Data::of(&server);
     let env = environment(&server);
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let child =
-        fork_self("cycle::g9_a_terminated_process_that_closes_its_manager_leaves_nothing", &env);
+    let child = fork_self(this_test!(), &env);
     data.wait_until_is("state", "holds");
     assert_eq!(server.lock_keys().len(), 4);
     child.terminate();
@@ -389,7 +348,7 @@ async fn g9_child() {
 #[tokio::test]
 async fn g11_a_forgotten_guard_ends_with_max_hold() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let request = manager.lock("k").ttl(2 * SECOND).max_hold(4 * SECOND);
     let start = Instant::now();
     std::mem::forget(request.acquire().await.expect("granted"));
@@ -404,7 +363,7 @@ async fn g11_a_forgotten_guard_ends_with_max_hold() {
 #[tokio::test]
 async fn g12_a_release_of_what_is_not_held_says_so_and_touches_nothing() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     assert!(other.force_release("k").await.expect("an answer"), "it was held");
     assert!(!other.force_release("k").await.expect("an answer"), "it is free");
@@ -427,7 +386,7 @@ async fn g12_a_release_of_what_is_not_held_says_so_and_touches_nothing() {
 #[tokio::test]
 async fn g13_a_guard_works_the_same_in_another_task_thread_and_runtime() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let guard = manager.lock("k").ttl(3 * SECOND).acquire().await.expect("granted");
     let before = owner(&server, "k");
     let guard = thread::spawn(move || {
@@ -459,7 +418,7 @@ async fn g15_repeated_commands_and_lost_answers_change_nothing() {
     let held = Arc::new(AtomicU32::new(0));
     let mut ran = 0;
     for seed in 0..20 {
-        let script = Script::seeded(seed).deliveries(3).lost(33).delays(2 * MS);
+        let script = Script::seeded(seed).deliveries(3).lost(33).delays(ms(2));
         for faults in [over_redis(), Faults::as_remote(), Faults::in_memory()] {
             let (manager, network) = faults.script(script.clone()).start().expect("a manager");
             let mut last = 0;
@@ -470,7 +429,7 @@ async fn g15_repeated_commands_and_lost_answers_change_nothing() {
                 assert_eq!(held.fetch_add(1, SeqCst), 0, "held twice: seed {seed}");
                 assert!(guard.fencing_token() > last, "seed {seed}, round {round}");
                 last = guard.fencing_token();
-                tokio::time::sleep(MS).await;
+                tokio::time::sleep(ms(1)).await;
                 held.fetch_sub(1, SeqCst);
                 ran += 1;
                 // Its answer may be that of the second delivery: already free.
@@ -490,16 +449,16 @@ async fn g15_repeated_commands_and_lost_answers_change_nothing() {
 #[tokio::test]
 async fn g16_each_holder_has_the_ttl_it_asked_for() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let long = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     assert!(ttl_of(&server, "k") > 60_000);
-    assert_busy(other.lock("k").ttl(50 * MS).wait(200 * MS).acquire().await);
+    assert_busy(other.lock("k").ttl(ms(50)).wait(ms(200)).acquire().await);
     assert!(ttl_of(&server, "k") > 60_000, "a waiter's ttl is nothing to the holder");
-    long.extend(50 * MS).await.expect("it is held");
+    long.extend(ms(50)).await.expect("it is held");
     assert!(ttl_of(&server, "k") > 60_000, "an extension does not shorten");
     let short = other.lock("k").ttl(10 * SECOND).wait(LONG);
     let (short, ()) = tokio::join!(short.acquire(), async {
-        tokio::time::sleep(20 * MS).await;
+        tokio::time::sleep(ms(20)).await;
         long.release().await.expect("it was held");
     });
     assert!((1..=10_000).contains(&ttl_of(&server, "k")), "{}", ttl_of(&server, "k"));

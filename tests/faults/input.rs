@@ -1,16 +1,13 @@
 //! Durations, keys and data that nobody should use, and somebody will: section H.
 
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockKey, LockManager, LockRequest, key};
-use distlock_testkit::{Log, Mode, Proxy, RedisServer, wait_until};
-
-use crate::support::{
-    LONG, MS, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner, settle, stored,
-    ttl_of,
+use distlock_testkit::{
+    LONG, Log, Mode, Proxy, RedisServer, SECOND, assert_busy, assert_lost, connect, in_own_process,
+    ms, nothing_is_left, owner, settle, stored, this_test, ttl_of, wait_until, whole_text,
 };
 
 #[track_caller]
@@ -46,13 +43,13 @@ type Set = fn(LockRequest) -> LockRequest;
 #[tokio::test]
 async fn h1_zero_and_too_short_durations_are_refused_and_nothing_is_sent() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let cases: [(&str, Set); 6] = [
         ("ttl", |r| r.ttl(Duration::ZERO)),
-        ("ttl", |r| r.ttl(9 * MS)),
+        ("ttl", |r| r.ttl(ms(9))),
         ("ttl", |r| r.ttl(Duration::from_nanos(1)).renew(false)),
         ("max_hold", |r| r.max_hold(Duration::ZERO)),
-        ("max_hold", |r| r.max_hold(9 * MS)),
+        ("max_hold", |r| r.max_hold(ms(9))),
         ("min_hold", |r| r.max_hold(SECOND).min_hold(2 * SECOND)),
     ];
     assert_nothing_is_sent(&server, async || {
@@ -78,7 +75,7 @@ async fn h1_zero_and_too_short_durations_are_refused_and_nothing_is_sent() {
 #[tokio::test]
 async fn h2_durations_that_overflow_are_refused_or_capped_and_never_panic() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let year = 365 * 24 * 3600 * SECOND;
     let cases: [(&str, Set); 5] = [
         ("ttl", |r| r.ttl(Duration::MAX)),
@@ -100,7 +97,7 @@ async fn h2_durations_that_overflow_are_refused_or_capped_and_never_panic() {
         assert!(guard.remaining() > year / 2);
         guard.extend(year).await.expect("it is held");
         let released = async {
-            tokio::time::sleep(20 * MS).await;
+            tokio::time::sleep(ms(20)).await;
             guard.release().await.expect("it was held");
         };
         let (next, ()) = tokio::join!(request().acquire(), released);
@@ -121,7 +118,7 @@ async fn h2_durations_that_overflow_are_refused_or_capped_and_never_panic() {
 #[tokio::test]
 async fn h3_fractions_of_a_millisecond_are_rounded_up() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     // Every command is written down, arguments and all.
     server.cli::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     let just_over = |duration| duration + Duration::from_nanos(1);
@@ -162,7 +159,7 @@ async fn h4_separators_in_arguments_do_not_make_two_locks_one() {
         "x}:lock:{y",
     ];
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let mut seen: HashMap<String, (&str, &str)> = HashMap::new();
     for a in nasty {
         for b in nasty {
@@ -183,7 +180,7 @@ async fn h4_separators_in_arguments_do_not_make_two_locks_one() {
 #[tokio::test]
 async fn h5_braces_in_arguments_do_not_choose_the_slot() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     // One that is alone can tell slots if it is told to be a cluster.
     let cluster = RedisServer::builder().args(["--cluster-enabled", "yes"]).start();
     let slot = |name: &str| cluster.cli::<u64>(&["CLUSTER", "KEYSLOT", name]);
@@ -211,7 +208,7 @@ async fn h5_braces_in_arguments_do_not_choose_the_slot() {
 #[tokio::test]
 async fn h6_binary_unicode_long_and_empty_keys() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let long = "x".repeat(4096);
     let keys = [
         "\0",
@@ -261,7 +258,7 @@ async fn h6_binary_unicode_long_and_empty_keys() {
 #[tokio::test]
 async fn h7_look_alikes_are_different_locks() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let alike = ["order", "Order", "order ", " order", "order.", "оrder", "orde\u{301}r", "ordér"];
     let mut guards = Vec::new();
     for key in alike {
@@ -278,20 +275,13 @@ async fn h7_look_alikes_are_different_locks() {
 const SECRET: &str = "alice@example.org";
 const PASSWORD: &str = "hunter2-correct-horse";
 
-/// Everything that can be printed of an error.
-fn text(error: &LockError) -> String {
-    let mut text = format!("{error} {error:#} {error:?} {error:#?}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(" {error} {error:?}");
-        cause = error.source();
-    }
-    text
-}
-
 /// Neither keys nor passwords are in anything that is printed or logged, whatever goes wrong.
 #[tokio::test]
 async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
+    // What is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
+    }
     let log = Log::start();
     let mut server = RedisServer::builder().password(PASSWORD).start();
     let proxy = Proxy::to(server.addr());
@@ -299,7 +289,7 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
     let builder = LockManager::builder().url(&url).command_timeout(SECOND);
     let mut printed = format!("{builder:?} {builder:#?}");
     let manager = builder.connect().await.expect("connect");
-    let other = connect(&server).await;
+    let other = connect(&server.url()).await;
     let request = || manager.lock(key!("user:{SECRET}")).name("h8").ttl(3 * SECOND);
     let stored = stored(&format!("user:{SECRET}"));
     printed += &format!("{manager:?} {manager:#?} {:?}", request());
@@ -322,13 +312,13 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
     errors.push(request().acquire().await.map(drop).expect_err("no lock"));
     errors.push(manager.inspect(key!("user:{SECRET}")).await.map(drop).expect_err("no lock"));
     server.cli::<()>(&["DEL", &stored]);
-    errors.push(request().ttl(MS).acquire().await.map(drop).expect_err("too short"));
+    errors.push(request().ttl(ms(1)).acquire().await.map(drop).expect_err("too short"));
     let long = SECRET.repeat(500);
     errors.push(manager.lock(long).acquire().await.map(drop).expect_err("too long"));
     // A renewal that is never answered, a release that is never answered, an outage.
     let lost = request().run(async {
         settle(&manager).await;
-        tokio::time::sleep(200 * MS).await;
+        tokio::time::sleep(ms(200)).await;
         proxy.set(Mode::Freeze);
         std::future::pending::<()>().await;
     });
@@ -355,12 +345,12 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
         errors.push(LockManager::connect_lazy(&url).map(drop).expect_err("no URL"));
     }
     drop(other);
-    printed += &format!("{:?}", manager.close(50 * MS).await);
+    printed += &format!("{:?}", manager.close(ms(50)).await);
     // The engine gives up on what it could not release, and logs it.
     wait_until("a line about it", || given_up() > before);
     assert!(log.text().contains("h8"), "a lock is named: {}", log.text());
 
-    let printed = errors.iter().map(text).fold(printed, |all, one| all + "\n" + &one);
+    let printed = errors.iter().map(whole_text).fold(printed, |all, one| all + "\n" + &one);
     for (what, text) in [("printed", &printed), ("logged", &log.text())] {
         for secret in [SECRET, "alice", PASSWORD, "hunter2"] {
             assert!(!text.contains(secret), "{what}: {secret} in {text}");
@@ -378,7 +368,7 @@ async fn h9_owner_tokens_are_unique_and_not_predictable() {
     let mut owners = std::collections::HashSet::new();
     let mut identities = std::collections::HashSet::new();
     for _ in 0..20 {
-        let manager = connect(&server).await;
+        let manager = connect(&server.url()).await;
         for _ in 0..5 {
             let guard = manager.lock("k").acquire().await.expect("granted");
             let token = owner(&server, "k").expect("held");
@@ -401,7 +391,7 @@ async fn h9_owner_tokens_are_unique_and_not_predictable() {
 #[tokio::test]
 async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let take = async || manager.lock("k").ttl(LONG).acquire().await;
     let first = take().await.expect("granted");
     let highest = first.fencing_token();
@@ -451,7 +441,7 @@ async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r29_forged_places_in_the_queue_are_passed_over() {
     let server = RedisServer::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let huge = "9".repeat(30) + "n";
     let forged = ["0n", "00n", "99999999999n", "9223372036854775808n", &huge, "n", ""];
     let forged = forged.map(|claim| format!("stranger.1.{claim}"));
@@ -483,7 +473,7 @@ async fn r29_forged_places_in_the_queue_are_passed_over() {
 #[tokio::test]
 async fn h11_no_input_is_part_of_a_script() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let evil = [
         "'; redis.call('FLUSHALL') --",
         "]] redis.call('FLUSHALL') --",
@@ -495,7 +485,7 @@ async fn h11_no_input_is_part_of_a_script() {
         let guard = manager.lock(key).ttl(SECOND).acquire().await.expect("granted");
         guard.extend(LONG).await.expect("it is held");
         guard.release().await.expect("it was held");
-        manager.lock(key).min_hold(50 * MS).run(async {}).await.expect("granted");
+        manager.lock(key).min_hold(ms(50)).run(async {}).await.expect("granted");
     }
     wait_until("nothing but the witness", || server.lock_keys() == ["witness"]);
     // The server keeps every script it was ever given.
@@ -509,7 +499,7 @@ async fn h11_no_input_is_part_of_a_script() {
 #[tokio::test]
 async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let things = [
         vec!["RPUSH", "x"],
         vec!["SADD", "x"],
@@ -529,7 +519,7 @@ async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
             let error = run.expect_err("no lock");
             assert!(matches!(error, LockError::Backend { .. }), "{thing:?}: {error:?}");
             assert_eq!(error.key(), Some("k"), "it says which key");
-            assert!(text(&error).contains("WRONGTYPE"), "{}", text(&error));
+            assert!(whole_text(&error).contains("WRONGTYPE"), "{}", whole_text(&error));
             assert!(!ran.load(SeqCst));
         }
         assert!(start.elapsed() < LONG / 2, "it waited");
@@ -546,11 +536,11 @@ async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
 #[tokio::test]
 async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for value in ["", "other", "\u{0}\u{1}", "1", "a.b.c.d.e", "☃"] {
         let name = stored("k");
         server.cli::<()>(&["SET", &name, value]);
-        assert_busy(manager.lock("k").wait(20 * MS).acquire().await);
+        assert_busy(manager.lock("k").wait(ms(20)).acquire().await);
         assert!(!manager.inspect("k").await.expect("an answer").is_free());
         assert_eq!(server.cli::<String>(&["GET", &name]), value);
         server.cli::<()>(&["PEXPIRE", &name, "100"]);
@@ -580,7 +570,7 @@ async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
 #[tokio::test]
 async fn h13_a_key_without_a_ttl() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = manager.lock("k").ttl(3 * SECOND).acquire().await.expect("granted");
     assert_eq!(server.cli::<i64>(&["PERSIST", &stored("k")]), 1);
     wait_until("its holder gives it one again", || ttl_of(&server, "k") > 0);
@@ -593,10 +583,10 @@ async fn h13_a_key_without_a_ttl() {
     let error = other.lock("k").acquire().await.expect_err("held for ever");
     assert_eq!(error.retry_after(), None, "nobody knows");
     let start = Instant::now();
-    assert_busy(other.lock("k").wait(300 * MS).acquire().await);
+    assert_busy(other.lock("k").wait(ms(300)).acquire().await);
     assert!(start.elapsed() < 10 * SECOND);
     let waiter = tokio::spawn(other.lock("k").wait(LONG).acquire());
-    tokio::time::sleep(50 * MS).await;
+    tokio::time::sleep(ms(50)).await;
     server.cli::<i64>(&["DEL", &stored("k")]);
     let guard = waiter.await.expect("no panic").expect("it looked again");
     drop(guard);
@@ -617,7 +607,7 @@ async fn h4_prefixes_do_not_meet() {
         }
     }
     // A request may name them as well.
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for prefix in ["", "a", "a:lock", "A"] {
         let held = manager.lock("k").prefix(prefix).try_acquire().await;
         assert!(held.expect("an answer").is_none(), "{prefix:?} is another one");

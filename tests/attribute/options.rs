@@ -8,20 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockKey, LockManager, redis_lock, with_manager};
+use distlock::{LockError, LockKey, LockManager, redis_lock};
+use distlock_testkit::ms;
 use tokio::time::sleep;
 
-const MS: fn(u64) -> Duration = Duration::from_millis;
-
-/// Runs a test with a manager of its own.
-async fn alone<F: Future>(test: impl FnOnce(LockManager) -> F) -> F::Output {
-    let manager = LockManager::in_memory();
-    with_manager(manager.clone(), test(manager)).await
-}
-
-async fn is_free(manager: &LockManager, key: &str) -> bool {
-    manager.inspect(key).await.expect("a memory store answers").is_free()
-}
+use crate::support::{alone, is_free};
 
 async fn hold(manager: &LockManager, key: &str) -> distlock::LockGuard {
     manager.lock(key).acquire().await.expect("free")
@@ -133,7 +124,7 @@ mod holding {
             let start = Instant::now();
             assert!(limited().await.expect_err("held for too long").is_lost());
             let held = start.elapsed();
-            assert!(held >= MS(100) && held < MS(2000), "{held:?}");
+            assert!(held >= ms(100) && held < ms(2000), "{held:?}");
         })
         .await;
     }
@@ -146,10 +137,10 @@ mod holding {
     #[tokio::test]
     async fn min_hold_keeps_the_lock_of_a_short_job() {
         alone(async |manager| {
-            short(MS(2000)).await.expect("free");
+            short(ms(2000)).await.expect("free");
             assert!(!is_free(&manager, "k").await);
-            assert!(short(MS(2000)).await.expect_err("ran a moment ago").is_busy());
-            sleep(MS(3000)).await;
+            assert!(short(ms(2000)).await.expect_err("ran a moment ago").is_busy());
+            sleep(ms(3000)).await;
             assert!(is_free(&manager, "k").await);
         })
         .await;
@@ -157,13 +148,13 @@ mod holding {
 
     #[redis_lock(key = "k", ttl = "60ms", renew = false, on_lost = continue)]
     async fn goes_on() -> Result<u8, LockError> {
-        sleep(MS(150)).await;
+        sleep(ms(150)).await;
         Ok(5)
     }
 
     #[redis_lock(key = "k", ttl = "60ms", renew = false, on_lost = cancel)]
     async fn is_stopped() -> Result<u8, LockError> {
-        sleep(MS(150)).await;
+        sleep(ms(150)).await;
         Ok(5)
     }
 
@@ -338,7 +329,7 @@ mod conditions {
 
     #[redis_lock(key = "k:{id}", guard = lock)]
     async fn guarded(id: u64, text: String) -> Result<(String, u64), LockError> {
-        sleep(MS(1)).await;
+        sleep(ms(1)).await;
         assert!(lock.is_held());
         Ok((format!("{}{text}", lock.key()), lock.fencing_token()))
     }
@@ -681,7 +672,7 @@ mod functions {
     impl Local for Memory {
         #[redis_lock(key = "local:{id}", manager = self.locks)]
         async fn run(&self, id: std::rc::Rc<str>) -> Result<usize, LockError> {
-            sleep(MS(1)).await;
+            sleep(ms(1)).await;
             if id.is_empty() {
                 return Ok(100);
             }

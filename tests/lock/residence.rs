@@ -12,10 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{DrivenBy, LockError, LockManager};
-use distlock_testkit::{RedisServer, wait_until};
+use distlock_testkit::{LONG, RedisServer, in_own_process, this_test, wait_until};
 use tokio::runtime::{Builder, Runtime};
-
-const LONG: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -215,6 +213,9 @@ fn a_runtime_without_sockets_is_served_by_the_engine() {
 #[test]
 fn r20_a_panic_hook_on_a_runtime_without_sockets_holds_nobody_up() {
     const NAME: &str = "without sockets";
+    if !in_own_process(this_test!(), &[]) {
+        return;
+    }
     let server = RedisServer::start();
     let manager = manager(&server);
     let (told, heard) = mpsc::channel();

@@ -10,38 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, redis_lock};
-use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
-/// Bodies that should be stopped long before end by themselves then, and fail their test.
-const LONG: Duration = Duration::from_secs(30);
+use distlock_testkit::{
+    LONG, RedisServer, Running, SECOND, fork_self, in_fork, patient, this_test, wait_for,
+};
 
 async fn setup() -> (Arc<RedisServer>, LockManager) {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = patient(&server.url()).await;
     (Arc::new(server), manager)
-}
-
-/// It is patient: what takes long on a busy machine is no fault.
-async fn connect(server: &RedisServer) -> LockManager {
-    let builder = LockManager::builder().url(server.url()).command_timeout(10 * SECOND);
-    builder.connect_timeout(LONG).connect().await.expect("connect")
-}
-
-/// True from its making until it is dropped, as a body's locals are.
-struct Running<'a>(&'a AtomicBool);
-
-impl<'a> Running<'a> {
-    fn new(flag: &'a AtomicBool) -> Self {
-        flag.store(true, SeqCst);
-        Self(flag)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, SeqCst);
-    }
 }
 
 #[redis_lock(key = "long", ttl = "2s", manager = manager)]
@@ -101,7 +77,7 @@ async fn endless(
 #[tokio::test]
 async fn without_renewal_the_body_is_dropped_at_the_deadline() {
     let (server, manager) = setup().await;
-    let rival = connect(&server).await;
+    let rival = patient(&server.url()).await;
     let (running, rival_has_it) = (AtomicBool::new(false), AtomicBool::new(false));
     let start = Instant::now();
     let call = async {
@@ -166,7 +142,6 @@ async fn ticking(manager: &LockManager) -> Result<(), LockError> {
 /// timers and answers are due all at once: the body must lose the race.
 #[tokio::test]
 async fn a_process_that_was_stopped_does_not_go_on_with_its_body() {
-    const NAME: &str = "a_process_that_was_stopped_does_not_go_on_with_its_body";
     if in_fork() {
         let manager = LockManager::from_env().expect("a manager");
         let result = ticking(&manager).await;
@@ -175,7 +150,7 @@ async fn a_process_that_was_stopped_does_not_go_on_with_its_body() {
     }
     for _ in 0..3 {
         let (server, rival) = setup().await;
-        let holder = fork_self(NAME, &[("DISTLOCK_URL", &server.url())]);
+        let holder = fork_self(this_test!(), &[("DISTLOCK_URL", &server.url())]);
         wait_for("the other process has the lock", async || !server.lock_keys().is_empty()).await;
         tokio::time::sleep(SECOND / 2).await;
         holder.stop();
@@ -246,7 +221,7 @@ async fn a_guard_hears_of_its_loss() {
     tokio::time::sleep(4 * SECOND).await;
     assert!(guard.is_held() && guard.remaining() > Duration::ZERO, "renewed, and it knows");
     guard.extend(60 * SECOND).await.expect("it is held");
-    assert!(guard.remaining() > LONG);
+    assert!(guard.remaining() > 30 * SECOND);
     server.cli::<()>(&["DEL", "distlock:lock:{guard}"]);
     tokio::time::timeout(LONG, guard.lost()).await.expect("it hears");
     assert!(!guard.is_held());

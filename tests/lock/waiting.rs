@@ -8,56 +8,19 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockGuard, LockManager, LockRequest, WakeUps};
-use distlock_testkit::{RedisServer, in_line, wait_for, wait_until};
+use distlock::{LockError, LockGuard, LockManager, LockRequest};
+use distlock_testkit::{
+    LONG, RedisServer, connect, connect_all, held, in_line, ms, nothing_is_left, queue, stand,
+    wait_for, wait_until,
+};
 use tokio::task::JoinSet;
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const LONG: Duration = ms(60_000);
 /// A message that somebody waits behind has arrived by then, and with it everything that is still
 /// let in in front of him.
 const SEALED: Duration = ms(1000);
 
-async fn connect(server: &RedisServer) -> LockManager {
-    let builder = LockManager::builder().url(server.url()).command_timeout(ms(5000));
-    let manager = builder.connect_timeout(ms(20_000)).connect().await.expect("connect");
-    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
-    manager
-}
-
-async fn connect_all<const N: usize>(server: &RedisServer) -> [LockManager; N] {
-    let mut managers = Vec::new();
-    for _ in 0..N {
-        managers.push(connect(server).await);
-    }
-    managers.try_into().expect("as many")
-}
-
 fn request(manager: &LockManager, key: &str) -> LockRequest {
     manager.lock(key).ttl(LONG).wait(LONG)
-}
-
-async fn held(manager: &LockManager, key: &str) -> LockGuard {
-    manager.lock(key).ttl(LONG).acquire().await.expect("it is free")
-}
-
-/// How many processes stand in the queue.
-#[track_caller]
-fn places(server: &RedisServer, key: &str) -> usize {
-    server.cli(&["ZCARD", &format!("distlock:queue:{{{key}}}")])
-}
-
-#[track_caller]
-fn stand(server: &RedisServer, key: &str, n: usize) {
-    wait_until("they stand in the queue", || places(server, key) == n);
-}
-
-#[track_caller]
-fn nothing_is_left(server: &RedisServer) {
-    wait_until("no key is left", || server.lock_keys().is_empty());
 }
 
 /// What happened, in order.
@@ -95,7 +58,7 @@ async fn all(mut tasks: JoinSet<()>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_come_first_served_over_processes_and_tasks() {
     let server = RedisServer::start();
-    let [holder, a, b, c] = connect_all(&server).await;
+    let [holder, a, b, c] = connect_all(&server.url()).await;
     let guard = held(&holder, "k").await;
     let (mut tasks, order) = (JoinSet::new(), Order::default());
     join_line(&mut tasks, &order, request(&a, "k"), "a1").await;
@@ -123,7 +86,7 @@ async fn first_come_first_served_over_processes_and_tasks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_do_not_overtake() {
     let server = RedisServer::start();
-    let [holder, a, b, c, newcomer] = connect_all(&server).await;
+    let [holder, a, b, c, newcomer] = connect_all(&server.url()).await;
     let guard = held(&holder, "k").await;
     let (mut tasks, order) = (JoinSet::new(), Order::default());
     for (n, (manager, name)) in
@@ -165,7 +128,7 @@ async fn newcomers_do_not_overtake() {
 async fn every_wait_ends_in_its_own_time() {
     const WAIT: Duration = ms(400);
     let server = RedisServer::start();
-    let [holder, other] = connect_all(&server).await;
+    let [holder, other] = connect_all(&server.url()).await;
     let guard = held(&holder, "k").await;
     // One that stays, so that those who come and go are not alone in their line.
     let staying = tokio::spawn(request(&other, "k").acquire());
@@ -196,7 +159,7 @@ async fn every_wait_ends_in_its_own_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_taken_away_is_lost_at_once_and_goes_to_the_next() {
     let server = RedisServer::start();
-    let [holder, waiter, operator] = connect_all(&server).await;
+    let [holder, waiter, operator] = connect_all(&server.url()).await;
     // Its next renewal is minutes away.
     let guard = holder.lock("k").ttl(20 * LONG).acquire().await.expect("it is free");
     let behind = tokio::spawn(request(&holder, "k").acquire());
@@ -218,7 +181,7 @@ async fn a_lock_that_is_taken_away_is_lost_at_once_and_goes_to_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_locks_are_waited_for_in_the_same_line() {
     let server = RedisServer::start();
-    let [holder, a, b, c] = connect_all(&server).await;
+    let [holder, a, b, c] = connect_all(&server.url()).await;
     let (first, second) = (held(&holder, "1").await, held(&holder, "2").await);
     let (mut tasks, order) = (JoinSet::new(), Order::default());
     let both = |manager: &LockManager| manager.lock_all(["2", "1"]).ttl(LONG).wait(LONG);
@@ -246,7 +209,7 @@ async fn several_locks_are_waited_for_in_the_same_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_locks_at_once_lose_no_update_and_end() {
     let server = RedisServer::start();
-    let managers: [LockManager; 3] = connect_all(&server).await;
+    let managers: [LockManager; 3] = connect_all(&server.url()).await;
     let values: Arc<[Mutex<u64>; 3]> = Arc::default();
     let mut tasks = JoinSet::new();
     for n in 0..9 {
@@ -284,7 +247,7 @@ async fn fencing_tokens_grow_over_every_hand_over() {
     const TASKS: usize = 16;
     const ROUNDS: usize = 200;
     let server = RedisServer::start();
-    let [one, other] = connect_all(&server).await;
+    let [one, other] = connect_all(&server.url()).await;
     let order = Order::default();
     let work = |manager: &LockManager, rounds| {
         let (manager, order) = (manager.clone(), order.clone());
@@ -330,7 +293,7 @@ fn assert_lasts(server: &RedisServer, guard: &LockGuard, ttl: Duration) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_in_a_line_has_his_own_terms() {
     let server = RedisServer::start();
-    let [holder, manager] = connect_all(&server).await;
+    let [holder, manager] = connect_all(&server.url()).await;
     for processes in [[&holder; 2], [&holder, &manager]] {
         let [first, next] = processes;
         let guard = held(first, "k").await;
@@ -387,7 +350,7 @@ async fn everybody_in_a_line_has_his_own_terms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_several_locks_is_less_than_all_that_follow() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for _ in 0..3 {
         let both = manager.lock_all(["1", "2"]).ttl(LONG).acquire().await.expect("free");
         let token = both.fencing_token();
@@ -412,7 +375,7 @@ async fn a_lock_with_min_hold_goes_to_the_first_when_it_is_due() {
     // The key is kept for so much longer.
     const MARGIN: Duration = ms(100);
     let server = RedisServer::start();
-    let [holder, a, b, newcomer] = connect_all(&server).await;
+    let [holder, a, b, newcomer] = connect_all(&server.url()).await;
     let start = Instant::now();
     let request_of_job = holder.lock("k").ttl(LONG).min_hold(MIN_HOLD);
     let guard = request_of_job.acquire().await.expect("it is free");
@@ -443,7 +406,7 @@ async fn a_lock_with_min_hold_goes_to_the_first_when_it_is_due() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_future_that_is_not_polled_does_not_hold_up_the_others() {
     let server = RedisServer::start();
-    let [holder, a, b] = connect_all(&server).await;
+    let [holder, a, b] = connect_all(&server.url()).await;
     for sleeper in [&holder, &a] {
         let guard = held(&holder, "k").await;
         let mut asleep = in_line(request(sleeper, "k").acquire()).await;
@@ -472,14 +435,14 @@ async fn a_future_that_is_not_polled_does_not_hold_up_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_for_several_that_is_not_polled_frees_what_it_had() {
     let server = RedisServer::start();
-    let [holder, sleeper, other] = connect_all(&server).await;
+    let [holder, sleeper, other] = connect_all(&server.url()).await;
     let second = held(&holder, "2").await;
     let both = sleeper.lock_all(["1", "2"]).ttl(LONG).wait(ms(6000)).acquire();
     let mut asleep = pin!(both);
     // Until it stands in the second line, and no further.
     wait_for("it has the first", async || {
         let _ = asleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        places(&server, "2") == 1
+        queue(&server, "2").len() == 1
     })
     .await;
     let guard = tokio::time::timeout(LONG, request(&other, "1").acquire());
@@ -494,7 +457,7 @@ async fn a_call_for_several_that_is_not_polled_frees_what_it_had() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_is_seen_and_goes_away() {
     let server = RedisServer::start();
-    let [holder, a, b] = connect_all(&server).await;
+    let [holder, a, b] = connect_all(&server.url()).await;
     let guard = held(&holder, "k").await;
     let mut waiting = Vec::new();
     // Those of one process are in line before the next one comes.
@@ -507,7 +470,7 @@ async fn what_waits_is_seen_and_goes_away() {
     let status = holder.inspect("k").await.expect("an answer");
     assert!(format!("{status:?}").contains("waiting: 2"), "{status:?}");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
-    wait_until("their places are gone", || places(&server, "k") == 0);
+    wait_until("their places are gone", || queue(&server, "k").is_empty());
     guard.release().await.expect("it was held");
     nothing_is_left(&server);
     // A manager that is closed leaves its lines.
@@ -516,7 +479,7 @@ async fn what_waits_is_seen_and_goes_away() {
     stand(&server, "k", 1);
     b.close(LONG).await;
     assert!(matches!(waiting.await.expect("no panic"), Err(LockError::Closed)));
-    wait_until("its place is gone", || places(&server, "k") == 0);
+    wait_until("its place is gone", || queue(&server, "k").is_empty());
     guard.release().await.expect("it was held");
     nothing_is_left(&server);
 }

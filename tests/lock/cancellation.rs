@@ -4,16 +4,12 @@
 //! The server is behind a proxy that delays each direction, so that a drop falls between a command
 //! and its answer and not only before and after both.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use distlock::{LockError, LockGuard, LockManager, LockRequest, redis_lock};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_until, wait_within};
+use distlock_testkit::{LONG, Mode, Proxy, RedisServer, dropped_after, wait_until, wait_within};
 
 const DELAY: Duration = Duration::from_millis(3);
-const LONG: Duration = Duration::from_secs(60);
 /// More polls than anything here takes: reaching it means that a future is polled in a circle.
 const MOST_POLLS: usize = 200;
 
@@ -32,24 +28,6 @@ async fn setup() -> Setup {
     let other = LockManager::connect(&server.url()).await.expect("connect");
     proxy.set(Mode::Delay(DELAY));
     Setup { manager, other, _proxy: proxy, server }
-}
-
-/// Polls `future` at most `polls` times; its output if it is done by then. It is dropped here.
-async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }
 
 impl Setup {

@@ -8,20 +8,17 @@ use std::time::Duration;
 use distlock::LockManager;
 use distlock_runtime::faults::Faults;
 use distlock_testkit::{
-    Mode, Proxy, RedisServer, data_at, fork_self, in_fork, wait_for, wait_until,
+    Data, LONG, Mode, Proxy, RedisServer, Running, SECOND, assert_busy, assert_lost, connect,
+    data_at, environment, fork_self, in_fork, ms, nothing_is_left, settle, stored, this_test,
+    wait_for, wait_until,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{
-    Data, LONG, MS, Running, SECOND, assert_busy, assert_lost, connect, environment,
-    nothing_is_left, settle, stored,
-};
-
 #[tokio::test]
 async fn they_are_taken_in_stored_order_each_once() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     // A key with a hash tag of its own is stored under another name, which sorts elsewhere.
     let request = manager.lock_all(["c", "{a}z", "b", "a", "c"]).ttl(LONG);
     let guard = request.acquire().await.expect("granted");
@@ -42,10 +39,10 @@ async fn they_are_taken_in_stored_order_each_once() {
 #[tokio::test]
 async fn all_or_nothing() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = other.lock("m").ttl(LONG).acquire().await.expect("granted");
     let request = || manager.lock_all(["a", "m", "z"]).ttl(LONG).min_hold(LONG);
-    for wait in [Duration::ZERO, 300 * MS] {
+    for wait in [Duration::ZERO, ms(300)] {
         let error = request().wait(wait).acquire().await.expect_err("one is held");
         assert_eq!(error.key(), Some("m"), "which one it was");
         assert_busy(Err::<(), _>(error));
@@ -62,14 +59,14 @@ async fn all_or_nothing() {
 #[tokio::test]
 async fn a_call_that_is_not_polled_any_more_keeps_nothing() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = other.lock("m").ttl(LONG).acquire().await.expect("granted");
     let request = manager.lock_all(["a", "m"]).ttl(LONG).wait(4 * SECOND);
     let mut acquire = Box::pin(request.acquire());
     // Polled until it has heard that it has the first one, and waits for the other.
     let mut first_is_taken = Box::pin(async {
         wait_for("it is taken", async || server.lock_keys().contains(&stored("a"))).await;
-        tokio::time::sleep(200 * MS).await;
+        tokio::time::sleep(ms(200)).await;
     });
     poll_fn(|cx| {
         assert!(acquire.as_mut().poll(cx).is_pending(), "the other one is held");
@@ -86,7 +83,7 @@ async fn a_call_that_is_not_polled_any_more_keeps_nothing() {
 #[tokio::test]
 async fn only_those_before_the_one_that_is_waited_for_are_held() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = other.lock("m").ttl(LONG).acquire().await.expect("granted");
     let request = manager.lock_all(["a", "m", "z"]).ttl(LONG).min_hold(LONG).wait(LONG);
     let waiter = tokio::spawn(request.acquire());
@@ -130,7 +127,7 @@ async fn there_is_one_wait_for_all() {
 #[tokio::test]
 async fn they_are_freed_in_reverse_order() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     // The server tells of every key that is deleted, in order.
     server.cli::<()>(&["CONFIG", "SET", "notify-keyspace-events", "Eg"]);
     let client = redis::Client::open(server.url()).expect("a URL");
@@ -154,7 +151,7 @@ async fn they_are_freed_in_reverse_order() {
 #[tokio::test]
 async fn one_lost_is_all_lost() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     for taken in ["a", "b", "c"] {
         let running = AtomicBool::new(false);
         let body = async {
@@ -188,7 +185,7 @@ async fn one_lost_is_all_lost() {
 #[tokio::test]
 async fn one_lost_while_another_is_waited_for_is_asked_for_again() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     for (wait, thief_stays) in [(LONG, false), (12 * SECOND, true)] {
         let held = other.lock("b").ttl(LONG).acquire().await.expect("granted");
         let request = manager.lock_all(["a", "b"]).ttl(2 * SECOND).wait(wait);
@@ -216,7 +213,7 @@ async fn one_lost_while_another_is_waited_for_is_asked_for_again() {
 #[tokio::test]
 async fn a_call_cancelled_while_it_waits_for_one_gives_back_the_others() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = other.lock("m").ttl(LONG).acquire().await.expect("granted");
     let request = manager.lock_all(["a", "m", "z"]).ttl(LONG).min_hold(LONG).wait(LONG);
     let waiter = tokio::spawn(request.acquire());
@@ -234,7 +231,7 @@ async fn a_call_cancelled_while_it_waits_for_one_gives_back_the_others() {
 async fn a_fault_among_them_leaves_none() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
-    let builder = LockManager::builder().url(proxy.url()).command_timeout(200 * MS);
+    let builder = LockManager::builder().url(proxy.url()).command_timeout(ms(200));
     let manager = builder.connect().await.expect("connect");
     // The second of them is no lock.
     server.cli::<()>(&["RPUSH", &stored("b"), "x"]);
@@ -254,7 +251,7 @@ async fn a_fault_among_them_leaves_none() {
 #[tokio::test]
 async fn opposite_orders_do_not_deadlock() {
     let server = RedisServer::start();
-    for managers in [[connect(&server).await, connect(&server).await], {
+    for managers in [[connect(&server.url()).await, connect(&server.url()).await], {
         let (manager, _) = Faults::as_remote().start().expect("in memory");
         [manager.clone(), manager]
     }] {
@@ -263,7 +260,7 @@ async fn opposite_orders_do_not_deadlock() {
         for (n, manager) in (0..40).zip(managers.iter().cycle()) {
             let (from, to) = (keys[n % 5], keys[(n * 3 + 1) % 5]);
             let request = manager.lock_all([from, to, keys[(n / 5) % 5]]).wait(LONG);
-            tasks.spawn(request.run(tokio::time::sleep(MS)));
+            tasks.spawn(request.run(tokio::time::sleep(ms(1))));
         }
         while let Some(task) = tasks.join_next().await {
             task.expect("no panic").expect("its turn came");
@@ -284,7 +281,7 @@ async fn transfers_between_accounts_keep_the_sum() {
     if in_fork() {
         return transfers(true).await;
     }
-    let balances = bank("several::transfers_between_accounts_keep_the_sum");
+    let balances = bank(this_test!());
     assert_eq!(balances, balances_after_all());
     assert_eq!(balances.iter().sum::<i64>(), i64::from(ACCOUNTS) * START);
 }
@@ -295,7 +292,7 @@ async fn transfers_without_the_locks_do_not() {
         return transfers(false).await;
     }
     // Not the sum: what is lost on one side may be lost on the other as well.
-    let balances = bank("several::transfers_without_the_locks_do_not");
+    let balances = bank(this_test!());
     assert_ne!(balances, balances_after_all(), "the test above shows nothing");
 }
 
@@ -363,7 +360,7 @@ async fn transfers(locked: bool) {
 async fn transfer(mut data: redis::aio::MultiplexedConnection, [from, to]: [String; 2]) {
     use redis::AsyncCommands;
     let balances: (i64, i64) = data.mget(&[&from, &to]).await.expect("read");
-    tokio::time::sleep(MS).await;
+    tokio::time::sleep(ms(1)).await;
     let after = [(&from, balances.0 - AMOUNT), (&to, balances.1 + AMOUNT)];
     data.mset::<_, _, ()>(&after).await.expect("write");
 }

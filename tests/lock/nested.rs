@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Instant;
 
 use distlock::{LockError, LockManager};
-use distlock_testkit::{RedisServer, wait_for};
-
-use crate::support::{
-    LONG, MS, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner, stored, ttl_of,
+use distlock_testkit::{
+    LONG, RedisServer, SECOND, assert_busy, assert_lost, connect, ms, nothing_is_left, owner,
+    stored, ttl_of, wait_for,
 };
 
 #[track_caller]
@@ -20,7 +19,7 @@ fn assert_would_deadlock<T: std::fmt::Debug>(result: Result<T, LockError>) {
 #[tokio::test]
 async fn g14_a_call_that_would_wait_for_itself_fails_at_once() {
     let server = RedisServer::start();
-    for manager in [connect(&server).await, LockManager::in_memory()] {
+    for manager in [connect(&server.url()).await, LockManager::in_memory()] {
         let start = Instant::now();
         let request = || manager.lock("k").ttl(LONG).wait(LONG);
         let body = async {
@@ -56,12 +55,12 @@ async fn g14_a_call_that_would_wait_for_itself_fails_at_once() {
 #[tokio::test]
 async fn branches_of_a_join_exclude_each_other_and_are_nested_in_what_is_around_them() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let value = AtomicU32::new(0);
     let add_one = async || {
         let body = async {
             let before = value.load(SeqCst);
-            tokio::time::sleep(2 * MS).await;
+            tokio::time::sleep(ms(2)).await;
             value.store(before + 1, SeqCst);
             assert_would_deadlock(manager.lock("inner").acquire().await.map(drop));
             assert_would_deadlock(manager.lock("outer").acquire().await.map(drop));
@@ -84,7 +83,7 @@ async fn branches_of_a_join_exclude_each_other_and_are_nested_in_what_is_around_
 #[tokio::test]
 async fn branches_of_a_select_leave_nothing_behind_when_they_are_dropped() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let request = || manager.lock("k").ttl(LONG).wait(LONG);
     let held = async {
         tokio::select! {
@@ -105,7 +104,7 @@ async fn branches_of_a_select_leave_nothing_behind_when_they_are_dropped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spawned_task_is_not_nested() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for reentrant in [false, true] {
         let mut spawned = None;
         let body = async {
@@ -125,11 +124,11 @@ async fn a_spawned_task_is_not_nested() {
 #[tokio::test]
 async fn calls_through_different_managers_are_not_nested() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let shop = LockManager::builder().url(server.url()).prefix("shop").connect().await;
     let shop = shop.expect("connect");
     let body = async {
-        assert_busy(other.lock("k").wait(50 * MS).acquire().await);
+        assert_busy(other.lock("k").wait(ms(50)).acquire().await);
         assert_busy(other.lock("k").reentrant(true).acquire().await);
         // The same key under another prefix is another lock.
         shop.lock("k").run(async {}).await.expect("free");
@@ -143,9 +142,9 @@ async fn calls_through_different_managers_are_not_nested() {
 #[tokio::test]
 async fn locks_taken_by_hand_are_not_tracked() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
-    assert_busy(manager.lock("k").wait(50 * MS).acquire().await);
+    assert_busy(manager.lock("k").wait(ms(50)).acquire().await);
     assert_busy(manager.lock("k").reentrant(true).run(async {}).await);
     guard.release().await.expect("it was held");
     nothing_is_left(&server);
@@ -155,7 +154,7 @@ async fn locks_taken_by_hand_are_not_tracked() {
 #[tokio::test]
 async fn a_reentrant_call_joins_and_leaves_the_lock_to_the_outermost() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let request = || manager.lock("k").ttl(LONG).reentrant(true);
     let commands = || -> usize {
         let stats: String = server.cli(&["INFO", "commandstats"]);
@@ -165,12 +164,12 @@ async fn a_reentrant_call_joins_and_leaves_the_lock_to_the_outermost() {
     let body = async {
         let (before, sets) = (owner(&server, "k"), commands());
         // The durations of whoever joins are ignored: all of these would be over at once.
-        let inner = request().ttl(20 * MS).renew(false).max_hold(20 * MS);
+        let inner = request().ttl(ms(20)).renew(false).max_hold(ms(20));
         let deeper = async {
             let guard = request().acquire().await.expect("joined");
             let another = request().acquire().await.expect("joined");
             assert_eq!(guard.fencing_token(), another.fencing_token());
-            tokio::time::sleep(100 * MS).await;
+            tokio::time::sleep(ms(100)).await;
             assert!(guard.is_held() && guard.remaining() > LONG / 2);
             guard.release().await.expect("it goes on to be held");
             drop(another);
@@ -191,8 +190,8 @@ async fn a_reentrant_call_joins_and_leaves_the_lock_to_the_outermost() {
 #[tokio::test]
 async fn a_reentrant_call_that_finds_the_lease_lost_is_lost_too() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
-    let request = || manager.lock("k").ttl(600 * MS).reentrant(true);
+    let manager = connect(&server.url()).await;
+    let request = || manager.lock("k").ttl(ms(600)).reentrant(true);
     let body = async {
         server.cli::<()>(&["DEL", &stored("k")]);
         request().run(std::future::pending::<()>()).await
@@ -215,7 +214,7 @@ async fn a_reentrant_call_that_finds_the_lease_lost_is_lost_too() {
 #[tokio::test]
 async fn several_locks_of_which_some_are_held_already() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let body = async {
         let before = owner(&server, "b");
         let all = manager.lock_all(["a", "b", "c"]).ttl(LONG).reentrant(true);

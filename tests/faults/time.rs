@@ -9,11 +9,10 @@ use std::time::Instant;
 use distlock::{LockManager, OnLost};
 use distlock_runtime::faults::{Faults, Script};
 use distlock_runtime::private::run;
-use distlock_testkit::{Fork, Mode, Proxy, RedisServer, fork_self, in_fork, wait_for};
-
-use crate::support::{
-    Data, LONG, MS, Running, SECOND, assert_busy, assert_lost, connect, environment,
-    nothing_is_left, owner, settle, stored, ttl_of,
+use distlock_testkit::{
+    Data, Fork, LONG, Mode, Proxy, RedisServer, Running, SECOND, assert_busy, assert_lost, connect,
+    environment, fork_self, in_fork, ms, nothing_is_left, owner, settle, stored, this_test, ttl_of,
+    wait_for,
 };
 
 /// The server's clock steps forward: every key is at its end. Two holders for a moment is what no
@@ -21,7 +20,7 @@ use crate::support::{
 #[tokio::test]
 async fn f1_a_lock_that_expires_early_is_lost_at_the_next_renewal_and_fenced_at_once() {
     let server = RedisServer::start();
-    let (manager, rival) = (connect(&server).await, connect(&server).await);
+    let (manager, rival) = (connect(&server.url()).await, connect(&server.url()).await);
     let data = Data::of(&server);
     let first = manager.lock("k").ttl(3 * SECOND).acquire().await.expect("granted");
     assert!(data.write_fenced("account", first.fencing_token(), "first"));
@@ -42,7 +41,7 @@ async fn f1_a_lock_that_expires_early_is_lost_at_the_next_renewal_and_fenced_at_
 #[tokio::test]
 async fn f2_a_clock_set_back_lowers_no_fence_and_lengthens_no_wait() {
     let server = RedisServer::start();
-    let before = connect(&server).await;
+    let before = connect(&server.url()).await;
     let guard = before.lock("k").ttl(LONG).acquire().await.expect("granted");
     server.cli::<i64>(&["INCRBY", "distlock:fence", "3600000000"]);
     let ahead = before.lock("other").acquire().await.expect("granted");
@@ -50,9 +49,9 @@ async fn f2_a_clock_set_back_lowers_no_fence_and_lengthens_no_wait() {
     server.cli::<()>(&["PEXPIRE", &stored("k"), "3720000"]);
 
     // One that was not there before, and has seen nothing of it.
-    let after = connect(&server).await;
+    let after = connect(&server.url()).await;
     let start = Instant::now();
-    assert_busy(after.lock("k").wait(300 * MS).acquire().await);
+    assert_busy(after.lock("k").wait(ms(300)).acquire().await);
     assert!(start.elapsed() < 10 * SECOND, "it waited for the key");
     wait_for("its place is gone", async || server.lock_keys() == server.held_locks()).await;
     guard.release().await.expect("it was held");
@@ -101,13 +100,12 @@ async fn f4_a_holder_stopped_past_its_ttl_is_not_polled_again_and_touches_nothin
         return f4_child().await;
     }
     let server = RedisServer::start();
-    let (rival, data) = (connect(&server).await, Data::of(&server));
+    let (rival, data) = (connect(&server.url()).await, Data::of(&server));
     let env = environment(&server);
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
     for _ in 0..3 {
         data.run::<()>(&["FLUSHDB"]);
-        let name = "time::f4_a_holder_stopped_past_its_ttl_is_not_polled_again_and_touches_nothing";
-        let child = fork_self(name, &env);
+        let child = fork_self(this_test!(), &env);
         stop_at_await(&child, &data);
         let guard = rival.lock("k").ttl(LONG).wait(30 * SECOND).acquire().await.expect("expired");
         assert!(data.write_fenced("account", guard.fencing_token(), "rival"));
@@ -134,7 +132,7 @@ async fn f4_child() {
     let body = async {
         loop {
             data.set("at", "await");
-            tokio::time::sleep(300 * MS).await;
+            tokio::time::sleep(ms(300)).await;
             data.set("at", "body");
             if data.get("rival").is_some() {
                 data.set("polled late", "yes");
@@ -160,13 +158,10 @@ async fn f5_a_write_that_a_pause_delayed_past_the_lease_is_refused_by_its_fence(
         return f5_child().await;
     }
     let server = RedisServer::start();
-    let (rival, data) = (connect(&server).await, Data::of(&server));
+    let (rival, data) = (connect(&server.url()).await, Data::of(&server));
     let env = environment(&server);
     let env = env.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let child = fork_self(
-        "time::f5_a_write_that_a_pause_delayed_past_the_lease_is_refused_by_its_fence",
-        &env,
-    );
+    let child = fork_self(this_test!(), &env);
     data.wait_until_is("state", "checked");
     child.stop();
     let guard = rival.lock("k").ttl(LONG).wait(30 * SECOND).acquire().await.expect("expired");
@@ -182,7 +177,7 @@ async fn f5_a_write_that_a_pause_delayed_past_the_lease_is_refused_by_its_fence(
 async fn f5_child() {
     let data = Data::of_parent();
     let manager = distlock::manager().expect("of the environment");
-    let guard = manager.lock("k").ttl(300 * MS).acquire().await.expect("granted");
+    let guard = manager.lock("k").ttl(ms(300)).acquire().await.expect("granted");
     assert!(guard.is_held());
     data.set("state", "checked");
     data.run::<Vec<String>>(&["BLPOP", "go on", "60"]);
@@ -195,7 +190,7 @@ async fn f5_child() {
 #[tokio::test]
 async fn f6_a_blocked_runtime_does_not_lose_the_lock() {
     let server = RedisServer::start();
-    let (manager, rival) = (connect(&server).await, connect(&server).await);
+    let (manager, rival) = (connect(&server.url()).await, connect(&server.url()).await);
     let body = async {
         let before = owner(&server, "k");
         std::thread::sleep(3 * SECOND);
@@ -216,7 +211,7 @@ async fn f6_a_blocked_runtime_does_not_keep_a_lost_lock() {
     let server = RedisServer::start();
     let proxy = Proxy::to(server.addr());
     let manager = LockManager::connect(&proxy.url()).await.expect("connect");
-    let rival = connect(&server).await;
+    let rival = connect(&server.url()).await;
     let polled_again = AtomicBool::new(false);
     let body = async {
         proxy.set(Mode::Freeze);
@@ -224,7 +219,7 @@ async fn f6_a_blocked_runtime_does_not_keep_a_lost_lock() {
         tokio::task::yield_now().await;
         polled_again.store(true, SeqCst);
     };
-    assert_lost(manager.lock("k").ttl(400 * MS).run(body).await);
+    assert_lost(manager.lock("k").ttl(ms(400)).run(body).await);
     assert!(!polled_again.load(SeqCst));
     let guard = rival.lock("k").ttl(LONG).wait(30 * SECOND).acquire().await.expect("expired");
     let owner_before = owner(&server, "k");
@@ -271,7 +266,7 @@ async fn f7_a_later_answer_moves_the_deadline_after_all() {
     let start = Instant::now();
     while start.elapsed() < 4 * SECOND {
         assert!(guard.is_held(), "lost after {:?}", start.elapsed());
-        tokio::time::sleep(10 * MS).await;
+        tokio::time::sleep(ms(10)).await;
     }
     network.script(lossy());
     guard.lost().await;
@@ -283,7 +278,7 @@ async fn f7_a_later_answer_moves_the_deadline_after_all() {
 #[tokio::test]
 async fn f8_a_renewal_after_the_loss_neither_takes_the_lock_back_nor_extends_it() {
     let server = RedisServer::start();
-    let (manager, rival) = (connect(&server).await, connect(&server).await);
+    let (manager, rival) = (connect(&server.url()).await, connect(&server.url()).await);
     for on_lost in [OnLost::Cancel, OnLost::Continue] {
         let running = AtomicBool::new(false);
         let steps = AtomicU32::new(0);
@@ -291,10 +286,10 @@ async fn f8_a_renewal_after_the_loss_neither_takes_the_lock_back_nor_extends_it(
             let _running = Running::new(&running);
             // Long enough for several renewals after the loss, if there were any.
             while steps.fetch_add(1, SeqCst) < 30 {
-                tokio::time::sleep(50 * MS).await;
+                tokio::time::sleep(ms(50)).await;
             }
         };
-        let holder = manager.lock("k").ttl(600 * MS).on_lost(on_lost).run(body);
+        let holder = manager.lock("k").ttl(ms(600)).on_lost(on_lost).run(body);
         let thief = async {
             wait_for("the body runs", async || running.load(SeqCst)).await;
             server.cli::<()>(&["DEL", &stored("k")]);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use distlock::redis_lock;
-use distlock_testkit::{RedisServer, data_at, fork_self, in_fork, wait_for, wait_until};
+use distlock_testkit::{RedisServer, data_at, fork_self, in_fork, this_test, wait_for, wait_until};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -34,7 +34,7 @@ async fn no_update_is_lost_under_the_lock() {
     if in_fork() {
         return child(true).await.expect("a child's work");
     }
-    assert_eq!(parent("no_update_is_lost_under_the_lock"), UPDATES);
+    assert_eq!(parent(this_test!()), UPDATES);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +42,7 @@ async fn updates_are_lost_without_the_lock() {
     if in_fork() {
         return child(false).await.expect("a child's work");
     }
-    let kept = parent("updates_are_lost_without_the_lock");
+    let kept = parent(this_test!());
     assert!(kept < UPDATES, "nothing was lost without a lock: the test above shows nothing");
 }
 

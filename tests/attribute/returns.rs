@@ -6,17 +6,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager, redis_lock, with_manager};
+use distlock::{LockError, LockManager, redis_lock};
 
-/// Runs a test with a manager of its own.
-async fn alone<F: Future>(test: impl FnOnce(LockManager) -> F) -> F::Output {
-    let manager = LockManager::in_memory();
-    with_manager(manager.clone(), test(manager)).await
-}
-
-async fn is_free(manager: &LockManager, key: &str) -> bool {
-    manager.lock(key).try_acquire().await.expect("a memory store answers").is_some()
-}
+use crate::support::{alone, is_free};
 
 #[derive(Debug)]
 enum Failure {

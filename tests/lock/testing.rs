@@ -9,9 +9,9 @@ use distlock::testing::{Ended, Locks};
 use distlock::{
     BackendKind, LockError, LockManager, OnLost, assert_held, key, redis_lock, with_manager,
 };
+use distlock_testkit::SECOND;
 use tokio::time::{Instant, sleep};
 
-const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[redis_lock(key = "order:{order_id}", ttl = "10s", wait = "1h")]

@@ -1,6 +1,5 @@
 //! Orders of events that are rare: futures that are polled late or never again, callers that leave
 //! in the moment they are served, counters and connections that are lost in between.
-#![allow(missing_docs)]
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,47 +11,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, LockStatus, OnLost, WakeUps};
-use distlock_testkit::{Mode, Proxy, RedisServer, in_line, poll_once, wait_for, wait_until};
+use distlock_testkit::{
+    LONG, Mode, Proxy, RedisServer, connect, in_line, ms, nothing_is_left, poll_now, poll_once,
+    queue, stand, wait_for, wait_until,
+};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::task::coop::poll_proceed;
 use tokio::time::{sleep, timeout};
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const LONG: Duration = ms(60_000);
-
-/// A manager that can be told.
-async fn told(url: &str) -> LockManager {
-    let builder = LockManager::builder().url(url).command_timeout(ms(5000));
-    let manager = builder.connect_timeout(ms(20_000)).connect().await.expect("connect");
-    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
-    manager
-}
-
-async fn connect(server: &RedisServer) -> LockManager {
-    told(&server.url()).await
-}
-
-fn queue(server: &RedisServer, key: &str) -> Vec<String> {
-    server.cli(&["ZRANGE", &format!("distlock:queue:{{{key}}}"), "0", "-1"])
-}
-
-fn stand(server: &RedisServer, key: &str, places: usize) {
-    wait_until("they stand in the queue", || queue(server, key).len() == places);
-}
-
 /// A lock of somebody who keeps no rules.
 fn foreign(server: &RedisServer, key: &str, ttl: Duration) {
     let (key, ttl) = (format!("distlock:lock:{{{key}}}"), ttl.as_millis().to_string());
     server.cli::<()>(&["SET", &key, "somebody else's", "PX", &ttl]);
-}
-
-fn is_free(server: &RedisServer) {
-    wait_until("it is free", || server.lock_keys().is_empty());
 }
 
 /// Somebody was granted the lock and not polled, so that it was taken back from him.
@@ -64,7 +36,7 @@ async fn passed_over(
     let first = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     let waiter = in_line(manager.lock("k").ttl(LONG).wait(wait).acquire()).await;
     first.release().await.expect("it was held");
-    is_free(server);
+    nothing_is_left(server);
     waiter
 }
 
@@ -76,16 +48,16 @@ async fn a_try_that_is_sent_after_its_token_was_released_leaves_nothing_behind()
     let mut leader = in_line(manager.lock("k").ttl(LONG).wait(ms(20_000)).acquire()).await;
     let second = manager.lock("k").ttl(LONG).wait(ms(20_000)).acquire().await;
     second.expect("granted").release().await.expect("it was held");
-    is_free(&server);
+    nothing_is_left(&server);
     let guard = leader.as_mut().await.expect("the lock is free");
     guard.release().await.expect("it was held");
-    is_free(&server);
+    nothing_is_left(&server);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_that_was_lost_under_a_try_that_others_depend_on_frees_nothing() {
     let server = RedisServer::start();
-    let (here, there) = (connect(&server).await, connect(&server).await);
+    let (here, there) = (connect(&server.url()).await, connect(&server.url()).await);
     for manager in [&here, &there] {
         let guard = manager.lock("warm").acquire().await.expect("granted");
         guard.release().await.expect("it was held");
@@ -96,10 +68,14 @@ async fn a_counter_that_was_lost_under_a_try_that_others_depend_on_frees_nothing
     let second = in_line(here.lock("k").wait(LONG).acquire()).await;
     sleep(ms(200)).await;
     // Its answer is looked at now: the value drawn with it is not new.
-    poll_once(&mut first).await;
+    let at_once = poll_now(&mut first).await;
     sleep(ms(50)).await;
     let theirs = there.lock("k").acquire().await;
-    let mine = first.await.expect("granted");
+    let mine = match at_once {
+        Poll::Ready(granted) => granted,
+        Poll::Pending => first.await,
+    };
+    let mine = mine.expect("granted");
     assert!(mine.is_held());
     assert!(theirs.is_err_and(|error| error.is_busy()), "both hold it");
     drop((mine, second));
@@ -108,7 +84,7 @@ async fn a_counter_that_was_lost_under_a_try_that_others_depend_on_frees_nothing
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_behind_a_try_that_fails_is_not_forgotten() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let mut waiter = passed_over(&server, &manager, LONG).await;
     let theirs = other.lock("k").ttl(LONG).acquire().await.expect("it is free");
     let mut tries = in_line(manager.lock("k").wait(Duration::ZERO).acquire()).await;
@@ -123,11 +99,11 @@ async fn who_comes_back_behind_a_try_that_fails_is_not_forgotten() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_behind_a_try_that_is_dropped_is_not_forgotten() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let mut waiter = passed_over(&server, &manager, LONG).await;
     let tries = in_line(manager.lock("k").wait(LONG).acquire()).await;
     // It is back in line, and may be granted the lock within this poll.
-    let at_once = poll_fn(|cx| Poll::Ready(waiter.as_mut().poll(cx))).await;
+    let at_once = poll_now(&mut waiter).await;
     drop(tries);
     let granted = match at_once {
         Poll::Ready(granted) => granted,
@@ -140,7 +116,7 @@ async fn who_comes_back_behind_a_try_that_is_dropped_is_not_forgotten() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_after_the_close_is_told() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let waiter = passed_over(&server, &manager, LONG).await;
     manager.close(ms(10_000)).await;
     let told = timeout(ms(20_000), waiter).await.expect("it does not wait");
@@ -150,7 +126,7 @@ async fn who_comes_back_after_the_close_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_was_passed_on_is_renewed() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for (ttl, wait) in [(ms(2000), Duration::MAX), (ms(500), LONG)] {
         let is_renewed = async |round: u32| {
             let request = || manager.lock(format!("{ttl:?} {round}")).ttl(ttl).wait(wait);
@@ -175,7 +151,7 @@ async fn a_lease_that_was_passed_on_is_renewed() {
 async fn who_is_granted_what_a_neighbour_asked_for_has_his_own_terms() {
     let server = RedisServer::start();
     let network = Proxy::to(server.addr());
-    let (holder, far) = (connect(&server).await, told(&network.url()).await);
+    let (holder, far) = (connect(&server.url()).await, connect(&network.url()).await);
     let guard = holder.lock("k").ttl(LONG).acquire().await.expect("granted");
     let short = tokio::spawn(far.lock("k").ttl(ms(1500)).wait(LONG).acquire());
     stand(&server, "k", 1);
@@ -196,7 +172,7 @@ async fn who_is_granted_what_a_neighbour_asked_for_has_his_own_terms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_lease_is_no_longer_than_asked_for_when_it_is_handed_on() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     for (before, ttl, min_hold) in [(100, 20, 0), (5000, 300, 5000)] {
         let Ok(guard) = manager.lock("k").ttl(ms(before)).acquire().await else { continue };
         let next = manager.lock("k").ttl(ms(ttl)).renew(false).min_hold(ms(min_hold)).wait(LONG);
@@ -207,7 +183,7 @@ async fn a_fixed_lease_is_no_longer_than_asked_for_when_it_is_handed_on() {
             // On a machine that is busy.
             Err(error) => assert!(error.is_lost(), "{error}"),
         }
-        is_free(&server);
+        nothing_is_left(&server);
     }
 }
 
@@ -215,7 +191,7 @@ async fn a_fixed_lease_is_no_longer_than_asked_for_when_it_is_handed_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_of_a_pair_is_outdone_where_half_of_it_was_joined() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let pair = manager.lock_all(["a", "b"]).reentrant(true);
     let (held, is_held) = oneshot::channel();
     let outer = tokio::spawn(manager.lock("a").run(async move {
@@ -236,7 +212,7 @@ async fn the_token_of_a_pair_is_outdone_where_half_of_it_was_joined() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_token_of_a_pair_is_outdone_by_the_next_of_the_other_half() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let first = manager.lock("b").acquire().await.expect("granted");
     let (pair, next) = (manager.lock_all(["a", "b"]).reentrant(true), manager.lock("b"));
     let tokens = manager.lock("a").run(async move {
@@ -255,7 +231,7 @@ async fn the_token_of_a_pair_is_outdone_by_the_next_of_the_other_half() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn those_behind_a_lost_lease_keep_their_place() {
     let server = Arc::new(RedisServer::start());
-    let (here, there) = (connect(&server).await, connect(&server).await);
+    let (here, there) = (connect(&server.url()).await, connect(&server.url()).await);
     let mut rounds = JoinSet::new();
     for round in 0..40 {
         let (server, here, there) = (server.clone(), here.clone(), there.clone());
@@ -301,7 +277,7 @@ async fn those_behind_a_lost_lease_keep_their_place() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_enter_again_after_many_hand_overs_keep_their_place() {
     let server = RedisServer::start();
-    let (here, there) = (connect(&server).await, connect(&server).await);
+    let (here, there) = (connect(&server.url()).await, connect(&server.url()).await);
     let order: Arc<Mutex<Vec<&str>>> = Arc::default();
     let guard = here.lock("k").ttl(LONG).acquire().await.expect("granted");
     let mut all = JoinSet::new();
@@ -333,7 +309,7 @@ async fn those_who_enter_again_after_many_hand_overs_keep_their_place() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_exchanged_is_as_long_as_before() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     foreign(&server, "k", LONG);
     let waiting = tokio::spawn(manager.lock("k").wait(LONG).acquire());
     stand(&server, "k", 1);
@@ -355,12 +331,12 @@ async fn a_claim_that_is_exchanged_is_as_long_as_before() {
 async fn one_that_is_too_far_away_for_its_ttl_does_not_keep_the_others_waiting() {
     let server = RedisServer::start();
     let network = Proxy::to(server.addr());
-    let (near, far) = (connect(&server).await, told(&network.url()).await);
+    let (near, far) = (connect(&server.url()).await, connect(&network.url()).await);
     let guard = near.lock("k").ttl(LONG).acquire().await.expect("granted");
     network.set(Mode::Delay(ms(40)));
     let too_far = tokio::spawn(far.lock("k").ttl(ms(50)).wait(ms(30_000)).acquire());
     stand(&server, "k", 1);
-    let other = connect(&server).await;
+    let other = connect(&server.url()).await;
     let next = tokio::spawn(other.lock("k").ttl(LONG).wait(LONG).acquire());
     stand(&server, "k", 2);
     guard.release().await.expect("it was held");
@@ -386,7 +362,7 @@ async fn a_command_may_take_as_long_as_it_likes() {
     let server = RedisServer::start();
     let builder = LockManager::builder().url(server.url()).command_timeout(Duration::MAX);
     let manager = builder.build().expect("a URL");
-    let guard = connect(&server).await.lock("k").acquire().await.expect("granted");
+    let guard = connect(&server.url()).await.lock("k").acquire().await.expect("granted");
     let waiting = tokio::spawn(manager.lock("k").wait(LONG).acquire());
     stand(&server, "k", 1);
     guard.release().await.expect("it was held");
@@ -398,7 +374,7 @@ async fn a_command_may_take_as_long_as_it_likes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_repair_of_one_lock_does_not_wait_for_that_of_another() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let dead = |key: &str, token: &str| {
         server.cli::<i64>(&["ZADD", &format!("distlock:queue:{{{key}}}"), "1", token])
     };
@@ -420,7 +396,7 @@ async fn the_repair_of_one_lock_does_not_wait_for_that_of_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_took_the_lock_past_the_line_hears_that_it_was_taken_away() {
     let server = RedisServer::start();
-    let (manager, operator) = (connect(&server).await, connect(&server).await);
+    let (manager, operator) = (connect(&server.url()).await, connect(&server.url()).await);
     foreign(&server, "k", LONG);
     let waiting = tokio::spawn(manager.lock("k").wait(LONG).acquire());
     stand(&server, "k", 1);
@@ -445,7 +421,8 @@ async fn a_wait_that_ends_as_the_lock_is_freed_was_for_a_lock_that_was_held() {
     let error = late.await.expect_err("its wait was over");
     assert!(error.is_busy(), "{error}");
     // The same of one that is polled long after, when nobody knows of its place any more.
-    let theirs = connect(&server).await.lock("k").ttl(LONG).acquire().await.expect("it is free");
+    let theirs =
+        connect(&server.url()).await.lock("k").ttl(LONG).acquire().await.expect("it is free");
     let mut late = in_line(manager.lock("k").wait(ms(4000)).acquire()).await;
     for _ in 0..10 {
         sleep(ms(20)).await;
@@ -474,7 +451,7 @@ async fn a_wait_in_memory_that_ends_as_the_lock_is_freed_is_for_a_lock_that_was_
 async fn who_joins_a_try_is_told_when_it_is_answered() {
     let server = RedisServer::start();
     let network = Proxy::to(server.addr());
-    let (holder, far) = (connect(&server).await, told(&network.url()).await);
+    let (holder, far) = (connect(&server.url()).await, connect(&network.url()).await);
     let guard = holder.lock("k").ttl(LONG).acquire().await.expect("granted");
     network.set(Mode::Delay(ms(100)));
     let first = tokio::spawn(far.lock("k").wait(LONG).acquire());
@@ -505,7 +482,7 @@ async fn whoever_drops_a_guard_at_the_end_of_a_long_poll_and_blocks_frees_it_all
                 }
             }
             drop(guard.take());
-            is_free(&server);
+            nothing_is_left(&server);
             Poll::Ready(())
         })
         .await;
@@ -531,14 +508,14 @@ async fn whoever_drops_many_in_one_poll_can_have_them_back_at_once() {
             again.expect("it was given back").release().await.expect("it was held");
         }
     }
-    is_free(&server);
+    nothing_is_left(&server);
 }
 
 /// A grant that ran out before its future was polled.
 #[tokio::test]
 async fn a_body_that_goes_on_without_its_lock_does_not_begin_without_it() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     let ran = Arc::new(AtomicBool::new(false));
     let request = manager.lock("k").ttl(ms(100)).renew(false).wait(ms(3000));
@@ -549,7 +526,7 @@ async fn a_body_that_goes_on_without_its_lock_does_not_begin_without_it() {
     let late = late.await;
     guard.release().await.expect("it was held");
     // Granted, and over: it is never absent in between.
-    is_free(&server);
+    nothing_is_left(&server);
     let theirs = other.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("it ran out");
     let late = late.await;
     assert!(theirs.is_held());
@@ -561,7 +538,7 @@ async fn a_body_that_goes_on_without_its_lock_does_not_begin_without_it() {
     let guard = manager.lock("k").ttl(LONG).acquire().await.expect("granted");
     let late = in_line(manager.lock("k").ttl(ms(100)).renew(false).wait(LONG).acquire()).await;
     guard.release().await.expect("it was held");
-    is_free(&server);
+    nothing_is_left(&server);
     let late = late.await.expect("it asks again");
     assert!(late.is_held());
 }
@@ -569,7 +546,7 @@ async fn a_body_that_goes_on_without_its_lock_does_not_begin_without_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_waits_at_several_places_is_counted_once() {
     let server = RedisServer::start();
-    let (a, b) = (connect(&server).await, connect(&server).await);
+    let (a, b) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = a.lock("k").ttl(LONG).acquire().await.expect("granted");
     let mut waiting = Vec::new();
     for n in 0..6 {
@@ -639,7 +616,7 @@ fn in_memory_a_future_may_wait_on_another_runtime_than_it_began_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_of_several_does_not_end_while_the_others_are_waited_for() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let ttl = ms(4000);
     let fixed = manager.lock_all(["a", "b"]).ttl(ttl).renew(false).wait(LONG);
     let limited = manager.lock_all(["a", "b"]).ttl(ttl).max_hold(ttl).wait(LONG);
@@ -653,6 +630,6 @@ async fn a_lock_of_several_does_not_end_while_the_others_are_waited_for() {
         assert!(ttl / 4 < left && left <= ttl, "{left:?}");
         timeout(ms(20_000), both.lost()).await.expect("it ends all the same");
         drop(both);
-        is_free(&server);
+        nothing_is_left(&server);
     }
 }

@@ -7,17 +7,16 @@ use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockGuard, LockManager, LockStatus, OnLost};
 use distlock_runtime::faults::Faults;
-use distlock_testkit::{Log, Mode, Proxy, RedisServer, wait_for, wait_until};
-
-use crate::support::{
-    LONG, MS, Running, SECOND, assert_busy, assert_lost, connect, nothing_is_left, owner, settle,
-    stored, ttl_of,
+use distlock_testkit::{
+    LONG, Log, Mode, Proxy, RedisServer, Running, SECOND, assert_busy, assert_lost, connect,
+    in_own_process, ms, nothing_is_left, owner, settle, stored, this_test, ttl_of, wait_for,
+    wait_until,
 };
 
 #[tokio::test]
 async fn max_hold_ends_the_body_and_renewal() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let running = AtomicBool::new(false);
     let start = Instant::now();
     let body = async {
@@ -60,10 +59,10 @@ async fn max_hold_ends_a_lock_in_memory() {
 #[tokio::test]
 async fn min_hold_is_kept_on_every_way_out() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     const MIN: Duration = Duration::from_millis(1500);
     for out in ["return", "release", "drop", "panic", "cancel", "close"] {
-        let own = connect(&server).await;
+        let own = connect(&server.url()).await;
         let start = Instant::now();
         let request = || own.lock(out).ttl(LONG).min_hold(MIN);
         match out {
@@ -107,16 +106,16 @@ async fn min_hold_is_kept_on_every_way_out() {
     }
     // Lost, by the clock alone: the key stays what it was told to be.
     let start = Instant::now();
-    let request = manager.lock("lost").ttl(100 * MS).renew(false).min_hold(MIN);
+    let request = manager.lock("lost").ttl(ms(100)).renew(false).min_hold(MIN);
     assert_lost(request.run(std::future::pending::<()>()).await);
     assert_busy(other.lock("lost").acquire().await);
     let next = other.lock("lost").wait(30 * SECOND).acquire().await.expect("free in the end");
     assert!(start.elapsed() >= MIN * 9 / 10, "lost: free after {:?}", start.elapsed());
     next.release().await.expect("it was held");
     // Over in time: then there is nothing to wait for.
-    let guard = manager.lock("late").ttl(LONG).min_hold(50 * MS).acquire().await;
+    let guard = manager.lock("late").ttl(LONG).min_hold(ms(50)).acquire().await;
     let guard = guard.expect("granted");
-    tokio::time::sleep(60 * MS).await;
+    tokio::time::sleep(ms(60)).await;
     guard.release().await.expect("it was held");
     assert_eq!(owner(&server, "late"), None);
     nothing_is_left(&server);
@@ -137,20 +136,24 @@ async fn min_hold_in_memory_is_kept_and_then_served() {
 /// The body runs to its end and its result stands; the loss is logged, and a guard hears of it.
 #[tokio::test]
 async fn on_lost_continue_lets_the_body_finish_and_reports_the_loss() {
+    // What is logged is the whole process's.
+    if !in_own_process(this_test!(), &[]) {
+        return;
+    }
     let log = Log::start();
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let steps = AtomicU32::new(0);
     let body = async {
         server.cli::<()>(&["DEL", &stored("k")]);
         wait_for("the loss is logged", async || log.text().contains("continued")).await;
         for _ in 0..5 {
-            tokio::time::sleep(MS).await;
+            tokio::time::sleep(ms(1)).await;
             steps.fetch_add(1, SeqCst);
         }
         42
     };
-    let request = manager.lock("k").name("continued").ttl(400 * MS).on_lost(OnLost::Continue);
+    let request = manager.lock("k").name("continued").ttl(ms(400)).on_lost(OnLost::Continue);
     assert_eq!(request.run(body).await.expect("its result stands"), 42);
     assert_eq!(steps.load(SeqCst), 5);
     let line = log.text();
@@ -166,7 +169,7 @@ async fn on_lost_continue_lets_the_body_finish_and_reports_the_loss() {
 #[tokio::test]
 async fn a_loss_says_whether_a_body_was_stopped() {
     let server = RedisServer::start();
-    let (manager, operator) = (connect(&server).await, connect(&server).await);
+    let (manager, operator) = (connect(&server.url()).await, connect(&server.url()).await);
     let body = async {
         assert!(operator.force_release("k").await.expect("an answer"));
         std::future::pending::<()>().await;
@@ -190,7 +193,7 @@ async fn a_loss_says_whether_a_body_was_stopped() {
 #[tokio::test]
 async fn extend_moves_the_deadline_and_never_back() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let guard = manager.lock("k").ttl(2 * SECOND).renew(false).acquire().await.expect("granted");
     assert!(guard.remaining() <= 2 * SECOND && guard.remaining() > Duration::ZERO);
     guard.extend(LONG).await.expect("it is held");
@@ -199,7 +202,7 @@ async fn extend_moves_the_deadline_and_never_back() {
     guard.extend(SECOND).await.expect("it is held");
     assert!(guard.remaining() > LONG / 2, "shortened");
     assert!(ttl_of(&server, "k") > 60_000, "shortened");
-    for out_of_range in [Duration::ZERO, 9 * MS, Duration::MAX] {
+    for out_of_range in [Duration::ZERO, ms(9), Duration::MAX] {
         let error = guard.extend(out_of_range).await;
         assert!(matches!(error, Err(LockError::InvalidOption { .. })), "{error:?}");
         assert!(guard.is_held());
@@ -245,7 +248,7 @@ async fn a_release_of_an_extended_lock_is_seen_through() {
 #[tokio::test]
 async fn lost_resolves_for_everybody_who_waits_and_not_while_it_is_held() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let guard = manager.lock("k").ttl(2 * SECOND).acquire().await.expect("granted");
     let guard = Arc::new(guard);
     let waits = |guard: &Arc<LockGuard>| {
@@ -267,7 +270,7 @@ async fn lost_resolves_for_everybody_who_waits_and_not_while_it_is_held() {
 #[tokio::test]
 async fn remaining_counts_down_and_is_renewed() {
     let server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let fixed = manager.lock("fixed").ttl(20 * SECOND).renew(false);
     let fixed = fixed.acquire().await.expect("granted");
     let renewed = manager.lock("renewed").ttl(2 * SECOND).acquire().await.expect("granted");
@@ -276,7 +279,7 @@ async fn remaining_counts_down_and_is_renewed() {
     let start = Instant::now();
     while start.elapsed() < 3 * SECOND {
         assert!(renewed.remaining() > Duration::ZERO && renewed.remaining() < 2 * SECOND);
-        tokio::time::sleep(5 * MS).await;
+        tokio::time::sleep(ms(5)).await;
     }
     assert!(fixed.remaining() < before - 2 * SECOND);
 }
@@ -286,7 +289,7 @@ async fn remaining_counts_down_and_is_renewed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_waits_for_running_bodies() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let (busy, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let body = {
         let (busy, go_on) = (busy.clone(), go_on.clone());
@@ -300,7 +303,7 @@ async fn close_waits_for_running_bodies() {
     };
     let call = tokio::spawn(manager.lock("k").ttl(LONG).run(body));
     wait_for("the body runs", async || busy.load(SeqCst)).await;
-    let report = manager.close(100 * MS).await;
+    let report = manager.close(ms(100)).await;
     assert_eq!((report.freed, report.unconfirmed), (0, 1), "{report:?}");
     assert_busy(other.lock("k").acquire().await);
     let waiter = tokio::spawn(other.lock("k").wait(LONG).acquire());
@@ -324,7 +327,7 @@ async fn close_frees_every_lock_there_is_whatever_it_is_doing() {
     let server = RedisServer::start();
     let mut held = 0;
     for round in 0..100 {
-        let manager = connect(&server).await;
+        let manager = connect(&server.url()).await;
         let mut guards = Vec::new();
         for n in 0..50 {
             // So short that some are being renewed whenever it is closed.
@@ -338,7 +341,7 @@ async fn close_frees_every_lock_there_is_whatever_it_is_doing() {
         }
         let guards: Vec<_> = guards.into_iter().filter(LockGuard::is_held).collect();
         held += guards.len();
-        tokio::time::sleep(MS * (round % 7) * 3).await;
+        tokio::time::sleep(ms(1) * (round % 7) * 3).await;
         let report = manager.close(LONG).await;
         assert!(report.is_complete(), "{report:?}");
         assert!(report.freed <= 50, "{report:?}");
@@ -372,7 +375,7 @@ async fn close_frees_what_ran_out_in_a_users_hands() {
 #[tokio::test]
 async fn close_with_a_dead_server_returns_in_time_and_says_so() {
     let mut server = RedisServer::start();
-    let manager = connect(&server).await;
+    let manager = connect(&server.url()).await;
     let _one = manager.lock("one").ttl(LONG).acquire().await.expect("granted");
     let _several = manager.lock_all(["two", "three"]).ttl(LONG).acquire().await.expect("granted");
     let running = Arc::new(AtomicBool::new(false));
@@ -384,7 +387,7 @@ async fn close_with_a_dead_server_returns_in_time_and_says_so() {
     wait_for("the body runs", async || running.load(SeqCst)).await;
     server.kill9();
     let start = Instant::now();
-    let report = manager.close(300 * MS).await;
+    let report = manager.close(ms(300)).await;
     assert!(start.elapsed() < 5 * SECOND, "after {:?}", start.elapsed());
     assert!(report.unconfirmed >= 1 && !report.is_complete(), "{report:?}");
     assert_eq!(report.freed + report.unconfirmed, 4, "{report:?}");
@@ -396,7 +399,7 @@ async fn close_with_a_dead_server_returns_in_time_and_says_so() {
 #[tokio::test]
 async fn inspect_sees_what_there_is_and_touches_nothing() {
     let server = RedisServer::start();
-    let (manager, other) = (connect(&server).await, connect(&server).await);
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
     assert!(manager.inspect("k").await.expect("an answer").is_free());
     let guard = other.lock("k").ttl(LONG).acquire().await.expect("granted");
     let look = async || match manager.inspect("k").await.expect("an answer") {
@@ -424,7 +427,7 @@ async fn inspect_sees_what_there_is_and_touches_nothing() {
 #[tokio::test]
 async fn force_release_takes_the_lock_from_its_holder() {
     let server = RedisServer::start();
-    let (manager, operator) = (connect(&server).await, connect(&server).await);
+    let (manager, operator) = (connect(&server.url()).await, connect(&server.url()).await);
     let running = AtomicBool::new(false);
     let body = async {
         let _running = Running::new(&running);

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use distlock::{BackendKind, LockError, LockManager, WakeUps, redis_lock, with_manager};
-use distlock_testkit::{RedisServer, fork_self, in_fork, wait_for, wait_until};
+use distlock_testkit::{
+    RedisServer, SECOND, fork_self, in_fork, in_own_process, this_test, wait_for, wait_until,
+};
 
-const SECOND: Duration = Duration::from_secs(1);
 const PASSWORD: &str = "hunter2-correct-horse";
 
 /// The key that is stored for a lock "k" held by `manager`, and its ttl in milliseconds.
@@ -125,14 +126,6 @@ async fn errors_know_their_http_status() {
     assert_eq!(manager.lock("k").acquire().await.expect_err("closed").http_status(), 503);
 }
 
-/// Makes this test's process a child with this environment; true in the child.
-fn alone_with(test: &str, env: &[(&str, &str)]) -> bool {
-    if !in_fork() {
-        fork_self(test, env).join();
-    }
-    in_fork()
-}
-
 #[redis_lock(key = "k")]
 async fn locked() -> Result<(), LockError> {
     Ok(())
@@ -140,7 +133,7 @@ async fn locked() -> Result<(), LockError> {
 
 #[tokio::test]
 async fn without_a_manager_nothing_is_locked_and_nothing_runs() {
-    if alone_with("without_a_manager_nothing_is_locked_and_nothing_runs", &[]) {
+    if in_own_process(this_test!(), &[]) {
         assert!(matches!(distlock::manager(), Err(LockError::NotConfigured)));
         assert!(matches!(LockManager::from_env(), Err(LockError::NotConfigured)));
         assert!(matches!(locked().await, Err(LockError::NotConfigured)));
@@ -152,7 +145,7 @@ async fn without_a_manager_nothing_is_locked_and_nothing_runs() {
 
 #[tokio::test]
 async fn init_sets_the_manager_once() {
-    if alone_with("init_sets_the_manager_once", &[("DISTLOCK_URL", "redis://127.0.0.1:1")]) {
+    if in_own_process(this_test!(), &[("DISTLOCK_URL", "redis://127.0.0.1:1")]) {
         distlock::init(LockManager::in_memory()).expect("the first");
         let again = distlock::init(LockManager::in_memory()).expect_err("the second");
         assert!(matches!(again, LockError::InvalidOption { .. }), "{again:?}");
@@ -164,7 +157,6 @@ async fn init_sets_the_manager_once() {
 
 #[tokio::test]
 async fn environment_makes_the_manager_on_first_use() {
-    const NAME: &str = "environment_makes_the_manager_on_first_use";
     if in_fork() {
         let server = std::env::var("SERVER").expect("where to look");
         let mut eye = redis::Client::open(server).expect("a URL");
@@ -192,13 +184,12 @@ async fn environment_makes_the_manager_on_first_use() {
         ("DISTLOCK_TTL", "1m 30s"),
         ("DISTLOCK_WAIT", "1m"),
     ];
-    fork_self(NAME, &env).join();
+    fork_self(this_test!(), &env).join();
     wait_until("no key is left", || server.lock_keys().is_empty());
 }
 
 #[test]
 fn environment_that_cannot_be_used_is_named() {
-    const NAME: &str = "environment_that_cannot_be_used_is_named";
     if in_fork() {
         let variable = std::env::var("BAD").expect("which one is bad");
         for error in [
@@ -212,13 +203,13 @@ fn environment_that_cannot_be_used_is_named() {
     }
     for (variable, value) in [("DISTLOCK_TTL", "5 parsecs"), ("DISTLOCK_WAIT", "-1s")] {
         let env = [("DISTLOCK_URL", "memory://"), (variable, value), ("BAD", variable)];
-        fork_self(NAME, &env).join();
+        fork_self(this_test!(), &env).join();
     }
 }
 
 #[tokio::test]
 async fn with_manager_is_for_its_task_alone() {
-    if alone_with("with_manager_is_for_its_task_alone", &[("DISTLOCK_URL", "memory://")]) {
+    if in_own_process(this_test!(), &[("DISTLOCK_URL", "memory://")]) {
         let process_wide = distlock::manager().expect("from the environment");
         let _held = process_wide.lock("k").acquire().await.expect("granted");
         assert!(locked().await.expect_err("held").is_busy());

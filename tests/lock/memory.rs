@@ -2,20 +2,14 @@
 //! leases is a test of milliseconds.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Wake};
 use std::thread;
 use std::time::Duration;
 
 use distlock::{LockError, LockManager, redis_lock, with_manager};
+use distlock_testkit::{SECOND, block_on, ms};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
-
-const SECOND: Duration = Duration::from_secs(1);
-const MS: Duration = Duration::from_millis(1);
 
 thread_local! {
     static VALUE: Cell<u32> = const { Cell::new(0) };
@@ -134,24 +128,6 @@ async fn every_store_in_memory_is_its_own() {
     held.release().await.expect("it was held");
 }
 
-/// Waits for a future with nothing but the standard library.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(out) => return out,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
 /// What `work` comes to on a thread of its own. A thread that hangs would hang for good.
 fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, told) = channel();
@@ -170,7 +146,7 @@ fn r19_a_wait_ends_inside_a_runtime_that_it_blocks() {
         plain_runtime().block_on(async {
             let manager = LockManager::in_memory();
             let _held = manager.lock("k").acquire().await.expect("free");
-            block_on(manager.lock("k").wait(100 * MS).acquire()).map(drop)
+            block_on(manager.lock("k").wait(ms(100)).acquire()).map(drop)
         })
     });
     assert!(busy.as_ref().is_err_and(LockError::is_busy), "{busy:?}");
@@ -213,7 +189,7 @@ fn r19_a_wait_ends_in_the_context_of_a_runtime_that_has_ended() {
         let gone = runtime.handle().clone();
         drop(runtime);
         let _context = gone.enter();
-        let wait = || block_on(manager.lock("k").wait(100 * MS).acquire()).map(drop);
+        let wait = || block_on(manager.lock("k").wait(ms(100)).acquire()).map(drop);
         [wait(), wait()]
     });
     for busy in busy {
@@ -227,15 +203,15 @@ async fn r19_a_wait_on_a_clock_that_stands_does_not_end() {
     let manager = LockManager::in_memory();
     let held = manager.lock("k").acquire().await.expect("free");
     let start = Instant::now();
-    let waiting = manager.lock("k").wait(100 * MS);
+    let waiting = manager.lock("k").wait(ms(100));
     let waiting = tokio::spawn(async move { waiting.acquire().await.map(drop) });
     // Meanwhile tokio does not move its clock.
-    let real = tokio::task::spawn_blocking(|| thread::sleep(500 * MS));
+    let real = tokio::task::spawn_blocking(|| thread::sleep(ms(500)));
     real.await.expect("it sleeps");
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert!(!waiting.is_finished());
     let busy = waiting.await.expect("no panic");
     assert!(busy.as_ref().is_err_and(LockError::is_busy), "{busy:?}");
-    assert!((100 * MS..200 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!((ms(100)..ms(200)).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert!(held.is_held());
 }

@@ -1,0 +1,17 @@
+//! What a lock promises, with a server that does its part: one at a time, in order, renewed while it
+//! is held, and free however its holder ends. What goes wrong outside is in `tests/faults/`.
+
+mod cancellation;
+mod endings;
+mod exclusion;
+mod holding;
+mod interleavings;
+mod manager;
+mod memory;
+mod nested;
+mod renewal;
+mod residence;
+mod several;
+mod shared_manager;
+mod testing;
+mod waiting;
