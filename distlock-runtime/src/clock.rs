@@ -41,7 +41,7 @@ fn nanos(duration: Duration) -> u64 {
 pub(crate) enum Clock {
     /// Counts suspend, ignores tokio's paused time.
     Boottime,
-    /// The tokio clock of whoever asks, counted from this start.
+    /// The tokio clock of the caller, counted from this start.
     Tokio(tokio::time::Instant),
 }
 
@@ -62,7 +62,7 @@ impl Clock {
         matches!(self, Self::Boottime)
     }
 
-    /// The same on a clock that nobody has paused, as the engine sees it.
+    /// The same on a clock that is never paused, as the engine sees it.
     pub(crate) fn real_now(&self) -> Moment {
         match self {
             Self::Boottime => self.now(),

@@ -56,7 +56,7 @@ impl LockManager {
         let (mut ending, mut in_use) = (Vec::new(), Vec::new());
         for lease in leases {
             lease.lose(Loss::Closed);
-            // Nobody may have the lock while a body is still there to touch what it protects.
+            // The lock must not be free while a body is still there to touch what it protects.
             if lease.has_body() {
                 in_use.push(lease);
             } else {

@@ -1,5 +1,6 @@
 //! Floats cannot be part of a key: equal amounts print differently (`0.1 + 0.2` as
-//! `0.30000000000000004`, `-0.0` not as `0.0`), so that who means the same would lock something else.
+//! `0.30000000000000004`, `-0.0` not as `0.0`), so that callers that mean the same amount would take different
+//! locks.
 //! A precision only makes that rarer.
 //!
 //! Rust cannot say "any type that prints, but not these two". What it can: a value stands in a key

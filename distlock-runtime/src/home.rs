@@ -1,9 +1,9 @@
 //! The process that a manager was made in.
 //!
 //! A child that was forked without `exec` has a copy of the manager, but not its thread, and shares
-//! its parent's sockets: a command of the child would be answered to the parent, who would take a
-//! lock for his that is somebody else's. So a child may do nothing with it. That is asked before any
-//! mutex is taken, which a thread of the parent may have had in the moment of the fork.
+//! its parent's sockets: a command of the child would be answered to the parent, which would take
+//! another's lock for its own. So a child may do nothing with it. That is checked before any mutex is
+//! locked, as a thread of the parent may have held it in the moment of the fork.
 
 use std::cell::Cell;
 use std::process;
@@ -18,7 +18,7 @@ use crate::error::LockError;
 const KNOWN_FOR: Duration = Duration::from_micros(20);
 
 thread_local! {
-    /// When this thread has asked last, and what it was told.
+    /// When this thread has asked last, and the answer.
     static ASKED: Cell<(Moment, u32)> = const { Cell::new((Moment::from_nanos(0), 0)) };
 }
 

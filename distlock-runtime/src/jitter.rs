@@ -10,7 +10,7 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
-/// Whole seconds between half and one and a half of `pause`, and at least one: for clients who count
+/// Whole seconds between half and one and a half of `pause`, and at least one: for clients that count
 /// in seconds. Of 1 s it is one or two.
 pub(crate) fn seconds_around(pause: Duration) -> u64 {
     // A day is a mistake, but no reason to overflow.

@@ -20,7 +20,7 @@ pub struct LockName {
     /// How much of `stored` is the prefix, with its separator.
     prefix: usize,
     fence: Option<Arc<str>>,
-    /// What a client that is refused it is told to wait.
+    /// How long a client is advised to wait before it tries again.
     pub(crate) retry_after: Duration,
 }
 

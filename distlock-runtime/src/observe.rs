@@ -1,8 +1,8 @@
-//! Tracing events. Names and fields are a contract: dashboards
-//! and alerts hang on them, and the guide lists them. Keys never appear.
+//! Tracing events. Names and fields are a contract: dashboards and alerts depend on them, and the guide
+//! lists them. Keys never appear.
 //!
-//! What is lost or fails in the background goes through the [reporter](crate::reporter); what a caller
-//! of ours does at the very end of his call is written there and then, in the spans he is in.
+//! What is lost or fails in the background goes through the [reporter](crate::reporter); what happens
+//! at the very end of a call is written there and then, in the caller's spans.
 
 use std::fmt;
 

@@ -157,7 +157,7 @@ impl LockManager {
         let owner = Arc::new(Owner::stray(lock.clone(), token));
         match table.release(owner.clone(), None).await {
             Ok(freed) => {
-                // Only now: the holder gives up what he is told of, and it would not have been held.
+                // Only now: a holder that is notified gives the lock up, and it would not have been held.
                 store.clone().tell_taken(lock, owner.token.clone());
                 Ok(freed.was_ours || lost_here)
             }

@@ -1,4 +1,4 @@
-//! Several futures, the first one wins.
+//! Several futures at once: the first one that is ready wins.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -58,7 +58,7 @@ pub(crate) fn report(level: Level, write: impl FnOnce() + Send + 'static) {
     QUEUE.put(Box::new(write));
 }
 
-/// Writes an event on the caller's thread, in the spans he is in. A panic of his log ends here.
+/// Writes an event on the caller's thread, in the caller's spans. A panic of the log ends here.
 pub(crate) fn write_here(write: impl FnOnce()) {
     shield(write);
 }
@@ -83,7 +83,7 @@ impl Queue {
 
     /// Whether the queue is this process's. A forked child begins with an empty one: its parent's
     /// thread, and what that was to write, is the parent's. If another thread of the parent had the
-    /// mutex in the moment of the fork nobody gives it back, and nothing is written.
+    /// mutex in the moment of the fork it is never unlocked in the child, and nothing is written.
     fn is_ours(&self) -> bool {
         let here = std::process::id();
         let of = self.process.compare_exchange(0, here, Ordering::AcqRel, Ordering::Acquire);

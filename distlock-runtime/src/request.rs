@@ -368,7 +368,7 @@ impl LockRequest {
     /// Cancel safe: the body is dropped where it is, then the lock is released.
     #[allow(clippy::needless_late_init)] // The late initialisation is what orders the drops.
     pub async fn run<F: Future>(self, body: F) -> Result<F::Output, LockError> {
-        // Declared before the body, so that it is dropped after it: nobody else may have the lock
+        // Declared before the body, so that it is dropped after it: no other call may have the lock
         // while the body's destructors run.
         let mut guard;
         let body = pin!(body);

@@ -1,5 +1,5 @@
-//! What a caller's runtime cannot do: tokio tells by a panic only, which is caught here and brought
-//! about once for each runtime. A panic hook runs all the same, so it is never asked under a mutex.
+//! Whether a caller's runtime has timers and I/O. Tokio only says so by a panic, so each runtime is probed
+//! once, and the panic is caught. A panic hook runs all the same, so no runtime is probed under a mutex.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

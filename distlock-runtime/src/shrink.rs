@@ -1,4 +1,4 @@
-//! Memory that a burst has needed is given back.
+//! Collections that give back the memory a burst has needed.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};

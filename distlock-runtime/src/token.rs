@@ -1,4 +1,4 @@
-//! Who holds a lock: the owner token that is stored as the lock's value.
+//! The owner token: what is stored as a lock's value.
 //!
 //! `<process>.<number>.<reservation><mode>`: a version 4 UUID for each manager, a counter and the time,
 //! all three in base 36, how long a reserved lock waits for its next owner in milliseconds, and whether

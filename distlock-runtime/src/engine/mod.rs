@@ -88,7 +88,7 @@ impl Background {
     }
 
     /// Runs what belongs to a store: on the engine's clock if it is `remote`, else on the caller's,
-    /// who may have paused it.
+    /// which may be paused.
     pub(crate) fn spawn_here(&self, remote: bool, work: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(own) if !remote => own.spawn(work),

@@ -1,6 +1,6 @@
 //! What is due when.
 //!
-//! The engine keeps the time for everybody: callers' runtimes may be blocked, paused, or without a
+//! The engine keeps the time for all callers: their runtimes may be blocked, paused, or without a
 //! timer. Nearly every entry is taken out again long before it is due, so coming and going are cheap,
 //! and the engine is only woken for an entry that is due earlier than it already planned to look.
 
@@ -91,7 +91,7 @@ impl<D> Shard<D> {
     }
 }
 
-/// When the engine will look next, and how it is told to look earlier.
+/// When the engine will look next, and how it is made to look earlier.
 #[derive(Default)]
 pub(crate) struct Plan {
     /// In nanoseconds. Entries that are due earlier wake the engine.

@@ -42,7 +42,7 @@ struct Held {
 }
 
 impl Held {
-    /// What a waiter is told: a lease that is renewed always has at most its ttl to go.
+    /// What a waiter learns: a lease that is renewed always has at most its ttl to go.
     fn rest(&self, now: Moment) -> Duration {
         if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
     }
@@ -133,8 +133,8 @@ impl MemoryStore {
     }
 }
 
-/// There is one process and one line for each lock, so nobody needs to stand in a queue here: the
-/// first batch of the line looks when the lock is free, and it is told at once.
+/// There is one process and one line for each lock, so there is no queue here: the first batch of the line
+/// asks when the lock is free, and is answered at once.
 impl Store for MemoryStore {
     fn clock(&self) -> Clock {
         self.clock

@@ -1,8 +1,9 @@
-//! What the engine needs from a place that keeps locks.
+//! What locks need from a place that keeps them: the trait [`Store`].
 //!
-//! One narrow trait: try once, stand in the queue, renew, release, and a clock. Everything about
-//! time, cancellation and repair is the engine's and the same for every store. A store that can
-//! wake waiters says so; one that asks several nodes does so behind the same verbs.
+//! It knows owner tokens and their commands, no leases and no waiters of this process: try once, stand
+//! in the queue, renew, release, and a clock. Everything about time, cancellation and repetition is left to
+//! `lock` and `engine`, and is the same for every store. A store that can notify waiters says so; one that asks
+//! several nodes does so behind the same verbs.
 
 pub(crate) mod console;
 pub(crate) mod memory;
@@ -25,7 +26,7 @@ use crate::witness::Witness;
 use console::{StoreCommand, StoreReply};
 use owner::Owner;
 
-/// An operation under way. It owns all it needs, so that whoever began it can leave it to the engine.
+/// An operation under way. It owns all it needs, so that its caller can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
 
 /// An operation that only its caller waits for: it borrows the store, which spares a hot counter.
@@ -50,10 +51,10 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// polls.
     fn hears(&self, lock: &LockName) -> bool;
 
-    /// The outage that it is in; `None` while it can be reached, or if nobody has asked it yet.
+    /// The outage that it is in; `None` while it can be reached, or if it was not asked anything yet.
     fn outage(&self) -> Option<Outage>;
 
-    /// From here on what the store has to tell the process of that name goes to `ears`.
+    /// Registers the listener of the process of that name: it gets all notifications from here on.
     fn listen(&self, process: &str, ears: Ears);
 
     /// Takes the lock if it is free. Answers by `limit`, or with a fault.
@@ -83,11 +84,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// each, in order.
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
 
-    /// A lease that was kept for whoever waited for others as well is used from now on, and ends as
+    /// A lease that was kept for a call while it waited for other locks is used from now on, and ends as
     /// `term` says. Where leases are renewed they end by themselves if they are not.
     fn begin_term(&self, _owner: &Owner, _term: Term) {}
 
-    /// Tells the owner of a token that the lock was taken away from it, if that can be told.
+    /// Notifies the owner of a token that the lock was taken away from it, if that is possible.
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
 
     /// Keeps a record of what becomes of its leases.
@@ -103,7 +104,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// `limit`, or with a fault.
     fn ping(self: Arc<Self>, limit: Moment) -> Op<Duration>;
 
-    /// Who has the lock, and for how long.
+    /// The holder of the lock, and for how long it has it.
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
 
     /// Sends commands as they are, for tools; a store that takes none says so.
@@ -130,7 +131,7 @@ pub(crate) type Ears = Box<dyn Fn(News<'_>) + Send + Sync>;
 pub(crate) enum News<'a> {
     /// A lock may have been reserved for this token.
     Reserved(Message<'a>),
-    /// Somebody of another process stands behind this token.
+    /// Another process stands behind this token.
     Behind(Message<'a>),
     /// An operator took the lock away from this token.
     TakenAway(Message<'a>),
@@ -190,7 +191,7 @@ pub(crate) enum Entered {
     },
 }
 
-/// Who has a lock.
+/// The holder of a lock.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) token: String,
@@ -241,7 +242,7 @@ pub(crate) enum Answer {
         /// An instant not later than the grant: read before the command was sent.
         sent: Moment,
     },
-    /// Somebody else's, for this long if the store could tell.
+    /// Another token has it, for this long if the store could tell.
     Taken { rest: Option<Duration> },
 }
 
@@ -320,7 +321,7 @@ impl Fault {
         Self { kind: BackendKind::TimedOut, detail: None, passing: true }
     }
 
-    /// Nobody wants the answer any more.
+    /// The answer is not needed any more.
     pub(crate) fn given_up() -> Self {
         Self::passing(BackendKind::Other, "it was given up")
     }

@@ -1,5 +1,5 @@
 //! A store in this process that behaves as one on a server: several managers have it in common, a lease
-//! ends unless it is renewed, and whoever frees a lock reserves it for the next in the queue. Time is
+//! ends unless it is renewed, and a release reserves the lock for the next in the queue. Time is
 //! tokio's, which a test may have paused.
 
 use std::collections::HashSet;
@@ -30,7 +30,7 @@ const KEPT_LONGER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Server {
     clock: Clock,
-    /// Without it every lock is granted to everybody.
+    /// Without it every lock is granted to all who ask.
     excludes: bool,
     state: Mutex<State>,
 }
@@ -55,7 +55,7 @@ impl Server {
         done
     }
 
-    /// Holds a lock for somebody who is no replica, until [`free`](Self::free). False if it is held.
+    /// Holds a lock for a process that is no replica, until [`free`](Self::free). False if it is held.
     pub(super) fn hold(&self, stored: &StoredName, token: &str, ttl: Duration) -> bool {
         self.with(|state, now, _| {
             if state.owner(stored, now).is_some() {
@@ -99,12 +99,12 @@ impl Server {
         })
     }
 
-    /// Has the next one have a lock whose lease has run out, without anybody asking.
+    /// Reserves a lock whose lease has run out for the next one, without a command.
     pub(super) fn expire(&self, stored: &StoredName) {
         self.with(|state, now, told| told.extend(state.settle(stored, now)));
     }
 
-    /// Everybody who waits looks again: connections have come back.
+    /// All waiters poll again: connections have come back.
     pub(super) fn interrupt(&self) {
         self.with(|state, _, told| {
             let nothing = || (StoredName::new(String::new()), String::new());

@@ -22,7 +22,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Lock {
     pub(super) owner: Option<Kept>,
-    /// Who waits, by ticket and token.
+    /// The waiting tokens, by ticket.
     pub(super) queue: BTreeMap<(u64, String), Arc<Owner>>,
 }
 
@@ -40,7 +40,7 @@ impl Kept {
     }
 }
 
-/// A process that can be told something, and where.
+/// A process that can be notified, and how.
 #[derive(Clone)]
 pub(super) struct Process {
     pub(super) ears: Arc<Ears>,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Process {
     }
 }
 
-/// What a process is told, once the state is free again.
+/// A notification, to be delivered once the state is free again.
 pub(super) struct Told {
     pub(super) process: Process,
     pub(super) stored: StoredName,
@@ -106,7 +106,7 @@ impl State {
         Some(Told { process, stored: stored.clone(), token: token.to_owned(), kind })
     }
 
-    /// An owner whose lease has run out gives way to the next in the queue who can be told.
+    /// An owner whose lease has run out gives way to the next in the queue that can be notified.
     pub(super) fn settle(&mut self, stored: &StoredName, now: Moment) -> Option<Told> {
         if self.owner(stored, now).is_some() {
             return None;

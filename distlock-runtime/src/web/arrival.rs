@@ -1,12 +1,12 @@
 //! A bound on the time that a request's body takes under a lock.
 //!
-//! Whoever sends a request decides when its body comes, and the lock is renewed for as long as the
-//! handler waits for it: without a bound, one idle connection would lock out everybody else. The
+//! The client decides when the body of its request comes, and the lock is renewed for as long as the
+//! handler waits for it: without a bound, one idle connection would lock out all others. The
 //! wrapper around the body says when a handler begins to wait for it and when it has come; what
 //! polls the handler drops it when that takes too long.
 //!
 //! The handler is dropped, rather than given an error to deal with, as it is when the lease is lost:
-//! so it cannot go on and do half of its work. Only who reads the body in another task gets an error.
+//! so it cannot go on and do half of its work. Only a task of its own that reads the body gets an error.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -69,7 +69,7 @@ impl Arrival {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has to wait for the body, or is told that it is too late for that.
+    /// The body has to be waited for, or it is too late for that.
     pub(super) fn awaited(&self, reader: &Waker) -> Result<(), TooLate> {
         // No waker is woken, cloned or dropped under the mutex: they are not ours.
         let mut reader = Some(reader.clone());
@@ -102,7 +102,7 @@ impl Arrival {
         }
     }
 
-    /// All of the body has come, or nobody wants it any more.
+    /// All of the body has come, or it is not read any more.
     pub(super) fn over(&self) {
         let mut state = self.state();
         if state.phase != Phase::Late {
@@ -110,7 +110,7 @@ impl Arrival {
         }
     }
 
-    /// When who waits now has waited too long; `None` if nobody waits.
+    /// When the present wait will have been too long; `None` if there is none.
     fn deadline(&self) -> Option<Moment> {
         self.state().deadline(self.timeout)
     }
@@ -163,7 +163,7 @@ pub(super) async fn in_time<F: Future>(
         }
         arrival.set_handler(Some(cx.waker().clone()));
         loop {
-            // Looked at after the waker is set: whoever begins to wait after this look wakes us. A
+            // Looked at after the waker is set: a wait that begins after this look wakes us. A
             // deadline only moves on, so an alarm for an earlier one is kept and set anew when it
             // goes off, which is less often than a piece comes.
             if alarm.is_none()

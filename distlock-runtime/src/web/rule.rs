@@ -17,7 +17,7 @@ use crate::name::Label;
 use crate::options::Options;
 use crate::request::LockRequest;
 
-/// How long a request's body may take, where nobody said.
+/// How long a request's body may take by default.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lock of the requests `R`, which are answered with an `A`.

@@ -1,4 +1,5 @@
-//! Questions that change nothing: who has a lock, who waits for it, and whether the server answers.
+//! Questions that change nothing: the holder of a lock, the processes that wait for it, and whether the
+//! server answers.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -259,7 +259,7 @@ where
     };
     request.extensions_mut().insert(FencingToken(guard.fencing_token()));
     let arrival = arriving(&mut request, &rule);
-    // Dropped before the guard: nobody else may have the lock while its destructors run.
+    // Dropped before the guard: no other request may have the lock while its destructors run.
     let handler = pin!(async {
         let handler = inner.call(request);
         match &arrival {

@@ -264,7 +264,7 @@ where
             parts.extensions.insert(FencingToken(guard.fencing_token()));
             let (body, arrival) = arriving(body, &rule);
             let request = Request::from_parts(parts, body);
-            // Dropped before the guard: nobody else may have the lock while its destructors run.
+            // Dropped before the guard: no other request may have the lock while its destructors run.
             let handler = pin!(async {
                 // A response of another type than axum's need not be `Send`.
                 let handler = async { inner.call(request).await.map(S::Response::into_response) };

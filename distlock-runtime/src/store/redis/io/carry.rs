@@ -1,4 +1,4 @@
-//! The seam between those who send commands and whoever moves a connection's bytes.
+//! The seam between callers that send commands and what moves a connection's bytes.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

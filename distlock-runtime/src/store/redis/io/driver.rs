@@ -88,7 +88,7 @@ impl Driver {
         self.poll_locked(&mut self.client())
     }
 
-    /// Polls it on the thread of a caller who has sent a command; false if another thread does.
+    /// Polls it on the thread of a caller that has sent a command; false if another thread does.
     fn poll_here(&self) -> bool {
         let mut client = match self.client.try_lock() {
             Ok(client) => client,

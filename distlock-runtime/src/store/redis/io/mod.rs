@@ -1,10 +1,10 @@
-//! Who moves a connection's bytes.
+//! How a connection's bytes are moved, and on which thread.
 //!
 //! The client library's driver is a future: it takes commands from a channel, writes them, reads
 //! answers and hands them out. [`Carry`] is what the rest of the store knows of it, and there are two
 //! ways:
 //!
-//! - [`Driver`]: the manager's own thread polls it. A caller who sends a command polls it once as well,
+//! - [`Driver`]: the manager's own thread polls it. A caller that sends a command polls it once as well,
 //!   to write the command itself, which needs no reactor.
 //! - [`CallerDriver`]: the same, and while the tasks of a runtime send many commands, a task on *that*
 //!   runtime polls it, and its reactor watches the socket.

@@ -55,7 +55,7 @@ struct CallerTask {
     waker: Waker,
 }
 
-/// Tasks that were spawned and have not run yet; on a runtime that nobody runs they never do.
+/// Tasks that were spawned and have not run yet; on a runtime that is not run they never do.
 #[derive(Default)]
 struct Spawned {
     last: u64,
