@@ -34,7 +34,9 @@ fn sources() -> Vec<Source> {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && path.file_name().is_some_and(|name| name != "tests.rs")
+            {
                 let text = fs::read_to_string(&path).expect("a text");
                 let path = path.strip_prefix(&root).expect("below the root").to_owned();
                 let mut module: Vec<_> = path
