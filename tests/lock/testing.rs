@@ -155,6 +155,24 @@ async fn an_outage_that_is_longer_than_the_ttl_loses_the_lease_and_a_shorter_one
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_ride_out_an_outage_and_those_that_come_when_it_is_long_do_not() {
+    let locks = Locks::new();
+    let lock = || locks.manager().lock("k").wait(MINUTE);
+    let down = locks.down();
+    let rides_it_out = lock();
+    let rides_it_out = tokio::spawn(async move { rides_it_out.run(async {}).await });
+    sleep(20 * SECOND).await;
+    let start = Instant::now();
+    let refused = lock().acquire().await.expect_err("it has been away for longer than it may be");
+    assert_eq!(refused.code(), "lock-store-unavailable");
+    assert!((SECOND..2 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(!rides_it_out.is_finished());
+    drop(down);
+    rides_it_out.await.expect("no panic").expect("it is back");
+    lock().run(async {}).await.expect("it is back");
+}
+
+#[tokio::test(start_paused = true)]
 async fn replicas_take_turns_in_the_order_in_which_they_came() {
     let locks = Locks::new();
     let mut tasks = Vec::new();

@@ -118,6 +118,20 @@ impl Locks {
     /// A store that grants every lock to every replica at once: with it a test shows that it can
     /// fail. Calls of one replica still take turns, because no store is asked about those.
     ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::broken();
+    /// let _one = locks.replica("a").manager().lock("k").acquire().await?;
+    /// let _other = locks.replica("b").manager().lock("k").acquire().await?;
+    /// let red = std::panic::catch_unwind(|| locks.assert_never_together("k"));
+    /// assert!(red.is_err());
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Panics
     ///
     /// As [`new`](Self::new).
@@ -241,6 +255,20 @@ impl Locks {
 
     /// Somebody else holds the lock, until this is dropped: calls find it busy, or wait.
     ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let held = locks.held_elsewhere("k");
+    /// assert!(locks.manager().lock("k").acquire().await.unwrap_err().is_busy());
+    /// held.end();
+    /// locks.manager().lock("k").acquire().await?.release().await?;
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Panics
     ///
     /// If the lock is held already, or the key cannot be used.
@@ -263,6 +291,22 @@ impl Locks {
 
     /// The store cannot be reached by anybody, until this is dropped. Leases that last for longer than
     /// their `ttl` without it are lost, as they are when a server is away.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let guard = locks.manager().lock("k").ttl(Duration::from_secs(10)).acquire().await?;
+    /// let _down = locks.down();
+    /// guard.lost().await;
+    /// assert!(!guard.is_held());
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
     pub fn down(&self) -> Condition {
         self.shared.state.goes_down();
         let (state, server) = (self.shared.state.clone(), self.shared.server.clone());
@@ -294,6 +338,20 @@ impl Locks {
 
     /// Who has held the lock so far, in order. Calls that were refused, and
     /// [`held_elsewhere`](Self::held_elsewhere), are not in it.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use distlock_runtime::testing::{Ended, Locks};
+    ///
+    /// let locks = Locks::new();
+    /// locks.replica("a").manager().lock("k").name("report").run(async {}).await?;
+    /// let history = locks.history("k");
+    /// assert_eq!((history.names(), history.replicas()), (vec!["report"], vec!["a"]));
+    /// assert_eq!(history[0].ended, Some(Ended::Released));
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
     pub fn history(&self, key: impl Into<LockKey>) -> History {
         self.shared.record.history(key.into().as_str())
     }

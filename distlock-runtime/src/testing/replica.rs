@@ -19,7 +19,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// What it is called in the [history](Locks::history).
+    /// What it is called in the [history](super::Locks::history).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -43,6 +43,25 @@ impl Replica {
     /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
     /// again. Each lock it held is free exactly one `ttl` later. What the test still awaits of it ends
     /// with an error, `Lost` or `Backend`.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let (a, b) = (locks.replica("a"), locks.replica("b"));
+    /// let ttl = Duration::from_secs(10);
+    /// let _held = a.manager().lock("k").ttl(ttl).acquire().await?;
+    /// a.kill();
+    /// let start = tokio::time::Instant::now();
+    /// let _next = b.manager().lock("k").wait(6 * ttl).acquire().await?;
+    /// assert_eq!(start.elapsed(), ttl);
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
     pub fn kill(&self) {
         self.state.goes_down();
         let process = self.manager.locks().table.process();

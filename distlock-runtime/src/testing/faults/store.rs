@@ -1,7 +1,7 @@
 //! The store between the engine and a real one.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::script::Fate;
@@ -27,6 +27,8 @@ pub(crate) struct FaultyStore {
     alarms: AlarmsRef,
     /// What is wrong with it, and perhaps with others as well: at least one.
     states: Vec<Arc<State>>,
+    /// The first try that found it down; `None` while it is up.
+    down_since: Mutex<Option<Moment>>,
 }
 
 /// It has nothing to show.
@@ -40,11 +42,15 @@ impl std::fmt::Debug for AlarmsRef {
 
 impl FaultyStore {
     pub(crate) fn new(inner: Arc<dyn Store>, alarms: Arc<Alarms>, states: Vec<Arc<State>>) -> Self {
-        Self { inner, alarms: AlarmsRef(alarms), states }
+        Self { inner, alarms: AlarmsRef(alarms), states, down_since: Mutex::default() }
     }
 
     pub(crate) fn state(&self) -> Arc<State> {
         self.states[0].clone()
+    }
+
+    fn down_since(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.down_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_busy(&self) -> bool {
@@ -59,8 +65,14 @@ impl FaultyStore {
         mut operation: impl FnMut() -> F,
     ) -> Result<T, Fault> {
         let Self { states, .. } = self;
-        if is_down(states) {
-            return Err(Fault::passing(BackendKind::Unreachable, "switched off"));
+        let now = self.inner.clock().now();
+        let is_down = is_down(states);
+        {
+            let mut since = self.down_since();
+            *since = is_down.then(|| since.unwrap_or(now));
+        }
+        if is_down {
+            return Err(switched_off());
         }
         if let Some(kind) = states.iter().find_map(|state| state.refusal()) {
             return Err(Fault::lasting(kind, "refused, as the test wants it"));
@@ -90,6 +102,10 @@ impl FaultyStore {
     }
 }
 
+fn switched_off() -> Fault {
+    Fault::passing(BackendKind::Unreachable, "switched off")
+}
+
 fn is_down(states: &[Arc<State>]) -> bool {
     states.iter().any(|state| state.is_down())
 }
@@ -112,7 +128,11 @@ impl Store for FaultyStore {
     }
 
     fn outage(&self) -> Option<Outage> {
-        self.inner.outage()
+        if !is_down(&self.states) {
+            return self.inner.outage();
+        }
+        let since = *self.down_since();
+        since.map(|since| Outage { since, fault: switched_off() })
     }
 
     fn listen(&self, process: &str, ears: Ears) {
