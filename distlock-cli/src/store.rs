@@ -45,7 +45,7 @@ impl Named {
     pub(crate) fn of(options: &StoreOptions) -> Result<Self, Failure> {
         let url = match &options.url {
             Some(url) => Some(url.clone()),
-            None => variable("DISTLOCK_URL")?,
+            None => variable("DISTLOCK_URL")?.filter(|url| !url.is_empty()),
         };
         let url = url.ok_or_else(|| {
             Failure::usage("no store: give --url redis://HOST, or set DISTLOCK_URL")
@@ -89,7 +89,6 @@ impl Named {
 
 fn variable(name: &str) -> Result<Option<String>, Failure> {
     match std::env::var(name) {
-        Ok(value) if value.is_empty() => Ok(None),
         Ok(value) => Ok(Some(value)),
         Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => {

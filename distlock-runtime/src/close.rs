@@ -29,7 +29,7 @@ impl LockManager {
     /// ```
     ///
     /// Holders find their lease lost: a body under it is not polled again, and its caller gets
-    /// [`Lost`](LockError::Lost). A lock whose body is in the middle of a poll is released when that poll
+    /// [`Lost`](crate::LockError::Lost). A lock whose body is in the middle of a poll is released when that poll
     /// ends; if that is after `timeout`, it counts as unconfirmed.
     ///
     /// In a child that was forked without `exec` it does nothing: the locks are its parent's.

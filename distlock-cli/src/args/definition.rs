@@ -20,6 +20,7 @@ pub(super) fn program() -> Command {
          [default: $DISTLOCK_PREFIX, else distlock]",
     );
     Command::new("distlock")
+        .max_term_width(100)
         .version(env!("CARGO_PKG_VERSION"))
         .about("Runs commands under distributed locks, and shows who holds what")
         .subcommand_required(true)
@@ -227,7 +228,7 @@ fails at once, with exit code 75. (flock and consul lock wait; here that is `--w
 
 The command is executed as it is, without a shell, and inherits stdin, stdout, stderr and the \
 working directory. It is ended before the lease is: TERM when no renewal has succeeded until \
-`--grace` before the lease runs out, KILL when it runs out, to all of its processes. If distlock \
+`--grace` before the lease runs out, KILL before it does, to all of its processes. If distlock \
 itself is killed, the command is ended as well. TERM, INT, HUP, QUIT, USR1, USR2, CONT and TSTP are passed on.
 
 The command finds in its environment: DISTLOCK_KEY (the first key), DISTLOCK_KEYS (the names in the \

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -92,7 +92,12 @@ fn send_stdin(socket: &UnixStream) -> io::Result<()> {
 }
 
 /// Also if the file was replaced meanwhile, by an upgrade.
-fn this_program() -> io::Result<std::path::PathBuf> {
+fn this_program() -> io::Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
-    if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe() }
+    if running.exists() {
+        return Ok(running.to_owned());
+    }
+    // Without a list of processes it is known only as what it was called.
+    let called = || std::env::args_os().next().map(PathBuf::from);
+    std::env::current_exe().or_else(|error| called().ok_or(error))
 }

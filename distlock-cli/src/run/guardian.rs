@@ -145,16 +145,25 @@ fn start(charge: &Charge, stdin: OwnedFd) -> Result<Pid, (u8, String)> {
     }
     match command.spawn() {
         Ok(child) => Ok(Pid::from_child(&child)),
-        Err(error) => {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => exit::NOT_FOUND,
-                _ => exit::NOT_EXECUTABLE,
-            };
-            let error = error.to_string().replace('\n', " ");
-            let error = error.split(" (os error").next().unwrap_or_default();
-            Err((code, format!("{}: {error}", program.to_string_lossy().replace('\n', " "))))
-        }
+        Err(error) => Err(not_started(&program.to_string_lossy(), &error)),
     }
+}
+
+/// The exit code of a command that could not be started, and why in one line.
+fn not_started(program: &str, error: &io::Error) -> (u8, String) {
+    /// Of what the system can execute it is nothing.
+    const NO_FORMAT: i32 = 8;
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::NOT_EXECUTABLE,
+    };
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let hint = match error.raw_os_error() {
+        Some(NO_FORMAT) => "; a script begins with a line such as #!/bin/sh",
+        _ => "",
+    };
+    (code, format!("{program}: {text}{hint}").replace('\n', " "))
 }
 
 /// What a guardian knows of its command.

@@ -171,7 +171,11 @@ impl Run<'_> {
         let environment = environment::of_command(&self.store, &self.options.keys, names, token);
         let mut command = Guarded::prepare(&charge, environment).map_err(|error| Failure {
             text: format!("its guardian process cannot be started: {error}"),
-            code: exit::FAILED,
+            code: match error.kind() {
+                // It has the arguments of the command.
+                std::io::ErrorKind::ArgumentListTooLong => exit::NOT_EXECUTABLE,
+                _ => exit::FAILED,
+            },
         })?;
         // A signal that came before this must not find a command afterwards. One that comes now is
         // passed on behind the order to start.
@@ -290,8 +294,11 @@ impl Run<'_> {
                 let text = format!("released {}", self.keys());
                 self.say.detail("released", &text, &[self.field()]);
             }
-            // That was said before, or the command had ended before it was lost.
-            Err(LockError::Lost { .. }) => {}
+            // What a command did that ended by itself stands.
+            Err(LockError::Lost { reason, .. }) => {
+                let text = format!("{} was lost: {reason}", self.keys());
+                self.say.note("found_lost", &text, &[self.field()]);
+            }
             Err(error) => {
                 let text = format!(
                     "{} is free after its ttl ({}): its release was not confirmed: {}",

@@ -180,4 +180,8 @@ fn the_prefix_is_the_librarys() {
     ran(distlock_here(&["run", "--prefix", "shop", &key, "--", "true"])).ends_with(75);
     ran(distlock_here(&["run", &key, "--", "true"])).ends_with(0);
     drop(tool);
+    // Empty is none, as in the library.
+    let mut command = distlock_here(&["run", "k", "--", "printenv", "DISTLOCK_KEYS"]);
+    command.env("DISTLOCK_PREFIX", "");
+    assert_eq!(ran(command).ends_with(0).stdout, "lock:{k}\n");
 }

@@ -46,7 +46,8 @@ fn of_a_command_that_cannot_be_executed() {
     ran(distlock_here(&["run", &key, "--", &dir.text_of("data")])).ends_with(126);
     // Executable by its rights, but nothing that the system can execute.
     fs::set_permissions(dir.path("data"), fs::Permissions::from_mode(0o755)).expect("chmod");
-    ran(distlock_here(&["run", &key, "--", &dir.text_of("data")])).ends_with(126);
+    let odd = ran(distlock_here(&["run", &key, "--", &dir.text_of("data")])).ends_with(126);
+    odd.says(&["#!/bin/sh"]);
     ran(distlock_here(&["run", &key, "--", "/"])).ends_with(126);
     assert!(!is_held(&SERVER, &key));
 }

@@ -35,34 +35,51 @@ fn wait_until_gone(pids: &[Pid], within: Duration) {
 }
 
 /// With the store frozen nobody else can have the lock before the lease is over by the store's clock.
-/// Whoever has it then finds nothing left of the command.
+/// The next holder then finds nothing left of the command.
 #[test]
 fn a_frozen_store() {
-    let rounds =
-        std::env::var("DISTLOCK_CLI_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    const AT_ONCE: usize = 3;
+    let rounds = std::env::var("DISTLOCK_CLI_ROUNDS").ok().and_then(|n| n.parse().ok());
     let server = RedisServer::start();
-    for _ in 0..rounds {
-        let (key, dir) = (key(), Dir::new());
-        let options = ["run", "-t", "4s", "--grace", "1900ms", &key, "--", "sh", "-c"];
-        let holder =
-            Tool::start(distlock_at(&server, &[&options[..], &[&stubborn(&dir)]].concat()));
-        let pids = all(&dir);
-        // Says which of them are left when it has the lock.
-        let look =
-            pids.map(|pid| format!("kill -0 {0} 2>/dev/null && echo {0}; ", pid.as_raw_pid()));
-        let next = Tool::start(distlock_at(
-            &server,
-            &["run", "-w", "60s", &key, "--", "sh", "-c", &(look.concat() + "true")],
-        ));
-        let queue = format!("distlock:queue:{{{key}}}");
-        wait_until("the next one waits", || ask::<u64>(&server, &["ZCARD", &queue]) == 1);
+    for _ in 0..rounds.unwrap_or(AT_ONCE).div_ceil(AT_ONCE) {
+        let turns: Vec<Turn> = (0..AT_ONCE).map(|_| Turn::begin(&server)).collect();
         server.stop();
         // At its lease's end here all is gone; there it has not ended yet, and does so only later.
-        wait_until_gone(&pids, Duration::from_secs(30));
+        for turn in &turns {
+            wait_until_gone(&turn.pids, Duration::from_secs(30));
+        }
         server.cont();
-        holder.ended().ends_with(79).says(&["was lost"]);
-        let next = next.ended().ends_with(0);
-        assert_eq!(next.stdout, "");
+        turns.into_iter().for_each(Turn::end);
+    }
+}
+
+/// A holder, and the next one, which says which processes of the holder are left.
+struct Turn {
+    holder: Tool,
+    pids: [Pid; 3],
+    next: Tool,
+    _dir: Dir,
+}
+
+impl Turn {
+    fn begin(server: &RedisServer) -> Self {
+        let (key, dir) = (key(), Dir::new());
+        let options = ["run", "-t", "3s", "--grace", "1400ms", &key, "--", "sh", "-c"];
+        let holder = Tool::start(distlock_at(server, &[&options[..], &[&stubborn(&dir)]].concat()));
+        let pids = all(&dir);
+        let look =
+            pids.map(|pid| format!("kill -0 {0} 2>/dev/null && echo {0}; ", pid.as_raw_pid()));
+        let look = look.concat() + "true";
+        let next = ["run", "-w", "60s", &key, "--", "sh", "-c", &look];
+        let next = Tool::start(distlock_at(server, &next));
+        let queue = format!("distlock:queue:{{{key}}}");
+        wait_until("the next one waits", || ask::<u64>(server, &["ZCARD", &queue]) == 1);
+        Self { holder, pids, next, _dir: dir }
+    }
+
+    fn end(self) {
+        self.holder.ended().ends_with(79).says(&["was lost"]);
+        assert_eq!(self.next.ended().ends_with(0).stdout, "");
     }
 }
 
@@ -217,7 +234,7 @@ fn a_guardian_that_is_killed() {
 fn a_guardian_that_is_stopped() {
     let server = RedisServer::start();
     let (key, dir) = (key(), Dir::new());
-    let options = ["run", "-t", "1s", "--grace", "300ms", &key, "--", "sh", "-c"];
+    let options = ["run", "-t", "3s", "--grace", "1s", &key, "--", "sh", "-c"];
     let tool = Tool::start(distlock_at(&server, &[&options[..], &[&stubborn(&dir)]].concat()));
     let pids = all(&dir);
     kill_process(parent(pids[0]), Signal::STOP).expect("stop the guardian");

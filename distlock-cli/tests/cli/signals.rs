@@ -232,3 +232,18 @@ fn one_that_comes_while_the_store_is_frozen_ends_the_wait() {
     });
     wait_until("nobody holds it", || !is_held(&server, &key));
 }
+
+/// Without a group of its own: as a child of a program that has one for all of its children.
+#[test]
+fn in_the_foreground_they_reach_all_of_it_too() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let (key, dir) = (key(), Dir::new());
+        let script = format!("sh -c 'echo $$ > {}; exec sleep 600'; true", dir.text_of("pid"));
+        let args = ["run", "--foreground", &key, "--", "sh", "-c", &script];
+        let tool = Tool::start(distlock_here(&args));
+        let grandchild = dir.pid("pid");
+        tool.signal(signal);
+        tool.ended().ends_with(128 + signal.as_raw());
+        assert!(!is_alive(grandchild), "{signal:?}");
+    }
+}
