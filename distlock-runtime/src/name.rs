@@ -1,17 +1,41 @@
 //! What a lock is called: in errors and events ([`LockName`], [`Label`]), and in a store
 //! ([`StoredName`]).
 
+mod stored;
+
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
-use std::ops::Deref;
 use std::panic::Location;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
 
-/// Which lock an error or a guard speaks of: its name and template for people, its key for code.
+pub(crate) use stored::{BuildStoredHasher, StoredName};
+
+/// Which lock a [`LockError`](crate::LockError) is about.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::LockError;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), LockError> {
+/// # let locks = distlock::LockManager::in_memory();
+/// let _first = locks.lock("order:42").acquire().await?;
+/// let refused = locks.lock("order:42").name("checkout").acquire().await;
+/// if let Err(LockError::Busy { lock, .. }) = refused {
+///     assert_eq!(lock.name(), "checkout");
+///     assert_eq!(lock.to_string(), "lock checkout");
+///     assert_eq!(lock.key(), "order:42");
+/// #   return Ok(());
+/// }
+/// # panic!("it is held");
+/// # }
+/// ```
+///
+/// `Display` and `Debug` show the name and the template, which are the same for all values and may be
+/// logged, and never the key.
 #[derive(Clone)]
 pub struct LockName {
     label: Label,
@@ -91,9 +115,11 @@ impl LockName {
         &self.stored
     }
 
-    /// The label in errors and events: `module::function` of an annotated function, what `name`
-    /// says, or else the file in which the lock was asked for (for a layer or a middleware: file and
-    /// line in which that was made).
+    /// The label in errors and events.
+    ///
+    /// It is what the option `name` says. Without it: `module::function` of a function with the attribute;
+    /// of a layer or a middleware the file and line where it was made; else the file where the lock was
+    /// asked for.
     pub fn name(&self) -> &str {
         match &self.label {
             Label::Given(name) => name,
@@ -102,12 +128,13 @@ impl LockName {
         }
     }
 
-    /// The key as it was written, placeholders and all, if it came from a template.
+    /// The template of the key, with its placeholders: `order:{order_id}`. `None` if the key was made from
+    /// a string.
     pub fn template(&self) -> Option<&'static str> {
         self.key.template()
     }
 
-    /// The key with its values: not for logs.
+    /// The key, with its values. Keys carry account numbers and e-mail addresses: not for logs.
     pub fn key(&self) -> &str {
         self.key.as_str()
     }
@@ -130,76 +157,5 @@ impl fmt::Debug for LockName {
             .field("name", &format_args!("{}", self.label))
             .field("template", &self.template())
             .finish_non_exhaustive()
-    }
-}
-
-/// The name under which a store keeps a lock. It is looked up several times in every call, so it
-/// is hashed once.
-#[derive(Clone)]
-pub(crate) struct StoredName {
-    text: String,
-    hash: u64,
-}
-
-/// For maps of stored names.
-pub(crate) type BuildStoredHasher = BuildHasherDefault<StoredHasher>;
-
-/// Passes on the hash that a stored name brings.
-#[derive(Default)]
-pub(crate) struct StoredHasher(u64);
-
-impl StoredName {
-    pub(crate) fn new(text: String) -> Self {
-        // Keys come from outside: it must not be possible to guess which of them collide.
-        static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Self { hash: STATE.hash_one(&*text), text }
-    }
-
-    /// Which of `parts` it belongs to, always the same one in this process.
-    pub(crate) fn part(&self, parts: usize) -> usize {
-        // Maps sort by the other bits.
-        (self.hash >> 32) as usize % parts
-    }
-}
-
-impl Deref for StoredName {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.text
-    }
-}
-
-impl PartialEq for StoredName {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for StoredName {}
-
-impl Hash for StoredName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-impl fmt::Debug for StoredName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoredName")
-    }
-}
-
-impl Hasher for StoredHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only stored names are hashed with this");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }

@@ -1,4 +1,4 @@
-//! The guard: a held lock in the user's hand.
+//! The guard: a lock that is held, as its user sees it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -9,137 +9,117 @@ use std::time::Duration;
 
 use super::lease::{Lease, Loss};
 use super::locks::Locks;
-use super::release::{Releasing, not_ours};
 use crate::error::LockError;
 use crate::few::Few;
 use crate::home::Home;
 use crate::limits::check_ttl;
-use crate::name::LockName;
-use crate::observe;
 use crate::options::{OnLost, Release};
-use crate::race::any;
 use crate::store::{Owned, Renewed};
 
-/// A lock that is held. Dropping it frees the lock in the background.
+/// A lock that is held, or several. It is renewed in the background until it is released or dropped.
 ///
-/// # Freeing on drop is not immediate
+/// ```
+/// # use distlock_runtime as distlock;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
+/// let guard = locks.lock("order:42").acquire().await?;
+/// assert!(guard.is_held());
 ///
-/// `Drop` cannot wait: it sends the release, and the engine sees it through, also outside a runtime
-/// and while a runtime shuts down. A program that ends right after the drop may end before the
-/// command is out; then the lock is free after its `ttl`. Use [`release`](Self::release) to wait
-/// for the answer, and [`LockManager::close`](crate::LockManager::close) at the end of a program.
+/// // … work, in steps that each check whether the lock is still held …
+///
+/// guard.release().await?;
+/// assert!(locks.inspect("order:42").await?.is_free());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A guard does not stop the work when its lease is lost, as [`LockRequest::run`](crate::LockRequest::run)
+/// does: check [`is_held`](Self::is_held) before each step, race the work against [`lost`](Self::lost), or
+/// give the [`fencing_token`](Self::fencing_token) to each write.
+///
+/// It is `Send` and may be moved to another task, which then holds the lock.
+///
+/// # Dropping a guard does not wait
+///
+/// `Drop` sends the release and returns. The manager's thread waits for the answer and retries, also
+/// outside a runtime and while a runtime shuts down. A program that ends right after the drop may end
+/// before the command is sent; then the lock is free after its `ttl`. Use [`release`](Self::release) to
+/// wait for the answer, and [`LockManager::close`](crate::LockManager::close) at the end of a program.
 #[must_use = "if unused the lock is freed at once"]
 pub struct LockGuard {
-    locks: Arc<Locks>,
-    on_lost: OnLost,
+    pub(super) locks: Arc<Locks>,
+    pub(super) on_lost: OnLost,
     /// Of the lock of a body.
-    release: Release,
+    pub(super) release: Release,
     /// In stored order, those this guard frees before those it joined.
-    leases: Few<Arc<Lease>>,
+    pub(super) leases: Few<Arc<Lease>>,
     /// How many of them this guard frees; the others are an outer call's.
-    owned: usize,
+    pub(super) owned: usize,
 }
 
 impl LockGuard {
-    pub(crate) fn new(locks: Arc<Locks>, on_lost: OnLost) -> Self {
-        let release = Release::Wait;
-        Self { locks, on_lost, release, leases: Few::none(), owned: 0 }
-    }
-
-    /// A guard of one lease.
-    pub(crate) fn of(locks: Arc<Locks>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
-        let release = Release::Wait;
-        Self { locks, on_lost, release, leases: Few::One(lease), owned: 1 }
-    }
-
-    /// How the lock of a body is freed.
-    pub(crate) fn set_release(&mut self, release: Release) {
-        self.release = release;
-    }
-
-    /// Holds one more lock, which is freed with the others.
-    pub(crate) fn add(&mut self, lease: Arc<Lease>) {
-        self.leases.insert(self.owned, lease);
-        self.owned += 1;
-    }
-
-    /// Takes part in a lock that an outer call holds and will free.
-    pub(crate) fn join(&mut self, outer: Arc<Lease>) {
-        self.leases.push(outer);
-    }
-
-    /// Nothing is missing any more; from here on its `min_hold` counts.
-    pub(crate) fn complete(self) -> Self {
-        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
-        if self.leases.len() > 1 {
-            // A later holder of one of them must have a higher token than this guard has.
-            let fencing_token = self.fencing_token();
-            self.leases.iter().for_each(|lease| lease.claim.tenure.outdo(fencing_token));
-        }
-        self
-    }
-
-    fn home(&self) -> Home {
-        self.locks.table.home()
-    }
-
-    pub(crate) fn leases(&self) -> &[Arc<Lease>] {
-        &self.leases
-    }
-
-    pub(crate) fn on_lost(&self) -> OnLost {
-        self.on_lost
-    }
-
-    /// What the caller is told when a lease is lost: the first one that is. A body may have been
-    /// `stopped` for it.
-    pub(crate) fn lost_error(&self, loss: Loss, stopped: bool) -> LockError {
-        let lost = self.leases.iter().find(|lease| !lease.is_held()).unwrap_or(&self.leases[0]);
-        lost.lose(loss);
-        lost.lost_error(stopped)
-    }
-
-    /// Which of its locks was lost before anything was done under it; an error if it is one under
-    /// which the outer call has done something.
-    pub(crate) fn lost_before_use(&self) -> Result<Arc<LockName>, LockError> {
-        let (own, joined) = self.leases.split_at(self.owned);
-        match own.iter().find(|lease| !lease.is_held()) {
-            Some(lost) if joined.iter().all(|outer| outer.is_held()) => {
-                Ok(lost.claim.owner.lock.clone())
-            }
-            _ => Err(self.lost_error(Loss::Expired, false)),
-        }
-    }
-
-    /// What a caller is told whose body has not begun.
-    pub(crate) fn not_begun_error(&self) -> LockError {
-        match self.lost_before_use() {
-            Ok(lost) => self.locks.busy(&lost, None),
-            Err(error) => error,
-        }
-    }
-
-    /// The key that is locked, without the manager's prefix; of several, the first in stored order.
+    /// The key that is locked, without the prefix; of several, the first in the order of their text.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// assert_eq!(locks.lock("order:42").acquire().await?.key(), "order:42");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> &str {
         self.keys().next().unwrap_or_default()
     }
 
-    /// The keys that are locked, in stored order.
+    /// The keys that are locked, each once, in the order of their text.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.in_order().map(|lease| lease.name().key())
     }
 
-    /// A number that is larger than that of every earlier holder of this lock; of several locks,
-    /// the largest of theirs. Hand it to the resource the lock protects, and have that refuse
-    /// smaller ones: it stops a holder that was paused between its last check and its write, and one
-    /// whose lock the store has lost with its data. Until that is noticed (at the next renewal, within
-    /// a second) the lease may still be handed on to a task of the same process, whose token is then
-    /// smaller than that of a newer holder elsewhere.
+    /// A number that is larger than that of every earlier holder of the lock; of several locks, the largest
+    /// of theirs.
+    ///
+    /// Give it to the resource that the lock protects, and let that refuse a token smaller than one it has
+    /// seen. This stops the late write of a former holder: one that was paused between its last check and
+    /// its write, or whose lock was lost with the store's data.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let former = locks.lock("order:42").acquire().await?.fencing_token();
+    /// let guard = locks.lock("order:42").acquire().await?;
+    /// assert!(guard.fencing_token() > former);
+    /// // UPDATE orders SET …, fence = $token WHERE id = 42 AND fence <= $token
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// After the store has lost its data, a lease may be handed over within a process until the loss is
+    /// noticed, at the next renewal or within a second. The token of such a holder is smaller than that of a
+    /// newer holder in another process.
     pub fn fencing_token(&self) -> u64 {
         self.leases.iter().map(|lease| lease.fencing_token).max().unwrap_or_default()
     }
 
-    /// The fencing token of each key, in the order of [`keys`](Self::keys).
+    /// The fencing token of each key, in the order of [`keys`](Self::keys): for a resource behind each.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock_all(["account:3", "account:7"]).acquire().await?;
+    /// for (account, token) in guard.keys().zip(guard.fencing_tokens()) {
+    ///     assert!(account.starts_with("account:") && token <= guard.fencing_token());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fencing_tokens(&self) -> impl Iterator<Item = u64> {
         self.in_order().map(|lease| lease.fencing_token)
     }
@@ -150,29 +130,63 @@ impl LockGuard {
         leases.into_iter()
     }
 
-    /// How long the lease still runs if it is not renewed (of several, the shortest); zero once it
-    /// is lost.
+    /// How long the lease still runs if it is not renewed; of several, the shortest. Zero once it is lost.
+    ///
+    /// With renewal it goes up again, so it says how long the holder survives an outage that begins now.
     pub fn remaining(&self) -> Duration {
         self.leases.iter().map(|lease| lease.remaining()).min().unwrap_or_default()
     }
 
-    /// Whether the lock (of several, every one) is held at this moment. It may be lost the moment
-    /// after.
+    /// Whether the lock is held at this moment; of several, every one. It may be lost the moment after: for
+    /// a write that must not be late, use the [`fencing_token`](Self::fencing_token).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock("import").acquire().await?;
+    /// let mut imported = 0;
+    /// while guard.is_held() && imported < 3 {
+    ///     imported += 1;
+    /// }
+    /// assert_eq!(imported, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_held(&self) -> bool {
         self.leases.iter().all(|lease| lease.is_held())
     }
 
-    /// Extends the lease to at least `ttl` from now. Never shortens it, and not past `max_hold`.
+    /// Extends the lease to at least `ttl` from now; it is never shortened, nor extended past `max_hold`.
+    ///
+    /// With renewal, which is the default, it is rarely needed: before a step that must survive a longer
+    /// outage than the others. With `renew(false)` it is how a holder gets more time.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let second = Duration::from_secs(1);
+    /// let guard = locks.lock("import").ttl(second).renew(false).acquire().await?;
+    /// guard.extend(60 * second).await?;
+    /// tokio::time::sleep(2 * second).await;
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost) if the lock is no longer held, [`Backend`](LockError::Backend) if
-    /// the store did not confirm (the lease stands as it was),
-    /// [`InvalidOption`](LockError::InvalidOption) if `ttl` is out of range.
+    /// [`Lost`](LockError::Lost) if the lock is no longer held; [`Backend`](LockError::Backend) if the store
+    /// did not confirm (the lease ends when it would have); [`InvalidOption`](LockError::InvalidOption) if
+    /// `ttl` is not within 10 ms and 365 days.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropped early, the lease may or may not have been extended.
+    /// Cancel safe: if the future is dropped early, the lease may or may not have been extended.
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         check_ttl(ttl)?;
         self.home().check()?;
@@ -199,13 +213,32 @@ impl LockGuard {
         }
     }
 
-    /// Resolves when the lease is lost; of several, when the first one is. Does not resolve while
-    /// the lock is held. Polled after the deadline it is ready at once, also if the loss was not noticed
-    /// yet (the machine was suspended, say).
+    /// Resolves when the lease is lost; of several, when the first one is. It does not resolve while the
+    /// lock is held.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// # let work = std::future::pending::<()>();
+    /// let guard = locks.lock("import").acquire().await?;
+    /// locks.force_release("import").await?;
+    /// let outcome = tokio::select! {
+    ///     () = guard.lost() => "stopped",
+    ///     () = work => "done",
+    /// };
+    /// assert_eq!(outcome, "stopped");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Once the deadline has passed, it is ready at its next poll even if the loss was not noticed before,
+    /// because the machine was suspended, for example.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
+    /// Cancel safe: it may be polled, dropped and called again.
     pub async fn lost(&self) {
         if !self.home().is_here() {
             return;
@@ -220,22 +253,26 @@ impl LockGuard {
         .await;
     }
 
-    /// Resolves when a lease was found to be lost, for a caller that looks at the clock by itself.
-    pub(crate) async fn lost_noticed(&self) {
-        if let [lease] = &*self.leases {
-            return lease.lost().await;
-        }
-        any(self.leases.iter().map(|lease| lease.lost())).await;
-    }
-
-    /// Frees the lock and waits for the store's answer; several locks in reverse order. With
-    /// `min_hold` the store frees it when it is due.
+    /// Releases the lock and waits for the store's answer; several locks in reverse order. With `min_hold`
+    /// the store keeps the lock until that time is over.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock("order:42").acquire().await?;
+    /// guard.release().await?;
+    /// assert!(locks.inspect("order:42").await?.is_free());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost) if it was no longer ours, [`Backend`](LockError::Backend) if the
-    /// store did not confirm within `command_timeout`: the engine goes on trying until the lock
-    /// has expired by itself.
+    /// [`Lost`](LockError::Lost) if the lease was lost before, so that others may have had the lock
+    /// meanwhile; [`Backend`](LockError::Backend) if the store did not confirm within `command_timeout`: the
+    /// release is retried in the background until the lock has expired by itself.
     ///
     /// # Cancel safety
     ///
@@ -244,115 +281,8 @@ impl LockGuard {
         self.release_all().await
     }
 
-    /// The same in place: what is left is a guard of nothing.
-    pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
-        let table = self.locks.table.clone();
-        let now = table.clock().now();
-        table.home().check_at(table.clock(), now)?;
-        let owned = self.owned;
-        let releases = self.take(owned).map(|lease| {
-            let was_held = lease.finish_at(now);
-            let keep = lease.keep();
-            let handed_on = table.end(&lease, was_held, keep.is_some());
-            let release = (!handed_on).then(|| table.release(lease.claim.owner.clone(), keep));
-            (lease, was_held, release)
-        });
-        let mut releases = releases.collect::<Few<_>>();
-        if releases.len() > 1 {
-            // All on their way before the first answer is awaited.
-            let all = releases.iter_mut().filter_map(|(_, _, release)| release.as_mut());
-            all.for_each(Releasing::send);
-        }
-        let mut outcome = Ok(());
-        for (lease, was_held, release) in releases {
-            let Some(release) = release else {
-                // Handed on, it was ours, and there is nothing to confirm.
-                if !was_held {
-                    outcome = outcome.and(Err(lease.lost_error(false)));
-                }
-                continue;
-            };
-            let one = match release.await {
-                Ok(_) if !was_held => Err(lease.lost_error(false)),
-                Ok(freed) => match not_ours(
-                    &lease.claim.owner,
-                    lease.claim.deadline(),
-                    &freed,
-                    table.clock(),
-                ) {
-                    None => Ok(()),
-                    Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
-                },
-                Err(fault) => Err(fault.into_error(Some(lease.name()))),
-            };
-            outcome = outcome.and(one);
-        }
-        outcome
-    }
-
-    /// Frees the lock of a body that has returned: its result stands, a failure is only reported.
-    pub(crate) async fn release_quietly(&mut self) {
-        match self.release {
-            Release::Wait => {
-                let Some(lease) = self.leases.first().cloned() else { return };
-                if let Err(error) = self.release_all().await
-                    && self.home().is_here()
-                {
-                    observe::released_late(lease.name(), &error);
-                }
-            }
-            Release::Background => self.release_unawaited(),
-        }
-    }
-
-    /// Sends the release, and has its failure reported.
-    fn release_unawaited(&mut self) {
-        let table = self.locks.table.clone();
-        for lease in self.take_owned() {
-            let was_held = lease.finish();
-            let keep = lease.keep();
-            if !was_held {
-                observe::released_late(lease.name(), &lease.lost_error(false));
-            }
-            if table.end(&lease, was_held, keep.is_some()) {
-                continue;
-            }
-            if was_held {
-                let deadline = lease.claim.deadline();
-                table.release_unawaited(lease.claim.owner.clone(), keep, deadline);
-            } else {
-                table.release_in_background(lease.claim.owner.clone(), keep);
-            }
-        }
-    }
-
-    /// Frees the lock in the background; its command is on its way when this returns.
-    pub(crate) fn end_in_background(&mut self) {
-        for lease in self.take_owned() {
-            self.locks.table.end_in_background(&lease);
-        }
-    }
-
-    /// The leases this guard is to free, last one first.
-    fn take_owned(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
-        // A forked child has a copy of its parent's lock, and is not to free it.
-        let own = self.owned > 0 && self.home().is_here();
-        let owned = if own { self.owned } else { 0 };
-        self.take(owned)
-    }
-
-    /// The first `owned` leases, last one first; the others are forgotten.
-    fn take(&mut self, owned: usize) -> impl Iterator<Item = Arc<Lease>> + use<> {
-        self.owned = 0;
-        let mut leases = std::mem::replace(&mut self.leases, Few::none());
-        leases.truncate(owned);
-        leases.into_iter().rev()
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        self.end_in_background();
+    pub(super) fn home(&self) -> Home {
+        self.locks.table.home()
     }
 }
 

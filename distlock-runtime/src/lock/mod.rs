@@ -7,10 +7,10 @@
 //! | a call asks for a lock, or for several | `acquire`; `outage` where the store has been gone for long |
 //! | it finds a line of this process, or none | `arrive` (in `table`, by `lines`), `lead` for its own try |
 //! | it waits | `waiter`, in a `batch` of its lock's line; `queue` takes the batch to the store's queue |
-//! | it holds | `lease`, in a `guard`; `hold` polls a body before the deadline only, `nested` knows calls inside |
+//! | it holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
 //! | the lease is renewed, and lost | `renew`, `alleged` (taken by an operator), `lapsed` (ran out while held) |
 //! | it goes to the next waiter | `hand_over` |
-//! | it is given back | `release`, with `release_retry` and `release_repeat` |
+//! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat` |
 //!
 //! A `claim` is the owner token that all of it is done under, `tenure` what its lease is worth. `registry` finds held leases, `serve` is
 //! what the engine does for locks, `locks` is what a manager and its guards share.
@@ -37,8 +37,10 @@
 pub(crate) mod acquire;
 mod alleged;
 mod arrive;
+mod assemble;
 mod batch;
 mod claim;
+mod finish;
 pub(crate) mod guard;
 mod hand_over;
 pub(crate) mod hold;

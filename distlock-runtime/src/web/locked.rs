@@ -15,8 +15,8 @@ use crate::name::Label;
 use crate::options::Options;
 use crate::request::LockRequest;
 
-/// The lock that `K` names, as an argument of a handler: taken before the handler runs, and held
-/// for as long as this value lives.
+/// The lock that `K` names, as an argument of a handler: taken before the handler runs, and held for as
+/// long as this value lives.
 ///
 /// It is an extractor of axum and of actix-web, with their features. `K` is an extractor of the
 /// framework that can be made into a [`LockKey`]; a failure of its own is answered as it is without
@@ -45,7 +45,7 @@ pub struct Locked<K, O = Defaults> {
     of: PhantomData<fn() -> (K, O)>,
 }
 
-/// What a [`Locked<K, O>`](Locked) is told besides its key. Each has the manager's default.
+/// The options of a [`Locked<K, O>`](Locked). Where one is `None`, it is the manager's.
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
@@ -61,28 +61,29 @@ pub struct Locked<K, O = Defaults> {
 /// // lock: Locked<OrderId, Patient>
 /// ```
 pub trait LockOptions {
-    /// How long the lock may outlive a process that died.
+    /// The length of the lease: how long the lock stays taken if this process dies.
     const TTL: Option<Duration> = None;
     /// How long to wait while others hold the lock; zero is not to wait.
     const WAIT: Option<Duration> = None;
-    /// Never extend the lease past this time after the lock was taken; then it counts as lost, and
-    /// others may have it.
+    /// The longest time for which the lease is renewed, counted from when the lock was taken; then it
+    /// counts as lost, and others may have the lock.
     const MAX_HOLD: Option<Duration> = None;
-    /// How many requests of this process may wait for one lock at a time; who comes when so many wait
+    /// How many requests of this process may wait for one lock at a time; one that finds so many waiters
     /// is refused at once.
     const MAX_WAITERS: Option<u32> = None;
     /// A label for errors and events. Default: the name of the type of the key.
     const NAME: Option<&'static str> = None;
 }
 
-/// The manager's [`LockOptions`].
+/// The [`LockOptions`] of a [`Locked<K>`](Locked): the manager's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults;
 
 impl LockOptions for Defaults {}
 
 impl<K, O> Locked<K, O> {
-    /// The guard itself, for example to release it and hear whether that worked.
+    /// The guard itself: to release the lock before the response is sent, and to learn whether that
+    /// worked.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }

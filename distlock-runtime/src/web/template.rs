@@ -15,7 +15,13 @@ use crate::key::{Flaw, LockKey};
 
 /// A key of a layer or a middleware: a template whose placeholders are path parameters with their
 /// type, `order:{order_id:u64}`. Made by `route_key!`, which checks it while compiling, or from a
-/// text.
+/// string, which is checked when the layer is made.
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// let key = distlock::RouteKey::from("order:{order_id:u64}");
+/// assert!(format!("{key:?}").contains("order_id"));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RouteKey {
     source: &'static str,

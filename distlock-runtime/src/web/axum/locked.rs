@@ -76,13 +76,16 @@ where
     }
 }
 
-/// Why there is no [`Locked`]. As a response it is that of its cause.
+/// Why there is no [`Locked`]: the rejection of the extractor. As a response it is that of its cause.
+///
+/// `R` is the rejection of the key's extractor: [`Locked<OrderId>`](Locked) has
+/// `<OrderId as FromRequestParts<S>>::Rejection`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<R> {
-    /// The key could not be extracted.
+    /// The key could not be extracted: the client's mistake, as a rule.
     Key(R),
-    /// The lock was not taken.
+    /// The lock was not taken: others hold it, or the store cannot be used.
     Lock(LockError),
 }
 

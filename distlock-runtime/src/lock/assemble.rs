@@ -1,0 +1,96 @@
+//! How a call puts its guard together, lease by lease, and what it reports of a lease that is lost.
+
+use std::sync::Arc;
+
+use super::guard::LockGuard;
+use super::lease::{Lease, Loss};
+use super::locks::Locks;
+use crate::error::LockError;
+use crate::few::Few;
+use crate::name::LockName;
+use crate::options::{OnLost, Release};
+use crate::race::any;
+
+impl LockGuard {
+    pub(crate) fn new(locks: Arc<Locks>, on_lost: OnLost) -> Self {
+        let release = Release::Wait;
+        Self { locks, on_lost, release, leases: Few::none(), owned: 0 }
+    }
+
+    /// A guard of one lease.
+    pub(crate) fn of(locks: Arc<Locks>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
+        let release = Release::Wait;
+        Self { locks, on_lost, release, leases: Few::One(lease), owned: 1 }
+    }
+
+    /// How the lock of a body is freed.
+    pub(crate) fn set_release(&mut self, release: Release) {
+        self.release = release;
+    }
+
+    /// Holds one more lock, which is freed with the others.
+    pub(crate) fn add(&mut self, lease: Arc<Lease>) {
+        self.leases.insert(self.owned, lease);
+        self.owned += 1;
+    }
+
+    /// Takes part in a lock that an outer call holds and will free.
+    pub(crate) fn join(&mut self, outer: Arc<Lease>) {
+        self.leases.push(outer);
+    }
+
+    /// Nothing is missing any more; from here on its `min_hold` counts.
+    pub(crate) fn complete(self) -> Self {
+        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
+        if self.leases.len() > 1 {
+            // A later holder of one of them must have a higher token than this guard has.
+            let fencing_token = self.fencing_token();
+            self.leases.iter().for_each(|lease| lease.claim.tenure.outdo(fencing_token));
+        }
+        self
+    }
+
+    pub(crate) fn leases(&self) -> &[Arc<Lease>] {
+        &self.leases
+    }
+
+    pub(crate) fn on_lost(&self) -> OnLost {
+        self.on_lost
+    }
+
+    /// What the caller is told when a lease is lost: the first one that is. A body may have been
+    /// `stopped` for it.
+    pub(crate) fn lost_error(&self, loss: Loss, stopped: bool) -> LockError {
+        let lost = self.leases.iter().find(|lease| !lease.is_held()).unwrap_or(&self.leases[0]);
+        lost.lose(loss);
+        lost.lost_error(stopped)
+    }
+
+    /// Which of its locks was lost before anything was done under it; an error if it is one under
+    /// which the outer call has done something.
+    pub(crate) fn lost_before_use(&self) -> Result<Arc<LockName>, LockError> {
+        let (own, joined) = self.leases.split_at(self.owned);
+        match own.iter().find(|lease| !lease.is_held()) {
+            Some(lost) if joined.iter().all(|outer| outer.is_held()) => {
+                Ok(lost.claim.owner.lock.clone())
+            }
+            _ => Err(self.lost_error(Loss::Expired, false)),
+        }
+    }
+
+    /// What a caller is told whose body has not begun.
+    pub(crate) fn not_begun_error(&self) -> LockError {
+        match self.lost_before_use() {
+            Ok(lost) => self.locks.busy(&lost, None),
+            Err(error) => error,
+        }
+    }
+
+    /// Resolves when a lease was found to be lost, for a caller that looks at the clock by itself.
+    pub(crate) async fn lost_noticed(&self) {
+        if let [lease] = &*self.leases {
+            return lease.lost().await;
+        }
+        any(self.leases.iter().map(|lease| lease.lost())).await;
+    }
+}
