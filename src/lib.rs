@@ -2,34 +2,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod assert_held;
+#[cfg(doc)]
+pub mod guide;
 pub mod prelude;
 
-#[doc(hidden)]
-pub use distlock_runtime::console as __console;
-#[doc(hidden)]
-pub use distlock_runtime::private as __private;
-pub use distlock_runtime::{
-    BackendKind, CloseReport, DrivenBy, LockError, LockGuard, LockKey, LockManager,
-    LockManagerBuilder, LockName, LockRequest, LockStatus, ManagerStatus, OnLost, Release, WakeUps,
-    init, manager, with_manager,
-};
-
-#[cfg(feature = "test-util")]
-#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
-pub use distlock_runtime::testing;
-
-#[cfg(feature = "axum")]
-#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
-pub use distlock_runtime::axum::{self, LockLayer};
-
-#[cfg(feature = "actix")]
-#[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
-pub use distlock_runtime::actix::{self, LockMiddleware};
-
-#[cfg(any(feature = "axum", feature = "actix"))]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
-pub use distlock_runtime::{FencingToken, LockOptions, Locked, RouteKey};
-
+// The macros.
 #[doc = include_str!("redis_lock.md")]
 // These are tested in `tests/web`, which has both frameworks.
 #[cfg_attr(not(doctest), doc = include_str!("redis_lock_web.md"))]
@@ -44,5 +21,35 @@ pub use distlock_macros::key;
 #[cfg_attr(not(doctest), doc = include_str!("route_key.md"))]
 pub use distlock_macros::route_key;
 
-#[cfg(doc)]
-pub mod guide;
+// The manager of a program, and how it is made.
+pub use distlock_runtime::{LockManager, LockManagerBuilder, init, manager, with_manager};
+
+// A lock: asked for, held, refused.
+pub use distlock_runtime::{
+    BackendKind, LockError, LockGuard, LockKey, LockName, LockRequest, OnLost, Release,
+};
+
+// What a manager reports.
+pub use distlock_runtime::{CloseReport, DrivenBy, LockStatus, ManagerStatus, WakeUps};
+
+#[cfg(feature = "axum")]
+#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
+pub use distlock_runtime::axum::{self, LockLayer};
+
+#[cfg(feature = "actix")]
+#[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
+pub use distlock_runtime::actix::{self, LockMiddleware};
+
+#[cfg(any(feature = "axum", feature = "actix"))]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
+pub use distlock_runtime::{FencingToken, LockOptions, Locked, RouteKey};
+
+#[cfg(feature = "test-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+pub use distlock_runtime::testing;
+
+// Not public: for generated code, and for the program `distlock`.
+#[doc(hidden)]
+pub use distlock_runtime::console as __console;
+#[doc(hidden)]
+pub use distlock_runtime::private as __private;
