@@ -2,6 +2,7 @@
 //! quoted with, and its pages are in the documentation.
 
 mod diagram;
+mod links;
 mod wrong_ways;
 
 use std::fmt::Write;
