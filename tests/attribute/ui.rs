@@ -10,7 +10,7 @@
 //!
 //! Words and carets come from rustc's JSON, so the cases hold with any compiler. All of them are
 //! checked by one run of cargo; those in `ui_web`, which see distlock with both web frameworks, by
-//! another.
+//! another, which finds what both need compiled already.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -127,6 +127,7 @@ fn check(
     cases: &BTreeMap<String, PathBuf>,
 ) -> BTreeMap<String, Vec<Said>> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui_target");
     for package in packages {
         let home = directory.join(package.name);
         fs::create_dir_all(&home).expect("a directory for the cases");
@@ -134,14 +135,19 @@ fn check(
         fs::write(home.join("Cargo.toml"), manifest).expect("a manifest");
     }
     let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
-    let workspace = format!("[workspace]\nmembers = {names:?}\nresolver = \"3\"\n");
+    // Most cases are compiled once and then never again: what a second time could go on from would be
+    // more work than the case itself.
+    let workspace = format!(
+        "[workspace]\nmembers = {names:?}\nresolver = \"3\"\n\n\
+         [profile.dev]\nincremental = false\ndebug = false\n"
+    );
     fs::write(directory.join("Cargo.toml"), workspace).expect("a manifest");
     fs::copy(Path::new(ROOT).join("Cargo.lock"), directory.join("Cargo.lock"))
         .expect("a lock file");
     let output = Command::new(env!("CARGO"))
         .args(["check", "--message-format=json", "--offline", "--keep-going", "--workspace"])
         .current_dir(&directory)
-        .env("CARGO_TARGET_DIR", directory.join("target"))
+        .env("CARGO_TARGET_DIR", target)
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .stdin(Stdio::null())

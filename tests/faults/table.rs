@@ -116,3 +116,28 @@ fn every_test_of_an_entry_is_in_its_row() {
     }
     assert!(found > 60, "found only {found} tests");
 }
+
+/// `scripts/mutants` needs a build of its own for each of them; a test that was renamed shows here.
+#[test]
+fn every_mutant_has_a_row_and_names_a_test_that_exists() {
+    let mutants = root().join("verification/mutants");
+    let rows = read(&mutants.join("README.md"));
+    let mut found = 0;
+    for file in fs::read_dir(&mutants).expect("the mutants") {
+        let path = file.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "patch") {
+            continue;
+        }
+        let mutant = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+        assert!(rows.contains(&format!("| `{mutant}` |")), "{mutant} has no row");
+        let patch = read(&path);
+        let test = patch.lines().find_map(|line| line.strip_prefix("Test: "));
+        let (program, test) = test.and_then(|test| test.split_once(' ')).expect("its test");
+        let (module, name) = test.split_once("::").unwrap_or_else(|| panic!("{mutant}: {test}"));
+        let tests = root().join("tests").join(program).join(module).with_extension("rs");
+        let exists = tests.exists() && read(&tests).contains(&format!("fn {name}("));
+        assert!(exists, "{mutant}: there is no {program} {test}");
+        found += 1;
+    }
+    assert!(found >= 40, "found only {found} mutants");
+}

@@ -1,28 +1,24 @@
 //! Acquisitions that are dropped at random awaits, behind a network that takes its time: nothing is
 //! left of them.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{LockManager, LockRequest};
-use distlock_testkit::{Mode, Proxy, RedisServer};
+use distlock_testkit::{LONG, Mode, Proxy, RedisServer, connect, connections, dropped_after};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::connect::connect;
 use crate::effort::{Dice, Effort};
-use crate::figures::{connections, lock_commands, status};
+use crate::figures::{lock_commands, status};
 use crate::report::Report;
 
 const DELAY: Duration = Duration::from_millis(1);
 const TASKS: u64 = 128;
 /// Few enough that many find another in their way.
 const KEYS: u64 = 400;
-const LONG: Duration = Duration::from_secs(60);
 /// Renewed every third of a second: a renewal that is left running shows soon.
 const SHORT: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(2);
@@ -120,9 +116,9 @@ async fn one(manager: &LockManager, dice: &mut Dice) -> bool {
     let wait = Duration::from_millis([0, 20][dice.below(2) as usize]);
     let request = manager.lock(key).ttl(ttl).wait(wait);
     let call = call(request, dice.below(3));
-    let (polls, time) = (dice.below(12), Duration::from_micros(dice.below(12_000)));
+    let (polls, time) = (dice.below(12) as usize, Duration::from_micros(dice.below(12_000)));
     match dice.below(2) {
-        0 => after_polls(polls, call).await,
+        0 => dropped_after(polls, call).await.is_some(),
         _ => tokio::time::timeout(time, call).await.is_ok(),
     }
 }
@@ -140,22 +136,4 @@ async fn call(request: LockRequest, what: u64) {
             let _ = request.run(tokio::time::sleep(DELAY)).await;
         }
     }
-}
-
-/// Polls at most `polls` times, and drops.
-async fn after_polls(polls: u64, future: impl Future<Output = ()>) -> bool {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(false);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending if left == 0 => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
-use distlock_testkit::{Fork, RedisServer, data_at, fork_self, in_fork};
+use distlock_testkit::{Fork, LONG, RedisServer, data_at, fork_self, in_fork};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -26,7 +26,6 @@ const TTL: Duration = Duration::from_secs(2);
 const CLAIM: Duration = Duration::from_secs(1);
 /// Who stands behind the dead holder without having been told looks after this at the latest.
 const LOOK: Duration = Duration::from_secs(5);
-const LONG: Duration = Duration::from_secs(60);
 /// Arrivals closer together may be served either way: they are stamped before they are sent, and
 /// whoever is next door is let in until word has come that others wait.
 const NEIGHBOURS: Duration = Duration::from_millis(100);

@@ -3,21 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use distlock_testkit::RedisServer;
-
-/// Connections of managers; those of the programs themselves go over the unix socket.
-pub(crate) fn connections(server: &RedisServer) -> usize {
-    let clients: String = server.cli(&["CLIENT", "LIST"]);
-    clients.lines().filter(|client| client.contains("addr=127.0.0.1:")).count()
-}
-
-/// How often the server has run a command, inside scripts too.
-pub(crate) fn runs(server: &RedisServer, command: &str) -> u64 {
-    let info: String = server.cli(&["INFO", "commandstats"]);
-    let prefix = format!("cmdstat_{command}:calls=");
-    let calls = info.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number in INFO"))
-}
+use distlock_testkit::{RedisServer, runs};
 
 /// Everything that locks ever send.
 pub(crate) fn lock_commands(server: &RedisServer) -> u64 {

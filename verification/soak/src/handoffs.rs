@@ -14,10 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
-use distlock_testkit::{RedisServer, fork_self, in_fork};
+use distlock_testkit::{LONG, RedisServer, connect, fork_self, in_fork};
 use tokio::task::JoinSet;
 
-use crate::connect::connect;
 use crate::effort::{Dice, Effort};
 use crate::report::Report;
 use crate::stamp::{between, now};
@@ -34,7 +33,6 @@ const FREE: Duration = Duration::from_millis(10);
 const FREE_UNTOLD: Duration = Duration::from_secs(6);
 const ROOM: u32 = 10;
 const AT_MOST_LATE: usize = 3;
-const LONG: Duration = Duration::from_secs(120);
 
 /// Numbers that processes share, in a file: eight bytes each.
 struct Shared(File);

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock_testkit::RedisServer;
+use distlock_testkit::{RedisServer, connect, connections, runs};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::connect::connect;
 use crate::effort::Effort;
-use crate::figures::{connections, info, own_cpu, runs, server_cpu, status};
+use crate::figures::{info, own_cpu, server_cpu, status};
 use crate::report::Report;
 
 /// The manager's default: each lock is renewed every ten seconds.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_testkit::RedisServer;
+use distlock_testkit::{RedisServer, connect};
 use tokio::task::JoinSet;
 
-use crate::connect::connect;
 use crate::figures::status;
 use crate::report::Report;
 

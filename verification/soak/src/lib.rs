@@ -6,7 +6,6 @@
 
 pub mod cancel;
 pub mod chaos;
-mod connect;
 mod effort;
 mod figures;
 pub mod handoffs;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager};
-use distlock_testkit::{Mode, Proxy, RedisServer, wait_for};
+use distlock_testkit::{LONG, Mode, Proxy, RedisServer, wait_for};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,7 +16,6 @@ use crate::report::Report;
 
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
 const TTL: Duration = Duration::from_millis(600);
-const LONG: Duration = Duration::from_secs(60);
 const BODIES: usize = 8;
 const CALLERS: u64 = 8;
 /// More than a call may take longer than it says.
@@ -224,23 +223,11 @@ async fn caller(
     calls
 }
 
-/// What starts and ends servers blocks.
-async fn blocking(
-    mut server: RedisServer,
-    act: impl FnOnce(&mut RedisServer) + Send + 'static,
-) -> RedisServer {
-    let act = move || {
-        act(&mut server);
-        server
-    };
-    tokio::task::spawn_blocking(act).await.expect("no panic")
-}
-
 async fn begin(fault: Fault, server: RedisServer, proxy: &Proxy) -> RedisServer {
     match fault {
         Fault::Stopped => server.stop(),
         Fault::KilledWithData | Fault::KilledWithoutData => {
-            return blocking(server, RedisServer::kill9).await;
+            return server.blocking(RedisServer::kill9).await;
         }
         Fault::CutBothWays => proxy.set(Mode::Freeze),
         Fault::NothingArrives => proxy.set(Mode::DropUp),
@@ -253,8 +240,8 @@ async fn begin(fault: Fault, server: RedisServer, proxy: &Proxy) -> RedisServer 
 async fn heal(fault: Fault, server: RedisServer, proxy: &Proxy) -> RedisServer {
     match fault {
         Fault::Stopped => server.cont(),
-        Fault::KilledWithData => return blocking(server, RedisServer::restart).await,
-        Fault::KilledWithoutData => return blocking(server, RedisServer::restart_empty).await,
+        Fault::KilledWithData => return server.blocking(RedisServer::restart).await,
+        Fault::KilledWithoutData => return server.blocking(RedisServer::restart_empty).await,
         _ => proxy.set(Mode::Pass),
     }
     server

@@ -3,12 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use distlock_testkit::RedisServer;
+use distlock_testkit::{RedisServer, connect, runs};
 use tokio::task::JoinSet;
 
-use crate::connect::connect;
 use crate::effort::Effort;
-use crate::figures::{info, runs};
+use crate::figures::info;
 use crate::report::Report;
 
 /// How long the server refuses.

@@ -3,15 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use distlock_testkit::{Mode, Proxy, RedisServer, data_at};
+use distlock_testkit::{LONG, Mode, Proxy, RedisServer, connect, data_at};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 
-use crate::connect::connect;
 use crate::effort::Effort;
 use crate::report::Report;
 
-const LONG: Duration = Duration::from_secs(60);
 /// Round trips from the release call to the body.
 const AIM: f64 = 4.0;
 /// Before each of them.

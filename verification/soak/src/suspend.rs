@@ -5,17 +5,15 @@
 use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager};
-use distlock_testkit::{Fork, RedisServer, data_at, fork_self, in_fork};
+use distlock_testkit::{Fork, LONG, RedisServer, connect, data_at, fork_self, in_fork, owner};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use crate::connect::connect;
 use crate::effort::Effort;
 use crate::holder::Holder;
 use crate::report::Report;
 
 const TTL: Duration = Duration::from_millis(300);
-const LONG: Duration = Duration::from_secs(60);
 const KEY: &str = "suspend";
 const NAME: &str = "suspend";
 
@@ -110,7 +108,7 @@ async fn round(
     let accepted = data.write(guard.fencing_token()).await;
     report.violated_if(!accepted, format!("round {round}: the new holder's write was refused"));
     let too_early = data.get("outcome").await.is_some_and(|value| value.starts_with(&round));
-    let token = owner(server);
+    let token = owner(server, KEY);
     let start = Instant::now();
     holder.cont();
     let prefix = format!("{round} ");
@@ -123,15 +121,11 @@ async fn round(
         report.violated_if(outcome != right, format!("the holder says: {outcome}"));
     }
     // Its release has been answered by now.
-    let touched = owner(server) != token || !guard.is_held();
+    let touched = owner(server, KEY) != token || !guard.is_held();
     report.violated_if(touched, format!("round {round}: the new holder's lock was touched"));
     let released = LockGuard::release(guard).await;
     report.violated_if(released.is_err(), format!("round {round}: {released:?}"));
     (!too_early).then_some(notice)
-}
-
-fn owner(server: &RedisServer) -> Option<String> {
-    server.cli(&["GET", &format!("distlock:lock:{{{KEY}}}")])
 }
 
 /// The holder: takes the lock in every round, and says how that ended. Ends when it is killed.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use distlock_testkit::RedisServer;
+use distlock_testkit::{RedisServer, connect, connections, queue, runs};
 use tokio::task::JoinSet;
 
-use crate::connect::connect;
 use crate::effort::Effort;
-use crate::figures::{connections, own_cpu, runs, status};
+use crate::figures::{own_cpu, status};
 use crate::report::Report;
 
 /// What one waiter may need, its task included.
@@ -30,7 +29,7 @@ pub async fn run(waiters: usize, effort: Effort) -> Report {
     // What is made once is there before anything is counted.
     let warm_up = manager.lock("warm-up").wait(LONG).acquire().await.expect("granted");
     let waiting = tokio::spawn(holder.lock("warm-up").wait(LONG).acquire());
-    while places(&server, "warm-up") == 0 {
+    while queue(&server, "warm-up").is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     warm_up.release().await.expect("it was held");
@@ -49,7 +48,7 @@ pub async fn run(waiters: usize, effort: Effort) -> Report {
         });
     }
     // All have been polled, and stand in line, once a later one does.
-    while places(&server, "k") == 0 {
+    while queue(&server, "k").is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -60,7 +59,7 @@ pub async fn run(waiters: usize, effort: Effort) -> Report {
     // Of few the pages of the allocator are more than they are.
     let many = waiters >= 10_000;
     report.violated_if(many && each > BYTES, format!("a waiter needs {each} B"));
-    let stand = places(&server, "k");
+    let stand = queue(&server, "k").len();
     report.figure("places in the queue", stand);
     report.violated_if(stand != 1, format!("{stand} places for one process"));
     report.figure("joined in", format!("{:.1?}", start.elapsed()));
@@ -98,8 +97,4 @@ pub async fn run(waiters: usize, effort: Effort) -> Report {
     let left = server.lock_keys();
     report.violated_if(!left.is_empty(), format!("left behind: {left:?}"));
     report
-}
-
-fn places(server: &RedisServer, key: &str) -> usize {
-    server.cli(&["ZCARD", &format!("distlock:queue:{{{key}}}")])
 }
