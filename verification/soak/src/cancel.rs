@@ -1,7 +1,6 @@
 //! Acquisitions that are dropped at random awaits, behind a network that takes its time: nothing is
 //! left of them.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
