@@ -1,7 +1,7 @@
 //! The command, as the tool sees it: through its guardian.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,6 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::guardian::Charge;
 use super::tree::Tree;
@@ -21,8 +20,9 @@ use super::wire::{Order, Report};
 
 /// A command with its guardian.
 pub(super) struct Guarded {
-    orders: OwnedWriteHalf,
-    reports: Lines<BufReader<OwnedReadHalf>>,
+    /// Not the runtime's: that writes only once it has seen that there is room.
+    orders: UnixStream,
+    reports: Lines<BufReader<tokio::net::UnixStream>>,
     guardian: Pid,
     own_group: bool,
     leader: Option<Pid>,
@@ -48,14 +48,14 @@ impl Guarded {
         let guardian = Pid::from_child(&command.spawn()?);
         send_stdin(&ours)?;
         ours.set_nonblocking(true)?;
-        let (reports, orders) = tokio::net::UnixStream::from_std(ours)?.into_split();
-        let reports = BufReader::new(reports).lines();
+        let orders = ours.try_clone()?;
+        let reports = BufReader::new(tokio::net::UnixStream::from_std(ours)?).lines();
         Ok(Self { orders, reports, guardian, own_group: !charge.foreground, leader: None })
     }
 
     /// Tells the guardian. Not delivered to one that is stopped, or gone, which shows elsewhere.
     pub(super) fn order(&self, order: &Order) {
-        let _ = self.orders.try_write(order.line().as_bytes());
+        let _ = (&self.orders).write(order.line().as_bytes());
     }
 
     /// The next report; `None` if the guardian is gone. Cancel safe.
@@ -69,6 +69,10 @@ impl Guarded {
                 return Some(report);
             }
         }
+    }
+
+    pub(super) fn has_started(&self) -> bool {
+        self.leader.is_some()
     }
 
     /// Ends the command without its guardian, and that too. Whether none of them is left.

@@ -5,7 +5,7 @@
 //! the tool told it last, and notices the end of the tool by the end of the socket between them.
 
 use std::ffi::OsString;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,6 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::net::unix::OwnedReadHalf;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::signals::{self, Signals};
@@ -82,11 +81,12 @@ async fn guard(charge: Charge) -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let stdin = receive(&socket)?;
     socket.set_nonblocking(true)?;
-    let (orders, reports) = tokio::net::UnixStream::from_std(socket)?.into_split();
-    let mut orders = BufReader::new(orders).lines();
+    // Not the runtime's: that writes only once it has seen that there is room.
+    let reports = socket.try_clone()?;
+    let mut orders = BufReader::new(tokio::net::UnixStream::from_std(socket)?).lines();
     let report = |report: Report| {
         // The tool may be gone.
-        let _ = reports.try_write(report.line().as_bytes());
+        let _ = (&reports).write(report.line().as_bytes());
     };
     let children = signal(SignalKind::child())?;
     let signals = Signals::catch(false)?;
@@ -207,7 +207,7 @@ impl Watch {
     /// Returns when the command has ended, and with it what has to end with it.
     async fn stand(
         &mut self,
-        mut orders: Lines<BufReader<OwnedReadHalf>>,
+        mut orders: Lines<BufReader<tokio::net::UnixStream>>,
         mut children: tokio::signal::unix::Signal,
         mut signals: Signals,
     ) -> (Ending, bool) {
@@ -337,7 +337,7 @@ impl Watch {
             self.ended = ending(status);
             // Whoever sent it may have meant all of the command.
             let signal = status.terminating_signal().and_then(Signal::from_named_raw);
-            self.asked |= signal.is_some_and(signals::asks_to_end);
+            self.asked |= signal.is_some_and(signals::ends);
         }
     }
 

@@ -184,17 +184,8 @@ impl Run<'_> {
                 return Ok(self.ended_by(signal));
             }
         }
-        let until = self.until(lock);
-        command.order(&Order::Start(until));
-        match command.report().await {
-            Some(Report::Started(_)) => self.watch(lock, &mut command, signals).await,
-            Some(Report::NotStarted(code, why)) => Err(Failure { text: why, code }),
-            _ => match signals.pending().await {
-                // In a terminal it may have reached a guardian that was not ready for it.
-                Some(signal) if signals::ends(signal) => Ok(self.ended_by(signal)),
-                _ => Err(self.unguarded(&command).await),
-            },
-        }
+        command.order(&Order::Start(self.until(lock)));
+        self.watch(lock, &mut command, signals).await
     }
 
     /// Keeps the guardian informed until the command has ended; the exit code.
@@ -214,8 +205,10 @@ impl Run<'_> {
                     Some(Report::Ended(ending, by_guardian)) => {
                         return Ok(self.ended(ending, by_guardian));
                     }
-                    Some(_) => {}
-                    None => return Err(self.unguarded(command).await),
+                    Some(Report::Started(_)) => {}
+                    Some(Report::NotStarted(code, why)) => return Err(Failure { text: why, code }),
+                    None if command.has_started() => return Err(self.unguarded(command).await),
+                    None => return self.never_started(command, signals).await,
                 },
                 signal = signals.next() => command.order(&Order::Signal(signal)),
                 () = &mut lost, if !is_lost => {
@@ -272,6 +265,15 @@ impl Run<'_> {
         };
         self.say.detail("ended", &text, &[self.field(), ("exit_code", code.into())]);
         code
+    }
+
+    /// The guardian has ended without having started anything.
+    async fn never_started(&self, command: &Guarded, signals: &mut Signals) -> Result<u8, Failure> {
+        match signals.pending().await {
+            // In a terminal it may have reached a guardian that was not ready for it.
+            Some(signal) if signals::ends(signal) => Ok(self.ended_by(signal)),
+            _ => Err(self.unguarded(command).await),
+        }
     }
 
     /// The guardian is gone, and the command with it.

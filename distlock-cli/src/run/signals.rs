@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// What ends a command that does not care.
@@ -58,7 +59,10 @@ impl Signals {
 
     /// One that has come already.
     pub(super) async fn pending(&mut self) -> Option<Signal> {
-        // Long enough for the runtime to have looked at what the handler wrote.
+        // The runtime sees what the handler wrote only when it looks at its sockets, which it does
+        // before a task that has yielded goes on. On a busy machine a time-out alone is over before that.
+        yield_now().await;
+        yield_now().await;
         timeout(Duration::from_millis(1), self.next()).await.ok()
     }
 }

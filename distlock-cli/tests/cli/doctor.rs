@@ -245,6 +245,8 @@ fn a_counter_that_is_far_ahead() {
 fn what_is_there() {
     let server = healthy();
     let _holder = holder(&server, "mine");
+    let channels = || ask::<Vec<String>>(&server, &["PUBSUB", "CHANNELS", "distlock:wake:*"]).len();
+    wait_until("the holder can be told", || channels() == 1);
     let _: () = ask(&server, &["SET", "shop:lock:{x}", "t", "PX", "60000"]);
     let report = Report::of(&server.url());
     report.has("contents", "ok", &["1 locks held", "1 other process", "other prefixes: shop"]);
