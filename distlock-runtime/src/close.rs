@@ -32,6 +32,9 @@ impl LockManager {
     /// [`Lost`](crate::LockError::Lost). A lock whose body is in the middle of a poll is released when that poll
     /// ends; if that is after `timeout`, it counts as unconfirmed.
     ///
+    /// A clone of a closed manager is closed, too; calls that wait are refused with
+    /// [`Closed`](crate::LockError::Closed). To close a second time waits for what is still unconfirmed.
+    ///
     /// In a child that was forked without `exec` it does nothing: the locks are its parent's.
     ///
     /// # Cancel safety

@@ -336,44 +336,6 @@ impl Locks {
         })
     }
 
-    /// Who has held the lock so far, in order. Calls that were refused, and
-    /// [`held_elsewhere`](Self::held_elsewhere), are not in it.
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::testing::{Ended, Locks};
-    ///
-    /// let locks = Locks::new();
-    /// locks.replica("a").manager().lock("k").name("report").run(async {}).await?;
-    /// let history = locks.history("k");
-    /// assert_eq!((history.names(), history.replicas()), (vec!["report"], vec!["a"]));
-    /// assert_eq!(history[0].ended, Some(Ended::Released));
-    /// # Ok::<_, distlock_runtime::LockError>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn history(&self, key: impl Into<LockKey>) -> History {
-        self.shared.record.history(key.into().as_str())
-    }
-
-    /// Nobody was in a body under this lock, or had a guard of it, while somebody else was, from the
-    /// beginning of the test until now. A body counts from its first poll to its last, also if its
-    /// lease was lost in between; a guard while its lease lasts.
-    ///
-    /// # Panics
-    ///
-    /// If two were, or if nobody has ever held the lock, so that the test shows nothing.
-    #[track_caller]
-    pub fn assert_never_together(&self, key: impl Into<LockKey>) {
-        let key = key.into();
-        let record = &self.shared.record;
-        let never = record.history(key.as_str()).is_empty();
-        assert!(!never, "assert_never_together: nobody has ever held {:?}", key.as_str());
-        if let Some((one, other)) = record.together(key.as_str()) {
-            panic!("two had {:?} at once:\n  {one:?}\n  {other:?}", key.as_str());
-        }
-    }
-
     /// Where the lock of a key is stored: once for each prefix that replicas have.
     #[track_caller]
     fn stored(&self, key: &LockKey) -> Vec<StoredName> {

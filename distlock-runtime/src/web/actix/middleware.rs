@@ -212,7 +212,8 @@ where
     }
 }
 
-/// What [`LockMiddleware`] makes of a service.
+/// What [`LockMiddleware`] makes of a service: the type that `wrap` puts around it. It has no methods of
+/// its own.
 #[derive(Debug)]
 pub struct LockService<S> {
     inner: Rc<S>,

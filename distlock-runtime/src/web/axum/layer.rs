@@ -215,7 +215,8 @@ impl<S> Layer<S> for LockLayer {
     }
 }
 
-/// What [`LockLayer`] makes of a route.
+/// What [`LockLayer`] makes of a route: the type that `route_layer` puts around it. It has no methods of
+/// its own.
 #[derive(Debug, Clone)]
 pub struct LockService<S> {
     inner: S,

@@ -56,8 +56,9 @@ where
     }
 }
 
-/// `Option<Locked<K>>`: `None` if others hold the lock (for all of `wait`, if there is one). Any other
-/// failure is answered as without the `Option`.
+/// `Option<Locked<K>>`: `None` if others hold the lock (for all of `wait`, if there is one), for handlers
+/// that answer this themselves. Any other failure is answered as without the `Option`: where the store
+/// cannot be used, the handler does not run.
 impl<S, K, O> OptionalFromRequestParts<S> for Locked<K, O>
 where
     S: HasLockManager + Send + Sync,
