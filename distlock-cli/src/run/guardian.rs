@@ -26,7 +26,7 @@ use crate::exit;
 /// The hidden command that makes this program a guardian.
 pub(super) const COMMAND: &str = "__guard";
 /// How long a command has to end when nobody renews its lease any more.
-const ORPHANED: Duration = Duration::from_millis(500);
+const ORPHANED: Duration = Duration::from_millis(300);
 /// Clocks that stand still while the machine is suspended are not trusted for longer.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
 /// How often processes are looked for that are to end.
