@@ -228,7 +228,7 @@ fn no_function_is_too_long() {
             let indent = line.len() - line.trim_start().len();
             let closes = |line: &&str| **line == format!("{}}}", " ".repeat(indent));
             // The body ends where a brace closes at the depth of the signature.
-            let length = lines[at..].iter().position(|line| closes(&line)).map_or(1, |end| end + 1);
+            let length = lines[at..].iter().position(closes).map_or(1, |end| end + 1);
             let ends_at_once = lines[at..]
                 .iter()
                 .take_while(|line| !line.contains('{'))
