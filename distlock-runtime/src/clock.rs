@@ -7,27 +7,33 @@
 use std::time::Duration;
 
 /// A point on a store's clock, in nanoseconds since some start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+// Public for the model.
+#[allow(unreachable_pub)]
+pub struct Moment(u64);
 
+#[allow(unreachable_pub)]
 impl Moment {
     /// Never comes.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(u64::MAX);
 
-    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+    /// So many nanoseconds after the start.
+    pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    pub(crate) fn as_nanos(self) -> u64 {
+    /// Nanoseconds since the start.
+    pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    pub(crate) fn after(self, by: Duration) -> Self {
+    /// So much later.
+    pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }
 
     /// Time from `earlier` to here; zero if it is not earlier.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }

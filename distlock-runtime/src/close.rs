@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lock::lease::{Lease, Loss};
+use crate::lock::core::Closing;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::race::until;
@@ -46,27 +46,19 @@ impl LockManager {
         if !table.home().is_here() {
             return CloseReport { freed: 0, unconfirmed: 0 };
         }
-        table.close();
+        let closing = table.close();
         table.retries.hurry();
-        let leases = table.leases();
-        // Not under a body that goes on without its lock: that one frees it when it is done.
-        let lapsed = table.lapsed.take().into_iter().filter(|lease| !lease.has_body());
-        let free = |lease: &Lease| {
-            let mut release = table.release(lease.claim.owner.clone(), lease.keep());
-            release.send();
-            release
-        };
         let (mut ending, mut in_use) = (Vec::new(), Vec::new());
-        for lease in leases {
-            lease.lose(Loss::Closed);
-            // The lock must not be free while a body is still there to touch what it protects.
-            if lease.has_body() {
-                in_use.push(lease);
-            } else {
-                ending.push((free(&lease), true));
+        for closing in closing {
+            match closing {
+                Closing::Free { release, was_held } => {
+                    let mut release = table.release(release);
+                    release.send();
+                    ending.push((release, was_held));
+                }
+                Closing::InUse(lease) => in_use.push(lease),
             }
         }
-        ending.extend(lapsed.map(|lease| (free(&lease), false)));
         let limit = table.clock().now().after(timeout);
         let mut report = CloseReport { freed: 0, unconfirmed: 0 };
         for (release, was_held) in ending {

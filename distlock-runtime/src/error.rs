@@ -314,7 +314,7 @@ impl LockError {
 /// assert_eq!(BackendKind::TimedOut.to_string(), "the lock store did not answer in time");
 /// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendKind {
     /// No connection: refused, reset, or the name did not resolve.
     Unreachable,

@@ -25,6 +25,9 @@ mod key;
 mod limits;
 mod lock;
 mod manager;
+#[cfg(feature = "model")]
+#[doc(hidden)]
+pub mod model;
 mod name;
 mod namespace;
 mod observe;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::lease::Loss;
+use crate::lock::core::{Freeing, Loss};
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
@@ -109,7 +110,7 @@ impl LockManager {
         ManagerStatus {
             connected,
             closed: table.is_closed(),
-            held: table.leases().len(),
+            held: table.held(),
             waiting: table.waiting(),
             wake_ups,
             driven_by,
@@ -152,10 +153,11 @@ impl LockManager {
         };
         let Locks { table, store, .. } = self.locks();
         // Its holder may give the lock back before we do.
-        let held_here = table.lease_of(lock.stored(), &token);
-        let lost_here = held_here.is_some_and(|lease| lease.lose(Loss::Forced));
+        let held_here = table.owner_of(lock.stored(), &token);
+        let lost_here = held_here.is_some_and(|owner| table.taken_away(&owner, Loss::Forced));
         let owner = Arc::new(Owner::stray(lock.clone(), token));
-        match table.release(owner.clone(), None).await {
+        let freeing = Freeing { token: owner.clone(), keep: None, deadline: Moment::NEVER };
+        match table.release(freeing).await {
             Ok(freed) => {
                 // Only now: a holder that is notified gives the lock up, and it would not have been held.
                 store.clone().tell_taken(lock, owner.token.clone());

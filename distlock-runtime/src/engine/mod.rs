@@ -39,6 +39,8 @@ pub(crate) struct Engine<D> {
     timers: Arc<Timers<D>>,
     plan: Arc<Plan>,
     background: Background,
+    /// It runs on a runtime that it was given.
+    given: bool,
     home: Home,
 }
 
@@ -100,6 +102,7 @@ impl Background {
 impl<D: Send + 'static> Engine<D> {
     /// Starts it; it does nothing before it is [set going](Self::run).
     pub(crate) fn start(runs_on: RunsOn) -> io::Result<(Self, Idle)> {
+        let given = matches!(runs_on, RunsOn::Runtime(_));
         let (handle, idle) = match runs_on {
             RunsOn::Thread => {
                 let thread = Thread::start()?;
@@ -113,6 +116,7 @@ impl<D: Send + 'static> Engine<D> {
             timers: Arc::new(Timers::new(plan.clone())),
             plan,
             background: Background { handle, shared: Arc::new(Shared::default()) },
+            given,
             home: Home::here(),
         };
         Ok((engine, idle))
@@ -128,6 +132,11 @@ impl<D: Send + 'static> Engine<D> {
             Idle::Thread(thread) => thread.run(work),
             Idle::Runtime(handle) => drop(handle.spawn(work)),
         }
+    }
+
+    /// Whether its thread sees that clock as callers do. One that is tokio's may be paused on theirs.
+    pub(crate) fn reads(&self, clock: Clock) -> bool {
+        self.given || matches!(clock, Clock::Boottime)
     }
 
     /// The runtime that it runs on.

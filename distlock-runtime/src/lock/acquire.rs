@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::arrive::Arrival;
+use super::core::{Arrival, Denied, Request};
 use super::guard::LockGuard;
-use super::lead::{Alone, Settled, Try};
+use super::lead::{Alone, Lead, Settled, Try};
 use super::lease::Lease;
 use super::locks::Locks;
 use super::nested;
-use super::waiter::{Denied, Place, Wish};
+use super::waiter::Waiting;
 use crate::clock::Moment;
-use crate::error::LockError;
+use crate::error::{BackendKind, LockError};
 use crate::few::Few;
 use crate::name::LockName;
 use crate::options::{OnLost, Resolved};
@@ -48,7 +48,7 @@ pub(crate) async fn acquire(
     let Ask { wanted, options } = ask;
     let Resolved { term, wait, on_lost, reentrant, max_waiters, release: _ } = options;
     let table = &locks.table;
-    let overall = asked.after(wait.max(locks.settings.command_timeout));
+    let answer_by = asked.after(wait.max(locks.settings.command_timeout));
     let (mut joined, mut open) = (Few::none(), Few::none());
     for one in wanted {
         match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
@@ -61,23 +61,16 @@ pub(crate) async fn acquire(
     }
     let several = open.len() > 1;
     // What is taken first must not be held for a future that nobody polls any more.
-    let wanted_until = if several { overall.after(LATE) } else { Moment::NEVER };
-    let wish = Wish {
-        term,
-        asked,
-        wait: asked.after(wait),
-        overall,
-        several,
-        wanted_until,
-        hurried: false,
-    };
+    let part_until = several.then(|| answer_by.after(LATE));
+    let wait_until = asked.after(wait);
+    let request = Request { term, asked, wait_until, answer_by, part_until, hurried: false };
     let line = match max_waiters {
         _ if wait.is_zero() => 0,
-        None => usize::MAX,
-        Some(most) => usize::try_from(most).unwrap_or(usize::MAX),
+        None => u32::MAX,
+        Some(most) => most,
     };
     let mut acquiring =
-        Acquiring { locks: &locks, wish, line, has_waited: false, waited_for: None };
+        Acquiring { locks: &locks, request, line, has_waited: false, waited_for: None };
     if let (Few::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
         return Ok(LockGuard::of(locks, on_lost, lease).complete());
@@ -87,9 +80,9 @@ pub(crate) async fn acquire(
 
 struct Acquiring<'a> {
     locks: &'a Arc<Locks>,
-    wish: Wish,
+    request: Request,
     /// How many calls of this process may wait for a lock, this one included; 0 if it does not wait.
-    line: usize,
+    line: u32,
     /// It has had a turn, of which nothing may have come.
     has_waited: bool,
     /// The last of several locks that it got after it had waited for it.
@@ -104,9 +97,7 @@ impl<'a> Acquiring<'a> {
                 self.hurry(wanted)?;
             }
             let settled = match self.arrive(wanted) {
-                Begun::Trying(attempt, asked) => {
-                    attempt.settle(asked.await, &self.wish, self.waits())
-                }
+                Begun::Trying(attempt, asked) => attempt.settle(asked.await, self.waits()),
                 Begun::Settled(settled) => settled,
             };
             match settled {
@@ -128,12 +119,12 @@ impl<'a> Acquiring<'a> {
     async fn wait_for(
         &mut self,
         wanted: &Arc<LockName>,
-        place: Place,
+        place: Waiting<'a>,
     ) -> Result<Option<Arc<Lease>>, LockError> {
         let lease = place.granted().await.map_err(|denied| self.error(wanted, denied))?;
         self.has_waited = true;
         if lease.is_held() {
-            if self.wish.several {
+            if self.request.part_until.is_some() {
                 self.waited_for = Some(wanted.clone());
             }
             return Ok(Some(lease));
@@ -196,7 +187,7 @@ impl<'a> Acquiring<'a> {
             }
         }
         for (at, (attempt, answer)) in all(tries).await.into_iter().enumerate() {
-            let settled = attempt.settle(answer, &self.wish, self.waits());
+            let settled = attempt.settle(answer, self.waits());
             match (settled, &first_denied) {
                 (Settled::Held(lease), Some((first, _))) if *first < at => {
                     drop(LockGuard::of(self.locks.clone(), OnLost::Cancel, lease));
@@ -209,8 +200,8 @@ impl<'a> Acquiring<'a> {
         }
         match first_denied {
             None => Ok(wanted.len()),
-            Some((at, Settled::Denied(Denied::Fault(fault)))) if !fault.passing => {
-                Err(self.error(&wanted[at], Denied::Fault(fault)))
+            Some((at, Settled::Denied(denied))) if is_lasting(&denied) => {
+                Err(self.error(&wanted[at], denied))
             }
             Some((at, Settled::Denied(denied))) if !self.waits() => {
                 Err(self.error(&wanted[at], denied))
@@ -230,24 +221,27 @@ impl<'a> Acquiring<'a> {
     fn arrive(&self, wanted: &Arc<LockName>) -> Begun<'a> {
         let table = &self.locks.table;
         if table.is_closed() {
-            return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
+            return Begun::Settled(Settled::Denied(Denied::Closed));
         }
-        let by = match table.arrive(wanted, self.wish, self.line) {
-            Arrival::Lead(lead) => Try::Lead(lead),
-            Arrival::Alone(claim) => Try::Alone(Alone::new(table.clone(), claim)),
+        let line = usize::try_from(self.line).ok().filter(|_| self.line < u32::MAX);
+        let by = match table.arrive(wanted, self.request, line.unwrap_or(usize::MAX)) {
+            Arrival::Lead(attempt) => Try::Lead(Lead::new(table, attempt)),
+            Arrival::Alone(attempt) => Try::Alone(Alone::new(table, attempt)),
             // `close` ends the waits it finds after it has set this: one of the two sees the other.
-            Arrival::Wait(_) if table.is_closed() => {
-                return Begun::Settled(Settled::Denied(Denied::Fault(Fault::closed())));
+            Arrival::Wait(_, lease) => {
+                let waiting = Waiting::new(table, lease);
+                return Begun::Settled(match table.is_closed() {
+                    true => Settled::Denied(Denied::Closed),
+                    false => Settled::Wait(waiting),
+                });
             }
-            Arrival::Wait(place) => return Begun::Settled(Settled::Wait(place)),
             Arrival::Busy(rest) => {
                 return Begun::Settled(Settled::Denied(Denied::Taken(rest)));
             }
         };
-        let owner = by.claim().owner.clone();
-        let term = self.wish.term_at(table.is_remote());
-        let attempt = Attempt { owner, term, look: !self.waits() };
-        let asked = self.locks.store.try_acquire(attempt, self.wish.overall);
+        let term = self.request.stored_term(table.needs_renewal());
+        let attempt = Attempt { owner: by.owner().clone(), term, look: !self.waits() };
+        let asked = self.locks.store.try_acquire(attempt, self.request.answer_by);
         Begun::Trying(by, asked)
     }
 
@@ -259,43 +253,63 @@ impl<'a> Acquiring<'a> {
     /// is not the store's fault.
     fn hurry(&mut self, wanted: &Arc<LockName>) -> Result<(), LockError> {
         let now = self.locks.table.clock().now();
-        if now >= self.wish.overall {
+        if now >= self.request.answer_by {
             return Err(self.error(wanted, Denied::TooLate));
         }
+        self.request.asked = now;
         let answered_by = now.after(self.locks.settings.command_timeout);
-        self.wish.hurried = answered_by > self.wish.overall;
+        self.request.hurried = answered_by > self.request.answer_by;
         Ok(())
     }
 
     /// A lock was granted, and lost before the caller had it.
     fn may_ask_again(&self, lost: &Arc<LockName>) -> Result<(), LockError> {
-        if self.locks.table.is_closed() || self.locks.table.clock().now() >= self.wish.wait {
+        if self.locks.table.is_closed() || self.locks.table.clock().now() >= self.request.wait_until
+        {
             return Err(self.locks.busy(lost, None));
         }
         Ok(())
     }
 
-    fn error(&self, wanted: &Arc<LockName>, denied: Denied) -> LockError {
-        match denied {
+    fn error(&self, wanted: &Arc<LockName>, denied: Denied<Fault>) -> LockError {
+        let fault = match denied {
             // `close` takes calls out of their lines, which looks like any other end.
-            _ if self.locks.table.is_closed() => LockError::Closed,
-            Denied::Fault(fault) => {
-                let error = fault.into_error(Some(wanted));
-                error.advising(self.locks.settings.retry_after)
+            _ if self.locks.table.is_closed() => return LockError::Closed,
+            Denied::Taken(rest) => return self.locks.busy(wanted, rest),
+            Denied::TooLate => {
+                return self.locks.busy(self.waited_for.as_ref().unwrap_or(wanted), None);
             }
-            Denied::Taken(rest) => self.locks.busy(wanted, rest),
-            Denied::TooLate => self.locks.busy(self.waited_for.as_ref().unwrap_or(wanted), None),
-        }
+            Denied::Fault(fault) => fault,
+            Denied::Unanswered => Fault::timed_out(),
+            Denied::Outlasted => {
+                let text = "its answer took longer than the lock's ttl";
+                Fault::passing(BackendKind::TimedOut, text)
+            }
+            Denied::NoFence => Fault::lasting(BackendKind::Other, "no fencing token is left"),
+            Denied::Closed => Fault::closed(),
+        };
+        fault.into_error(Some(wanted)).advising(self.locks.settings.retry_after)
+    }
+}
+
+/// Whether another try would come to the same.
+fn is_lasting(denied: &Denied<Fault>) -> bool {
+    match denied {
+        Denied::Fault(fault) => !fault.passing,
+        Denied::NoFence | Denied::Closed => true,
+        Denied::Taken(_) | Denied::TooLate | Denied::Unanswered | Denied::Outlasted => false,
     }
 }
 
 enum Begun<'a> {
-    Trying(Try, OpOn<'a, Answer>),
-    Settled(Settled),
+    Trying(Try<'a>, OpOn<'a, Answer>),
+    Settled(Settled<'a>),
 }
 
 /// Tries under way at the same time, sent in order.
-async fn all(mut tries: Vec<(Try, OpOn<'_, Answer>)>) -> Vec<(Try, Result<Answer, Fault>)> {
+async fn all<'a>(
+    mut tries: Vec<(Try<'a>, OpOn<'a, Answer>)>,
+) -> Vec<(Try<'a>, Result<Answer, Fault>)> {
     let mut answers: Vec<Option<Result<Answer, Fault>>> = tries.iter().map(|_| None).collect();
     poll_fn(|cx| {
         for ((_, asked), answer) in tries.iter_mut().zip(&mut answers) {

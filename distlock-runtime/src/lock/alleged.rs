@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lease::Loss;
+use super::core::Loss;
 use super::table::LockTable;
 use crate::limits::SHORTEST_TTL;
 use crate::name::StoredName;
 use crate::shield::shielded;
-use crate::store::{Message, Owned};
+use crate::store::{Message, Owned, Renewal};
 use crate::token::Token;
 
 /// After a round, before the next one.
@@ -57,11 +57,11 @@ impl LockTable {
     /// A message says that the lock of this token was taken away.
     pub(super) fn look_into(self: &Arc<Self>, message: Message<'_>) {
         let process = Token::parse(message.token).map(|token| token.process);
-        if process != Some(self.identity.process()) || !self.alleged.note(message) {
+        if process != Some(self.process()) || !self.alleged.note(message) {
             return;
         }
         let table = self.clone();
-        self.background.spawn(async move {
+        self.background().spawn(async move {
             loop {
                 let tokens = table.alleged.take();
                 if tokens.is_empty() {
@@ -76,20 +76,20 @@ impl LockTable {
 
 /// Asks the store whose the locks are.
 async fn check(table: &Arc<LockTable>, tokens: &HashMap<String, StoredName>) {
-    let leases = tokens.iter().filter_map(|(token, stored)| table.lease_of(stored, token));
-    let claims: Vec<_> = leases.map(|lease| lease.claim.clone()).collect();
+    let owners = tokens.iter().filter_map(|(token, stored)| table.owner_of(stored, token));
     // No lease is shorter: this extends nothing.
-    let renewals: Vec<_> = claims.iter().map(|claim| claim.renewal(SHORTEST_TTL, false)).collect();
+    let renewals: Vec<_> =
+        owners.map(|owner| Renewal { owner, ttl: SHORTEST_TTL, draw: false, fence: 0 }).collect();
     if renewals.is_empty() {
         return;
     }
-    let Ok(renewed) = table.store().clone().renew(renewals).await else {
+    let Ok(renewed) = table.store().clone().renew(renewals.clone()).await else {
         // The next renewal finds out.
         return;
     };
-    for (claim, answer) in claims.iter().zip(renewed.answers) {
+    for (Renewal { owner, .. }, answer) in renewals.iter().zip(renewed.answers) {
         if let Ok(Owned::No) = answer {
-            table.taken_away(claim, Loss::Forced);
+            table.taken_away(owner, Loss::Forced);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::guard::LockGuard;
-use super::lease::{Lease, Loss};
+use super::lease::Lease;
 use super::locks::Locks;
 use crate::error::LockError;
 use crate::few::Few;
@@ -41,11 +41,12 @@ impl LockGuard {
 
     /// Nothing is missing any more; from here on its `min_hold` counts.
     pub(crate) fn complete(self) -> Self {
-        self.leases[..self.owned].iter().for_each(|lease| lease.hand_out());
+        let table = &self.locks.table;
+        self.leases[..self.owned].iter().for_each(|lease| table.complete(lease));
         if self.leases.len() > 1 {
             // A later holder of one of them must have a higher token than this guard has.
             let fencing_token = self.fencing_token();
-            self.leases.iter().for_each(|lease| lease.claim.tenure.outdo(fencing_token));
+            self.leases.iter().for_each(|lease| table.outdo(lease, fencing_token));
         }
         self
     }
@@ -60,9 +61,9 @@ impl LockGuard {
 
     /// What the caller is told when a lease is lost: the first one that is. A body may have been
     /// `stopped` for it.
-    pub(crate) fn lost_error(&self, loss: Loss, stopped: bool) -> LockError {
+    pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let lost = self.leases.iter().find(|lease| !lease.is_held()).unwrap_or(&self.leases[0]);
-        lost.lose(loss);
+        lost.is_lost(&self.locks.table);
         lost.lost_error(stopped)
     }
 
@@ -71,10 +72,8 @@ impl LockGuard {
     pub(crate) fn lost_before_use(&self) -> Result<Arc<LockName>, LockError> {
         let (own, joined) = self.leases.split_at(self.owned);
         match own.iter().find(|lease| !lease.is_held()) {
-            Some(lost) if joined.iter().all(|outer| outer.is_held()) => {
-                Ok(lost.claim.owner.lock.clone())
-            }
-            _ => Err(self.lost_error(Loss::Expired, false)),
+            Some(lost) if joined.iter().all(|outer| outer.is_held()) => Ok(lost.name().clone()),
+            _ => Err(self.lost_error(false)),
         }
     }
 
@@ -89,8 +88,8 @@ impl LockGuard {
     /// Resolves when a lease was found to be lost, for a caller that looks at the clock by itself.
     pub(crate) async fn lost_noticed(&self) {
         if let [lease] = &*self.leases {
-            return lease.lost().await;
+            return lease.lost(&self.locks.table).await;
         }
-        any(self.leases.iter().map(|lease| lease.lost())).await;
+        any(self.leases.iter().map(|lease| lease.lost(&self.locks.table))).await;
     }
 }

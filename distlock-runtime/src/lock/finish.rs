@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::core::{Finished, Freeing};
 use super::guard::LockGuard;
 use super::lease::Lease;
 use super::release::{Releasing, not_ours};
+use super::table::LockTable;
+use crate::clock::Moment;
 use crate::error::LockError;
 use crate::few::Few;
 use crate::observe;
@@ -13,48 +16,18 @@ use crate::options::Release;
 impl LockGuard {
     /// The same in place: what is left is a guard of nothing.
     pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
-        let table = self.locks.table.clone();
-        let now = table.clock().now();
-        table.home().check_at(table.clock(), now)?;
-        let owned = self.owned;
-        let releases = self.take(owned).map(|lease| {
-            let was_held = lease.finish_at(now);
-            let keep = lease.keep();
-            let handed_on = table.end(&lease, was_held, keep.is_some());
-            let release = (!handed_on).then(|| table.release(lease.claim.owner.clone(), keep));
-            (lease, was_held, release)
-        });
-        let mut releases = releases.collect::<Few<_>>();
-        if releases.len() > 1 {
-            // All on their way before the first answer is awaited.
-            let all = releases.iter_mut().filter_map(|(_, _, release)| release.as_mut());
-            all.for_each(Releasing::send);
+        let now = self.locks.table.clock().now();
+        self.home().check_at(self.locks.table.clock(), now)?;
+        let owned = self.take(self.owned);
+        let table = &self.locks.table;
+        let mut endings = owned.map(|lease| Ending::of(lease, now, table));
+        // Nearly every guard has one lease, and most of a busy lock's are handed on.
+        let Some(mut first) = endings.next() else { return Ok(()) };
+        let others: Vec<Ending> = endings.collect();
+        if !others.is_empty() {
+            return Box::pin(all_confirmed(first, others, table)).await;
         }
-        let mut outcome = Ok(());
-        for (lease, was_held, release) in releases {
-            let Some(release) = release else {
-                // Handed on, it was ours, and there is nothing to confirm.
-                if !was_held {
-                    outcome = outcome.and(Err(lease.lost_error(false)));
-                }
-                continue;
-            };
-            let one = match release.await {
-                Ok(_) if !was_held => Err(lease.lost_error(false)),
-                Ok(freed) => match not_ours(
-                    &lease.claim.owner,
-                    lease.claim.deadline(),
-                    &freed,
-                    table.clock(),
-                ) {
-                    None => Ok(()),
-                    Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
-                },
-                Err(fault) => Err(fault.into_error(Some(lease.name()))),
-            };
-            outcome = outcome.and(one);
-        }
-        outcome
+        first.confirmed(table).await
     }
 
     /// Frees the lock of a body that has returned: its result stands, a failure is only reported.
@@ -76,19 +49,14 @@ impl LockGuard {
     fn release_unawaited(&mut self) {
         let table = self.locks.table.clone();
         for lease in self.take_owned() {
-            let was_held = lease.finish();
-            let keep = lease.keep();
+            let Finished { was_held, release } = table.finish(&lease);
             if !was_held {
                 observe::released_late(lease.name(), &lease.lost_error(false));
             }
-            if table.end(&lease, was_held, keep.is_some()) {
-                continue;
-            }
-            if was_held {
-                let deadline = lease.claim.deadline();
-                table.release_unawaited(lease.claim.owner.clone(), keep, deadline);
-            } else {
-                table.release_in_background(lease.claim.owner.clone(), keep);
+            match release {
+                Some(freeing) if was_held => table.release_unawaited(freeing),
+                Some(Freeing { token, keep, .. }) => table.release_in_background(token, keep),
+                None => {}
             }
         }
     }
@@ -115,6 +83,53 @@ impl LockGuard {
         leases.truncate(owned);
         leases.into_iter().rev()
     }
+}
+
+/// A lease that was given back.
+struct Ending {
+    lease: Arc<Lease>,
+    was_held: bool,
+    /// `None` if it was handed on, or the engine releases it.
+    release: Option<Releasing>,
+}
+
+impl Ending {
+    fn of(lease: Arc<Lease>, now: Moment, table: &Arc<LockTable>) -> Self {
+        let Finished { was_held, release } = table.finish_at(&lease, now);
+        Self { lease, was_held, release: release.map(|freeing| table.release(freeing)) }
+    }
+
+    /// Waits for the store's answer, if there is anything to confirm.
+    async fn confirmed(&mut self, table: &LockTable) -> Result<(), LockError> {
+        let Self { lease, was_held, release } = self;
+        let lost = || Err(lease.lost_error(false));
+        let Some(release) = release else { return if *was_held { Ok(()) } else { lost() } };
+        match (&mut *release).await {
+            Ok(_) if !*was_held => lost(),
+            Ok(freed) => match not_ours(release.freeing(), &freed, table.clock()) {
+                None => Ok(()),
+                Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
+            },
+            Err(fault) => Err(fault.into_error(Some(lease.name()))),
+        }
+    }
+}
+
+/// Waits for the answers to the releases of several locks. On the heap: it is the rare path, and would be
+/// part of every locked function's future.
+async fn all_confirmed(
+    mut first: Ending,
+    mut others: Vec<Ending>,
+    table: &LockTable,
+) -> Result<(), LockError> {
+    // All on their way before the first answer is awaited.
+    let all = std::iter::once(&mut first).chain(&mut others);
+    all.filter_map(|ending| ending.release.as_mut()).for_each(Releasing::send);
+    let mut outcome = first.confirmed(table).await;
+    for ending in &mut others {
+        outcome = outcome.and(ending.confirmed(table).await);
+    }
+    outcome
 }
 
 impl Drop for LockGuard {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::lease::{Lease, Loss};
+use super::core::Loss;
+use super::lease::Lease;
 use super::locks::Locks;
 use crate::error::LockError;
 use crate::few::Few;
@@ -103,7 +104,7 @@ impl LockGuard {
     /// noticed, at the next renewal or within a second. The token of such a holder is smaller than that of a
     /// newer holder in another process.
     pub fn fencing_token(&self) -> u64 {
-        self.leases.iter().map(|lease| lease.fencing_token).max().unwrap_or_default()
+        self.leases.iter().map(|lease| lease.fencing_token()).max().unwrap_or_default()
     }
 
     /// The fencing token of each key, in the order of [`keys`](Self::keys): for a resource behind each.
@@ -121,7 +122,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn fencing_tokens(&self) -> impl Iterator<Item = u64> {
-        self.in_order().map(|lease| lease.fencing_token)
+        self.in_order().map(|lease| lease.fencing_token())
     }
 
     fn in_order(&self) -> impl Iterator<Item = &Lease> {
@@ -191,23 +192,25 @@ impl LockGuard {
         check_ttl(ttl)?;
         self.home().check()?;
         if !self.is_held() {
-            return Err(self.lost_error(Loss::Expired, false));
+            return Err(self.lost_error(false));
         }
-        let renewal = |lease: &Arc<Lease>| lease.claim.renewal(lease.capped(ttl), false);
-        let renewals: Vec<_> = self.leases.iter().map(renewal).collect();
+        let table = &self.locks.table;
+        let renewals: Option<Vec<_>> =
+            self.leases.iter().map(|lease| table.extension(lease, ttl)).collect();
+        let Some(renewals) = renewals else { return Err(self.lost_error(false)) };
         let renewed = self.locks.store.clone().renew(renewals.clone()).await;
         let Renewed { sent, answers } =
             renewed.map_err(|fault| fault.into_error(Some(self.leases[0].name())))?;
         let mut doubt = None;
         for ((lease, renewal), answer) in self.leases.iter().zip(&renewals).zip(answers) {
             match answer {
-                Ok(Owned::Yes { .. }) => lease.extended(sent, renewal.ttl),
-                Ok(Owned::No) => drop(lease.lose(Loss::Taken)),
+                Ok(Owned::Yes { .. }) => table.extended(lease, sent, renewal.ttl),
+                Ok(Owned::No) => drop(table.taken_away(&renewal.owner, Loss::Taken)),
                 Err(fault) => doubt = Some(fault.into_error(Some(lease.name()))),
             }
         }
         match doubt {
-            _ if !self.is_held() => Err(self.lost_error(Loss::Expired, false)),
+            _ if !self.is_held() => Err(self.lost_error(false)),
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -245,7 +248,7 @@ impl LockGuard {
         }
         let mut noticed = pin!(self.lost_noticed());
         poll_fn(|cx| {
-            if self.leases.iter().any(|lease| lease.is_lost()) {
+            if self.leases.iter().any(|lease| lease.is_lost(&self.locks.table)) {
                 return Poll::Ready(());
             }
             noticed.as_mut().poll(cx)

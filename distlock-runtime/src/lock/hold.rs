@@ -5,7 +5,6 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use super::guard::LockGuard;
-use super::lease::Loss;
 use super::nested;
 use crate::error::LockError;
 use crate::options::OnLost;
@@ -41,6 +40,6 @@ pub(crate) async fn hold<F: Future>(
     match out {
         Some(out) if guard.is_held() => Ok(out),
         None if !begun => Err(guard.not_begun_error()),
-        out => Err(guard.lost_error(Loss::Expired, out.is_none())),
+        out => Err(guard.lost_error(out.is_none())),
     }
 }

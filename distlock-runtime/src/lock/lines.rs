@@ -1,16 +1,67 @@
-//! The lines of all locks that this process holds or waits for, by the name of their lock.
+//! The lines of one shard: by the names of their locks, and when they are looked at next.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::batch::{Batch, Line, TakenOut};
-use super::claim::Claim;
+use super::agenda::Planned;
+use super::core::Line;
+use super::table::LockTable;
+use super::turn::{Live, Turn};
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;
 
-pub(super) type Lines = HashMap<Name, Line, BuildStoredHasher>;
+pub(super) type Lines = HashMap<Name, Entry, BuildStoredHasher>;
+
+/// A line, and when it is looked at next.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) line: Line<Live>,
+    pub(super) planned: Planned,
+}
+
+/// What a change of a line calls for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is planned for later.
+    Wait,
+    /// Something is due now.
+    Run,
+    /// Nothing is left of it.
+    Forget,
+}
+
+impl Entry {
+    pub(super) fn change<T>(
+        &mut self,
+        table: &LockTable,
+        change: impl FnOnce(&mut Line<Live>, &mut Turn<'_>) -> T,
+        turn: &mut Turn<'_>,
+    ) -> (T, Next) {
+        let out = change(&mut self.line, turn);
+        let next = if self.line.is_empty() {
+            self.planned.cancel(table.timers());
+            Next::Forget
+        } else if table.agenda.plan(&mut self.planned, &self.line, table.timers(), turn) {
+            Next::Run
+        } else {
+            Next::Wait
+        };
+        (out, next)
+    }
+}
+
+impl Next {
+    /// Forgets a line that is empty.
+    pub(super) fn forget(self, lines: &mut Lines, lock: &LockName) -> Self {
+        if self == Self::Forget {
+            lines.remove(lock.stored());
+            shrink(lines);
+        }
+        self
+    }
+}
 
 /// A lock by the name under which it is stored.
 pub(super) struct Name(pub(super) Arc<LockName>);
@@ -34,39 +85,3 @@ impl PartialEq for Name {
 }
 
 impl Eq for Name {}
-
-/// The batch that waits or holds under a claim.
-pub(super) fn of_claim<'a>(lines: &'a mut Lines, claim: &Arc<Claim>) -> Option<&'a mut Batch> {
-    lines.get_mut(claim.owner.lock.stored())?.of_claim(claim)
-}
-
-/// The batch that waits or holds under a token.
-pub(super) fn of_token<'a>(
-    lines: &'a mut Lines,
-    stored: &StoredName,
-    token: &str,
-) -> Option<&'a mut Batch> {
-    lines.get_mut(stored)?.of_token(token)
-}
-
-/// The batch of a number.
-pub(super) fn numbered<'a>(
-    lines: &'a mut Lines,
-    stored: &StoredName,
-    number: u64,
-) -> Option<&'a mut Batch> {
-    lines.get_mut(stored)?.numbered(number)
-}
-
-/// Takes a batch out of its line, and the line out if it was the last.
-pub(super) fn take_out(lines: &mut Lines, stored: &StoredName, number: u64) -> Option<Batch> {
-    match lines.get_mut(stored)?.take_out(number) {
-        TakenOut::None => None,
-        TakenOut::One(batch) => Some(batch),
-        TakenOut::Last => {
-            let line = lines.remove(stored).map(Line::into_first);
-            shrink(lines);
-            line
-        }
-    }
-}

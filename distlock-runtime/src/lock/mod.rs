@@ -5,15 +5,15 @@
 //! | step | file |
 //! |---|---|
 //! | a call asks for a lock, or for several | `acquire`; `outage` where the store has been gone for long |
-//! | it finds a line of this process, or none | `arrive` (in `table`, by `lines`), `lead` for its own try |
-//! | it waits | `waiter`, in a `batch` of its lock's line; `queue` takes the batch to the store's queue |
-//! | it holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
-//! | the lease is renewed, and lost | `renew`, `alleged` (taken by an operator), `lapsed` (ran out while held) |
-//! | it goes to the next waiter | `hand_over` |
+//! | it comes to the lock's line, and leaves it | `calls`; `lead` for the call's own try, `waiter` for its wait |
+//! | **what becomes of it is decided** | **`core`**: who waits, who holds, what is sent, what is lost |
+//! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due |
+//! | its batches enter the store's queue | `queue` |
+//! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
+//! | the lease is renewed, or said to be taken away | `renew`, `alleged` |
 //! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat` |
 //!
-//! A `claim` is the owner token that all of it is done under, `tenure` what its lease is worth. `registry` finds held leases, `serve` is
-//! what the engine does for locks, `locks` is what a manager and its guards share.
+//! `locks` is what a manager and its guards share.
 //!
 //! # Cancellation
 //!
@@ -23,7 +23,7 @@
 //! | `Drop` of | when | what it guarantees |
 //! |---|---|---|
 //! | [`lead::Lead`], [`lead::Alone`] | during the try | the token is released, behind the try; a line without others is gone |
-//! | [`waiter::Place`] | while waiting | the call leaves the line; a lease granted in that moment goes to the next waiter |
+//! | [`waiter::Waiting`] | while waiting | the call leaves the line; a lease granted in that moment goes to the next waiter |
 //! | [`guard::LockGuard`] | while holding, or between several locks | each lease is handed over, or its release is sent |
 //! | [`release::Releasing`] | while the release is under way | it is sent if it was not, and the engine sees to the answer |
 //! | [`Alarm`](crate::engine::alarm::Alarm) | while waiting for anything with a limit | its timer is taken out |
@@ -35,16 +35,14 @@
 //! forked none of them does anything: the locks are its parent's.
 
 pub(crate) mod acquire;
+mod agenda;
 mod alleged;
-mod arrive;
 mod assemble;
-mod batch;
-mod claim;
+mod calls;
+pub(crate) mod core;
 mod finish;
 pub(crate) mod guard;
-mod hand_over;
 pub(crate) mod hold;
-mod lapsed;
 mod lead;
 pub(crate) mod lease;
 mod lines;
@@ -52,13 +50,12 @@ pub(crate) mod locks;
 pub(crate) mod nested;
 pub(crate) mod outage;
 mod queue;
-mod registry;
 pub(crate) mod release;
 mod release_repeat;
 mod release_retry;
 mod renew;
 pub(crate) mod serve;
 pub(crate) mod table;
-mod tenure;
+mod turn;
 pub(crate) mod waiter;
 mod witness;

@@ -1,6 +1,6 @@
 //! Giving a lock back.
 //!
-//! An owner token is released once, and for good: it is retired first, so that nothing that could create the
+//! A token is released once, and for good: it is retired first, so that nothing that could create the
 //! lock is sent for it any more, and the release goes over the connection of the acquires, behind them.
 //! A caller that does not wait for the answer, or gives up on it, leaves the release to the engine.
 //!
@@ -21,9 +21,9 @@
 //!
 //! # `min_hold`
 //!
-//! A lease that ends before its `min_hold` is over ([`Lease::keep`](super::lease::Lease::keep)) is
+//! A lease that ends before its `min_hold` is over ([`Holder::free_from`](super::core::Holder)) is
 //! released with `keep`, the time that is left: the store has the lock expire then, also if this
-//! process ends now. Those who wait here ask for it again from their old place. The token remembers
+//! process ends now. Those who wait here ask for it again from their old place. The owner token remembers
 //! until when it is kept, so that no other release of the same token frees it earlier
 //! ([`Owner::kept`]).
 
@@ -33,8 +33,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::core::{FollowUp, Freeing, NextOwner, follow_up};
 use super::release_retry::Unconfirmed;
 use super::table::LockTable;
+use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::observe;
@@ -42,30 +44,26 @@ use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
 
-/// How much longer than its reservation a lock is given until it is looked at.
-const REPEAT_AFTER: Duration = Duration::from_millis(5);
-
 /// Why a release did not free a lock that its holder believed to have; `None` if it did, or another
 /// release of the same token.
 pub(super) fn not_ours(
-    owner: &Owner,
-    deadline: Moment,
+    freeing: &Freeing<Live>,
     freed: &Freed,
     clock: Clock,
 ) -> Option<&'static str> {
-    match freed.was_ours || owner.was_undone() {
+    match freed.was_ours || freeing.token.was_undone() {
         true => None,
         // It was held until its holder was done.
-        false if clock.now() >= deadline => Some("its lease ran out while it was released"),
+        false if clock.now() >= freeing.deadline => Some("its lease ran out while it was released"),
         false => Some("the store had it free or with another owner when it was released"),
     }
 }
 
 /// Reports the failure of a release that no caller waits for.
-fn report(owner: &Owner, deadline: Moment, result: &Result<Freed, Fault>, clock: Clock) {
-    let lock = &owner.lock;
+fn report(freeing: &Freeing<Live>, result: &Result<Freed, Fault>, clock: Clock) {
+    let lock = &freeing.token.lock;
     let error = match result {
-        Ok(freed) => match not_ours(owner, deadline, freed, clock) {
+        Ok(freed) => match not_ours(freeing, freed, clock) {
             Some(reason) => LockError::lost(lock, reason, false),
             None => return,
         },
@@ -84,19 +82,9 @@ impl LockTable {
     ) {
         owner.retire();
         if !owner.is_unsent() {
-            drop(self.release(owner, keep));
+            drop(self.release(Freeing { token: owner, keep, deadline: Moment::NEVER }));
         } else {
             self.freed(&owner, None, &Freed::nothing());
-        }
-    }
-
-    /// Releases a token that may stand in the queue: the engine does, behind what it sent.
-    pub(super) fn leave_queue(self: &Arc<Self>, owner: Arc<Owner>) {
-        if self.is_remote() {
-            let table = self.clone();
-            self.background.finish(async move { table.release_in_background(owner, None) });
-        } else {
-            self.release_in_background(owner, None);
         }
     }
 
@@ -106,29 +94,19 @@ impl LockTable {
     ///
     /// With `keep` the lock is not free before that time, though it is not held any more: the
     /// store is told now, so that this also holds when the process ends.
-    pub(crate) fn release(
-        self: &Arc<Self>,
-        owner: Arc<Owner>,
-        keep: Option<Duration>,
-    ) -> Releasing {
-        owner.retire();
-        Releasing { table: self.clone(), owner, keep, state: State::Unsent, reported: None }
+    pub(crate) fn release(self: &Arc<Self>, freeing: Freeing<Live>) -> Releasing {
+        freeing.token.retire();
+        Releasing { table: self.clone(), freeing, state: State::Unsent, reported: false }
     }
 
     /// The same for a body that has returned, without waiting: a failure is reported as an event.
-    pub(super) fn release_unawaited(
-        self: &Arc<Self>,
-        owner: Arc<Owner>,
-        keep: Option<Duration>,
-        deadline: Moment,
-    ) {
-        let mut release = self.release(owner, keep);
-        release.reported = Some(deadline);
+    pub(super) fn release_unawaited(self: &Arc<Self>, freeing: Freeing<Live>) {
+        let mut release = self.release(freeing);
+        release.reported = true;
         drop(release);
     }
 
-    /// The store has answered: it has reserved the lock for the next one in its queue, or those who
-    /// wait here are to ask.
+    /// R7: the store has answered.
     pub(crate) fn freed(
         self: &Arc<Self>,
         owner: &Arc<Owner>,
@@ -136,47 +114,34 @@ impl LockTable {
         freed: &Freed,
     ) {
         let lock = &owner.lock;
-        if let Some(keep) = keep {
-            if freed.awaited {
-                self.repeats.note(owner, self.clock().now().after(keep), self);
-            } else if !self.store.hears(lock) {
-                // Those who wait here do not know yet how long it is kept.
-                self.poll_now(lock);
+        let next = freed.next.as_deref();
+        let next_owner = next.and_then(Token::parse).map(|token| NextOwner {
+            ours: token.process == self.process(),
+            reserved_for: token.reservation,
+        });
+        match follow_up(keep, freed.awaited, next_owner, self.store.hears(lock)) {
+            FollowUp::Nothing => {}
+            FollowUp::Called => {
+                let token = next.unwrap_or_default();
+                self.reserved(Message { stored: lock.stored(), token });
             }
-            return;
-        }
-        match freed.next.as_deref().and_then(|next| Some((next, Token::parse(next)?))) {
-            Some((next, token)) if token.process == self.identity.process() => {
-                let message = Message { stored: lock.stored(), token: next };
-                if let Some(lock) = self.reserved(message) {
-                    self.schedule_poll(&lock);
-                }
+            FollowUp::Look => self.look(owner),
+            FollowUp::RepeatAfter(pause) => {
+                self.repeats.note(owner, self.clock().now().after(pause), self);
             }
-            Some((_, token)) => {
-                let at = self.clock().now().after(token.reservation + REPEAT_AFTER);
-                self.repeats.note(owner, at, self);
-            }
-            None if !self.store.hears(lock) => self.poll_now(lock),
-            None => {}
         }
     }
 
-    fn hand_to_engine(
-        self: &Arc<Self>,
-        owner: Arc<Owner>,
-        keep: Option<Duration>,
-        op: Op<Freed>,
-        reported: Option<Moment>,
-    ) {
+    fn hand_to_engine(self: &Arc<Self>, freeing: Freeing<Live>, op: Op<Freed>, reported: bool) {
         let table = self.clone();
-        let due = keep.map(|keep| self.clock().now().after(keep));
-        let unfinished = self.background.unfinished();
-        self.background.spawn(async move {
+        let due = freeing.keep.map(|keep| self.clock().now().after(keep));
+        let unfinished = self.background().unfinished();
+        self.background().spawn(async move {
             let first = op.await;
-            if let Some(deadline) = reported {
-                report(&owner, deadline, &first, table.clock());
+            if reported {
+                report(&freeing, &first, table.clock());
             }
-            let release = Unconfirmed::new(owner, due, unfinished);
+            let release = Unconfirmed::new(freeing.token, due, unfinished);
             table.retries.retry_until_confirmed(release, first, &table);
         });
     }
@@ -185,11 +150,10 @@ impl LockTable {
 /// A release under way.
 pub(crate) struct Releasing {
     table: Arc<LockTable>,
-    owner: Arc<Owner>,
-    keep: Option<Duration>,
+    freeing: Freeing<Live>,
     state: State,
-    /// No caller waits for it: a failure is reported as an event. The deadline of its lease.
-    reported: Option<Moment>,
+    /// No caller waits for it: a failure is reported as an event.
+    reported: bool,
 }
 
 enum State {
@@ -202,6 +166,10 @@ enum State {
 }
 
 impl Releasing {
+    pub(super) fn freeing(&self) -> &Freeing<Live> {
+        &self.freeing
+    }
+
     /// Sends it, to be polled later.
     pub(crate) fn send(&mut self) {
         self.begin(&mut Context::from_waker(Waker::noop()));
@@ -210,7 +178,8 @@ impl Releasing {
     fn begin(&mut self, cx: &mut Context<'_>) {
         if let State::Unsent = self.state {
             let limit = self.table.clock().now().after(self.table.command_timeout);
-            let mut op = self.table.store.clone().release(self.owner.clone(), self.keep, limit);
+            let Freeing { token, keep, .. } = &self.freeing;
+            let mut op = self.table.store.clone().release(token.clone(), *keep, limit);
             self.state = match op.as_mut().poll(cx) {
                 Poll::Pending => State::Sent(op),
                 Poll::Ready(result) => State::answered(result),
@@ -247,11 +216,11 @@ impl Future for Releasing {
             }
             State::Answered(result) => {
                 let repeated = Box::pin(std::future::ready(result.clone()));
-                this.table.hand_to_engine(this.owner.clone(), this.keep, repeated, None);
+                this.table.hand_to_engine(this.freeing.clone(), repeated, false);
                 Poll::Ready(result)
             }
             State::Done(freed) => {
-                this.table.freed(&this.owner, this.keep, &freed);
+                this.table.freed(&this.freeing.token, this.freeing.keep, &freed);
                 Poll::Ready(Ok(freed))
             }
             State::Unsent | State::Gone => unreachable!("a release was polled after it was done"),
@@ -268,14 +237,14 @@ impl Drop for Releasing {
         let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
             State::Unsent | State::Gone => return,
             State::Done(freed) => {
-                if let Some(deadline) = self.reported {
-                    report(&self.owner, deadline, &Ok(freed.clone()), self.table.clock());
+                if self.reported {
+                    report(&self.freeing, &Ok(freed.clone()), self.table.clock());
                 }
-                return self.table.freed(&self.owner, self.keep, &freed);
+                return self.table.freed(&self.freeing.token, self.freeing.keep, &freed);
             }
             State::Answered(result) => Box::pin(std::future::ready(result)),
             State::Sent(op) => op,
         };
-        self.table.hand_to_engine(self.owner.clone(), self.keep, op, self.reported);
+        self.table.hand_to_engine(self.freeing.clone(), op, self.reported);
     }
 }

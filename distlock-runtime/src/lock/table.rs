@@ -1,97 +1,57 @@
 //! Which locks this process holds or waits for: the lines of all locks, and what they share.
 //!
-//! `arrive` is how calls come into a line and leave it, `lead` the try of a call that found none,
-//! `queue` what is asked of the store's queue, `hand_over` how a lease goes from one holder to the
-//! next, `release` how it is given back. Mutexes are never held across an await, and no task is woken
-//! under one: what is to be done is collected as [`Effects`] and carried out afterwards.
+//! What becomes of a lock is decided by its line (`core`). Here a line is found, changed under the mutex
+//! of its shard, and planned to be looked at again when it is due; what the change has brought about is
+//! carried out afterwards ([`Turn`]). Mutexes are never held across an await, and no task is woken under
+//! one.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::agenda::Agenda;
 use super::alleged::Alleged;
-use super::batch::Line;
-use super::claim::Claim;
-use super::lapsed::Lapsed;
-use super::lines::Lines;
-use super::queue::POLL_UNNOTIFIED;
-use super::registry::HeldLeases;
+#[cfg(feature = "test-util")]
+use super::core::Loss;
+use super::core::{Closing, Line, Renew, Reservation};
+use super::lease::Lease;
+use super::lines::{Lines, Name, Next};
 use super::release_repeat::Repeats;
 use super::release_retry::Retries;
 use super::serve::Due;
-use super::tenure::deadline;
-use super::waiter::{Denied, Waiter, Woken};
+use super::turn::{Live, Turn};
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
 use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
 use crate::home::Home;
 use crate::name::{LockName, StoredName};
+use crate::store::Store;
 use crate::store::owner::Owner;
-use crate::store::{Fault, Store, Term};
 use crate::token::Identity;
 
-pub(super) const SHARDS: usize = 64;
+const SHARDS: usize = 64;
 
 /// All lines of one manager.
 pub(crate) struct LockTable {
-    pub(super) shards: [Mutex<Lines>; SHARDS],
+    shards: [Mutex<Lines>; SHARDS],
     home: Home,
     pub(super) store: Arc<dyn Store>,
-    pub(super) background: Background,
-    pub(super) identity: Identity,
+    background: Background,
+    identity: Identity,
     pub(super) command_timeout: Duration,
     pub(super) repeats: Repeats,
     pub(crate) retries: Retries,
     /// Whose turn it is of those that renew very many leases.
-    pub(crate) many_renewals: tokio::sync::Mutex<()>,
-    pub(crate) lapsed: Lapsed,
+    pub(super) many_renewals: tokio::sync::Mutex<()>,
     pub(super) alleged: Alleged,
-    pub(super) held: HeldLeases,
+    pub(super) agenda: Agenda,
     timers: Arc<Timers<Due>>,
     alarms: Arc<Alarms>,
-    pub(super) clock: Clock,
-    pub(super) remote: bool,
+    clock: Clock,
+    needs_renewal: bool,
     closed: AtomicBool,
-    batches: AtomicU64,
-    /// Of batches that the engine took over while their leader was still trying, by number.
-    leaders: Mutex<HashMap<u64, Arc<Waiter>>>,
-}
-
-/// What is to be done once no mutex is held.
-#[derive(Default)]
-pub(super) struct Effects {
-    woken: Vec<Woken>,
-    /// Tokens that left the queue.
-    leaving: Vec<Arc<Owner>>,
-    /// A batch has something to ask of the store.
-    poll: bool,
-}
-
-impl Effects {
-    pub(super) fn wake(&mut self, woken: Option<Woken>) {
-        self.woken.extend(woken);
-    }
-
-    pub(super) fn leave(&mut self, owner: Arc<Owner>) {
-        owner.retire();
-        self.leaving.push(owner);
-    }
-
-    pub(super) fn poll(&mut self) {
-        self.poll = true;
-    }
-
-    pub(super) fn carry_out(self, table: &Arc<LockTable>, lock: &Arc<LockName>) {
-        self.woken.into_iter().for_each(Woken::wake);
-        for owner in self.leaving {
-            table.leave_queue(owner);
-        }
-        if self.poll {
-            table.schedule_poll(lock);
-        }
-    }
+    numbers: AtomicU64,
 }
 
 impl LockTable {
@@ -100,7 +60,7 @@ impl LockTable {
         engine: &Engine<Due>,
         command_timeout: Duration,
     ) -> Arc<Self> {
-        let (clock, remote) = (store.clock(), store.is_remote());
+        let (clock, needs_renewal) = (store.clock(), store.needs_renewal());
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             home: Home::here(),
@@ -111,16 +71,14 @@ impl LockTable {
             repeats: Repeats::default(),
             retries: Retries::default(),
             many_renewals: tokio::sync::Mutex::default(),
-            lapsed: Lapsed::default(),
             alleged: Alleged::default(),
-            held: HeldLeases::default(),
+            agenda: Agenda::of(clock, engine.reads(clock)),
             timers: engine.timers().clone(),
             alarms: engine.alarms().clone(),
             clock,
-            remote,
+            needs_renewal,
             closed: AtomicBool::new(false),
-            batches: AtomicU64::new(0),
-            leaders: Mutex::default(),
+            numbers: AtomicU64::new(0),
         })
     }
 
@@ -136,7 +94,7 @@ impl LockTable {
         &self.store
     }
 
-    pub(crate) fn background(&self) -> &Background {
+    pub(super) fn background(&self) -> &Background {
         &self.background
     }
 
@@ -153,103 +111,211 @@ impl LockTable {
         self.identity.process()
     }
 
-    /// Leases must be renewed and are watched by the engine.
-    pub(crate) fn is_remote(&self) -> bool {
-        self.remote
+    /// A lease ends that is not renewed.
+    pub(super) fn needs_renewal(&self) -> bool {
+        self.needs_renewal
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// A token under which nothing was sent.
+    pub(super) fn new_owner(
+        &self,
+        lock: &Arc<LockName>,
+        reservation: Reservation,
+        now: Moment,
+    ) -> Arc<Owner> {
+        let Reservation { hears, time } = reservation;
+        Arc::new(Owner::new(lock.clone(), self.identity.issue(hears, time, now)))
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn lines(&self, stored: &StoredName) -> MutexGuard<'_, Lines> {
+        lock(&self.shards[stored.part(SHARDS)])
+    }
+
+    /// Changes a lock's line and carries out what that brings about.
+    pub(super) fn change<T>(
+        self: &Arc<Self>,
+        lock: &Arc<LockName>,
+        change: impl FnOnce(&mut Line<Live>, &mut Turn<'_>) -> T,
+    ) -> T {
+        let mut turn = Turn::new(self, lock);
+        let (out, next) = {
+            let mut lines = self.lines(lock.stored());
+            let (out, next) = match lines.get_mut(lock.stored()) {
+                Some(entry) => entry.change(self, change, &mut turn),
+                None => {
+                    let entry = lines.entry(Name(lock.clone())).or_default();
+                    entry.change(self, change, &mut turn)
+                }
+            };
+            (out, next.forget(&mut lines, lock))
+        };
+        self.carry_out(lock, turn, next);
+        out
+    }
+
+    /// The same for a line that may not be there: then there is nothing to change.
+    pub(super) fn change_known<T: Default>(
+        self: &Arc<Self>,
+        lock: &Arc<LockName>,
+        change: impl FnOnce(&mut Line<Live>, &mut Turn<'_>) -> T,
+    ) -> T {
+        let mut turn = Turn::new(self, lock);
+        let (out, next) = {
+            let mut lines = self.lines(lock.stored());
+            let Some(entry) = lines.get_mut(lock.stored()) else { return T::default() };
+            let (out, next) = entry.change(self, change, &mut turn);
+            (out, next.forget(&mut lines, lock))
+        };
+        self.carry_out(lock, turn, next);
+        out
+    }
+
+    fn carry_out(self: &Arc<Self>, lock: &Arc<LockName>, turn: Turn<'_>, next: Next) {
+        turn.carry_out(self);
+        if next == Next::Run {
+            self.run_soon(lock);
+        }
+    }
+
+    /// Has what is due of a line done, where commands are sent.
+    fn run_soon(self: &Arc<Self>, lock: &Arc<LockName>) {
+        if self.agenda.is_the_engines() {
+            let (table, lock) = (self.clone(), lock.clone());
+            self.background.spawn(async move { table.run(&lock) });
+        } else {
+            self.run(lock);
+        }
+    }
+
+    /// Does what is due of a line, renewals included.
+    pub(super) fn run(self: &Arc<Self>, lock: &Arc<LockName>) {
+        let renewals = self.run_without_renewals(lock);
+        if !renewals.is_empty() {
+            self.renew_soon(renewals);
+        }
+    }
+
+    /// Does what is due of a line; what is to be renewed is left to the caller, which may have more.
+    pub(super) fn run_without_renewals(self: &Arc<Self>, lock: &Arc<LockName>) -> Vec<Renew<Live>> {
+        let mut turn = Turn::new(self, lock);
+        let next = {
+            let mut lines = self.lines(lock.stored());
+            let Some(entry) = lines.get_mut(lock.stored()) else { return Vec::new() };
+            entry.planned.looked(&self.timers);
+            let run = |line: &mut Line<Live>, turn: &mut Turn<'_>| line.run(self.clock.now(), turn);
+            let ((), next) = entry.change(self, run, &mut turn);
+            next.forget(&mut lines, lock)
+        };
+        let renewals = std::mem::take(&mut turn.renewals);
+        self.carry_out(lock, turn, next);
+        renewals
+    }
+
+    /// The token of that text that owns the lock, if it is one of this process.
+    pub(crate) fn owner_of(&self, stored: &StoredName, token: &str) -> Option<Arc<Owner>> {
+        let lines = self.lines(stored);
+        let mut claims = lines.get(stored)?.line.claims();
+        claims.find(|claim| claim.token.token == token).map(|claim| claim.token.clone())
+    }
+
+    /// Looks at a lock's line; `None` if there is none.
+    pub(super) fn read<T>(
+        &self,
+        lock: &LockName,
+        look: impl FnOnce(&Line<Live>) -> T,
+    ) -> Option<T> {
+        self.lines(lock.stored()).get(lock.stored()).map(|entry| look(&entry.line))
+    }
+
+    /// Changes a line whose name is known as it is stored only.
+    pub(super) fn change_stored(
+        self: &Arc<Self>,
+        stored: &StoredName,
+        change: impl FnOnce(&mut Line<Live>),
+    ) {
+        let lock = self.lines(stored).get_key_value(stored).map(|(name, _)| name.0.clone());
+        if let Some(lock) = lock {
+            self.change_known(&lock, |line, _| change(line));
+        }
+    }
+
+    /// When a caller that waits has to run its line, because no engine does.
+    pub(super) fn run_by_callers(&self, lock: &LockName) -> Moment {
+        if self.agenda.is_the_engines() {
+            return Moment::NEVER;
+        }
+        self.read(lock, Line::due).unwrap_or(Moment::NEVER)
+    }
+
+    /// When a lease has to be looked at by its holder, because no engine watches it.
+    pub(super) fn watched_by_callers(&self, lease: &Lease) -> Moment {
+        if self.agenda.is_the_engines() { Moment::NEVER } else { lease.deadline() }
+    }
+
     /// Calls of this process wait for the lock.
-    pub(crate) fn has_waiters(&self, lock: &StoredName) -> bool {
-        let mut lines = self.lines(lock);
-        lines.get_mut(lock).is_some_and(|line| line.batches().any(|batch| batch.has_waiters()))
+    pub(crate) fn has_waiters(&self, stored: &StoredName) -> bool {
+        self.lines(stored).get(stored).is_some_and(|entry| entry.line.waiting() > 0)
     }
 
     /// How many calls wait here.
     pub(crate) fn waiting(&self) -> usize {
-        let in_shard = |lines: &mut Lines| lines.values_mut().map(Line::waiting).sum::<usize>();
-        self.shards.iter().map(|shard| in_shard(&mut lock(shard))).sum()
+        self.count(Line::waiting)
     }
 
-    /// Gives no more locks, and ends every wait.
-    pub(crate) fn close(self: &Arc<Self>) {
+    /// How many leases are held.
+    pub(crate) fn held(&self) -> usize {
+        self.count(|line| line.held().count())
+    }
+
+    fn count(&self, of: impl Fn(&Line<Live>) -> usize) -> usize {
+        let in_shard = |lines: &Lines| lines.values().map(|entry| of(&entry.line)).sum::<usize>();
+        self.shards.iter().map(|shard| in_shard(&lock(shard))).sum()
+    }
+
+    /// Every lock that is held or waited for here.
+    pub(super) fn locks(&self) -> Vec<Arc<LockName>> {
+        let names = |shard: &Mutex<Lines>| {
+            lock(shard).keys().map(|name| name.0.clone()).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(names).collect()
+    }
+
+    /// Every lease that is held is lost.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn lose_all(self: &Arc<Self>, loss: Loss) {
+        for name in self.locks() {
+            self.change_known(&name, |line, turn| {
+                let held: Vec<_> = line.held().map(|(token, _)| token.clone()).collect();
+                let now = self.clock.now();
+                held.iter().for_each(|token| line.taken_away(token, loss, now, turn));
+            });
+        }
+    }
+
+    /// Gives no more locks, ends every wait and every lease; says what is to become of the leases.
+    pub(crate) fn close(self: &Arc<Self>) -> Vec<Closing<Live>> {
         self.closed.store(true, Ordering::Release);
-        let mut effects = Vec::new();
-        for shard in &self.shards {
-            let mut lines = lock(shard);
-            let mut queued = Vec::new();
-            for (name, line) in lines.iter_mut() {
-                let mut own = Effects::default();
-                for batch in line.batches() {
-                    for waiter in batch.waiters() {
-                        own.wake(waiter.deny(Denied::Fault(Fault::closed())));
-                    }
-                    // One that is being renewed for the next holder has none to be freed by.
-                    if !batch.is_owned() || batch.claim.holder().is_none() {
-                        queued.push((effects.len(), batch.number));
-                    }
-                }
-                effects.push((name.0.clone(), own));
-            }
-            // Out of the store's queue now, and counted as unfinished until the store has confirmed it.
-            for (at, number) in queued {
-                let (name, own) = &mut effects[at];
-                self.dissolve(&mut lines, name.stored(), number, own);
-            }
+        let mut closing = Vec::new();
+        for name in self.locks() {
+            self.change_known(&name, |line, turn| {
+                line.close(self.clock.now(), turn);
+                closing.append(&mut turn.closing);
+            });
         }
-        for (lock, own) in effects {
-            own.carry_out(self, &lock);
-        }
-    }
-
-    /// A claim that was never sent. A lock that is reserved for it is kept for `reservation`.
-    pub(super) fn new_claim(&self, lock: &Arc<LockName>, reservation: Duration) -> Arc<Claim> {
-        self.new_claim_at(lock, reservation, self.clock.now())
-    }
-
-    /// The same at a moment that was read already: reading it again costs 1 % of a lock.
-    pub(super) fn new_claim_at(
-        &self,
-        lock: &Arc<LockName>,
-        reservation: Duration,
-        now: Moment,
-    ) -> Arc<Claim> {
-        let notified = self.store.hears(lock);
-        let reservation = reservation_of(notified, reservation);
-        Arc::new(Claim::new(lock.clone(), self.identity.issue(notified, reservation, now)))
-    }
-
-    /// Until when a lease is worth something here that was asked for at `sent`.
-    pub(super) fn deadline(&self, sent: Moment, term: Term) -> Moment {
-        // In memory a renewed lease has no end: nothing could keep a renewal from being in time.
-        let endless = term.renewed && !self.remote;
-        if endless { Moment::NEVER } else { deadline(sent, term.lease()) }
-    }
-
-    /// The number of a new batch.
-    pub(super) fn number(&self) -> u64 {
-        self.batches.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(super) fn lines(&self, stored: &StoredName) -> MutexGuard<'_, Lines> {
-        lock(&self.shards[stored.part(SHARDS)])
-    }
-
-    pub(super) fn leaders(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
-        lock(&self.leaders)
+        closing
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// For how long a lock is reserved: a process that is not notified must have polled within that time.
-pub(super) fn reservation_of(notified: bool, reservation: Duration) -> Duration {
-    if notified { reservation } else { reservation.max(POLL_UNNOTIFIED * 3) }
 }
 
 #[cfg(test)]

@@ -1,169 +1,105 @@
-//! A waiter, and the seat in which its lease is delivered.
+//! A caller that waits in its lock's line: the slot in which the line leaves its lease, and the future
+//! that takes it.
 //!
-//! A grant travels as a lease that its waiter takes in a poll of its own. One that is not taken,
-//! because its future was dropped or is not polled any more, goes on to the next.
+//! A grant has to be taken in a poll of the waiter's own. One that is not, because its future was
+//! dropped or is not polled any more, goes on to the next (R5).
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use super::core::{Denied, Grant};
 use super::lease::Lease;
 use super::table::LockTable;
-use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
-use crate::name::LockName;
 use crate::race::until;
 use crate::shield::shield;
-use crate::store::{Fault, Term};
+use crate::store::Fault;
 
-/// What a caller wants of a lock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
-    pub(crate) term: Term,
-    /// When the call began.
-    pub(crate) asked: Moment,
-    /// Others may hold the lock until then.
-    pub(crate) wait: Moment,
-    /// No answer counts after this.
-    pub(crate) overall: Moment,
-    /// It is one of several locks, of no use without the others.
-    pub(crate) several: bool,
-    /// When it is of no use any more, if the others are not there by then.
-    pub(crate) wanted_until: Moment,
-    /// So much was spent in the lines of other locks that an answer about this one may not be there
-    /// in time: that it is not is no fault of the store's.
-    pub(crate) hurried: bool,
-}
-
-impl Wish {
-    /// What is asked of the store. A store in this process, whose leases nobody renews, has one of
-    /// several without an end until its holder has them all.
-    pub(crate) fn term_at(&self, remote: bool) -> Term {
-        if remote || !self.several {
-            return self.term;
-        }
-        Term { renewed: true, max_hold: None, ..self.term }
-    }
-
-    /// The outcome if it is not known whether the lock is taken when its time is over.
-    pub(super) fn unanswered(&self) -> Denied {
-        if self.hurried { Denied::TooLate } else { Denied::Fault(Fault::timed_out()) }
-    }
-}
-
-/// Why a lock was not taken.
-#[derive(Debug, Clone)]
-pub(crate) enum Denied {
-    /// Others hold it, for this long if that is known.
-    Taken(Option<std::time::Duration>),
-    /// Its time was over before an answer could be there.
-    TooLate,
-    Fault(Fault),
-}
-
-/// A call that waits for a lock.
-pub(crate) struct Waiter {
-    pub(super) wish: Wish,
-    /// The number of the batch it waits in.
-    pub(super) batch: AtomicU64,
-    /// It has left; seen without taking the mutex.
-    left: AtomicBool,
-    seat: Mutex<Seat>,
-}
-
-/// How far it has come.
-enum Seat {
+/// How far a waiter has come.
+pub(super) enum Seat {
+    /// Its own try is under way.
+    Trying,
+    /// It is in line.
     Waiting {
         waker: Option<Waker>,
-        prompted: bool,
+        /// It is to look at the line again.
+        woken: bool,
     },
-    /// A lease, as soon as it takes it.
-    Granted(Arc<Lease>),
-    /// It did not take what it was granted in time; it joins the line again when it is polled.
+    /// The lock is the caller's, as soon as it takes it.
+    Granted,
+    /// It did not take what it was granted in time, and is in line again when it is polled.
     PassedOver,
-    Denied(Denied),
+    Denied(Denied<Fault>),
     /// It has taken its lease, or given up.
     Left,
 }
 
 impl Seat {
-    const WAITING: Self = Self::Waiting { waker: None, prompted: false };
+    pub(super) const WAITING: Self = Self::Waiting { waker: None, woken: false };
+
+    /// Puts another state in its place; what is woken for it once no mutex is held.
+    fn change(&mut self, to: Self) -> Option<Waker> {
+        match std::mem::replace(self, to) {
+            Self::Waiting { waker, .. } => waker,
+            _ => None,
+        }
+    }
 }
 
-impl Waiter {
-    pub(super) fn new(wish: Wish, batch: u64) -> Arc<Self> {
-        let seat = Mutex::new(Seat::WAITING);
-        Arc::new(Self { wish, batch: AtomicU64::new(batch), left: AtomicBool::new(false), seat })
+/// What a line tells one caller. Each answers the waker that is to be woken.
+impl Lease {
+    pub(super) fn in_line(&self) {
+        *self.seat() = Seat::WAITING;
     }
 
-    /// Neither gone nor past its time: a lock can be granted to it.
-    pub(super) fn is_live(&self, now: Moment) -> bool {
-        !self.has_left() && now < self.wish.overall
+    pub(super) fn grant(&self, grant: Grant) -> Option<Waker> {
+        self.granted(grant);
+        self.seat().change(Seat::Granted)
     }
 
-    pub(super) fn has_left(&self) -> bool {
-        self.left.load(Ordering::Acquire)
+    pub(super) fn deny(&self, why: Denied<Fault>) -> Option<Waker> {
+        self.seat().change(Seat::Denied(why))
     }
 
-    /// Gives it what `lease` makes; `None` if it does not wait any more. The waker is to be woken
-    /// once no mutex is held.
-    pub(super) fn grant(self: &Arc<Self>, lease: impl FnOnce() -> Arc<Lease>) -> Option<Woken> {
-        let mut seat = self.seat();
-        let Seat::Waiting { waker, .. } = &mut *seat else { return None };
-        let waker = waker.take();
-        *seat = Seat::Granted(lease());
-        Some(Woken(waker))
-    }
-
-    /// Ends its wait without the lock.
-    pub(super) fn deny(&self, denied: Denied) -> Option<Woken> {
-        let mut seat = self.seat();
-        let Seat::Waiting { waker, .. } = &mut *seat else { return None };
-        let waker = waker.take();
-        *seat = Seat::Denied(denied);
-        self.left.store(true, Ordering::Release);
-        Some(Woken(waker))
-    }
-
-    /// Takes a lease back that it has not taken; false if it has.
-    pub(super) fn pass_over(&self, lease: &Arc<Lease>) -> bool {
-        let mut seat = self.seat();
-        let lies_there = matches!(&*seat, Seat::Granted(granted) if Arc::ptr_eq(granted, lease));
-        if lies_there {
-            *seat = Seat::PassedOver;
-        }
-        lies_there
-    }
-
-    /// Has it look at its line again: it may have to poll by itself, where the engine does not.
-    pub(super) fn prompt(&self) -> Option<Woken> {
+    pub(super) fn wake(&self) -> Option<Waker> {
         match &mut *self.seat() {
-            Seat::Waiting { waker, prompted } => {
-                *prompted = true;
-                Some(Woken(waker.take()))
+            Seat::Waiting { waker, woken } => {
+                *woken = true;
+                waker.take()
             }
             _ => None,
         }
     }
 
-    fn leave(&self) -> Seat {
-        self.left.store(true, Ordering::Release);
-        std::mem::replace(&mut *self.seat(), Seat::Left)
+    /// R5: takes back what was not taken; false if it was.
+    pub(super) fn take_back(&self) -> bool {
+        let mut seat = self.seat();
+        let lies_there = matches!(*seat, Seat::Granted);
+        if lies_there {
+            *seat = Seat::PassedOver;
+            self.passed_over();
+        }
+        lies_there
     }
 
-    /// Resolves when it is granted the lock, denied, passed over or prompted.
-    async fn outcome(&self) -> Came {
+    /// The engine has taken its try over.
+    pub(super) fn is_in_line(&self) -> bool {
+        !matches!(*self.seat(), Seat::Trying)
+    }
+
+    /// Resolves when something became of its wait.
+    async fn change(&self) -> Change {
         poll_fn(|cx| {
             // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
             // and the task a lock.
             let mut spare = None;
             loop {
                 let mut seat = self.seat();
-                let came = match &mut *seat {
-                    Seat::Waiting { waker, prompted } => {
-                        if std::mem::take(prompted) {
-                            return Poll::Ready(Came::Prompted);
+                let change = match &mut *seat {
+                    Seat::Waiting { waker, woken } => {
+                        if std::mem::take(woken) {
+                            return Poll::Ready(Change::Woken);
                         }
                         if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                             return Poll::Pending;
@@ -178,103 +114,99 @@ impl Waiter {
                         spare = Some(cx.waker().clone());
                         continue;
                     }
-                    Seat::Granted(lease) => {
-                        lease.take();
-                        Came::Granted(lease.clone())
-                    }
-                    Seat::Denied(denied) => Came::Denied(denied.clone()),
+                    Seat::Granted => Change::Granted,
+                    Seat::Denied(why) => Change::Denied(why.clone()),
                     Seat::PassedOver => {
                         *seat = Seat::WAITING;
-                        return Poll::Ready(Came::PassedOver);
+                        return Poll::Ready(Change::PassedOver);
                     }
-                    Seat::Left => return Poll::Pending,
+                    Seat::Trying | Seat::Left => return Poll::Pending,
                 };
                 *seat = Seat::Left;
-                self.left.store(true, Ordering::Release);
-                return Poll::Ready(came);
+                return Poll::Ready(change);
             }
         })
         .await
     }
-
-    fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-enum Came {
-    Granted(Arc<Lease>),
-    Denied(Denied),
+enum Change {
+    Granted,
+    Denied(Denied<Fault>),
     PassedOver,
-    Prompted,
+    Woken,
 }
 
-/// A task to wake once no mutex is held.
-#[must_use]
-pub(super) struct Woken(Option<Waker>);
-
-impl Woken {
-    pub(super) fn wake(self) {
-        if let Some(waker) = self.0 {
-            shield(|| waker.wake());
-        }
-    }
+/// Wakes a task once no mutex is held.
+pub(super) fn wake(waker: Waker) {
+    shield(|| waker.wake());
 }
 
 /// A place in a lock's line; dropping it gives it up.
-pub(crate) struct Place {
-    table: Arc<LockTable>,
-    lock: Arc<LockName>,
-    waiter: Arc<Waiter>,
+pub(crate) struct Waiting<'a> {
+    table: &'a Arc<LockTable>,
+    lease: Arc<Lease>,
+    /// It was granted, or denied, and knows.
+    settled: bool,
 }
 
-impl Place {
-    pub(super) fn new(table: Arc<LockTable>, lock: Arc<LockName>, waiter: Arc<Waiter>) -> Self {
-        Self { table, lock, waiter }
+impl<'a> Waiting<'a> {
+    pub(super) fn new(table: &'a Arc<LockTable>, lease: Arc<Lease>) -> Self {
+        Self { table, lease, settled: false }
     }
 
-    /// Waits for the lock until the wish's `wait` is over.
-    pub(crate) async fn granted(self) -> Result<Arc<Lease>, Denied> {
-        let wish = self.waiter.wish;
-        let Wish { wait, overall, .. } = wish;
-        let clock = self.table.clock();
-        // Beyond `wait` only for as long as it is not known that the lock is taken.
-        let mut limit = wait;
+    /// Waits for the lock until the request's `wait` is over.
+    pub(crate) async fn granted(mut self) -> Result<Arc<Lease>, Denied<Fault>> {
+        let outcome = self.wait().await;
+        // Whoever gives up leaves the line when this is dropped.
+        outcome.map(|()| self.lease.clone())
+    }
+
+    async fn wait(&mut self) -> Result<(), Denied<Fault>> {
+        let Self { table, lease, settled } = self;
+        let request = lease.request;
+        let (wait_until, answer_by) = (request.wait_until, request.answer_by);
+        let clock = table.clock();
+        // Beyond `wait` only for as long as nobody has said yet that the lock is taken.
+        let mut limit = wait_until;
         loop {
-            let at = limit.min(self.table.poll_at(&self.lock, &self.waiter));
-            let alarm = Alarm::at(self.table.alarms(), clock, at);
-            match until(self.waiter.outcome(), alarm).await {
-                Some(Came::Granted(lease)) => return Ok(lease),
-                Some(Came::Denied(denied)) => return Err(denied),
-                Some(Came::Prompted) if clock.now() >= wait => {
-                    if let Some(denied) = self.table.verdict(&self.lock, &self.waiter) {
+            let at = limit.min(table.run_by_callers(lease.name()));
+            let alarm = Alarm::at(table.alarms(), clock, at);
+            match until(lease.change(), alarm).await {
+                Some(Change::Granted) => {
+                    *settled = true;
+                    return Ok(());
+                }
+                Some(Change::Denied(denied)) => {
+                    *settled = true;
+                    return Err(denied);
+                }
+                Some(Change::Woken) if clock.now() >= wait_until => {
+                    if let Some(denied) = table.verdict(lease) {
                         return Err(denied);
                     }
                 }
-                Some(Came::Prompted) => {}
-                Some(Came::PassedOver) => self.table.rejoin(&self.lock, &self.waiter),
-                None if clock.now() < limit => self.table.poll_queue(&self.lock),
-                None => match self.table.verdict(&self.lock, &self.waiter) {
+                Some(Change::Woken) => {}
+                Some(Change::PassedOver) => table.rejoin(lease),
+                None if clock.now() < limit => table.run(lease.name()),
+                None => match table.verdict(lease) {
                     Some(denied) => return Err(denied),
-                    None if clock.now() < overall => limit = overall,
-                    None => return Err(wish.unanswered()),
+                    None if clock.now() < answer_by => limit = answer_by,
+                    None => return Err(request.unanswered()),
                 },
             }
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // It has the lock, or was told why not.
-        if self.waiter.has_left() || !self.table.home().is_here() {
+        if self.settled || !self.table.home().is_here() {
             return;
         }
-        match self.waiter.leave() {
-            Seat::Waiting { .. } => self.table.left(&self.lock, &self.waiter),
-            // Granted in this very moment, or never looked at: it goes on to the next.
-            Seat::Granted(lease) => self.table.end_in_background(&lease),
-            Seat::PassedOver | Seat::Denied(_) | Seat::Left => {}
-        }
+        // Its waker is dropped while no mutex is held: it may own its task, and the task a lock.
+        let left = std::mem::replace(&mut *self.lease.seat(), Seat::Left);
+        self.table.leave(&self.lease);
+        drop(left);
     }
 }

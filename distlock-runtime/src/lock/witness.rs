@@ -6,8 +6,8 @@ use crate::witness::Seen;
 impl Lease {
     #[cfg(feature = "test-util")]
     pub(super) fn is_seen(&self, seen: Seen) {
-        if let Some(witness) = self.table().store().witness() {
-            witness.see(self.name(), self.fencing_token, seen);
+        if let Some(witness) = self.store.witness() {
+            witness.see(self.name(), self.fencing_token(), seen);
         }
     }
 

@@ -140,7 +140,7 @@ impl Store for MemoryStore {
         self.clock
     }
 
-    fn is_remote(&self) -> bool {
+    fn needs_renewal(&self) -> bool {
         self.as_remote
     }
 

@@ -5,10 +5,12 @@
 //! `lock` and `engine`, and is the same for every store. A store that can notify waiters says so; one that asks
 //! several nodes does so behind the same verbs.
 
+mod answer;
 pub(crate) mod console;
 pub(crate) mod memory;
 pub(crate) mod owner;
 pub(crate) mod redis;
+pub(crate) mod term;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,6 +28,12 @@ use crate::witness::Witness;
 use console::{StoreCommand, StoreReply};
 use owner::Owner;
 
+// Public for the model.
+#[allow(unreachable_pub)]
+pub use answer::{Answer, Entered, Owned};
+#[allow(unreachable_pub)]
+pub use term::Term;
+
 /// An operation under way. It owns all it needs, so that its caller can leave it to the engine.
 pub(crate) type Op<T> = OpOn<'static, T>;
 
@@ -40,9 +48,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// What the leases of this store age on.
     fn clock(&self) -> Clock;
 
-    /// Whether leases here need to be renewed and watched by the engine. Where the store lives and
-    /// dies with the process, a renewed lease simply has no end.
-    fn is_remote(&self) -> bool;
+    /// Whether leases end here that are not renewed. Where the store lives and dies with the process, a
+    /// renewed lease simply has no end.
+    fn needs_renewal(&self) -> bool {
+        true
+    }
 
     /// Resolves once the store has answered, so that a bad address shows at start-up.
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()>;
@@ -165,32 +175,6 @@ pub(crate) struct Entry {
     pub(crate) ticket: u64,
 }
 
-/// What a store says to an entry.
-#[derive(Debug)]
-pub(crate) enum Entered {
-    /// The lock is the token's until `sent + ttl`, less drift.
-    Granted {
-        /// A value of the fence counter, drawn for this grant.
-        fence: u64,
-        /// Read before the command was sent.
-        sent: Moment,
-        /// Others stand in the queue.
-        contended: bool,
-    },
-    /// It stands in the queue.
-    Queued {
-        ticket: u64,
-        /// How long the present owner's lease still runs; `None` if the store could not tell.
-        rest: Option<Duration>,
-        /// How many stand in front.
-        rank: u64,
-        /// How many stand behind.
-        behind: u64,
-        /// It did not stand there before.
-        added: bool,
-    },
-}
-
 /// The holder of a lock.
 #[derive(Debug)]
 pub(crate) struct Holder {
@@ -199,51 +183,6 @@ pub(crate) struct Holder {
     pub(crate) rest: Option<Duration>,
     /// The processes that stand in the queue.
     pub(crate) waiting: HashSet<String>,
-}
-
-/// For how long a lock is wanted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Term {
-    /// How long it may outlive a holder that died; the length of a lease.
-    pub(crate) ttl: Duration,
-    /// The engine keeps extending the lease while it is held.
-    pub(crate) renewed: bool,
-    /// It is not extended past this, counted from when it was taken.
-    pub(crate) max_hold: Option<Duration>,
-    /// It is not freed before this, counted from when it was taken.
-    pub(crate) min_hold: Option<Duration>,
-}
-
-impl Term {
-    /// The length of a lease, which `max_hold` may cut short.
-    pub(crate) fn lease(&self) -> Duration {
-        self.max_hold.map_or(self.ttl, |max_hold| padded(max_hold).min(self.ttl))
-    }
-
-    /// How long the store is to keep the lock: a holder that dies must not free it before its
-    /// `min_hold` either.
-    pub(crate) fn stored_for(&self) -> Duration {
-        self.min_hold.map_or(self.lease(), |min_hold| min_hold.max(self.lease()))
-    }
-}
-
-/// What to ask the store for so that `wanted` is left here after drift.
-pub(crate) fn padded(wanted: Duration) -> Duration {
-    wanted.saturating_add(wanted / 50).saturating_add(Duration::from_millis(5))
-}
-
-/// What a store says to a try.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// The lock is the token's until `sent + ttl`, less drift.
-    Granted {
-        /// Grows with every acquisition of the lock.
-        fence: u64,
-        /// An instant not later than the grant: read before the command was sent.
-        sent: Moment,
-    },
-    /// Another token has it, for this long if the store could tell.
-    Taken { rest: Option<Duration> },
 }
 
 /// What became of a release.
@@ -284,22 +223,8 @@ pub(crate) struct Renewed {
     pub(crate) answers: Vec<Result<Owned, Fault>>,
 }
 
-/// What a store says to a renewal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owned {
-    /// The lock is the token's.
-    Yes {
-        /// Others stand in the queue.
-        contended: bool,
-        /// The value that was drawn, if one was asked for.
-        fence: Option<u64>,
-    },
-    /// It is not.
-    No,
-}
-
 /// Why a store could not say yes or no.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Fault {
     pub(crate) kind: BackendKind,
     /// The store's words; never keys or passwords.

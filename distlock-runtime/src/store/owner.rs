@@ -6,6 +6,7 @@
 //! what is kept here. What a lease is worth is not a store's business.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::name::LockName;
 
 /// Public fencing tokens leave room under each counter value for holders of one process that hand
 /// a lease over without asking the store.
-pub(crate) const TOKENS_PER_FENCE: u64 = 1024;
+#[allow(unreachable_pub)] // Public for the model.
+pub const TOKENS_PER_FENCE: u64 = 1024;
 
 /// Bits for how many commands are unanswered, below those for the connection.
 const COUNT: u32 = 16;
@@ -187,6 +189,21 @@ impl Owner {
     /// Stores look at this right before they send an acquire.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
+    }
+}
+
+/// No two owners have the same token.
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.token == other.token
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.token.hash(state);
     }
 }
 

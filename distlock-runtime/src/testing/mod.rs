@@ -58,7 +58,6 @@ mod replica;
 mod server;
 mod state;
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -69,7 +68,6 @@ use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
 use crate::error::BackendKind;
 use crate::key::LockKey;
-use crate::lock::lease::Loss;
 use crate::manager::LockManager;
 use crate::name::{Label, StoredName};
 use crate::namespace::Namespace;
@@ -245,9 +243,7 @@ impl Locks {
             let Some(token) = self.shared.server.free(&stored, None) else { continue };
             lost = true;
             for replica in self.replicas().clone() {
-                if let Some(lease) = replica.manager.locks().table.lease_of(&stored, &token) {
-                    lease.lose(Loss::Taken);
-                }
+                replica.loses(&stored, &token);
             }
         }
         lost
@@ -360,11 +356,5 @@ impl Locks {
 
     fn replicas(&self) -> MutexGuard<'_, Vec<Replica>> {
         self.shared.replicas.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Locks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("replicas", &*self.replicas()).finish_non_exhaustive()
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::condition::Condition;
 use super::faults::State;
 use super::server::Server;
-use crate::lock::lease::Loss;
+use crate::lock::core::Loss;
 use crate::manager::LockManager;
+use crate::name::StoredName;
 
 /// A process that uses the locks of a test. Clones are the same process.
 #[derive(Clone)]
@@ -38,6 +39,14 @@ impl Replica {
             state.comes_up();
             server.interrupt();
         })
+    }
+
+    /// If it holds the lock under this token, it finds out that it has lost it.
+    pub(super) fn loses(&self, stored: &StoredName, token: &str) {
+        let table = &self.manager.locks().table;
+        if let Some(owner) = table.owner_of(stored, token) {
+            table.taken_away(&owner, Loss::Taken);
+        }
     }
 
     /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
@@ -72,9 +81,13 @@ impl Replica {
                 server.expire(&stored);
             });
         }
-        for lease in self.manager.locks().table.leases() {
-            lease.lose(Loss::Expired);
-        }
+        self.manager.locks().table.lose_all(Loss::Expired);
+    }
+}
+
+impl fmt::Debug for super::Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("replicas", &*self.replicas()).finish_non_exhaustive()
     }
 }
 

@@ -219,10 +219,6 @@ impl Store for Connection {
         self.server.clock
     }
 
-    fn is_remote(&self) -> bool {
-        true
-    }
-
     fn ready(self: Arc<Self>, _limit: Moment) -> Op<()> {
         Box::pin(ready(Ok(())))
     }

@@ -143,10 +143,6 @@ impl Store for RedisStore {
         Clock::Boottime
     }
 
-    fn is_remote(&self) -> bool {
-        true
-    }
-
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {
         Box::pin(async move { self.first_contact(limit).await })
     }

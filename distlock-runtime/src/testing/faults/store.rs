@@ -115,8 +115,8 @@ impl Store for FaultyStore {
         self.inner.clock()
     }
 
-    fn is_remote(&self) -> bool {
-        self.inner.is_remote()
+    fn needs_renewal(&self) -> bool {
+        self.inner.needs_renewal()
     }
 
     fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {

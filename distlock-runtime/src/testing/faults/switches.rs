@@ -126,7 +126,7 @@ impl Switches {
     /// held any more, and still in the engine's hand. Dropping the guard does the rest.
     pub fn end_halfway(&self, guard: &LockGuard) {
         for lease in guard.leases() {
-            lease.finish();
+            lease.retire();
         }
     }
 

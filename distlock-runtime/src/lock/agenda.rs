@@ -1,0 +1,123 @@
+//! Who sees to it that a line is looked at when it is due.
+//!
+//! The engine does, on its thread, where it can read the clock that leases age on. It cannot read a
+//! tokio clock that a user's test has paused: there the callers that wait do it, each on its own
+//! runtime, and the one that is next in line is woken whenever there is something earlier to wait for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Line;
+use super::serve::Due;
+use super::turn::{Live, Turn};
+use crate::clock::{Clock, Moment};
+use crate::engine::timers::{Slot, Timers};
+use crate::name::LockName;
+
+/// What came due is not due again before this: a lease that has ended but is still in somebody's hand
+/// must not keep the engine from everything else.
+const NOT_BEFORE: Duration = Duration::from_millis(1);
+
+/// Whose business it is that a line is looked at in time.
+pub(super) enum Agenda {
+    Engine(Clock),
+    Callers(Clock),
+}
+
+/// When a line is looked at next.
+#[derive(Default)]
+pub(super) enum Planned {
+    /// Nobody looks.
+    #[default]
+    No,
+    /// It was looked at just now.
+    Looked,
+    /// The engine is on its way.
+    Soon,
+    /// The engine does, then.
+    At(Slot),
+    /// The caller of that address does, then.
+    By(usize, Moment),
+}
+
+impl Agenda {
+    /// `by_engine` if the engine can read that clock.
+    pub(super) fn of(clock: Clock, by_engine: bool) -> Self {
+        if by_engine { Self::Engine(clock) } else { Self::Callers(clock) }
+    }
+
+    pub(super) fn is_the_engines(&self) -> bool {
+        matches!(self, Self::Engine(_))
+    }
+
+    /// Plans a line's next look; true if it is to be looked at now.
+    pub(super) fn plan(
+        &self,
+        planned: &mut Planned,
+        line: &Line<Live>,
+        timers: &Timers<Due>,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let due = line.due();
+        match self {
+            _ if due == Moment::NEVER => false,
+            Self::Engine(clock) => planned.by_engine(due, *clock, turn.lock(), timers),
+            Self::Callers(clock) => due <= clock.now() || planned.by_caller(due, line, turn),
+        }
+    }
+}
+
+impl Planned {
+    fn by_engine(
+        &mut self,
+        due: Moment,
+        clock: Clock,
+        lock: &Arc<LockName>,
+        timers: &Timers<Due>,
+    ) -> bool {
+        let looked = matches!(self, Self::Looked);
+        match self {
+            Self::Soon => return false,
+            // An entry that comes too early costs a look, and most are taken out before they come.
+            Self::At(slot) if slot.at() <= due => return false,
+            _ => self.cancel(timers),
+        }
+        let now = clock.now();
+        let at = match looked && due != Moment::from_nanos(0) {
+            true => due.max(now.after(NOT_BEFORE)),
+            false => due,
+        };
+        if at <= now {
+            *self = Self::Soon;
+            return true;
+        }
+        *self = Self::At(timers.insert(at, Due::Line(lock.clone())));
+        false
+    }
+
+    /// Has the caller in front wake up in time, if it does not know.
+    fn by_caller(&mut self, due: Moment, line: &Line<Live>, turn: &mut Turn<'_>) -> bool {
+        let Some(front) = line.front() else { return false };
+        let address = Arc::as_ptr(front).addr();
+        match self {
+            Self::By(known, at) if *known == address && *at <= due => {}
+            _ => {
+                *self = Self::By(address, due);
+                turn.wake_seat(front);
+            }
+        }
+        false
+    }
+
+    /// The line is about to be looked at.
+    pub(super) fn looked(&mut self, timers: &Timers<Due>) {
+        self.cancel(timers);
+        *self = Self::Looked;
+    }
+
+    pub(super) fn cancel(&mut self, timers: &Timers<Due>) {
+        if let Self::At(slot) = std::mem::take(self) {
+            timers.remove(slot);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What calls and guards do to their lock's line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::{Answer, Arrival, Attempt, Denied, Finished, Freeing, Loss, Request, Tried};
+use super::lease::Lease;
+use super::table::LockTable;
+use super::turn::Live;
+use crate::clock::Moment;
+use crate::name::LockName;
+use crate::store::owner::Owner;
+use crate::store::{Fault, Renewal};
+use crate::witness::Seen;
+
+impl LockTable {
+    /// A caller wants the lock, and waits for it if fewer than `line_ends` here do already.
+    pub(super) fn arrive(
+        self: &Arc<Self>,
+        lock: &Arc<LockName>,
+        request: Request,
+        line_ends: usize,
+    ) -> Arrival<Live> {
+        self.change(lock, |line, turn| {
+            let seat = |place| Lease::new(self, lock, request, place);
+            // It has just come: reading the clock again costs 1 % of a lock.
+            let arrival = line.arrive(request, line_ends, request.asked, seat, turn);
+            if let Arrival::Wait(_, lease) = &arrival {
+                lease.in_line();
+            }
+            arrival
+        })
+    }
+
+    pub(super) fn tried(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        answer: Result<Answer, Fault>,
+        waits: bool,
+    ) -> Tried<Fault> {
+        self.change(&lease.lock, |line, turn| {
+            let tried = line.tried(lease.place(), answer, waits, self.clock().now(), turn);
+            match tried {
+                Tried::Held(grant) => lease.granted(grant),
+                Tried::Wait => lease.in_line(),
+                Tried::Denied { .. } | Tried::TakenOver => {}
+            }
+            tried
+        })
+    }
+
+    /// The same for a try past the line.
+    pub(super) fn tried_alone(
+        self: &Arc<Self>,
+        owner: &Arc<Owner>,
+        lease: &Arc<Lease>,
+        answer: Result<Answer, Fault>,
+    ) -> Tried<Fault> {
+        let (token, place, seat) = (owner.clone(), lease.place(), lease.clone());
+        let attempt = Attempt { token, place, seat };
+        self.change(&lease.lock, |line, turn| {
+            let now = self.clock().now();
+            let tried = line.tried_alone(&attempt, lease.request, answer, now, turn);
+            if let Tried::Held(grant) = tried {
+                lease.granted(grant);
+            }
+            tried
+        })
+    }
+
+    /// A try is given up; false if it was taken over.
+    pub(super) fn give_up_try(self: &Arc<Self>, lease: &Arc<Lease>) -> bool {
+        self.change_known(&lease.lock, |line, _| line.give_up_try(lease.place()))
+    }
+
+    /// A caller leaves its line, also if it was granted the lock in this moment.
+    pub(super) fn leave(self: &Arc<Self>, lease: &Arc<Lease>) {
+        let left = self.change_known(&lease.lock, |line, turn| {
+            line.leave(lease.place(), self.clock().now(), turn)
+        });
+        if let Some(Freeing { token, keep, .. }) = left.and_then(|finished| finished.release) {
+            self.release_in_background(token, keep);
+        }
+    }
+
+    /// A caller that did not take its grant in time asks for it again.
+    pub(super) fn rejoin(self: &Arc<Self>, lease: &Arc<Lease>) {
+        self.change(&lease.lock, |line, turn| {
+            if let Some(place) = line.rejoin(lease.request, lease, self.clock().now(), turn) {
+                lease.moved(place);
+            }
+        });
+    }
+
+    /// Why a caller whose wait is over did not get the lock; `None` if nobody has said yet that it is
+    /// taken.
+    pub(super) fn verdict(&self, lease: &Lease) -> Option<Denied<Fault>> {
+        let now = self.clock().now();
+        let verdict = self.read(&lease.lock, |line| line.verdict(lease.place(), now));
+        verdict.unwrap_or(Some(Denied::Taken(None)))
+    }
+
+    /// A holder is done, and its body gone. What this says is to be released is released by the caller,
+    /// now and for good.
+    pub(crate) fn finish(self: &Arc<Self>, lease: &Arc<Lease>) -> Finished<Live> {
+        self.finish_at(lease, self.clock().now())
+    }
+
+    /// The same for a caller that has just read the clock.
+    pub(crate) fn finish_at(self: &Arc<Self>, lease: &Arc<Lease>, now: Moment) -> Finished<Live> {
+        let finished = self.change_known(&lease.lock, |line, turn| {
+            lease.retire();
+            let finished = line.finish(lease.place(), now, turn);
+            if finished.was_held {
+                turn.see(lease, Seen::Released);
+            }
+            if let Some(Freeing { token, keep: Some(keep), .. }) = &finished.release {
+                // Before it is retired: see `Lead::undo`.
+                token.keep_until(now.after(*keep));
+            }
+            Some(finished)
+        });
+        lease.returned_now();
+        finished.unwrap_or(Finished { was_held: false, release: None })
+    }
+
+    /// Ends a lease and sees to what becomes of its token in the background.
+    pub(crate) fn end_in_background(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if let Some(Freeing { token, keep, .. }) = self.finish(lease).release {
+            self.release_in_background(token, keep);
+        }
+    }
+
+    /// A caller finds its lease over before the engine does.
+    pub(super) fn expire(self: &Arc<Self>, lease: &Arc<Lease>) {
+        self.change_known(&lease.lock, |line, turn| {
+            line.expire(lease.place(), self.clock().now(), turn);
+        });
+    }
+
+    /// The caller has the lock in hand, and all others that it asked for.
+    pub(crate) fn complete(self: &Arc<Self>, lease: &Arc<Lease>) {
+        lease.put_in_hand();
+        lease.is_seen(Seen::Held);
+        if lease.request.part_until.is_some() {
+            self.change_known(&lease.lock, |line, turn| {
+                line.complete(lease.place(), self.clock().now(), turn);
+            });
+        }
+    }
+
+    /// No later holder gets a fencing token as low as this one.
+    pub(crate) fn outdo(self: &Arc<Self>, lease: &Arc<Lease>, fencing_token: u64) {
+        self.change_known(&lease.lock, |line, _| line.outdo(lease.place(), fencing_token));
+    }
+
+    /// What is to be sent to have a lease extended; `None` if it is not held any more.
+    pub(crate) fn extension(&self, lease: &Lease, ttl: Duration) -> Option<Renewal> {
+        let now = self.clock().now();
+        self.read(&lease.lock, |line| line.extension(lease.place(), ttl, now))?.map(Into::into)
+    }
+
+    /// The store has extended a lease on its holder's wish, in answer to a command sent at `sent`.
+    pub(crate) fn extended(self: &Arc<Self>, lease: &Arc<Lease>, sent: Moment, ttl: Duration) {
+        self.change_known(&lease.lock, |line, turn| line.extended(lease.place(), sent, ttl, turn));
+    }
+
+    /// The store says that the lock is not the token's any more. True if it was held here.
+    pub(crate) fn taken_away(self: &Arc<Self>, owner: &Arc<Owner>, loss: Loss) -> bool {
+        self.change_known(&owner.lock, |line, turn| {
+            let held = line.held().any(|(token, _)| token == owner);
+            line.taken_away(owner, loss, self.clock().now(), turn);
+            held
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! R1: callers that come, and those that leave before they have the lock.
+
+use std::time::Duration;
+
+use super::line::Aside;
+use super::{
+    Answer, Arrival, Attempt, Batch, Claim, Denied, Fault, Kinds, Line, Place, Queued, RESERVATION,
+    Request, Reservation, Shell, Stage, Tried, Waiters, Waiting,
+};
+use super::{Claims, Finished};
+use crate::clock::Moment;
+
+/// A process that is not notified looks at least so often (R11); its reservations outlast that.
+pub(super) const LOOK_DEAF: Duration = Duration::from_secs(1);
+
+/// The reservation of a token that is issued now. Who looks by itself needs to have looked in the time.
+pub(super) fn reservation<K: Kinds, X: Shell<K>>(patience: Duration, shell: &X) -> Reservation {
+    let hears = shell.hears();
+    let time = if hears { patience } else { patience.max(LOOK_DEAF * 3) };
+    Reservation { hears, time }
+}
+
+/// A token under which nothing was sent.
+pub(super) fn issue<K: Kinds, X: Shell<K>>(
+    patience: Duration,
+    now: Moment,
+    shell: &mut X,
+) -> (K::Token, Reservation) {
+    let reservation = reservation(patience, shell);
+    (shell.issue(reservation, now), reservation)
+}
+
+impl<K: Kinds> Line<K> {
+    /// R1: a caller wants the lock. It waits for it if fewer than `line_ends` here do already; with 0 it
+    /// does not wait.
+    pub fn arrive<X: Shell<K>>(
+        &mut self,
+        request: Request,
+        line_ends: usize,
+        now: Moment,
+        seat: impl FnOnce(Place) -> K::Seat,
+        shell: &mut X,
+    ) -> Arrival<K> {
+        if self.is_vacant() {
+            return Arrival::Lead(self.lead(request, now, seat, shell));
+        }
+        if line_ends == 0 {
+            return match self.rest(now) {
+                Some(rest) => Arrival::Busy(Some(rest)),
+                None => {
+                    let (token, _) = issue(RESERVATION, now, shell);
+                    let place = Place { batch: shell.number(), at: 0 };
+                    Arrival::Alone(Attempt { token, place, seat: seat(place) })
+                }
+            };
+        }
+        if line_ends < usize::MAX && self.waiting() >= line_ends {
+            return Arrival::Busy(self.rest(now));
+        }
+        let (place, seat) = self.join(request, now, seat, shell);
+        Arrival::Wait(place, seat)
+    }
+
+    fn lead<X: Shell<K>>(
+        &mut self,
+        request: Request,
+        now: Moment,
+        seat: impl FnOnce(Place) -> K::Seat,
+        shell: &mut X,
+    ) -> Attempt<K> {
+        let (token, reservation) = issue(RESERVATION, now, shell);
+        let mut waiters = Waiters::new();
+        let place = Place { batch: shell.number(), at: waiters.number() };
+        let seat = seat(place);
+        let leader = Waiting { at: place.at, request, seat: Some(seat.clone()) };
+        let stage = Stage::Leading { token: token.clone(), reservation, leader };
+        self.push(Batch { waiters, ..Batch::new(place.batch, stage) });
+        Attempt { token, place, seat }
+    }
+
+    fn join<X: Shell<K>>(
+        &mut self,
+        request: Request,
+        now: Moment,
+        seat: impl FnOnce(Place) -> K::Seat,
+        shell: &mut X,
+    ) -> (Place, K::Seat) {
+        if !self.last().is_some_and(|last| last.admits(now)) {
+            let (token, reservation) = issue(RESERVATION, now, shell);
+            let stage = Stage::Queued(Box::new(Queued::new(token, reservation)));
+            self.push(Batch::new(shell.number(), stage));
+        }
+        let Some(last) = self.last_mut() else { unreachable!("one was pushed if there was none") };
+        last.take_over(shell);
+        let place = Place { batch: last.number, at: last.waiters.number() };
+        let seat = seat(place);
+        last.join(place.at, request, seat.clone());
+        (place, seat)
+    }
+
+    /// R2: the store has answered a try, or has not. The caller waits if it is `patient`.
+    pub fn tried<X: Shell<K>>(
+        &mut self,
+        place: Place,
+        answer: Result<Answer, K::Fault>,
+        patient: bool,
+        now: Moment,
+        shell: &mut X,
+    ) -> Tried<K::Fault> {
+        let Some(batch) = self.numbered(place.batch) else { return Tried::TakenOver };
+        let Stage::Leading { .. } = batch.stage else { return Tried::TakenOver };
+        let tried = batch.settle(answer, patient, now, shell);
+        if let Tried::Denied { .. } = tried {
+            self.take_out(place.batch);
+        }
+        tried
+    }
+
+    /// The same for a try of a caller past the line.
+    pub fn tried_alone<X: Shell<K>>(
+        &mut self,
+        attempt: &Attempt<K>,
+        request: Request,
+        answer: Result<Answer, K::Fault>,
+        now: Moment,
+        shell: &mut X,
+    ) -> Tried<K::Fault> {
+        let (fence, sent) = match answer {
+            Ok(Answer::Granted { fence, sent }) => (fence, sent),
+            Ok(Answer::Taken { rest }) => {
+                return Tried::Denied { why: Denied::Taken(rest), release: false };
+            }
+            Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
+        };
+        let Attempt { token, place, seat } = attempt.clone();
+        let started = start(token, (place.at, request, seat), fence, sent, now, shell);
+        match started {
+            Ok(claim) => {
+                let grant = claim.holder().map(|holder| holder.grant(claim.deadline));
+                self.aside.push(Aside { number: place.batch, claim });
+                grant.map_or(Tried::TakenOver, Tried::Held)
+            }
+            Err(why) => Tried::Denied { why, release: true },
+        }
+    }
+
+    /// A caller gives up on its try, and nobody else depends on it: its token is to be released. False
+    /// if the engine has taken it over: then the caller leaves its place.
+    pub fn give_up_try(&mut self, place: Place) -> bool {
+        let leads = self
+            .numbered(place.batch)
+            .is_some_and(|batch| matches!(batch.stage, Stage::Leading { .. }));
+        if leads {
+            self.take_out(place.batch);
+        }
+        leads
+    }
+
+    /// A caller leaves its place, whether it waits or was granted the lock and has not taken it. What
+    /// it says is to be released by the caller.
+    pub fn leave<X: Shell<K>>(
+        &mut self,
+        place: Place,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Finished<K>> {
+        let Some(batch) = self.numbered(place.batch) else {
+            return self.is_held_or_lost(place).then(|| self.finish(place, now, shell));
+        };
+        if batch.waiters.leave(place.at) {
+            // R8: nobody is left.
+            if !batch.is_crowded() && batch.queued().is_some() {
+                self.dissolve(place.batch, shell);
+            }
+            return None;
+        }
+        self.is_held_or_lost(place).then(|| self.finish(place, now, shell))
+    }
+
+    fn is_held_or_lost(&self, place: Place) -> bool {
+        let is_lost = |lost: &super::line::Lost<K>| lost.holder.place(lost.number) == place;
+        self.claim_at(place).is_some() || self.lost.iter().any(is_lost)
+    }
+
+    /// R5: a caller that did not take its grant in time asks for the lock again, in front of all
+    /// others. `None` if the manager gives no more.
+    pub fn rejoin<X: Shell<K>>(
+        &mut self,
+        request: Request,
+        seat: &K::Seat,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Place> {
+        if shell.is_closed() {
+            shell.deny(seat, Denied::Closed);
+            return None;
+        }
+        if self.is_vacant() {
+            let (token, reservation) = issue(RESERVATION, now, shell);
+            // It went on to others.
+            let queued = Queued { taken_until: Some(None), ..Queued::new(token, reservation) };
+            self.push(Batch::new(shell.number(), Stage::Queued(Box::new(queued))));
+        }
+        let first = self.first_mut()?;
+        first.take_over(shell);
+        let at = first.waiters.push_front(request, seat.clone());
+        Some(Place { batch: first.number, at })
+    }
+}
+
+impl<K: Kinds> Batch<K> {
+    /// R2: more than one depends on a batch's try, so the engine sees to it from now on: the leader's
+    /// future may not be polled any more.
+    fn take_over<X: Shell<K>>(&mut self, shell: &mut X) {
+        let Stage::Leading { token, reservation, leader } = &self.stage else { return };
+        let queued = Queued::new(token.clone(), *reservation);
+        let Waiting { at, request, seat } = leader.clone();
+        if let Some(seat) = seat {
+            shell.take_over(&seat);
+            self.waiters.push_back(at, request, seat);
+        }
+        self.stage = Stage::Queued(Box::new(queued));
+    }
+
+    fn settle<X: Shell<K>>(
+        &mut self,
+        answer: Result<Answer, K::Fault>,
+        patient: bool,
+        now: Moment,
+        shell: &mut X,
+    ) -> Tried<K::Fault> {
+        let Stage::Leading { token, reservation, leader } = &self.stage else {
+            return Tried::TakenOver;
+        };
+        let Waiting { at, request, seat } = leader.clone();
+        let Some(seat) = seat else { return Tried::TakenOver };
+        let mut queued = Queued::new(token.clone(), *reservation);
+        match answer {
+            Ok(Answer::Granted { fence, sent }) => {
+                let caller = (at, request, seat);
+                return match start(token.clone(), caller, fence, sent, now, shell) {
+                    Ok(claim) => {
+                        let grant = claim.holder().map(|holder| holder.grant(claim.deadline));
+                        self.owns(Claims::one(claim));
+                        grant.map_or(Tried::TakenOver, Tried::Held)
+                    }
+                    Err(why) => Tried::Denied { why, release: true },
+                };
+            }
+            Ok(Answer::Taken { rest }) if patient => {
+                queued.taken_until = Some(rest.map(|rest| now.after(rest)));
+            }
+            // A clear no: there is nothing to give back.
+            Ok(Answer::Taken { rest }) => {
+                return Tried::Denied { why: Denied::Taken(rest), release: false };
+            }
+            Err(fault) if patient && fault.is_passing() => {
+                // That it had no time for an answer says nothing of the store.
+                if !request.hurried || !fault.is_timeout() {
+                    let pause = shell.jittered(queued.pause);
+                    queued.failed(Denied::Fault(fault), now, pause);
+                }
+            }
+            Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
+        }
+        self.stage = Stage::Queued(Box::new(queued));
+        self.waiters.push_back(at, request, seat);
+        Tried::Wait
+    }
+}
+
+/// The claim of a token that was granted to a caller's own try, or why it is of no use.
+fn start<K: Kinds, X: Shell<K>>(
+    token: K::Token,
+    (at, request, seat): (i64, Request, K::Seat),
+    fence: u64,
+    sent: Moment,
+    now: Moment,
+    shell: &X,
+) -> Result<Claim<K>, Denied<K::Fault>> {
+    let term = request.stored_term(shell.needs_renewal());
+    let mut claim = Claim::granted(token, fence, sent, term, shell.needs_renewal());
+    if now >= claim.deadline {
+        return Err(Denied::Outlasted);
+    }
+    let fencing_token = claim.issue().ok_or(Denied::NoFence)?;
+    // Who closes looks at the line behind this: one of the two sees the other.
+    if shell.is_closed() {
+        return Err(Denied::Closed);
+    }
+    claim.hold(at, request, seat, fencing_token, sent);
+    Ok(claim)
+}

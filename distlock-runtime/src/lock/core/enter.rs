@@ -1,0 +1,225 @@
+//! R3, R4, R11, R12, R13: a batch at the store's queue. It enters, is called, and looks again when it
+//! was not.
+
+use std::time::Duration;
+
+use super::arrive::{LOOK_DEAF, issue, reservation};
+use super::{
+    Batch, Claim, Claims, Denied, Enter, Entered, Fault, Kinds, Line, Queued, RESERVATION, Request,
+    Shell, Stage,
+};
+use crate::clock::Moment;
+use crate::store::Term;
+
+/// R11: a notification may be lost.
+const LOOK: Duration = Duration::from_secs(5);
+/// R11: how long after it should be free a lock is looked at.
+const LATE: Duration = Duration::from_millis(5);
+/// R12: the longest reservation.
+const LONGEST_RESERVATION: Duration = Duration::from_secs(8);
+
+/// What the store says to a batch that waits.
+struct InQueue {
+    ticket: u64,
+    rest: Option<Duration>,
+    rank: u64,
+    behind: u64,
+    added: bool,
+}
+
+impl<K: Kinds> Line<K> {
+    /// R3: the store has answered a batch. `term` is what it was asked for.
+    pub fn entered<X: Shell<K>>(
+        &mut self,
+        token: &K::Token,
+        term: Term,
+        answer: Result<Entered, K::Fault>,
+        now: Moment,
+        shell: &mut X,
+    ) {
+        let last = self.last().map(|batch| batch.number);
+        // Gone, or under another token by now: this one's release is on its way.
+        let Some(batch) = self.of_token(|own| own == token) else { return };
+        let (number, is_last) = (batch.number, last == Some(batch.number));
+        let Some(queued) = batch.queued() else { return };
+        queued.asking = false;
+        match answer {
+            Ok(Entered::Granted { fence, sent, contended }) => {
+                let needs_renewal = shell.needs_renewal();
+                let claim = Claim::granted(token.clone(), fence, sent, term, needs_renewal);
+                if now >= claim.deadline {
+                    return batch.too_late(claim, now, shell);
+                }
+                batch.owns(Claims::one(claim));
+                if contended || !is_last {
+                    batch.seal(now);
+                }
+                self.grant_next(number, term.stored_for(), now, shell);
+            }
+            Ok(Entered::Queued { ticket, rest, rank, behind, added }) => {
+                batch.stands(InQueue { ticket, rest, rank, behind, added }, now, shell);
+            }
+            Err(fault) if fault.is_passing() => {
+                let pause = shell.jittered(queued.pause);
+                queued.failed(Denied::Fault(fault), now, pause);
+            }
+            Err(fault) => {
+                batch.waiters.deny_all(shell, |_| Denied::Fault(fault.clone()));
+                self.dissolve(number, shell);
+            }
+        }
+    }
+
+    /// R4: the lock may be reserved for a token. One that nobody waits under any more was released, or
+    /// is about to be; another release would free what `min_hold` keeps, and have the first one find
+    /// the lock gone.
+    pub fn called(&mut self, is: impl Fn(&K::Token) -> bool) {
+        if let Some(queued) = self.of_token(is).and_then(Batch::queued) {
+            queued.hint = true;
+        }
+    }
+
+    /// R4: another process stands behind a token.
+    pub fn sealed(&mut self, is: impl Fn(&K::Token) -> bool, now: Moment) {
+        if let Some(batch) = self.of_token(is) {
+            batch.seal(now);
+        }
+    }
+
+    /// The lock may be free: the first batch that waits for it looks.
+    pub fn look(&mut self) {
+        if let Some(queued) = self.batches_mut().find_map(Batch::queued) {
+            queued.hint = true;
+        }
+    }
+
+    /// Places in the queue, and news of them, may have been lost: every batch looks.
+    pub fn look_all(&mut self) {
+        self.batches_mut().filter_map(Batch::queued).for_each(|queued| queued.hint = true);
+    }
+
+    /// Sees to a batch that waits and is due: it asks, or goes if nobody is left in it.
+    pub(super) fn look_for<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
+        let closed = shell.is_closed();
+        let Some(batch) = self.numbered(number) else { return };
+        if !closed && batch.waiters.any_live(now) {
+            return batch.ask(now, shell);
+        }
+        // Who asks later finds no batch that says why.
+        let verdict = if closed { Some(Denied::Closed) } else { batch.verdict(now) };
+        let why = |request: &Request| verdict.clone().unwrap_or_else(|| request.unanswered());
+        batch.waiters.deny_all(shell, why);
+        self.dissolve(number, shell);
+    }
+}
+
+impl<K: Kinds> Batch<K> {
+    /// R11: asks the store, under a token that says what is so now (R12, R13).
+    fn ask<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
+        let Some(next) = self.waiters.next(now) else { return };
+        let term = next.stored_term(shell.needs_renewal());
+        let ticket = self.ticket;
+        let Some(queued) = self.queued() else { return };
+        // Whoever hands the lock on must know whether this process is notified, and how long it may
+        // take to answer.
+        if queued.reservation != reservation(queued.patience, shell) {
+            let (token, reservation) = issue(queued.patience, now, shell);
+            let old = std::mem::replace(&mut queued.token, token);
+            queued.reservation = reservation;
+            shell.retire(&old);
+            if !shell.is_unsent(&old) {
+                debug_assert!(queued.instead_of.is_none(), "a token that replaces another is new");
+                queued.instead_of = Some(old);
+            }
+        }
+        queued.asking = true;
+        if shell.is_unsent(&queued.token) {
+            // It has not stood there yet.
+            queued.stands = false;
+        }
+        let instead_of = queued.instead_of.take();
+        // Once the old token is released the lock may be reserved for the new one.
+        queued.hint = instead_of.is_some();
+        shell.enter(Enter { token: queued.token.clone(), term, ticket });
+        // Behind it, or the batch would lose its place, or its grant.
+        if let Some(old) = instead_of {
+            shell.release(old);
+        }
+    }
+
+    /// R3: it stands in the queue.
+    fn stands<X: Shell<K>>(&mut self, place: InQueue, now: Moment, shell: &mut X) {
+        let InQueue { ticket, rest, rank, behind, added } = place;
+        self.ticket = ticket;
+        let Stage::Queued(queued) = &mut self.stage else { return };
+        queued.trouble = None;
+        let taken_until = rest.map(|rest| now.after(rest));
+        let was_known = queued.taken_until.replace(taken_until).is_some();
+        if added && std::mem::replace(&mut queued.stands, true) {
+            // R12: it was called and did not answer in time, or was not notified. Under a new token,
+            // which says that it takes longer.
+            queued.patience = (queued.patience * 2).min(LONGEST_RESERVATION);
+            queued.hint = true;
+        }
+        queued.look_at = now.after(queued.pause_before_look(rest, rank, shell));
+        if behind > 0 {
+            self.seal(now);
+        }
+        if !was_known {
+            // Those whose wait is over have waited only to hear that.
+            let over = self.waiters.iter().filter(|(_, request)| request.wait_until <= now);
+            over.for_each(|(seat, _)| shell.wake(seat));
+        }
+    }
+
+    /// R3: it was granted the lock too late to use it, which may happen. But one that is too far away
+    /// for its ttl asks from the end of the queue and after a pause the next time, or those behind it
+    /// would wait for nothing.
+    fn too_late<X: Shell<K>>(&mut self, claim: Claim<K>, now: Moment, shell: &mut X) {
+        let old = claim.token.clone();
+        let again = std::mem::replace(&mut self.late, true);
+        self.reenter(claim.ticket, now, shell);
+        let pause = if again { self.queued().map(|queued| queued.pause) } else { None };
+        let pause = pause.map(|pause| shell.jittered(pause));
+        let Stage::Queued(queued) = &mut self.stage else { return };
+        match pause {
+            None => {
+                shell.retire(&old);
+                queued.instead_of = Some(old);
+            }
+            Some(pause) => {
+                queued.failed(Denied::Outlasted, now, pause);
+                self.ticket = 0;
+                shell.release(old);
+            }
+        }
+    }
+
+    /// R6, R10: the batch asks for the lock again under a new token, from its old place.
+    pub(super) fn reenter<X: Shell<K>>(&mut self, ticket: u64, now: Moment, shell: &mut X) {
+        let (token, reservation) = issue(RESERVATION, now, shell);
+        if self.ticket == 0 {
+            self.ticket = ticket;
+        }
+        // Somebody here has had the lock until now.
+        let queued = Queued { taken_until: Some(None), ..Queued::new(token, reservation) };
+        self.stage = Stage::Queued(Box::new(queued));
+    }
+}
+
+impl<K: Kinds> Queued<K> {
+    /// R11: how long to wait before the next look.
+    fn pause_before_look<X: Shell<K>>(
+        &self,
+        rest: Option<Duration>,
+        rank: u64,
+        shell: &mut X,
+    ) -> Duration {
+        let free = rest.map(|rest| if rank == 0 { rest + LATE } else { rest + self.patience });
+        let look = match self.reservation.hears {
+            true => shell.jittered(LOOK / 5) + LOOK * 4 / 5,
+            false => shell.jittered(LOOK_DEAF),
+        };
+        free.map_or(look, |free| free.min(look))
+    }
+}

@@ -1,0 +1,223 @@
+//! What a lock is to this process that is held or waited for here.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Batch, Claim, Denied, Holder, Kinds, Loss, Place, Shell, Stage};
+use crate::clock::Moment;
+
+/// A lock's batches in order of arrival, of which only the last may still be open, and those leases
+/// that are not in it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Line<K: Kinds> {
+    /// `None` only if there is no other either: most lines have one, which needs no list.
+    first: Option<Batch<K>>,
+    rest: VecDeque<Batch<K>>,
+    /// Taken past the line, by callers that did not wait.
+    pub(super) aside: Vec<Aside<K>>,
+    /// Lost in the hand of a holder that has not let go.
+    pub(super) lost: Vec<Lost<K>>,
+}
+
+/// A lease that was taken past the line.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Aside<K: Kinds> {
+    /// In place of a batch's.
+    pub number: u64,
+    /// What it holds.
+    pub claim: Claim<K>,
+}
+
+/// A lease that has ended, while its holder does not know or is not done.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Lost<K: Kinds> {
+    /// The batch it was in.
+    pub number: u64,
+    /// Which has to be released when the holder lets go.
+    pub token: K::Token,
+    /// Until when it was ours.
+    pub deadline: Moment,
+    /// Who had it.
+    pub holder: Holder<K>,
+    /// Why it is not ours any more.
+    pub loss: Loss,
+}
+
+impl<K: Kinds> Default for Line<K> {
+    fn default() -> Self {
+        Self { first: None, rest: VecDeque::new(), aside: Vec::new(), lost: Vec::new() }
+    }
+}
+
+impl<K: Kinds> Line<K> {
+    /// Nothing is left of it, and it can be forgotten.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none() && self.aside.is_empty() && self.lost.is_empty()
+    }
+
+    /// Nobody here has or wants the lock in turn: the next arrival leads.
+    pub fn is_vacant(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// When [`run`](Self::run) is to be called next: at once if that is past.
+    pub fn due(&self) -> Moment {
+        let batches = self.batches().map(Batch::due);
+        let aside = self.aside.iter().map(|aside| aside.claim.due(false));
+        batches.chain(aside).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Its batches, the first one in front.
+    pub fn batches(&self) -> impl Iterator<Item = &Batch<K>> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    pub(super) fn batches_mut(&mut self) -> impl Iterator<Item = &mut Batch<K>> {
+        self.first.iter_mut().chain(&mut self.rest)
+    }
+
+    pub(super) fn first_mut(&mut self) -> Option<&mut Batch<K>> {
+        self.first.as_mut()
+    }
+
+    pub(super) fn last(&self) -> Option<&Batch<K>> {
+        self.rest.back().or(self.first.as_ref())
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut Batch<K>> {
+        self.rest.back_mut().or(self.first.as_mut())
+    }
+
+    pub(super) fn push(&mut self, batch: Batch<K>) {
+        match self.first {
+            None => self.first = Some(batch),
+            Some(_) => self.rest.push_back(batch),
+        }
+    }
+
+    pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch<K>> {
+        self.batches_mut().find(|batch| batch.number == number)
+    }
+
+    pub(super) fn of_token(&mut self, is: impl Fn(&K::Token) -> bool) -> Option<&mut Batch<K>> {
+        self.batches_mut().find(|batch| batch.is_of(&is))
+    }
+
+    pub(super) fn take_out(&mut self, number: u64) -> Option<Batch<K>> {
+        if self.first.as_ref().is_some_and(|first| first.number == number) {
+            let next = self.rest.pop_front();
+            return std::mem::replace(&mut self.first, next);
+        }
+        let index = self.rest.iter().position(|batch| batch.number == number)?;
+        self.rest.remove(index)
+    }
+
+    /// Every claim that owns the lock.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim<K>> {
+        let in_line = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
+        in_line.chain(self.aside.iter().map(|aside| &aside.claim))
+    }
+
+    /// Every lease that is held, with its token.
+    pub fn held(&self) -> impl Iterator<Item = (&K::Token, &Holder<K>)> {
+        self.claims().filter_map(|claim| Some((&claim.token, claim.holder()?)))
+    }
+
+    #[cfg(feature = "model")]
+    /// Every lease that was lost in the hand of a holder that has not let go.
+    pub fn lost(&self) -> &[Lost<K>] {
+        &self.lost
+    }
+
+    /// The claim that is held at a place.
+    pub fn claim_at(&self, place: Place) -> Option<&Claim<K>> {
+        let batch = self.batches().find(|batch| batch.number == place.batch);
+        let in_line = batch.and_then(Batch::claims).into_iter().flat_map(|claims| claims.iter());
+        let aside = self.aside.iter().filter(|aside| aside.number == place.batch);
+        let held = |claim: &&Claim<K>| claim.holder().is_some_and(|holder| holder.at == place.at);
+        in_line.chain(aside.map(|aside| &aside.claim)).find(held)
+    }
+
+    pub(super) fn claim_at_mut(&mut self, place: Place) -> Option<&mut Claim<K>> {
+        let Self { first, rest, aside, .. } = self;
+        let held = |claim: &&mut Claim<K>| claim.holder().is_some_and(|held| held.at == place.at);
+        let batch = first.iter_mut().chain(rest).find(|batch| batch.number == place.batch);
+        if let Some(batch) = batch {
+            return batch.claims_mut()?.iter_mut().find(held);
+        }
+        let aside = aside.iter_mut().filter(|aside| aside.number == place.batch);
+        aside.map(|aside| &mut aside.claim).find(held)
+    }
+
+    /// The claim of a token, in its batch if it is in one.
+    pub(super) fn claim_mut(&mut self, token: &K::Token) -> Option<&mut Claim<K>> {
+        let Self { first, rest, aside, .. } = self;
+        let batches = first.iter_mut().chain(rest);
+        let in_line = batches.filter_map(Batch::claims_mut).flat_map(|claims| claims.iter_mut());
+        let aside = aside.iter_mut().map(|aside| &mut aside.claim);
+        in_line.chain(aside).find(|claim| claim.token == *token)
+    }
+
+    /// How many callers wait in it.
+    pub fn waiting(&self) -> usize {
+        self.batches().map(|batch| batch.waiters.live()).sum()
+    }
+
+    /// How much is left of the lease that somebody in the line has.
+    pub fn rest(&self, now: Moment) -> Option<Duration> {
+        let claims = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
+        claims.map(|claim| claim.rest(now)).find(|rest| !rest.is_zero())
+    }
+
+    /// Why a caller whose wait is over did not get the lock; `None` if nobody has said yet that it is
+    /// taken. A caller that was told more when its batch went has heard it; else the others had their
+    /// turn.
+    pub fn verdict(&self, place: Place, now: Moment) -> Option<Denied<K::Fault>> {
+        match self.batches().find(|batch| batch.number == place.batch) {
+            Some(batch) => batch.verdict(now),
+            None => Some(Denied::Taken(None)),
+        }
+    }
+
+    /// Who is to see to it that the line is looked at in time, where no engine does: the next one to
+    /// be served.
+    pub fn front(&self) -> Option<&K::Seat> {
+        self.batches().find_map(|batch| batch.waiters.iter().next()).map(|(seat, _)| seat)
+    }
+
+    /// R8: takes a batch out that does not own the lock, and its token out of the store's queue.
+    pub(super) fn dissolve<X: Shell<K>>(&mut self, number: u64, shell: &mut X) {
+        let Some(batch) = self.take_out(number) else { return };
+        let token = match batch.stage {
+            Stage::Queued(queued) => {
+                if let Some(old) = queued.instead_of {
+                    shell.release(old);
+                }
+                queued.token
+            }
+            Stage::Leading { token, .. } => token,
+            Stage::Owned(claims) => claims.into_first().token,
+        };
+        shell.release(token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Plain, queued};
+    use super::*;
+
+    #[test]
+    fn batches_leave_a_line_in_any_order() {
+        let mut line = Line::<Plain>::default();
+        for number in [1, 2, 3] {
+            line.push(queued(number));
+        }
+        assert_eq!(line.take_out(2).map(|batch| batch.number), Some(2));
+        assert!(line.take_out(2).is_none());
+        assert_eq!(line.take_out(1).map(|batch| batch.number), Some(1));
+        assert_eq!(line.first_mut().map(|batch| batch.number), Some(3));
+        assert_eq!(line.take_out(3).map(|batch| batch.number), Some(3));
+        assert!(line.is_empty());
+    }
+}

@@ -1,0 +1,209 @@
+//! One change of a lock's line, and what has to be done once it is over.
+//!
+//! The line calls its shell in the middle of a change, under the mutex of its shard. Tasks are woken,
+//! commands sent and losses reported after that: nothing of a user's runs in between.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::core::{self, Closing, Denied, Enter, Grant, Kinds, Loss, Renew, Reservation, Shell};
+use super::lease::Lease;
+use super::table::LockTable;
+use super::waiter::wake;
+use crate::clock::Moment;
+use crate::error::BackendKind;
+use crate::jitter::jittered;
+use crate::name::LockName;
+use crate::store::owner::Owner;
+use crate::store::{Fault, Renewal, Term};
+use crate::witness::Seen;
+
+/// What lines are made of here.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Live;
+
+impl Kinds for Live {
+    type Token = Arc<Owner>;
+    type Seat = Arc<Lease>;
+    type Fault = Fault;
+}
+
+impl core::Fault for Fault {
+    fn is_passing(&self) -> bool {
+        self.passing
+    }
+
+    fn is_timeout(&self) -> bool {
+        self.kind == BackendKind::TimedOut
+    }
+}
+
+/// The shell of one lock's line during one change.
+pub(super) struct Turn<'a> {
+    table: &'a LockTable,
+    lock: &'a Arc<LockName>,
+    /// Nearly every change wakes one task at most.
+    woken: Option<Waker>,
+    more_woken: Vec<Waker>,
+    lost: Vec<(Arc<Lease>, Loss)>,
+    seen: Vec<(Arc<Lease>, Seen)>,
+    sent: Vec<Sent>,
+    pub(super) renewals: Vec<Renew<Live>>,
+    pub(super) closing: Vec<Closing<Live>>,
+}
+
+/// A command to be sent, in order.
+enum Sent {
+    Enter(Enter<Live>),
+    Release(Arc<Owner>),
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
+        let (more_woken, lost, seen, sent) = Default::default();
+        let (renewals, closing) = Default::default();
+        Self { table, lock, woken: None, more_woken, lost, seen, sent, renewals, closing }
+    }
+
+    pub(super) fn lock(&self) -> &Arc<LockName> {
+        self.lock
+    }
+
+    fn wake_up(&mut self, waker: Option<Waker>) {
+        match (&self.woken, waker) {
+            (Some(_), Some(waker)) => self.more_woken.push(waker),
+            (None, waker @ Some(_)) => self.woken = waker,
+            (_, None) => {}
+        }
+    }
+
+    /// Has a witness told, where a test has one.
+    pub(super) fn see(&mut self, lease: &Arc<Lease>, seen: Seen) {
+        if cfg!(feature = "test-util") {
+            self.seen.push((lease.clone(), seen));
+        }
+    }
+
+    /// Has a caller look at its line again.
+    pub(super) fn wake_seat(&mut self, lease: &Arc<Lease>) {
+        self.wake_up(lease.wake());
+    }
+
+    /// Does what the change has brought about. To be called while no mutex is held.
+    pub(super) fn carry_out(self, table: &Arc<LockTable>) {
+        let Self { woken, more_woken, lost, seen, sent, .. } = self;
+        seen.into_iter().for_each(|(lease, seen)| lease.is_seen(seen));
+        woken.into_iter().chain(more_woken).for_each(wake);
+        for command in sent {
+            match command {
+                Sent::Enter(enter) => table.enter(enter),
+                Sent::Release(owner) => table.leave_queue(owner),
+            }
+        }
+        // Last: whoever is told may take its time.
+        for (lease, loss) in lost {
+            lease.report(loss);
+        }
+    }
+}
+
+impl Shell<Live> for Turn<'_> {
+    fn issue(&mut self, reservation: Reservation, now: Moment) -> Arc<Owner> {
+        self.table.new_owner(self.lock, reservation, now)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.table.number()
+    }
+
+    fn hears(&self) -> bool {
+        self.table.store().hears(self.lock)
+    }
+
+    fn needs_renewal(&self) -> bool {
+        self.table.needs_renewal()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.table.is_closed()
+    }
+
+    fn is_unsent(&self, token: &Arc<Owner>) -> bool {
+        token.is_unsent()
+    }
+
+    fn jittered(&mut self, whole: Duration) -> Duration {
+        jittered(whole)
+    }
+
+    fn in_hand(&self, seat: &Arc<Lease>) -> bool {
+        seat.is_in_hand()
+    }
+
+    fn has_body(&self, seat: &Arc<Lease>) -> bool {
+        seat.has_body()
+    }
+
+    fn take_back(&mut self, seat: &Arc<Lease>) -> bool {
+        seat.take_back()
+    }
+
+    fn take_over(&mut self, seat: &Arc<Lease>) {
+        seat.in_line();
+    }
+
+    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant) {
+        self.wake_up(seat.grant(grant));
+    }
+
+    fn deny(&mut self, seat: &Arc<Lease>, why: Denied<Fault>) {
+        self.wake_up(seat.deny(why));
+    }
+
+    fn wake(&mut self, seat: &Arc<Lease>) {
+        self.wake_seat(seat);
+    }
+
+    fn extended(&mut self, seat: &Arc<Lease>, deadline: Moment) {
+        seat.extended(deadline);
+    }
+
+    fn lost(&mut self, seat: &Arc<Lease>, loss: Loss) {
+        seat.end(loss);
+        self.see(seat, Seen::Lost);
+        self.lost.push((seat.clone(), loss));
+    }
+
+    fn begin_term(&mut self, token: &Arc<Owner>, term: Term) {
+        self.table.store().begin_term(token, term);
+    }
+
+    fn enter(&mut self, enter: Enter<Live>) {
+        self.sent.push(Sent::Enter(enter));
+    }
+
+    fn release(&mut self, token: Arc<Owner>) {
+        token.retire();
+        self.sent.push(Sent::Release(token));
+    }
+
+    fn retire(&mut self, token: &Arc<Owner>) {
+        token.retire();
+    }
+
+    fn renew(&mut self, renew: Renew<Live>) {
+        self.renewals.push(renew);
+    }
+
+    fn closing(&mut self, closing: Closing<Live>) {
+        self.closing.push(closing);
+    }
+}
+
+impl From<Renew<Live>> for Renewal {
+    fn from(renew: Renew<Live>) -> Self {
+        let Renew { token: owner, ttl, draw, fence, .. } = renew;
+        Self { owner, ttl, draw, fence }
+    }
+}
