@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Cargo does not say where examples are, and builds them first only where all targets are tested.
+/// Cargo does not say where examples are, and builds them first only where no target is named.
 fn program() -> PathBuf {
     let test = std::env::current_exe().expect("path of this test");
     let target = test.parent().and_then(|deps| deps.parent()).expect("it is in target/…/deps");
