@@ -78,7 +78,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// Nobody holds the claim, and it ran out before it was renewed for the next one.
+    /// Nobody holds the claim, and it ran out, or was taken away, before it was renewed for the next
+    /// one.
     fn give_up<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
         let Some(batch) = self.numbered(number) else { return };
         if batch.waiters.next(now).is_some() && !shell.is_closed() {
@@ -146,16 +147,8 @@ impl<K: Kinds> Line<K> {
         let Some(claim) = self.claim_mut(token) else { return };
         match claim.holder().map(|holder| holder.place(number)) {
             Some(place) => self.lose(place, Some(loss), now, shell),
-            None => {
-                let ticket = claim.ticket;
-                let Some(batch) = self.numbered(number) else { return };
-                shell.retire(token);
-                if batch.waiters.next(now).is_some() && !shell.is_closed() {
-                    batch.reenter(ticket, now, shell);
-                } else {
-                    self.take_out(number);
-                }
-            }
+            // Bytes of it may still run where a connection died: it is released behind the re-entry.
+            None => self.give_up(number, now, shell),
         }
     }
 
