@@ -1,24 +1,27 @@
 //! What can happen next.
 
 use crate::config::Config;
-use crate::network::{Connection, Hint, HintKind};
-use crate::process::{Batch, Holder, Process, Stage};
-use crate::token::Token;
+use crate::driver::Process;
+use crate::network::{Connection, HintKind, Sent};
 use crate::world::World;
 
-/// What can happen.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// What can happen. Tasks and messages are named by their places, so that a list of steps still means
+/// something when one of them is taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Action {
     /// A task of this process asks for locks.
     Call {
         process: u8,
         ask: u8,
     },
-    /// The first caller's fast path is sent at last.
-    SendFastPath {
+    /// The first command of a call is sent at last.
+    Begin {
         process: u8,
-        key: u8,
-        token: Token,
+        task: u8,
+    },
+    /// The engine's thread does the next thing it was asked to do.
+    Engine {
+        process: u8,
     },
     /// The server runs the next command of a connection.
     Run {
@@ -35,6 +38,11 @@ pub(crate) enum Action {
         process: u8,
         connection: Connection,
     },
+    /// An answer is not waited for any longer.
+    TimeOut {
+        process: u8,
+        connection: Connection,
+    },
     /// The next message arrives.
     Hear {
         process: u8,
@@ -42,27 +50,41 @@ pub(crate) enum Action {
     /// A body ends.
     Finish {
         process: u8,
-        key: u8,
-        token: Token,
+        task: u8,
     },
     /// A waiter is cancelled, or its `wait` is over.
     Cancel {
         process: u8,
-        key: u8,
-        token: Token,
-        place: u8,
+        task: u8,
     },
-    /// Time passes; one clock may stand still.
+    /// A task is not polled any more.
+    Doze {
+        process: u8,
+        task: u8,
+    },
+    /// It is polled again.
+    Wake {
+        process: u8,
+        task: u8,
+    },
+    /// Time passes; one clock may be slower than the server's.
     Tick {
         slow: Option<u8>,
     },
+    /// A process dies, and its connections are closed; what it had sent may still run.
     Crash {
         process: u8,
         lingers: bool,
     },
+    /// A process is cut off: the server believes that it still listens.
     Vanish {
         process: u8,
     },
+    /// Another process starts in the place of a dead one.
+    Start {
+        process: u8,
+    },
+    /// A connection dies; what the server had not read is gone, or `lingers` and may still run.
     Disconnect {
         process: u8,
         connection: Connection,
@@ -71,24 +93,25 @@ pub(crate) enum Action {
     LoseHint {
         process: u8,
     },
+    /// A message that nobody sent, or that comes twice: about the batch in this place.
     Forge {
-        hint: Hint,
+        process: u8,
+        key: u8,
+        batch: u8,
+        kind: HintKind,
     },
+    /// The subscription is lost.
     Deafen {
         process: u8,
     },
     HearAgain {
         process: u8,
     },
-    Doze {
-        process: u8,
-        key: u8,
-        token: Token,
-        place: u8,
-    },
+    /// An operator frees a lock.
     ForceRelease {
         key: u8,
     },
+    /// The server loses everything, or a replica without the last writes takes over.
     LoseData {
         drops_connections: bool,
     },
@@ -104,12 +127,13 @@ impl Config {
         }
         for (number, process) in (0..).zip(&world.processes) {
             self.traffic(number, process, actions);
-            if !process.alive {
-                continue;
+            if process.alive {
+                self.calls(world, number, process, actions);
+                self.tasks(world, number, process, actions);
+                self.mishaps(world, number, process, actions);
+            } else if self.restarts && process.main.requests.is_empty() {
+                actions.push(Action::Start { process: number });
             }
-            self.calls(world, number, process, actions);
-            self.tasks(world, number, process, actions);
-            self.mishaps(world, number, process, actions);
         }
         self.outsiders(world, actions);
         if world.is_quiet(self.lag) {
@@ -141,16 +165,13 @@ impl Config {
     fn calls(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
         // Calls without end within one tick would outrun a message without end.
         let outrun = world.processes.iter().any(|process| process.hints.len() > 1);
-        if process.arrivals == 0 || process.tasks(self) >= usize::from(self.tasks) || outrun {
+        let most = self.tasks_of.get(usize::from(number)).copied().unwrap_or(self.tasks);
+        if process.arrivals == 0 || process.tasks.len() >= usize::from(most) || outrun {
             return;
         }
         let all: Vec<u8> = (0..self.asks.len() as u8).collect();
         let asks = self.who_asks.get(usize::from(number)).unwrap_or(&all);
         for ask in asks.iter().copied() {
-            let several = self.asks[usize::from(ask)].keys.len() > 1;
-            if several && process.uses(ask) {
-                continue;
-            }
             actions.push(Action::Call { process: number, ask });
         }
     }
@@ -175,36 +196,34 @@ impl Config {
         if process.alive && !process.hints.is_empty() {
             actions.push(Action::Hear { process: number });
         }
-    }
-
-    fn tasks(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
-        for (key, batch) in process.batches() {
-            let token = batch.token;
-            if batch.is_running() && self.ends(key, batch) {
-                actions.push(Action::Finish { process: number, key, token });
-            }
-            if batch.unsent && matches!(batch.stage, Stage::Trying | Stage::Entering) {
-                actions.push(Action::SendFastPath { process: number, key, token });
-            }
-            for (place, waiter) in (0..).zip(&batch.waiters) {
-                if world.faults.cancels > 0 {
-                    actions.push(Action::Cancel { process: number, key, token, place });
-                }
-                if world.faults.dozes > 0 && !waiter.dozes {
-                    actions.push(Action::Doze { process: number, key, token, place });
-                }
-            }
+        if process.alive && !process.jobs.is_empty() {
+            actions.push(Action::Engine { process: number });
         }
     }
 
-    /// A body of several keys ends once.
-    fn ends(&self, key: u8, batch: &Batch) -> bool {
-        batch.lease().is_some_and(|lease| match lease.holder {
-            Holder::Running(waiter, _) => self.asks[usize::from(waiter.ask)].keys[0] == key,
-            _ => false,
-        })
+    fn tasks(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
+        for (task, state) in (0..).zip(&process.tasks) {
+            if state.is_complete() {
+                actions.push(Action::Finish { process: number, task });
+                continue;
+            }
+            if state.unsent {
+                actions.push(Action::Begin { process: number, task });
+            }
+            if world.faults.cancels > 0 {
+                actions.push(Action::Cancel { process: number, task });
+            }
+            if state.dozes && self.wakes {
+                actions.push(Action::Wake { process: number, task });
+            }
+            if world.faults.dozes > 0 && !state.dozes {
+                actions.push(Action::Doze { process: number, task });
+            }
+        }
     }
+}
 
+impl Config {
     fn mishaps(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
         let faults = &world.faults;
         if faults.crashes > 0 {
@@ -224,28 +243,32 @@ impl Config {
         } else if faults.deafenings > 0 {
             actions.push(Action::Deafen { process: number });
         }
-        if faults.disconnects > 0 {
-            for (connection, line) in
-                [(Connection::Main, &process.main), (Connection::Renewals, &process.renewals)]
-            {
-                if !line.is_quiet() {
-                    actions.push(Action::Disconnect {
-                        process: number,
-                        connection,
-                        lingers: false,
-                    });
-                }
-                if !line.requests.is_empty() {
-                    actions.push(Action::Disconnect { process: number, connection, lingers: true });
+        self.connections(world, number, process, actions);
+        if faults.forged_hints > 0 {
+            for (key, batch, _) in process.places() {
+                for kind in [HintKind::Grant, HintKind::Seal, HintKind::Taken] {
+                    actions.push(Action::Forge { process: number, key, batch, kind });
                 }
             }
         }
-        if faults.forged_hints > 0 {
-            for (key, batch) in process.batches() {
-                let token = batch.token;
-                for kind in [HintKind::Grant, HintKind::Seal, HintKind::Taken] {
-                    actions.push(Action::Forge { hint: Hint { kind, key, token } });
-                }
+    }
+
+    fn connections(&self, world: &World, number: u8, process: &Process, actions: &mut Vec<Action>) {
+        for (connection, line) in
+            [(Connection::Main, &process.main), (Connection::Renewals, &process.renewals)]
+        {
+            if world.faults.timeouts > 0 && line.under_way().any(Sent::is_awaited) {
+                actions.push(Action::TimeOut { process: number, connection });
+            }
+            let safe = self.only_renewals_die && connection == Connection::Main;
+            if world.faults.disconnects == 0 || safe {
+                continue;
+            }
+            if !line.is_quiet() {
+                actions.push(Action::Disconnect { process: number, connection, lingers: false });
+            }
+            if !line.requests.is_empty() {
+                actions.push(Action::Disconnect { process: number, connection, lingers: true });
             }
         }
     }

@@ -1,12 +1,14 @@
-//! Runs one scenario.
+//! Runs one scenario: every state that can be reached, breadth first.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
+use crate::actions::Action;
 use crate::config::Config;
 use crate::invariants::Invariant;
+use crate::world::World;
 
 /// What a run has found.
 #[derive(Debug, Clone)]
@@ -36,6 +38,30 @@ pub struct Violation {
     pub trace: String,
 }
 
+impl Model for Config {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        self.possible(world, actions);
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        next.apply(self, &action);
+        next.normalise(self);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        Invariant::properties()
+    }
+}
+
 pub(crate) fn run(cfg: &Config, most: Option<NonZeroUsize>, threads: usize) -> Outcome {
     let start = Instant::now();
     let builder = cfg.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
@@ -47,20 +73,32 @@ pub(crate) fn run(cfg: &Config, most: Option<NonZeroUsize>, threads: usize) -> O
     let (states, unique, depth) =
         (checker.state_count(), checker.unique_state_count(), checker.max_depth());
     let found = checker.discoveries();
-    let violation = Invariant::ALL.iter().find_map(|(invariant, name)| {
-        let path = found.get(name)?.clone();
-        let steps: Vec<_> = path.into_vec();
-        let mut trace = String::new();
-        for (world, action) in &steps {
-            trace.push_str(&format!("{world:?}\n"));
-            if let Some(action) = action {
-                trace.push_str(&format!("  -> {action:?}\n"));
-            }
-        }
-        Some(Violation { invariant: *invariant, steps: steps.len() - 1, trace })
+    let violation = Invariant::names().find_map(|(invariant, name)| {
+        let steps: Vec<_> = found.get(name)?.clone().into_vec();
+        let trace = trace(&steps);
+        Some(Violation { invariant, steps: steps.len() - 1, trace })
     });
     let exhausted = violation.is_none() && most.is_none_or(|most| states < most.get());
     Outcome { states, unique, depth, took: start.elapsed(), exhausted, violation }
+}
+
+fn trace(steps: &[(World, Option<Action>)]) -> String {
+    let mut trace = String::new();
+    for (world, action) in steps {
+        trace.push_str(&format!("{}\n", world.brief()));
+        if let Some(action) = action {
+            trace.push_str(&format!("  -> {action:?}\n"));
+        }
+    }
+    trace
+}
+
+/// The most memory this program has used so far, in MiB; 0 where that is not told.
+pub fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or_default() / 1024
 }
 
 pub use crate::scenarios::check;

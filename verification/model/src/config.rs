@@ -1,23 +1,17 @@
-//! What one scenario allows: sizes, times in ticks, and how many faults may happen.
+//! What one scenario allows: sizes, times, and how many faults may happen.
 
 use crate::mutants::Mutant;
 
-/// One way of asking for locks.
+/// One way of asking for locks. Times are in ms.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     /// One key, or two in order.
     pub(crate) keys: Vec<u8>,
-    pub(crate) ttl: u8,
+    pub(crate) ttl: u32,
     pub(crate) renew: bool,
     /// False is `wait = none`.
     pub(crate) patient: bool,
-    pub(crate) min_hold: u8,
-}
-
-impl Default for Ask {
-    fn default() -> Self {
-        Self { keys: vec![0], ttl: 3, renew: false, patient: true, min_hold: 0 }
-    }
+    pub(crate) min_hold: u32,
 }
 
 /// How many of each fault may still happen. Part of the state.
@@ -43,19 +37,21 @@ pub(crate) struct Faults {
     /// Ticks in which one process's clock stands still while the others go on.
     pub(crate) slow_ticks: u8,
     pub(crate) cancels: u8,
+    /// Answers that are not waited for.
+    pub(crate) timeouts: u8,
 }
 
 /// Bounds in ticks. Past them an invariant is violated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     /// I4: a live task waits, and no live holder uses the lock.
-    pub(crate) idle: Option<u8>,
+    pub(crate) idle: Option<u16>,
     /// I5: a live batch stands neither in the queue nor in the lock.
-    pub(crate) outside: Option<u8>,
+    pub(crate) outside: Option<u16>,
     /// I3: the lock is held in the name of a live process that does not know the token.
-    pub(crate) stray: Option<u8>,
+    pub(crate) stray: Option<u16>,
     /// A body whose lock was taken away from outside goes on.
-    pub(crate) robbed: Option<u8>,
+    pub(crate) robbed: Option<u16>,
 }
 
 /// A scenario's parameters.
@@ -70,6 +66,13 @@ pub(crate) struct Config {
     pub(crate) arrivals: Option<u8>,
     /// Calls of one process under way at once.
     pub(crate) tasks: u8,
+    /// The same for each process, where it differs.
+    pub(crate) tasks_of: Vec<u8>,
+    /// A holder leaves room for so many others under its counter value, as if many had been before it.
+    pub(crate) few_tokens: bool,
+    /// ms of one tick, and by how many one tick of a slow clock is shorter.
+    pub(crate) tick: u32,
+    pub(crate) drift: u32,
     /// Ticks a command and its answer may be under way in all. 0: every message takes less than a
     /// tick; otherwise hints may take for ever.
     pub(crate) lag: u8,
@@ -77,43 +80,53 @@ pub(crate) struct Config {
     pub(crate) prompt: bool,
     /// A message is delivered as it is published.
     pub(crate) prompt_hints: bool,
+    /// What the engine's thread is asked to do is done at once.
+    pub(crate) prompt_engine: bool,
     /// `SET NX` first. Without: `acquire` always, as on a cluster.
     pub(crate) fast_path: bool,
     /// `SET` and `INCR` are two commands.
     pub(crate) split_fast_path: bool,
     /// The first caller's fast path may be sent later than another caller's `acquire`.
     pub(crate) take_over: bool,
-    pub(crate) margin: u8,
-    pub(crate) claim: u8,
-    pub(crate) look: u8,
-    pub(crate) renew_every: u8,
-    /// R4b: ticks for which a sealed batch that is not owned admits arrivals.
-    pub(crate) grace: u8,
-    /// R6: how old the last answer may be at a local hand-over.
-    pub(crate) contact: u8,
-    /// R5: hand-overs under one F (1024 in the product).
-    pub(crate) steps: u8,
-    /// For how long bytes of a dead connection may still run.
+    /// For how many ticks bytes of a dead connection may still run.
     pub(crate) stale_life: Option<u8>,
-    /// `not_after` of an acquire, in ticks from its sending.
-    pub(crate) not_after: Option<u8>,
-    /// R13: a process that cannot hear uses mode `n`. Otherwise it looks every tick.
-    pub(crate) mode_n: bool,
+    /// `not_after` of an acquire, in ms from its sending.
+    pub(crate) not_after: Option<u32>,
     /// Server time counts, and fences are compared with those seen before (R2, `raise`).
     pub(crate) server_time: bool,
+    /// Connection C does not die.
+    pub(crate) only_renewals_die: bool,
     /// A command of a dead connection may run more than once.
     pub(crate) doubles: bool,
     /// A lost subscription is noticed only when it comes back.
     pub(crate) silent: bool,
     /// `x` never arrives.
     pub(crate) taken_unheard: bool,
+    /// Tasks that are not polled may be polled again.
+    pub(crate) wakes: bool,
+    /// Another process starts in the place of one that died.
+    pub(crate) restarts: bool,
+    /// Faults are not counted.
+    pub(crate) endless: bool,
     /// I7: an expiry lets one newcomer pass, which only a fast path can.
     pub(crate) expiry_excuses: bool,
+    /// Nobody who asks so is missed when it does not get the lock.
+    pub(crate) hopeless: Option<u8>,
+    /// I7: for how many ticks a sealed batch admits arrivals, which in the product are 5 ms.
+    pub(crate) grace: u32,
+    /// I7 is checked up to the first expiry only.
+    pub(crate) expiry_ends_order: bool,
     /// I7 is checked.
     pub(crate) order: bool,
     pub(crate) faults: Faults,
     pub(crate) bounds: Bounds,
     pub(crate) mutant: Option<Mutant>,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self { keys: vec![0], ttl: 3000, renew: false, patient: true, min_hold: 0 }
+    }
 }
 
 impl Default for Config {
@@ -125,27 +138,31 @@ impl Default for Config {
             who_asks: Vec::new(),
             arrivals: None,
             tasks: 1,
+            tasks_of: Vec::new(),
+            few_tokens: false,
+            tick: 1000,
+            drift: 10,
             lag: 0,
             prompt: false,
             prompt_hints: false,
+            prompt_engine: true,
             fast_path: true,
             split_fast_path: false,
             take_over: false,
-            margin: 0,
-            claim: 2,
-            look: 5,
-            renew_every: 1,
-            grace: 0,
-            contact: 1,
-            steps: 2,
             stale_life: Some(2),
             not_after: None,
-            mode_n: false,
             server_time: false,
+            only_renewals_die: false,
             doubles: false,
             silent: false,
             taken_unheard: false,
+            wakes: false,
+            restarts: false,
+            endless: false,
             expiry_excuses: true,
+            hopeless: None,
+            grace: 0,
+            expiry_ends_order: false,
             order: false,
             faults: Faults::default(),
             bounds: Bounds::default(),
@@ -160,9 +177,8 @@ impl Config {
         self.mutant == Some(mutant)
     }
 
-    /// No age is told apart past this one.
+    /// No age of a message is told apart past this one.
     pub(crate) fn oldest(&self) -> u8 {
-        let longest = self.asks.iter().map(|ask| ask.ttl).max().unwrap_or_default();
-        self.lag.min(longest + 1)
+        self.lag
     }
 }

@@ -3,10 +3,10 @@
 use stateright::Property;
 
 use crate::config::Config;
+use crate::driver::{Body, Process, Started};
 use crate::mutants::Mutant;
 use crate::network::{Command, Sent};
-use crate::process::{Batch, Holder, Stage, Started, Waiter};
-use crate::token::Fencing;
+use crate::token::Token;
 use crate::world::World;
 
 /// The invariants, with the names of the protocol's list.
@@ -36,300 +36,322 @@ pub enum Invariant {
     Robbed,
     /// No lock is free before its `min_hold`.
     Kept,
+    /// An engine comes to an end of what is due at one moment.
+    Rest,
 }
 
 /// History that no process has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Ghost {
     /// The highest fencing token a body of each key has had.
-    pub(crate) highest: Vec<Fencing>,
+    pub(crate) highest: Vec<u64>,
     /// Ticks for which each key has lain idle under a live waiter.
-    pub(crate) idle: Vec<u8>,
+    pub(crate) idle: Vec<u16>,
     /// Ticks for which nothing has run although somebody waits.
-    pub(crate) stall: u8,
-    pub(crate) stray: Vec<u8>,
+    pub(crate) stall: u16,
+    pub(crate) stray: Vec<u16>,
+    /// Ticks for which a batch (of a process, by key and token) has been neither in the queue nor in
+    /// the lock.
+    pub(crate) outside: Vec<Noted>,
+    /// Ticks since a lock was taken away from this token, from outside.
+    pub(crate) robbed: Vec<Noted>,
     /// The tick, as far as arrivals need it.
-    pub(crate) epoch: u16,
+    pub(crate) epoch: u32,
     /// The tick in which each key's lock expired last: who arrives then may pass.
-    pub(crate) expired: Vec<u16>,
+    pub(crate) expired: Vec<u32>,
     /// Something has happened after which I7 promises less.
     pub(crate) unordered: bool,
     /// An invariant about a step was violated.
     pub(crate) broken: Option<Invariant>,
 }
 
+/// A token, and for how many ticks something has been true of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Noted {
+    pub(crate) key: u8,
+    pub(crate) token: Token,
+    pub(crate) ticks: u16,
+}
+
 impl Ghost {
     pub(crate) fn new(cfg: &Config) -> Self {
         let keys = usize::from(cfg.keys);
         Self {
-            highest: vec![Fencing::default(); keys],
+            highest: vec![0; keys],
             idle: vec![0; keys],
             stall: 0,
             stray: vec![0; keys],
+            outside: Vec::new(),
+            robbed: Vec::new(),
             epoch: 1,
             expired: vec![0; keys],
             unordered: !cfg.order,
             broken: None,
         }
     }
+
+    /// Something went wrong: what takes time may take it from here.
+    pub(crate) fn begin_again(&mut self) {
+        self.idle.fill(0);
+        self.stray.fill(0);
+        self.stall = 0;
+        self.outside.clear();
+        self.robbed.iter_mut().for_each(|noted| noted.ticks = 0);
+    }
+
+    /// The lock of this token was taken away from outside, and it may not have heard of it.
+    pub(crate) fn is_robbed(&self, key: u8, token: Token) -> bool {
+        self.robbed.iter().any(|noted| (noted.key, noted.token) == (key, token))
+    }
+
+    pub(crate) fn rob(&mut self, key: u8, token: Token) {
+        if !self.is_robbed(key, token) {
+            self.robbed.push(Noted { key, token, ticks: 0 });
+        }
+    }
 }
 
-impl Invariant {
-    pub(crate) const ALL: [(Self, &'static str); 12] = [
-        (Self::Exclusion, "I2 exclusion"),
-        (Self::Lease, "I1 lease"),
-        (Self::Accounted, "I3 accounted"),
-        (Self::Terminal, "I3 terminal"),
-        (Self::Stray, "I3 stray"),
-        (Self::Idle, "I4 idle"),
-        (Self::Place, "I5 place"),
-        (Self::Fencing, "I6 fencing"),
-        (Self::Order, "I7 order"),
-        (Self::Ttl, "ttl"),
-        (Self::Robbed, "robbed"),
-        (Self::Kept, "kept"),
-    ];
+type Condition = fn(&Config, &World) -> bool;
 
+/// Each with its name in figures, and what must be true.
+const ALL: [(Invariant, &str, Condition); 13] = [
+    (Invariant::Exclusion, "I2 exclusion", |_, world| world.excludes()),
+    (Invariant::Lease, "I1 lease", |_, world| world.leases()),
+    (Invariant::Accounted, "I3 accounted", |cfg, world| world.accounts(cfg)),
+    (Invariant::Terminal, "I3 terminal", |_, world| world.is_terminal()),
+    (Invariant::Stray, "I3 stray", |cfg, world| within(cfg.bounds.stray, &world.ghost.stray)),
+    (Invariant::Idle, "I4 idle", |cfg, world| {
+        within(cfg.bounds.idle, &world.ghost.idle) && within(cfg.bounds.idle, &[world.ghost.stall])
+    }),
+    (Invariant::Place, "I5 place", |cfg, world| world.places(cfg)),
+    (Invariant::Fencing, "I6 fencing", |_, world| world.keeps(Invariant::Fencing)),
+    (Invariant::Order, "I7 order", |_, world| world.keeps(Invariant::Order)),
+    (Invariant::Ttl, "ttl", |_, world| world.keeps(Invariant::Ttl)),
+    (Invariant::Robbed, "robbed", |cfg, world| world.finds_out(cfg)),
+    (Invariant::Kept, "kept", |_, world| world.keeps(Invariant::Kept)),
+    (Invariant::Rest, "rest", |_, world| world.keeps(Invariant::Rest)),
+];
+
+impl Invariant {
     /// Its name in figures.
     pub fn name(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(invariant, _)| *invariant == self)
-            .map(|(_, name)| *name)
-            .unwrap_or_default()
+        ALL.iter().find(|(invariant, ..)| *invariant == self).map_or("", |(_, name, _)| name)
+    }
+
+    pub(crate) fn names() -> impl Iterator<Item = (Self, &'static str)> {
+        ALL.iter().map(|(invariant, name, _)| (*invariant, *name))
     }
 
     pub(crate) fn properties() -> Vec<Property<Config>> {
-        vec![
-            Property::always("I2 exclusion", |_, world: &World| world.excludes()),
-            Property::always("I1 lease", |_, world: &World| world.leases()),
-            Property::always("I3 accounted", |cfg: &Config, world: &World| world.accounts(cfg)),
-            Property::always("I3 terminal", |_, world: &World| world.is_terminal()),
-            Property::always("I3 stray", |cfg: &Config, world: &World| {
-                within(cfg.bounds.stray, &world.ghost.stray)
-            }),
-            Property::always("I4 idle", |cfg: &Config, world: &World| {
-                within(cfg.bounds.idle, &world.ghost.idle)
-                    && within(cfg.bounds.idle, &[world.ghost.stall])
-            }),
-            Property::always("I5 place", |cfg: &Config, world: &World| world.places(cfg)),
-            Property::always("I6 fencing", |_, world: &World| {
-                world.ghost.broken != Some(Self::Fencing)
-            }),
-            Property::always("I7 order", |_, world: &World| {
-                world.ghost.broken != Some(Self::Order)
-            }),
-            Property::always("ttl", |_, world: &World| world.ghost.broken != Some(Self::Ttl)),
-            Property::always("robbed", |cfg: &Config, world: &World| world.finds_out(cfg)),
-            Property::always("kept", |_, world: &World| world.ghost.broken != Some(Self::Kept)),
-        ]
+        ALL.iter().map(|(_, name, condition)| Property::always(name, *condition)).collect()
     }
 }
 
-fn within(bound: Option<u8>, ticks: &[u8]) -> bool {
+impl World {
+    /// The first invariant that does not hold.
+    pub(crate) fn violated(&self, cfg: &Config) -> Option<Invariant> {
+        let broken = ALL.iter().find(|(_, _, condition)| !condition(cfg, self))?;
+        Some(broken.0)
+    }
+
+    /// No step has broken it.
+    fn keeps(&self, invariant: Invariant) -> bool {
+        self.ghost.broken != Some(invariant)
+    }
+}
+
+fn within(bound: Option<u16>, ticks: &[u16]) -> bool {
     bound.is_none_or(|bound| ticks.iter().all(|ticks| *ticks <= bound))
 }
 
 impl World {
-    fn living(&self) -> impl Iterator<Item = (u8, &Batch)> {
-        self.processes.iter().filter(|process| process.alive).flat_map(|process| process.batches())
+    fn living(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| process.alive)
+    }
+
+    /// Every body that runs, by key.
+    fn bodies(&self) -> impl Iterator<Item = Body> {
+        self.living().flat_map(Process::bodies)
     }
 
     fn excludes(&self) -> bool {
         (0..self.server.keys.len()).all(|key| {
-            let bodies = self.living().filter(|(at, batch)| {
-                usize::from(*at) == key
-                    && batch.is_running()
-                    && batch.lease().is_some_and(|lease| lease.robbed.is_none())
+            let bodies = self.bodies().filter(|body| {
+                usize::from(body.key) == key && !self.ghost.is_robbed(body.key, body.token)
             });
             bodies.count() <= 1
         })
     }
 
     fn leases(&self) -> bool {
-        self.living().all(|(key, batch)| {
-            let Some(lease) = batch.lease() else { return true };
-            let lock = self.server.keys[usize::from(key)].lock;
-            !batch.is_running()
-                || lease.robbed.is_some()
-                || lock.is_some_and(|lock| lock.token == batch.token)
+        self.bodies().all(|body| {
+            let lock = self.server.keys[usize::from(body.key)].lock;
+            lock.is_some_and(|lock| lock.token == body.token)
+                || self.ghost.is_robbed(body.key, body.token)
         })
     }
 
     fn accounts(&self, cfg: &Config) -> bool {
         let harmless = |sent: &&Sent| sent.expires == Some(0) && !cfg.is(Mutant::NoNotAfter);
-        self.processes.iter().filter(|process| process.alive).all(|process| {
+        self.living().all(|process| {
             let sent = process.main.requests.iter().chain(&process.stale);
-            sent.filter(|sent| !harmless(sent)).filter_map(|sent| sent.command.creates()).all(
-                |(key, token)| {
-                    process.batch(key, token).is_some()
-                        || process
-                            .chores
-                            .iter()
-                            .any(|chore| (chore.key, chore.token) == (key, token))
-                },
-            )
+            sent.filter(|sent| !harmless(sent))
+                .filter_map(|sent| sent.command.creates())
+                // Not of a process that died in this place.
+                .filter(|(_, token)| token.process == process.identity)
+                .all(|(key, token)| process.accounts_for(key, token))
         })
     }
 
     fn is_terminal(&self) -> bool {
-        self.processes.iter().filter(|process| process.alive).all(|process| {
-            let released = |token| {
+        self.living().all(|process| {
+            let released = |key, token| {
                 let lines = process.main.requests.iter().chain(&process.renewals.requests);
                 lines.chain(&process.stale).any(|sent| {
-                    matches!(sent.command, Command::Release { .. })
-                        && sent.command.token() == Some(token)
+                    matches!(sent.command, Command::Release { key: of, token: own, .. }
+                        if (of, own) == (key, token))
                 })
             };
-            process.batches().all(|(_, batch)| !batch.is_running() || !released(batch.token))
+            process.bodies().all(|body| !released(body.key, body.token))
         })
     }
 
     fn places(&self, cfg: &Config) -> bool {
         let Some(bound) = cfg.bounds.outside else { return true };
-        self.living().all(|(_, batch)| match batch.stage {
-            Stage::Queued { outside, .. } => outside <= bound,
-            _ => true,
-        })
+        self.ghost.outside.iter().all(|noted| noted.ticks <= bound)
     }
 
     fn finds_out(&self, cfg: &Config) -> bool {
         let Some(bound) = cfg.bounds.robbed else { return true };
-        self.living().all(|(_, batch)| {
-            !batch.is_running()
-                || batch.lease().and_then(|lease| lease.robbed).is_none_or(|ticks| ticks <= bound)
+        let late = |noted: &&Noted| noted.ticks > bound;
+        self.ghost.robbed.iter().filter(late).all(|noted| {
+            self.bodies().all(|body| (body.key, body.token) != (noted.key, noted.token))
         })
     }
 
     /// Somebody alive, awake and (where that is told apart) connected waits for this key.
     fn waits(&self, cfg: &Config, key: u8) -> bool {
-        let processes = self.processes.iter().filter(|process| process.alive);
-        processes.filter(|process| process.subscribed || !cfg.silent).any(|process| {
-            let batches = process.keys[usize::from(key)].batches.iter();
-            // A caller that has not sent its fast path yet has not been polled.
-            let sent = batches.filter(|batch| !(batch.unsent && batch.stage == Stage::Trying));
-            sent.flat_map(|batch| &batch.waiters).any(|waiter| !waiter.dozes)
-        })
+        self.living()
+            .filter(|process| process.subscribed || !cfg.silent)
+            .flat_map(|process| &process.tasks)
+            .filter(|task| cfg.hopeless != Some(task.ask))
+            .any(|task| task.waits_for(key) && !task.dozes && !task.unsent)
     }
 
     /// Before time passes: how long has what must not last lasted?
     pub(crate) fn measure(&mut self, cfg: &Config) {
-        self.measure_robbed();
+        self.measure_robbed(cfg.bounds.robbed);
         for key in 0..cfg.keys {
             let place = usize::from(key);
             let lock = self.server.keys[place].lock;
-            let used = self.living().any(|(at, batch)| {
-                at == key
-                    && batch.lease().is_some_and(|lease| {
-                        matches!(lease.holder, Holder::Running(..) | Holder::Part(_))
-                    })
+            let used = self.living().any(|process| process.uses(key));
+            let owner = lock.map(|lock| self.process_of(lock.token).is_some());
+            // Of many that died each may have the lock reserved once.
+            let excused = lock.is_some_and(|lock| {
+                lock.kept || (owner == Some(false) && (!lock.claimed || cfg.endless))
             });
-            let owner = lock.map(|lock| self.processes[usize::from(lock.token.process)].alive);
-            let excused =
-                lock.is_some_and(|lock| lock.kept || (owner == Some(false) && !lock.claimed));
             let idle = self.waits(cfg, key) && !used && !excused;
             count(&mut self.ghost.idle[place], idle, cfg.bounds.idle);
             let unknown = lock.is_some_and(|lock| {
-                let process = &self.processes[usize::from(lock.token.process)];
-                process.alive && !lock.kept && process.batch(key, lock.token).is_none()
+                let process = self.process_of(lock.token);
+                !lock.kept && process.is_some_and(|process| !process.knows(key, lock.token))
             });
             count(&mut self.ghost.stray[place], unknown, cfg.bounds.stray);
         }
-        let runs = self.living().any(|(_, batch)| batch.is_running());
+        let runs = self.bodies().next().is_some();
         let waits = (0..cfg.keys).any(|key| self.waits(cfg, key));
-        let dead = self
-            .server
-            .keys
-            .iter()
-            .filter_map(|key| key.lock)
-            .any(|lock| lock.kept || !self.processes[usize::from(lock.token.process)].alive);
+        let mut locks = self.server.keys.iter().filter_map(|key| key.lock);
+        let dead = locks.any(|lock| lock.kept || self.process_of(lock.token).is_none());
         count(&mut self.ghost.stall, waits && !runs && !dead, cfg.bounds.idle);
         self.measure_places(cfg);
     }
 
-    /// An `acquire` that was under way may have made the lock again.
-    fn measure_robbed(&mut self) {
-        for process in &mut self.processes {
-            for (key, state) in self.server.keys.iter().zip(&mut process.keys) {
-                for batch in &mut state.batches {
-                    let again = key.lock.is_some_and(|lock| lock.token == batch.token);
-                    if let Some(lease) = batch.lease_mut().filter(|_| again) {
-                        lease.robbed = None;
-                    }
-                }
-            }
-        }
+    /// The living process that issued a token.
+    fn process_of(&self, token: Token) -> Option<&Process> {
+        self.living().find(|process| process.identity == token.process)
+    }
+
+    fn measure_robbed(&mut self, bound: Option<u16>) {
+        let Self { ghost, processes, .. } = self;
+        ghost.robbed.retain_mut(|noted| {
+            noted.ticks = (noted.ticks + 1).min(bound.unwrap_or_default() + 1);
+            processes.iter().any(|process| process.knows(noted.key, noted.token))
+        });
     }
 
     fn measure_places(&mut self, cfg: &Config) {
-        let keys = &self.server.keys;
-        for process in self.processes.iter_mut().filter(|process| process.alive) {
-            let counts = process.subscribed || !cfg.silent;
-            for (key, state) in keys.iter().zip(&mut process.keys) {
-                for batch in &mut state.batches {
-                    let token = batch.token;
-                    let Stage::Queued { outside, .. } = &mut batch.stage else { continue };
-                    let stands = key.queue.iter().any(|entry| entry.token == token)
-                        || key.lock.is_some_and(|lock| lock.token == token);
-                    count(outside, counts && !stands, cfg.bounds.outside);
+        let before = std::mem::take(&mut self.ghost.outside);
+        let Some(bound) = cfg.bounds.outside else { return };
+        let mut outside = Vec::new();
+        for process in self.living().filter(|process| process.subscribed || !cfg.silent) {
+            for (key, token) in process.queued() {
+                let state = &self.server.keys[usize::from(key)];
+                let stands = state.queue.iter().any(|entry| entry.token == token)
+                    || state.lock.is_some_and(|lock| lock.token == token);
+                if !stands {
+                    let noted =
+                        before.iter().find(|noted| (noted.key, noted.token) == (key, token));
+                    let ticks = noted.map_or(1, |noted| (noted.ticks + 1).min(bound + 1));
+                    outside.push(Noted { key, token, ticks });
                 }
             }
         }
+        self.ghost.outside = outside;
     }
 
     /// I6 and I7 are about the moment a body starts.
     pub(crate) fn on_started(&mut self, cfg: &Config, started: &Started) {
-        let lock = self.server.keys[usize::from(started.key)].lock;
-        let highest = &mut self.ghost.highest[usize::from(started.key)];
+        let key = usize::from(started.key);
+        let lock = self.server.keys[key].lock;
+        let highest = &mut self.ghost.highest[key];
         // Who was robbed and has not heard of it is behind those who came after, and should be.
         let holds = lock.is_some_and(|lock| lock.token == started.token);
-        if (holds && started.fencing <= *highest) || started.fencing.step >= cfg.steps {
+        if holds && started.fencing <= *highest {
             self.ghost.broken = Some(Invariant::Fencing);
         }
-        let (least, most) = (started.asked, started.asked + 1);
-        if cfg.lag == 0 && !(least..=most).contains(&started.left) {
+        if cfg.lag == 0 && !started.fits() {
             self.ghost.broken = Some(Invariant::Ttl);
         }
-        *highest = started.fencing.max(*highest);
-        (self.ghost.idle[usize::from(started.key)], self.ghost.stall) = (0, 0);
+        if holds {
+            *highest = started.fencing.max(*highest);
+        }
+        (self.ghost.idle[key], self.ghost.stall) = (0, 0);
         if self.ghost.unordered {
             return;
         }
-        let grace = u16::from(cfg.grace);
-        let (key, broken) = (usize::from(started.key), &mut self.ghost.broken);
+        let broken = &mut self.ghost.broken;
         for process in self.processes.iter_mut().filter(|process| process.alive) {
-            let batches = process.keys[key].batches.iter_mut();
-            let sent = batches.filter(|batch| !(batch.unsent && batch.stage == Stage::Trying));
-            for waiter in sent.flat_map(|batch| &mut batch.waiters) {
-                let overtaken = waiter.epoch + grace < started.epoch && !waiter.dozes;
+            for task in &mut process.tasks {
+                let waits = task.waits_for(started.key) && !task.unsent && !task.dozes;
+                let overtaken = waits && task.epoch + cfg.grace < started.epoch;
                 let passes = started.epoch == self.ghost.expired[key];
-                if !overtaken || waiter.exempt || passes {
+                if !overtaken || task.exempt || passes {
                     continue;
                 }
-                if waiter.licence == 0 {
+                if task.licence == 0 {
                     *broken = Some(Invariant::Order);
                 }
-                waiter.licence = waiter.licence.saturating_sub(1);
+                task.licence = task.licence.saturating_sub(1);
             }
         }
     }
 
     /// One newcomer per expiry (I7).
     pub(crate) fn on_expired(&mut self, cfg: &Config, key: u8) {
+        self.ghost.unordered |= cfg.expiry_ends_order;
         if !cfg.order || !cfg.expiry_excuses {
             return;
         }
         self.ghost.expired[usize::from(key)] = self.ghost.epoch + 1;
-        for process in &mut self.processes {
-            let batches = process.keys[usize::from(key)].batches.iter_mut();
-            for waiter in batches.flat_map(|batch| &mut batch.waiters) {
-                waiter.licence = (waiter.licence + 1).min(2);
+        for task in self.processes.iter_mut().flat_map(|process| &mut process.tasks) {
+            if task.waits_for(key) {
+                task.licence = (task.licence + 1).min(2);
             }
         }
     }
 }
 
-fn count(ticks: &mut u8, lasts: bool, bound: Option<u8>) {
+fn count(ticks: &mut u16, lasts: bool, bound: Option<u16>) {
     *ticks = match bound {
         Some(bound) if lasts => (*ticks + 1).min(bound + 1),
         _ => 0,
@@ -339,34 +361,25 @@ fn count(ticks: &mut u8, lasts: bool, bound: Option<u8>) {
 /// Keeps of the ghosts what can still matter.
 pub(crate) fn normalise(world: &mut World, cfg: &Config) {
     let unordered = world.ghost.unordered;
-    let mut epochs = Vec::new();
-    let mut each = |act: &mut dyn FnMut(&mut Waiter)| {
-        for process in &mut world.processes {
-            for batch in process.keys.iter_mut().flat_map(|state| &mut state.batches) {
-                batch.waiters.iter_mut().for_each(&mut *act);
-                if let Some(lease) = batch.lease_mut() {
-                    match &mut lease.holder {
-                        Holder::Nobody => {}
-                        Holder::Offered(waiter, _) => act(waiter),
-                        Holder::Running(waiter, _) | Holder::Part(waiter) => {
-                            (waiter.epoch, waiter.licence) = (0, 0);
-                        }
-                    }
-                }
-            }
-        }
-    };
+    let tasks = world.processes.iter_mut().flat_map(|process| &mut process.tasks);
     if unordered {
-        each(&mut |waiter| (waiter.epoch, waiter.licence) = (0, 0));
+        tasks.for_each(|task| (task.epoch, task.licence) = (0, 0));
         world.ghost.epoch = 0;
         world.ghost.expired.fill(0);
         return;
     }
-    each(&mut |waiter| epochs.push(waiter.epoch));
+    let mut epochs = Vec::new();
+    for task in tasks {
+        if task.waits() {
+            epochs.push(task.epoch);
+        } else {
+            (task.epoch, task.licence, task.slept) = (0, 0, false);
+        }
+    }
     epochs.sort_unstable();
     epochs.dedup();
     epochs.push(world.ghost.epoch.max(epochs.last().copied().unwrap_or_default()));
-    let gap = u16::from(cfg.grace) + 1;
+    let gap = cfg.grace + 1;
     let mut ranks = Vec::with_capacity(epochs.len());
     let (mut rank, mut before) = (1, epochs[0]);
     for epoch in &epochs {
@@ -374,8 +387,9 @@ pub(crate) fn normalise(world: &mut World, cfg: &Config) {
         before = *epoch;
         ranks.push(rank);
     }
-    let of = |epoch: u16| ranks[epochs.partition_point(|other| *other < epoch)];
-    each(&mut |waiter| waiter.epoch = of(waiter.epoch));
+    let of = |epoch: u32| ranks[epochs.partition_point(|other| *other < epoch)];
+    let tasks = world.processes.iter_mut().flat_map(|process| &mut process.tasks);
+    tasks.filter(|task| task.waits()).for_each(|task| task.epoch = of(task.epoch));
     // Nobody who arrived before the first of them can start any more.
     for expired in &mut world.ghost.expired {
         *expired = if *expired < epochs[0] { 0 } else { of(*expired) };

@@ -1,19 +1,25 @@
-//! The waiting protocol as a state machine, checked exhaustively. See the README beside it.
+//! The waiting protocol, checked: the product's own state machine of a lock (`lock::core`) on a modelled
+//! server and network, exhaustively and at random. See the README beside it.
 
 mod actions;
 mod check;
 mod config;
+mod driver;
 mod invariants;
 mod mutants;
 mod network;
 mod normal;
-mod process;
+mod random;
 mod scenarios;
 mod server;
+mod shrink;
+mod simulate;
+mod swarm;
 mod token;
 mod world;
 
-pub use check::{Outcome, check};
+pub use check::{Outcome, Violation, check, most_memory};
 pub use invariants::Invariant;
 pub use mutants::Mutant;
 pub use scenarios::{Scenario, scenarios};
+pub use simulate::{Failure, Simulated, simulate, simulate_broken};

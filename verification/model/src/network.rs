@@ -1,6 +1,9 @@
 //! What is between the processes and the server: commands and answers in order on each connection,
 //! and messages (hints) on the subscriber's.
 
+use std::collections::VecDeque;
+
+use crate::driver::{Moment, Origin};
 use crate::server::{Acquired, Released};
 use crate::token::Token;
 
@@ -23,42 +26,44 @@ pub(crate) struct Hint {
     pub(crate) token: Token,
 }
 
-/// What a process sends.
+/// What a process sends. Times are in ms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Command {
     /// `SET NX PX` with `INCR`; `seen` is the highest F read before the send.
     Take {
         key: u8,
         token: Token,
-        ttl: u8,
-        seen: u16,
+        ttl: u32,
+        seen: u64,
     },
     /// `INCR` alone, where the two are told apart.
     Draw {
         key: u8,
         token: Token,
+        ttl: u32,
         taken: bool,
-        seen: u16,
+        seen: u64,
     },
     Acquire {
         key: u8,
         token: Token,
-        ttl: u8,
-        ticket: u16,
+        ttl: u32,
+        ticket: u64,
+        seen: u64,
     },
     Release {
         key: u8,
         token: Token,
-        keep: u8,
+        keep: Option<u32>,
     },
     Renew {
         key: u8,
         token: Token,
-        ttl: u8,
+        ttl: u32,
         draws: bool,
     },
     Raise {
-        least: u16,
+        least: u64,
     },
 }
 
@@ -101,12 +106,25 @@ impl Command {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Sent {
     pub(crate) command: Command,
-    /// Ticks of the sender's clock since the send (of a dead connection: since its death).
+    /// Who waits for its answer.
+    pub(crate) origin: Origin,
+    /// The sender's clock before it was sent.
+    pub(crate) at: Moment,
+    /// Ticks since the send (of a dead connection: since its death).
     pub(crate) age: u8,
-    /// Ticks of the server's clock until `not_after`.
-    pub(crate) expires: Option<u8>,
+    /// ms of the server's clock until `not_after`.
+    pub(crate) expires: Option<u32>,
+    /// Its connection is dead.
+    pub(crate) is_stale: bool,
     /// Ghost: the lock that the first half took was taken away meanwhile.
     pub(crate) robbed: bool,
+}
+
+impl Sent {
+    /// Somebody waits for its answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.origin != Origin::Nobody
+    }
 }
 
 /// What the server says.
@@ -114,50 +132,55 @@ pub(crate) struct Sent {
 pub(crate) enum Result {
     Taken {
         ok: bool,
-        fence: u16,
+        fence: u64,
     },
     Acquired(Acquired),
     Released(Released),
-    /// Whether somebody waits, and a fence if one was asked for.
-    Renewed(Option<(bool, u16)>),
+    /// Whether others stand in the queue, and a fence if one was asked for.
+    Renewed(Option<(bool, Option<u64>)>),
     Raised {
-        fence: u16,
+        fence: u64,
     },
 }
 
 /// An answer under way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Answer {
-    pub(crate) command: Command,
-    pub(crate) age: u8,
+    pub(crate) sent: Sent,
     pub(crate) result: Result,
-    /// Ghost: the lock it grants was taken away meanwhile.
-    pub(crate) robbed: bool,
 }
 
 /// One connection: first in, first out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Line {
-    pub(crate) requests: Vec<Sent>,
-    pub(crate) answers: Vec<Answer>,
+pub(crate) struct Wire {
+    pub(crate) requests: VecDeque<Sent>,
+    pub(crate) answers: VecDeque<Answer>,
 }
 
-impl Line {
+impl Wire {
     pub(crate) fn is_quiet(&self) -> bool {
         self.requests.is_empty() && self.answers.is_empty()
     }
 
-    /// How long the oldest message has been under way.
+    /// What was sent and has not been heard of.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Sent> {
+        self.answers.iter().map(|answer| &answer.sent).chain(&self.requests)
+    }
+
+    pub(crate) fn under_way_mut(&mut self) -> impl Iterator<Item = &mut Sent> {
+        let answers = self.answers.iter_mut().map(|answer| &mut answer.sent);
+        answers.chain(&mut self.requests)
+    }
+
+    /// How many ticks the oldest message has been under way.
     pub(crate) fn age(&self) -> Option<u8> {
-        let requests = self.requests.iter().map(|sent| sent.age);
-        requests.chain(self.answers.iter().map(|answer| answer.age)).max()
+        self.under_way().map(|sent| sent.age).max()
     }
 
     /// The sender's clock ticks.
     pub(crate) fn grow_old(&mut self, oldest: u8) {
-        let ages = self.requests.iter_mut().map(|sent| &mut sent.age);
-        for age in ages.chain(self.answers.iter_mut().map(|answer| &mut answer.age)) {
-            *age = oldest.min(*age + 1);
+        for sent in self.under_way_mut() {
+            sent.age = oldest.min(sent.age + 1);
         }
     }
 }

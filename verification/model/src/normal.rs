@@ -1,124 +1,162 @@
-//! States that differ in names only are one: tokens are named in the order in which they are met,
-//! tickets, fences and times become ranks.
+//! States that differ in names only are one: tokens, tasks and batches are named in the order in which
+//! they are met, tickets, fences and times become ranks, and moments count from now.
+
+use std::time::Duration;
 
 use crate::config::Config;
+use crate::driver::{Moment, START, TOKENS_PER_FENCE, Visit, millis};
 use crate::invariants;
-use crate::network::{Command, Result};
-use crate::process::Lease;
-use crate::server::Acquired;
 use crate::token::Token;
 use crate::world::World;
 
+/// What there is, in the order in which it is met.
+#[derive(Default)]
+struct Seen {
+    tokens: Vec<Token>,
+    numbers: Vec<u64>,
+    fencing: Vec<u64>,
+    /// Of one process.
+    tasks: Vec<u32>,
+}
+
+impl Visit for Seen {
+    fn token(&mut self, token: &mut Token) {
+        if !self.tokens.contains(token) {
+            self.tokens.push(*token);
+        }
+    }
+
+    fn number(&mut self, number: &mut u64) {
+        self.numbers.push(*number);
+    }
+
+    fn fencing(&mut self, token: &mut u64) {
+        self.numbers.push(*token / TOKENS_PER_FENCE);
+        self.fencing.push(*token);
+    }
+
+    fn task(&mut self, task: &mut u32) {
+        if !self.tasks.contains(task) {
+            self.tasks.push(*task);
+        }
+    }
+
+    fn moment(&mut self, _: &mut Moment) {}
+
+    fn batch(&mut self, _: &mut u64) {}
+}
+
+/// Gives everything its new name.
+struct Renamed<'a> {
+    seen: &'a Seen,
+    tasks: &'a [u32],
+    /// A counter that begins again stays below what was seen.
+    gap: u64,
+    now: Moment,
+    /// What is longer ago than anything counts is all one.
+    known: u64,
+    batches: u64,
+}
+
+impl Renamed<'_> {
+    fn rank(&self, number: u64) -> u64 {
+        self.seen.numbers.binary_search(&number).unwrap_or_default() as u64 * self.gap
+    }
+}
+
+impl Visit for Renamed<'_> {
+    fn token(&mut self, token: &mut Token) {
+        token.seq = position(&self.seen.tokens, token);
+    }
+
+    fn number(&mut self, number: &mut u64) {
+        *number = self.rank(*number);
+    }
+
+    /// How many holders came before under one counter value matters where half of it is used, and
+    /// where all of it is.
+    fn fencing(&mut self, token: &mut u64) {
+        let (fence, step) = (*token / TOKENS_PER_FENCE, *token % TOKENS_PER_FENCE);
+        let half = TOKENS_PER_FENCE / 2;
+        let first = match step {
+            step if step > half => half + 1,
+            step if step > 0 && step < half => 1,
+            _ => step,
+        };
+        let from = fence * TOKENS_PER_FENCE + first;
+        let below = self.seen.fencing.iter().filter(|other| (from..*token).contains(other)).count();
+        let last = step + 2 > half && step <= half || step + 2 > TOKENS_PER_FENCE;
+        let step = if last { step } else { first + below as u64 };
+        *token = self.rank(fence) * TOKENS_PER_FENCE + step;
+    }
+
+    fn task(&mut self, task: &mut u32) {
+        *task = position(self.tasks, task) + 1;
+    }
+
+    fn moment(&mut self, moment: &mut Moment) {
+        const NEVER: u64 = u64::MAX / 2;
+        let (start, now, at) = (START.as_nanos(), self.now.as_nanos(), moment.as_nanos());
+        *moment = match at {
+            at if at > NEVER => return,
+            at if at >= now => Moment::from_nanos(start + (at - now)),
+            at => Moment::from_nanos(start - (now - at).min(self.known)),
+        };
+    }
+
+    fn batch(&mut self, batch: &mut u64) {
+        self.batches += 1;
+        *batch = self.batches;
+    }
+}
+
+fn position<T: PartialEq>(list: &[T], wanted: &T) -> u32 {
+    list.iter().position(|other| other == wanted).map_or(u32::MAX, |at| at as u32)
+}
+
 impl World {
-    /// Every token.
-    fn tokens(&mut self, see: &mut impl FnMut(&mut Token)) {
+    fn visit_server(&mut self, with: &mut impl Visit) {
+        with.number(&mut self.server.fence);
+        with.number(&mut self.server.clock);
         for key in &mut self.server.keys {
-            key.lock.iter_mut().for_each(|lock| see(&mut lock.token));
-            key.queue.iter_mut().for_each(|entry| see(&mut entry.token));
-        }
-        for process in &mut self.processes {
-            for state in &mut process.keys {
-                state.batches.iter_mut().for_each(|batch| see(&mut batch.token));
-            }
-            for line in [&mut process.main, &mut process.renewals] {
-                for sent in &mut line.requests {
-                    sent.command.token_mut().into_iter().for_each(&mut *see);
-                }
-                for answer in &mut line.answers {
-                    answer.command.token_mut().into_iter().for_each(&mut *see);
-                    if let Result::Released(released) = &mut answer.result {
-                        released.to.iter_mut().for_each(&mut *see);
-                    }
-                }
-            }
-            for sent in &mut process.stale {
-                sent.command.token_mut().into_iter().for_each(&mut *see);
-            }
-            process.hints.iter_mut().for_each(|hint| see(&mut hint.token));
-            process.chores.iter_mut().for_each(|chore| see(&mut chore.token));
-            for state in &mut process.keys {
-                state.repair.iter_mut().for_each(|repair| see(&mut repair.token));
+            key.lock.iter_mut().for_each(|lock| with.token(&mut lock.token));
+            for entry in &mut key.queue {
+                with.number(&mut entry.ticket);
+                with.token(&mut entry.token);
             }
         }
+        self.ghost.highest.iter_mut().for_each(|token| with.fencing(token));
+        let noted = self.ghost.outside.iter_mut().chain(&mut self.ghost.robbed);
+        noted.for_each(|noted| with.token(&mut noted.token));
     }
 
-    /// Every ticket, fence and time. Only their order matters.
-    fn numbers(&mut self, see: &mut impl FnMut(&mut u16)) {
-        see(&mut self.server.fence);
-        see(&mut self.server.clock);
-        for key in &mut self.server.keys {
-            key.queue.iter_mut().for_each(|entry| see(&mut entry.ticket));
-        }
-        for highest in &mut self.ghost.highest {
-            see(&mut highest.fence);
-        }
-        for process in &mut self.processes {
-            see(&mut process.seen);
-            for line in [&mut process.main, &mut process.renewals] {
-                for sent in &mut line.requests {
-                    numbers_of_command(&mut sent.command, see);
-                }
-                for answer in &mut line.answers {
-                    numbers_of_command(&mut answer.command, see);
-                    numbers_of_result(&mut answer.result, see);
-                }
-            }
-            for sent in &mut process.stale {
-                numbers_of_command(&mut sent.command, see);
-            }
-            for batch in process.keys.iter_mut().flat_map(|state| &mut state.batches) {
-                see(&mut batch.ticket);
-                if let Some(Lease { fence, next_fence, last, .. }) = batch.lease_mut() {
-                    see(fence);
-                    see(next_fence);
-                    last.iter_mut().for_each(|last| see(&mut last.fence));
-                }
-            }
-        }
-    }
-
-    /// Equal for our purposes is equal: numbers become ranks, epochs keep only the gaps that matter.
+    /// Equal for our purposes is equal.
     pub(crate) fn normalise(&mut self, cfg: &Config) {
-        let mut all = Vec::new();
-        self.numbers(&mut |number| all.push(*number));
-        all.push(0);
-        all.sort_unstable();
-        all.dedup();
-        let rank = |number: &u16| all.binary_search(number).unwrap_or_default() as u16;
-        // A counter that begins again stays below what was seen.
+        self.take_started();
+        let mut seen = Seen { numbers: vec![0], ..Seen::default() };
+        self.visit_server(&mut seen);
+        let mut tasks = Vec::with_capacity(self.processes.len());
+        for process in &mut self.processes {
+            process.forget();
+            process.visit(&mut seen);
+            tasks.push(std::mem::take(&mut seen.tasks));
+        }
+        seen.numbers.sort_unstable();
+        seen.numbers.dedup();
+        seen.fencing.sort_unstable();
+        seen.fencing.dedup();
         let gap = if cfg.server_time { 8 } else { 1 };
-        self.numbers(&mut |number| *number = rank(number) * gap);
-        let mut names = [[u8::MAX; 32]; 4];
-        let mut next = [0_u8; 4];
-        self.tokens(&mut |token| {
-            let process = usize::from(token.process);
-            let name = &mut names[process][usize::from(token.seq)];
-            if *name == u8::MAX {
-                *name = next[process];
-                next[process] += 1;
-            }
-            token.seq = *name;
-        });
-        self.names = next;
+        let longest = cfg.asks.iter().map(|ask| ask.ttl.max(ask.min_hold)).max();
+        let known = millis(longest.unwrap_or_default()) + Duration::from_secs(2);
+        let known = u64::try_from(known.as_nanos()).unwrap_or(u64::MAX);
+        let (now, batches) = (START, 0);
+        let mut names = Renamed { seen: &seen, tasks: &[], gap, now, known, batches };
+        self.visit_server(&mut names);
+        for (process, tasks) in self.processes.iter_mut().zip(&tasks) {
+            (names.tasks, names.now, names.batches) = (tasks, process.now, 0);
+            process.visit(&mut names);
+            process.rest(seen.tokens.len() as u32, tasks.len() as u32, names.batches);
+        }
         invariants::normalise(self, cfg);
-    }
-}
-fn numbers_of_command(command: &mut Command, see: &mut impl FnMut(&mut u16)) {
-    match command {
-        Command::Take { seen, .. } | Command::Draw { seen, .. } => see(seen),
-        Command::Acquire { ticket, .. } => see(ticket),
-        Command::Raise { least } => see(least),
-        Command::Release { .. } | Command::Renew { .. } => {}
-    }
-}
-
-fn numbers_of_result(result: &mut Result, see: &mut impl FnMut(&mut u16)) {
-    match result {
-        Result::Taken { fence, .. }
-        | Result::Acquired(Acquired::Granted { fence, .. })
-        | Result::Renewed(Some((_, fence)))
-        | Result::Raised { fence } => see(fence),
-        Result::Acquired(Acquired::Queued { ticket, .. }) => see(ticket),
-        Result::Acquired(Acquired::Stale) | Result::Released(_) | Result::Renewed(None) => {}
     }
 }

@@ -19,6 +19,7 @@ const NONE: Faults = Faults {
     dozes: 0,
     slow_ticks: 0,
     cancels: 0,
+    timeouts: 0,
 };
 
 /// Nothing but messages may delay anybody.
@@ -50,7 +51,7 @@ impl Scenario {
         }
         // One after the other, those who die may delay different waiters of the same key.
         if cfg.faults.crashes > 1 {
-            cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + cfg.claim);
+            cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + 1);
         }
         Self { cfg, ..*self }
     }
@@ -64,14 +65,7 @@ pub fn check(scenario: &Scenario, mutant: Option<Mutant>, most: Option<NonZeroUs
 
 /// Every message takes less than a tick.
 fn base() -> Config {
-    Config {
-        prompt: true,
-        order: true,
-        bounds: STRICT,
-        asks: vec![ask(2)],
-        look: 3,
-        ..Config::default()
-    }
+    Config { prompt: true, order: true, bounds: STRICT, asks: vec![ask(2000)], ..Config::default() }
 }
 
 /// Messages take up to a tick and more.
@@ -81,18 +75,18 @@ fn lagging() -> Config {
         order: false,
         lag: 1,
         bounds: Bounds::default(),
-        asks: vec![fixed(3)],
+        asks: vec![fixed(3000)],
         ..base()
     }
 }
 
 /// A renewed lease.
-fn ask(ttl: u8) -> Ask {
+fn ask(ttl: u32) -> Ask {
     Ask { ttl, renew: true, ..Ask::default() }
 }
 
 /// A lease that is not renewed.
-fn fixed(ttl: u8) -> Ask {
+fn fixed(ttl: u32) -> Ask {
     Ask { ttl, renew: false, ..Ask::default() }
 }
 
@@ -104,7 +98,6 @@ fn clocks() -> Vec<Scenario> {
             about: "grants that are late by a tick, clocks that drift, expiry",
             cfg: Config {
                 arrivals: Some(1),
-                margin: 1,
                 faults: Faults { slow_ticks: 1, ..NONE },
                 ..lagging()
             },
@@ -115,10 +108,9 @@ fn clocks() -> Vec<Scenario> {
             cfg: Config {
                 processes: 1,
                 lag: 2,
-                claim: 3,
                 prompt_hints: true,
                 arrivals: Some(1),
-                asks: vec![fixed(2)],
+                asks: vec![fixed(2000)],
                 ..lagging()
             },
         },
@@ -127,9 +119,8 @@ fn clocks() -> Vec<Scenario> {
             about: "renewals that are late, clocks that drift",
             cfg: Config {
                 arrivals: Some(1),
-                margin: 1,
-                asks: vec![ask(4)],
-                faults: Faults { slow_ticks: 1, ..NONE },
+                asks: vec![ask(3000)],
+                faults: Faults { slow_ticks: 0, ..NONE },
                 ..lagging()
             },
         },
@@ -139,7 +130,7 @@ fn clocks() -> Vec<Scenario> {
             cfg: Config {
                 prompt_hints: true,
                 arrivals: Some(1),
-                asks: vec![ask(2)],
+                asks: vec![ask(2000)],
                 faults: Faults { disconnects: 1, ..NONE },
                 ..lagging()
             },
@@ -149,11 +140,24 @@ fn clocks() -> Vec<Scenario> {
             about: "round trips longer than a claim (R12)",
             cfg: Config {
                 lag: 2,
-                claim: 1,
                 prompt_hints: true,
                 arrivals: Some(1),
-                asks: vec![fixed(4)],
+                asks: vec![fixed(4000)],
                 bounds: Bounds { idle: Some(6), ..Bounds::default() },
+                ..lagging()
+            },
+        },
+        Scenario {
+            name: "too far away",
+            about: "a process whose answers take longer than its ttl, beside another one (R3)",
+            cfg: Config {
+                lag: 2,
+                prompt_hints: true,
+                arrivals: Some(1),
+                asks: vec![fixed(2000), fixed(5000)],
+                who_asks: vec![vec![0], vec![1]],
+                hopeless: Some(0),
+                bounds: Bounds { idle: Some(12), ..Bounds::default() },
                 ..lagging()
             },
         },
@@ -165,8 +169,8 @@ fn clocks() -> Vec<Scenario> {
                 arrivals: Some(1),
                 fast_path: false,
                 stale_life: None,
-                not_after: Some(1),
-                faults: Faults { disconnects: 1, cancels: 1, ..NONE },
+                not_after: Some(1000),
+                faults: Faults { disconnects: 1, cancels: 0, ..NONE },
                 ..lagging()
             },
         },
@@ -179,7 +183,7 @@ fn queue() -> Vec<Scenario> {
         Scenario {
             name: "queue",
             about: "two tasks in each of two processes, without end",
-            cfg: Config { tasks: 2, prompt_hints: true, ..base() },
+            cfg: Config { tasks: 2, arrivals: Some(3), prompt_hints: true, ..base() },
         },
         Scenario {
             name: "overtaking",
@@ -189,44 +193,48 @@ fn queue() -> Vec<Scenario> {
         Scenario {
             name: "three",
             about: "three processes",
-            cfg: Config { processes: 3, arrivals: Some(2), prompt_hints: true, ..base() },
+            cfg: Config { processes: 3, arrivals: Some(1), prompt_hints: true, ..base() },
         },
         Scenario {
             name: "cancel",
             about: "waiters that go at any time",
             cfg: Config {
                 tasks: 2,
-                arrivals: Some(2),
-                faults: Faults { cancels: 2, ..NONE },
+                arrivals: Some(1),
+                faults: Faults { cancels: 1, ..NONE },
                 ..base()
             },
         },
         Scenario {
             name: "grace",
             about: "sealed batches that admit arrivals for a tick (R4b), without end",
-            cfg: Config { tasks: 2, prompt_hints: true, grace: 1, ..base() },
+            cfg: Config { tasks: 2, arrivals: Some(2), prompt_hints: true, ..base() },
         },
         Scenario {
             name: "take-over",
             about: "a fast path that is sent after another caller's `acquire`; `wait = none`",
             cfg: Config {
                 tasks: 2,
-                arrivals: Some(2),
+                arrivals: Some(1),
                 prompt: false,
                 prompt_hints: true,
                 take_over: true,
-                asks: vec![ask(2), Ask { patient: false, ..ask(2) }],
+                order: false,
+                bounds: Bounds { idle: Some(2), ..STRICT },
+                asks: vec![ask(2000), Ask { patient: false, ..ask(2000) }],
                 who_asks: vec![vec![0, 1], vec![0]],
                 ..base()
             },
         },
         Scenario {
             name: "fences",
-            about: "three tasks of one process, F drawn by renewals and anew, without end",
+            about: "three tasks of one process, F drawn by renewals and anew",
             cfg: Config {
                 tasks: 3,
+                arrivals: Some(6),
                 prompt_hints: true,
                 split_fast_path: true,
+                few_tokens: true,
                 who_asks: vec![vec![0], vec![]],
                 ..base()
             },
@@ -236,9 +244,10 @@ fn queue() -> Vec<Scenario> {
             about: "the same in two processes; `SET` and `INCR` apart",
             cfg: Config {
                 tasks: 2,
-                arrivals: Some(3),
+                arrivals: Some(2),
                 prompt_hints: true,
                 split_fast_path: true,
+                few_tokens: true,
                 ..base()
             },
         },
@@ -294,7 +303,7 @@ fn deaths() -> Vec<Scenario> {
                 prompt: false,
                 prompt_hints: true,
                 faults: Faults { disconnects: 2, cancels: 1, ..NONE },
-                bounds: Bounds { stray: Some(2), idle: Some(2), ..STRICT },
+                bounds: Bounds { stray: Some(3), idle: Some(3), outside: Some(2), robbed: None },
                 ..base()
             },
         },
@@ -305,7 +314,6 @@ fn deaths() -> Vec<Scenario> {
                 arrivals: Some(1),
                 prompt_hints: true,
                 doubles: true,
-                claim: 4,
                 faults: Faults { disconnects: 1, cancels: 1, ..NONE },
                 bounds: Bounds { stray: Some(2), idle: Some(2), ..STRICT },
                 ..base()
@@ -336,7 +344,7 @@ fn messages() -> Vec<Scenario> {
             name: "deaf",
             about: "a subscriber that is down: looks every tick",
             cfg: Config {
-                arrivals: Some(2),
+                arrivals: Some(1),
                 faults: Faults { deafenings: 1, ..NONE },
                 bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
                 ..base()
@@ -348,7 +356,6 @@ fn messages() -> Vec<Scenario> {
             cfg: Config {
                 arrivals: Some(2),
                 prompt_hints: true,
-                mode_n: true,
                 faults: Faults { deafenings: 1, ..NONE },
                 bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
                 ..base()
@@ -369,9 +376,10 @@ fn messages() -> Vec<Scenario> {
             name: "late hints",
             about: "a message that comes when its token is given back and kept (`min_hold`)",
             cfg: Config {
-                arrivals: Some(2),
+                arrivals: Some(1),
                 who_asks: vec![vec![0], vec![1]],
-                asks: vec![Ask { min_hold: 2, ..ask(3) }, ask(3)],
+                asks: vec![Ask { min_hold: 2000, ..ask(3000) }, ask(3000)],
+                bounds: Bounds { idle: Some(1), ..STRICT },
                 faults: Faults { forged_hints: 1, ..NONE },
                 ..base()
             },
@@ -382,9 +390,8 @@ fn messages() -> Vec<Scenario> {
             cfg: Config {
                 arrivals: Some(1),
                 prompt_hints: true,
-                mode_n: true,
                 order: false,
-                faults: Faults { deafenings: 3, cancels: 1, ..NONE },
+                faults: Faults { deafenings: 2, cancels: 1, ..NONE },
                 bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
                 ..base()
             },
@@ -395,9 +402,8 @@ fn messages() -> Vec<Scenario> {
             cfg: Config {
                 arrivals: Some(1),
                 prompt_hints: true,
-                mode_n: true,
                 order: false,
-                faults: Faults { deafenings: 2, disconnects: 1, ..NONE },
+                faults: Faults { deafenings: 1, disconnects: 1, ..NONE },
                 bounds: Bounds { stray: Some(2), idle: Some(3), outside: Some(2), ..STRICT },
                 ..base()
             },
@@ -424,10 +430,10 @@ fn holders() -> Vec<Scenario> {
             about: "a next holder with a longer ttl",
             cfg: Config {
                 tasks: 2,
-                arrivals: Some(2),
+                arrivals: Some(1),
                 order: false,
                 prompt_hints: true,
-                asks: vec![ask(2), fixed(5)],
+                asks: vec![ask(2000), fixed(5000)],
                 who_asks: vec![vec![0, 1], vec![0]],
                 ..base()
             },
@@ -440,7 +446,7 @@ fn holders() -> Vec<Scenario> {
                 arrivals: Some(2),
                 order: false,
                 prompt_hints: true,
-                asks: vec![fixed(5), fixed(2)],
+                asks: vec![fixed(5000), fixed(2000)],
                 who_asks: vec![vec![0, 1], vec![1]],
                 ..base()
             },
@@ -451,10 +457,15 @@ fn holders() -> Vec<Scenario> {
             cfg: Config {
                 tasks: 2,
                 arrivals: Some(2),
-                margin: 1,
-                expiry_excuses: false,
                 prompt_hints: true,
-                asks: vec![fixed(3)],
+                prompt_engine: false,
+                few_tokens: true,
+                asks: vec![ask(2000)],
+                only_renewals_die: true,
+                tasks_of: vec![2, 1],
+                expiry_ends_order: true,
+                faults: Faults { disconnects: 1, ..NONE },
+                bounds: Bounds { idle: Some(1), outside: Some(1), stray: Some(2), robbed: None },
                 ..base()
             },
         },
@@ -463,9 +474,11 @@ fn holders() -> Vec<Scenario> {
             about: "locks kept after their holder ended",
             cfg: Config {
                 tasks: 2,
-                arrivals: Some(2),
+                order: false,
+                arrivals: Some(1),
                 prompt_hints: true,
-                asks: vec![Ask { min_hold: 2, ..ask(3) }, ask(3)],
+                bounds: Bounds { idle: Some(1), ..STRICT },
+                asks: vec![Ask { min_hold: 2000, ..ask(3000) }, ask(3000)],
                 ..base()
             },
         },
@@ -474,10 +487,14 @@ fn holders() -> Vec<Scenario> {
             about: "a future that nobody polls any more",
             cfg: Config {
                 tasks: 2,
-                arrivals: Some(2),
+                wakes: true,
+                order: false,
+                arrivals: Some(1),
                 prompt_hints: true,
+                asks: vec![ask(2000), Ask { patient: false, ..ask(2000) }],
+                who_asks: vec![vec![0, 1], vec![0]],
                 faults: Faults { dozes: 1, ..NONE },
-                bounds: Bounds { idle: Some(1), ..STRICT },
+                bounds: Bounds { idle: Some(3), ..STRICT },
                 ..base()
             },
         },
@@ -487,13 +504,13 @@ fn holders() -> Vec<Scenario> {
             cfg: Config {
                 keys: 2,
                 tasks: 2,
-                arrivals: Some(2),
+                arrivals: Some(1),
                 order: false,
                 prompt_hints: true,
                 asks: vec![
-                    Ask { keys: vec![0, 1], ..ask(2) },
-                    ask(2),
-                    Ask { keys: vec![1], ..ask(2) },
+                    Ask { keys: vec![0, 1], ..fixed(2000) },
+                    ask(2000),
+                    Ask { keys: vec![1], ..ask(2000) },
                 ],
                 who_asks: vec![vec![0, 1], vec![0, 2]],
                 ..base()
@@ -509,7 +526,7 @@ fn outsiders() -> Vec<Scenario> {
             name: "data loss",
             about: "the server loses everything, or falls back to a replica",
             cfg: Config {
-                arrivals: Some(2),
+                arrivals: Some(1),
                 prompt_hints: true,
                 server_time: true,
                 split_fast_path: true,
@@ -522,8 +539,8 @@ fn outsiders() -> Vec<Scenario> {
             name: "force release",
             about: "an operator frees the lock, and the holder hears of it",
             cfg: Config {
-                arrivals: Some(2),
-                asks: vec![ask(2), fixed(4)],
+                arrivals: Some(1),
+                asks: vec![ask(2000), fixed(4000)],
                 faults: Faults { force_releases: 1, ..NONE },
                 bounds: Bounds { robbed: Some(0), ..STRICT },
                 ..base()
@@ -533,11 +550,11 @@ fn outsiders() -> Vec<Scenario> {
             name: "force release unheard",
             about: "an operator frees the lock, and the holder does not hear of it",
             cfg: Config {
-                tasks: 2,
+                tasks: 1,
                 arrivals: Some(2),
                 prompt_hints: true,
                 taken_unheard: true,
-                asks: vec![ask(3)],
+                asks: vec![ask(3000)],
                 faults: Faults { force_releases: 1, ..NONE },
                 bounds: Bounds { robbed: Some(1), idle: Some(3), outside: Some(3), ..STRICT },
                 ..base()

@@ -1,13 +1,12 @@
-//! The world: the server, the processes, what is between them, and what can happen next.
-
-use stateright::{Model, Property};
+//! The world: the server, the processes, and what is between them.
 
 use crate::actions::Action;
 use crate::config::{Config, Faults};
-use crate::invariants::{Ghost, Invariant};
-use crate::network::{Answer, Command, Connection, Hint, HintKind, Result, Sent};
-use crate::process::{Batch, Process, Turn, Waiter};
+use crate::driver::{Process, Started, Turn};
+use crate::invariants::{Ghost, Invariant, Noted};
+use crate::network::{Answer, Command, Connection, Hint, HintKind, Result, Sent, Wire};
 use crate::server::{Key, Script, Server};
+use crate::token::Token;
 
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -16,24 +15,21 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) faults: Faults,
     pub(crate) ghost: Ghost,
-    /// The next sequence number of each process, as nothing mentions it.
-    pub(crate) names: [u8; 4],
+    /// How many bodies have started since it was asked last; not part of what an exhaustive run compares.
+    started: u64,
 }
 
 impl World {
-    fn new(cfg: &Config) -> Self {
-        let clock = u16::from(cfg.server_time);
+    pub(crate) fn new(cfg: &Config) -> Self {
+        let clock = u64::from(cfg.server_time);
         let keys = vec![Key::default(); usize::from(cfg.keys)];
-        let mut processes = vec![Process::new(cfg); usize::from(cfg.processes)];
-        for process in &mut processes {
-            process.seen = clock;
-        }
+        let processes = (0..cfg.processes).map(|place| Process::new(cfg, place.into(), clock));
         Self {
             server: Server { keys, fence: clock, clock },
-            processes,
+            processes: processes.collect(),
             faults: cfg.faults,
             ghost: Ghost::new(cfg),
-            names: [0; 4],
+            started: 0,
         }
     }
 
@@ -46,42 +42,67 @@ impl World {
         self.processes.iter().all(|process| process.is_quiet(lag))
     }
 
+    /// How many bodies have started since this was asked last.
+    pub(crate) fn take_started(&mut self) -> u64 {
+        std::mem::take(&mut self.started)
+    }
+
     fn turn(&mut self, cfg: &Config, process: u8, act: impl FnOnce(&mut Turn<'_>)) {
-        let me = process;
-        let name = &mut self.names[usize::from(process)];
+        let epoch = self.ghost.epoch;
+        let (mut started, mut broken) = (Vec::new(), None);
         let process = &mut self.processes[usize::from(process)];
-        let mut turn = Turn { cfg, me, process, name, started: Vec::new() };
-        act(&mut turn);
-        for started in turn.started {
-            self.on_started(cfg, &started);
+        act(&mut Turn { cfg, process, epoch, started: &mut started, broken: &mut broken });
+        self.ghost.broken = self.ghost.broken.or(broken);
+        for started in started {
+            self.on_body(cfg, &started);
         }
     }
 
+    fn on_body(&mut self, cfg: &Config, started: &Started) {
+        self.started += 1;
+        self.on_started(cfg, started);
+    }
+
     fn script<T>(&mut self, cfg: &Config, run: impl FnOnce(&mut Script<'_>) -> T) -> T {
-        let listening = (0..)
-            .zip(&self.processes)
-            .filter(|(_, process)| process.subscribed)
-            .fold(0, |bits, (number, _)| bits | 1_u8 << number);
+        let subscribed = self.processes.iter().filter(|process| process.subscribed);
+        let listening: Vec<_> = subscribed.map(|process| process.identity).collect();
         let server = &mut self.server;
-        let mut script = Script { cfg, server, listening, published: Vec::new() };
+        let mut script = Script { cfg, server, listening: &listening, published: Vec::new() };
         let answer = run(&mut script);
-        for hint in script.published {
+        let published = script.published;
+        // An `acquire` that was under way may have made a lock again that was taken away.
+        if !self.ghost.robbed.is_empty() {
+            let keys = &self.server.keys;
+            let owns = |noted: &Noted| {
+                let lock = keys[usize::from(noted.key)].lock;
+                lock.is_some_and(|lock| lock.token == noted.token)
+            };
+            self.ghost.robbed.retain(|noted| !owns(noted));
+        }
+        for hint in published {
             self.publish(cfg, hint);
         }
         answer
+    }
+
+    fn place_of(&self, token: Token) -> Option<u8> {
+        (0..)
+            .zip(&self.processes)
+            .find_map(|(place, process)| (process.identity == token.process).then_some(place))
     }
 
     fn publish(&mut self, cfg: &Config, hint: Hint) {
         if cfg.taken_unheard && hint.kind == HintKind::Taken {
             return;
         }
-        let process = self.process(hint.token.process);
+        let Some(place) = self.place_of(hint.token) else { return };
+        let process = self.process(place);
         if process.alive && process.subscribed {
             if cfg.prompt_hints {
-                self.turn(cfg, hint.token.process, |turn| turn.on_hint(hint));
+                self.turn(cfg, place, |turn| turn.on_hint(hint));
             } else if !process.hints.contains(&hint) {
                 // Two that say the same are one; doubled ones are forged.
-                process.hints.push(hint);
+                process.hints.push_back(hint);
             }
         } else if hint.kind == HintKind::Seal {
             self.ghost.unordered = true;
@@ -102,22 +123,30 @@ impl World {
                 if cfg.split_fast_path {
                     return None;
                 }
-                Some(Result::Taken { ok, fence: script.draw() })
+                Some(Result::Taken { ok, fence: script.draw_with_raise() })
             })?,
             Command::Draw { taken, .. } => {
-                Result::Taken { ok: taken, fence: self.script(cfg, |script| script.draw()) }
+                let fence = self.script(cfg, |script| script.draw_with_raise());
+                Result::Taken { ok: taken, fence }
             }
-            Command::Acquire { key, token, ttl, ticket } => {
+            Command::Acquire { key, token, ttl, ticket, .. } => {
                 let run =
                     |script: &mut Script<'_>| script.acquire(key, token, ttl, ticket, expired);
                 Result::Acquired(self.script(cfg, run))
             }
             Command::Release { key, token, keep } => {
                 let lock = self.server.keys[usize::from(key)].lock;
-                if keep == 0 && lock.is_some_and(|lock| lock.token == token && lock.due > 0) {
+                let early = lock.is_some_and(|lock| lock.token == token && lock.due > 0);
+                if keep.is_none() && early {
                     self.ghost.broken = Some(Invariant::Kept);
                 }
-                Result::Released(self.script(cfg, |script| script.release(key, token, keep)))
+                let released = self.script(cfg, |script| script.release(key, token, keep));
+                if let Some(lock) = self.server.keys[usize::from(key)].lock.as_mut() {
+                    // It counts from its holder's end, not from when the server hears of it.
+                    let late = u32::from(sent.age) * cfg.tick + cfg.drift;
+                    lock.due = if sent.is_stale { 0 } else { lock.due.saturating_sub(late) };
+                }
+                Result::Released(released)
             }
             Command::Renew { key, token, ttl, draws } => {
                 Result::Renewed(self.script(cfg, |script| script.renew(key, token, ttl, draws)))
@@ -129,101 +158,76 @@ impl World {
     }
 
     fn run(&mut self, cfg: &Config, process: u8, connection: Connection) {
-        let requests = &mut self.line(process, connection).requests;
-        let sent = requests.remove(0);
+        let Some(sent) = self.line(process, connection).requests.pop_front() else { return };
         let takes = match sent.command {
             Command::Take { key, .. } => self.server.keys[usize::from(key)].lock.is_none(),
             _ => false,
         };
         let Some(result) = self.execute(cfg, sent) else {
-            let Command::Take { key, token, seen, .. } = sent.command else { return };
-            let command = Command::Draw { key, token, taken: takes, seen };
-            self.line(process, connection).requests.insert(0, Sent { command, ..sent });
+            let Command::Take { key, token, ttl, seen } = sent.command else { return };
+            let command = Command::Draw { key, token, ttl, taken: takes, seen };
+            self.line(process, connection).requests.push_front(Sent { command, ..sent });
             return;
         };
         if !self.process(process).alive {
             return;
         }
-        let Sent { command, age, robbed, .. } = sent;
-        let answer = Answer { command, age, result, robbed };
+        let answer = Answer { sent, result };
         if cfg.prompt {
-            self.turn(cfg, process, |turn| turn.on_answer(answer));
+            self.answer(cfg, process, answer);
         } else {
-            self.line(process, connection).answers.push(answer);
+            self.line(process, connection).answers.push_back(answer);
         }
     }
 
-    fn line(&mut self, process: u8, connection: Connection) -> &mut crate::network::Line {
-        let process = self.process(process);
-        match connection {
-            Connection::Main => &mut process.main,
-            Connection::Renewals => &mut process.renewals,
+    fn answer(&mut self, cfg: &Config, process: u8, answer: Answer) {
+        self.turn(cfg, process, |turn| turn.on_answer(answer));
+        if let Some((key, token)) = answer.sent.command.grants().filter(|_| answer.sent.robbed) {
+            self.ghost.rob(key, token);
         }
+    }
+
+    fn line(&mut self, process: u8, connection: Connection) -> &mut Wire {
+        self.process(process).line(connection)
     }
 
     fn tick(&mut self, cfg: &Config, slow: Option<u8>) {
         self.measure(cfg);
-        for key in self.server.tick() {
+        // Who waits for a lock that was kept looks right behind its end, which here is a tick.
+        let kept = |key: &Key| key.lock.is_some_and(|lock| lock.kept && lock.ttl <= cfg.tick);
+        self.ghost.unordered |= self.server.keys.iter().any(kept);
+        for key in self.server.tick(cfg.tick) {
             self.on_expired(cfg, key);
         }
         for process in &mut self.processes {
-            let requests = process.main.requests.iter_mut().chain(&mut process.stale);
-            for expires in requests.filter_map(|sent| sent.expires.as_mut()) {
-                *expires = expires.saturating_sub(1);
-            }
-            for sent in &mut process.stale {
-                sent.age = (sent.age + 1).min(cfg.stale_life.unwrap_or(0));
-            }
-            if let Some(life) = cfg.stale_life {
-                process.stale.retain(|sent| sent.age < life);
-            }
+            process.age(cfg);
         }
-        for process in 0..cfg.processes {
-            if slow == Some(process) {
-                self.process(process).slow_ticks -= 1;
-            } else if self.process(process).alive {
-                self.turn(cfg, process, |turn| turn.tick());
+        for place in 0..cfg.processes {
+            let mut passed = cfg.tick;
+            if slow == Some(place) {
+                self.process(place).slow_ticks -= 1;
+                passed -= cfg.drift;
+            }
+            if self.process(place).alive {
+                self.turn(cfg, place, |turn| turn.tick(passed));
             }
         }
         self.ghost.epoch += 1;
-    }
-
-    fn kill(&mut self, process: u8, lingers: bool) {
-        let process = self.process(process);
-        process.alive = false;
-        process.hears = false;
-        for line in [&mut process.main, &mut process.renewals] {
-            line.answers.clear();
-            if !lingers {
-                line.requests.clear();
-            }
-        }
-        process.hints.clear();
-        process.chores.clear();
-        process.arrivals = 0;
-        process.slow_ticks = 0;
-        process.seen = 0;
-        for key in &mut process.keys {
-            *key = Default::default();
-        }
     }
 
     /// The lock is taken from whoever holds it, by somebody outside the protocol.
     fn rob(&mut self, key: u8) {
         self.ghost.unordered = true;
         let Some(lock) = self.server.keys[usize::from(key)].lock else { return };
-        let process = &mut self.processes[usize::from(lock.token.process)];
-        for answer in &mut process.main.answers {
-            answer.robbed |= answer.command.token() == Some(lock.token);
+        self.ghost.rob(key, lock.token);
+        let Some(place) = self.place_of(lock.token) else { return };
+        let line = &mut self.process(place).main;
+        let of_lock = |sent: &Sent| sent.command.token() == Some(lock.token);
+        for answer in &mut line.answers {
+            answer.sent.robbed |= of_lock(&answer.sent);
         }
-        for sent in &mut process.main.requests {
-            sent.robbed |= sent.command.token() == Some(lock.token)
-                && matches!(sent.command, Command::Draw { .. });
-        }
-        let state = &mut process.keys[usize::from(key)];
-        let batches = state.batches.iter_mut().filter(|batch| batch.token == lock.token);
-        for lease in batches.filter_map(Batch::lease_mut) {
-            lease.robbed = lease.robbed.or(Some(0));
+        for sent in &mut line.requests {
+            sent.robbed |= of_lock(sent) && matches!(sent.command, Command::Draw { .. });
         }
     }
 
@@ -246,54 +250,84 @@ impl World {
         }
     }
 
-    fn apply(&mut self, cfg: &Config, action: &Action) {
+    pub(crate) fn apply(&mut self, cfg: &Config, action: &Action) {
+        let before = self.faults;
         match *action {
             Action::Call { process, ask } => {
-                let licence = 0;
-                let epoch = self.ghost.epoch;
-                let exempt = !self.process(process).subscribed && !cfg.mode_n;
-                let (dozes, tried) = (false, false);
-                if self.process(process).arrivals != u8::MAX {
-                    self.process(process).arrivals -= 1;
-                }
-                let waiter = Waiter { ask, epoch, licence, exempt, dozes, tried };
-                self.turn(cfg, process, |turn| turn.call(waiter));
+                let exempt = !self.process(process).subscribed && cfg.silent;
+                self.turn(cfg, process, |turn| turn.call(ask, exempt));
             }
-            Action::SendFastPath { process, key, token } => {
-                let epoch = self.ghost.epoch;
-                self.turn(cfg, process, |turn| turn.send_fast_path(key, token, epoch));
+            Action::Begin { process, task } => {
+                self.turn(cfg, process, |turn| turn.begin(task));
             }
+            Action::Engine { process } => self.turn(cfg, process, |turn| turn.engine_works()),
             Action::Run { process, connection } => self.run(cfg, process, connection),
             Action::RunStale { process, again } => {
                 let stale = &mut self.process(process).stale;
-                let sent = if again { stale[0] } else { stale.remove(0) };
+                let sent = if again { stale.front().copied() } else { stale.pop_front() };
                 // Without an answer, the second half of a fast path changes nothing but a counter.
-                let _ = self.execute(cfg, sent);
+                let _ = sent.map(|sent| self.execute(cfg, sent));
             }
             Action::Answer { process, connection } => {
-                let answer = self.line(process, connection).answers.remove(0);
-                self.turn(cfg, process, |turn| turn.on_answer(answer));
+                if let Some(answer) = self.line(process, connection).answers.pop_front() {
+                    self.answer(cfg, process, answer);
+                }
             }
             Action::Hear { process } => {
-                let hint = self.process(process).hints.remove(0);
-                self.turn(cfg, process, |turn| turn.on_hint(hint));
+                if let Some(hint) = self.process(process).hints.pop_front() {
+                    self.turn(cfg, process, |turn| turn.on_hint(hint));
+                }
             }
-            Action::Finish { process, key, token } => {
-                self.turn(cfg, process, |turn| turn.finish(key, token));
+            Action::Finish { process, task } => {
+                self.turn(cfg, process, |turn| turn.finish(task));
             }
-            Action::Cancel { process, key, token, place } => {
-                self.faults.cancels -= 1;
-                self.turn(cfg, process, |turn| turn.cancel(key, token, place.into()));
-            }
+            Action::Wake { process, task } => self.turn(cfg, process, |turn| turn.wake(task)),
             Action::Tick { slow } => self.tick(cfg, slow),
+            Action::Start { process } => self.start(cfg, process),
+            Action::HearAgain { process } => self.turn(cfg, process, |turn| turn.hear_again()),
+            _ => self.go_wrong(cfg, action),
+        }
+        if cfg.endless {
+            self.faults = before;
+        }
+        let calm = matches!(
+            action,
+            Action::Call { .. }
+                | Action::Begin { .. }
+                | Action::Engine { .. }
+                | Action::Run { .. }
+                | Action::Answer { .. }
+                | Action::Hear { .. }
+                | Action::Finish { .. }
+                | Action::Tick { slow: None }
+        );
+        if cfg.endless && !calm {
+            self.ghost.begin_again();
+        }
+    }
+
+    fn go_wrong(&mut self, cfg: &Config, action: &Action) {
+        match *action {
+            Action::Cancel { process, task } => {
+                self.faults.cancels -= 1;
+                self.turn(cfg, process, |turn| turn.cancel(task));
+            }
+            Action::Doze { process, task } => {
+                self.faults.dozes -= 1;
+                self.turn(cfg, process, |turn| turn.doze(task));
+            }
+            Action::TimeOut { process, connection } => {
+                self.faults.timeouts -= 1;
+                self.turn(cfg, process, |turn| turn.time_out(connection));
+            }
             Action::Crash { process, lingers } => {
                 self.faults.crashes -= 1;
                 self.process(process).subscribed = false;
-                self.kill(process, lingers);
+                self.process(process).die(lingers);
             }
             Action::Vanish { process } => {
                 self.faults.vanishings -= 1;
-                self.kill(process, false);
+                self.process(process).die(false);
             }
             Action::Disconnect { process, connection, lingers } => {
                 self.faults.disconnects -= 1;
@@ -301,34 +335,25 @@ impl World {
             }
             Action::LoseHint { process } => {
                 self.faults.lost_hints -= 1;
-                let hint = self.process(process).hints.remove(0);
-                if hint.kind == HintKind::Seal {
-                    self.ghost.unordered = true;
-                }
+                let hint = self.process(process).hints.pop_front();
+                self.ghost.unordered |= hint.is_some_and(|hint| hint.kind == HintKind::Seal);
             }
-            Action::Forge { hint } => {
+            Action::Forge { process, key, batch, kind } => {
                 self.faults.forged_hints -= 1;
-                self.publish(cfg, hint);
+                if let Some(token) = self.process(process).token_at(key, batch) {
+                    self.publish(cfg, Hint { kind, key, token });
+                }
             }
             Action::Deafen { process } => {
                 self.faults.deafenings -= 1;
                 self.turn(cfg, process, |turn| turn.deafen());
             }
-            Action::HearAgain { process } => self.turn(cfg, process, |turn| turn.hear_again()),
-            Action::Doze { process, key, token, place } => {
-                self.faults.dozes -= 1;
-                let state = &mut self.process(process).keys[usize::from(key)];
-                let batch = state.batches.iter_mut().find(|batch| batch.token == token);
-                if let Some(waiter) =
-                    batch.and_then(|batch| batch.waiters.get_mut(usize::from(place)))
-                {
-                    waiter.dozes = true;
-                }
-            }
             Action::ForceRelease { key } => {
                 self.faults.force_releases -= 1;
+                let token = self.server.keys[usize::from(key)].lock.map(|lock| lock.token);
                 self.rob(key);
                 self.script(cfg, |script| script.force_release(key));
+                token.into_iter().for_each(|token| self.ghost.rob(key, token));
             }
             Action::LoseData { drops_connections } => {
                 self.faults.data_losses -= 1;
@@ -339,30 +364,33 @@ impl World {
                 self.ghost.unordered = true;
                 self.server.keys[usize::from(key)].queue.clear();
             }
+            _ => unreachable!("everything else goes well"),
         }
+    }
+
+    /// A new process in the place of a dead one. What that one sent may still run.
+    fn start(&mut self, cfg: &Config, place: u8) {
+        let old = self.process(place);
+        let (identity, stale) = (old.identity, std::mem::take(&mut old.stale));
+        // The lowest number of tokens that none of its forerunners has had.
+        let process = Process::new(cfg, identity + u16::from(cfg.processes), self.server.clock);
+        *self.process(place) = Process { stale, ..process };
     }
 }
 
-impl Model for Config {
-    type State = World;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<World> {
-        vec![World::new(self)]
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        self.possible(world, actions);
-    }
-
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        let mut next = world.clone();
-        next.apply(self, &action);
-        next.normalise(self);
-        Some(next)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        Invariant::properties()
+/// Traces.
+impl World {
+    /// What matters most of it, in a few lines.
+    pub(crate) fn brief(&self) -> String {
+        let mut text = String::new();
+        for (number, key) in self.server.keys.iter().enumerate() {
+            let lock = key.lock.map(|lock| (lock.token, lock.ttl, lock.claimed, lock.kept));
+            let queue: Vec<_> = key.queue.iter().map(|entry| (entry.ticket, entry.token)).collect();
+            text.push_str(&format!("    key {number}: {lock:?} queue {queue:?}\n"));
+        }
+        for process in &self.processes {
+            process.brief(&mut text);
+        }
+        text
     }
 }

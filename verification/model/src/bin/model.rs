@@ -1,35 +1,49 @@
-//! Long runs of the model, with figures.
+//! Long runs of the model and of the simulator, with figures.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "figures are its answer")]
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use distlock_model::{Mutant, Outcome, Scenario, check, scenarios};
+use distlock_model::{Mutant, Outcome, Scenario, check, most_memory, scenarios, simulate};
 
-const USAGE: &str = "usage: model [COMMAND] [--states N]
+const USAGE: &str = "usage: model [COMMAND] [--states N] [--steps N] [--seed N] [--threads N]
 
+long [SCENARIO]              larger scenarios, up to 5,000,000 states of each (or --states)
 short [SCENARIO]             what the tests run
-long [SCENARIO]              with more calls, up to 5,000,000 states of each scenario
-mutants                      what catches each broken rule, in how many steps
+soak                         random histories from a seed on (100,000,000 steps, or --steps)
+mutants                      what catches each broken script, in how many steps
 mutant MUTANT [SCENARIO]     one of them in every scenario, or in one with the way there";
 
 fn main() -> ExitCode {
     let mut args: Vec<_> = std::env::args().skip(1).collect();
-    let most = args.iter().position(|arg| arg == "--states").and_then(|place| {
-        let most = args.drain(place..).nth(1)?;
-        most.parse().ok().and_then(NonZeroUsize::new)
-    });
+    let most = taken(&mut args, "--states").and_then(|most| NonZeroUsize::new(most as usize));
+    let steps = taken(&mut args, "--steps").unwrap_or(100_000_000);
+    let seed = taken(&mut args, "--seed").unwrap_or(1);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = taken(&mut args, "--threads").map_or(cores, |threads| threads as usize);
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     match args[..] {
         [] | ["long"] => hold(&larger(), most.or(NonZeroUsize::new(5_000_000))),
-        ["long", name] => hold(&named(larger(), name), most.or(NonZeroUsize::new(5_000_000))),
+        ["long", ref name @ ..] => {
+            hold(&named(larger(), &name.join(" ")), most.or(NonZeroUsize::new(5_000_000)))
+        }
         ["short"] => hold(&scenarios(), most),
-        ["short", name] => hold(&named(scenarios(), name), most),
+        ["short", ref name @ ..] => hold(&named(scenarios(), &name.join(" ")), most),
+        ["soak"] => soak(seed, steps, threads),
         ["mutants"] => mutants(),
         ["mutant", name] => mutant(name, &scenarios(), most),
-        ["mutant", name, scenario] => mutant(name, &named(scenarios(), scenario), most),
+        ["mutant", name, ref scenario @ ..] => {
+            mutant(name, &named(scenarios(), &scenario.join(" ")), most)
+        }
         _ => usage(),
     }
+}
+
+/// Takes an option with its number out of the arguments.
+fn taken(args: &mut Vec<String>, name: &str) -> Option<u64> {
+    let at = args.iter().position(|arg| arg == name)?;
+    args.drain(at..(at + 2).min(args.len())).nth(1)?.parse().ok()
 }
 
 fn larger() -> Vec<Scenario> {
@@ -45,12 +59,16 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
+fn code(holds: bool) -> ExitCode {
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// Runs scenarios as they are.
 fn hold(list: &[Scenario], most: Option<NonZeroUsize>) -> ExitCode {
     if list.is_empty() {
         return usage();
     }
-    let mut holds = true;
+    let (mut holds, mut all, mut different, mut time) = (true, 0, 0, Duration::ZERO);
     println!("| scenario | about | states | different | depth | s | |");
     println!("|---|---|---|---|---|---|---|");
     for scenario in list {
@@ -67,8 +85,25 @@ fn hold(list: &[Scenario], most: Option<NonZeroUsize>) -> ExitCode {
             println!("{}", violation.trace);
             holds = false;
         }
+        (all, different, time) = (all + states, different + unique, time + took);
     }
-    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let (seconds, memory) = (time.as_secs_f64(), most_memory());
+    println!("\n{all} states, {different} different, {seconds:.0} s, at most {memory} MiB");
+    code(holds)
+}
+
+/// Random histories.
+fn soak(seed: u64, steps: u64, threads: usize) -> ExitCode {
+    let outcome = simulate(seed, steps, threads);
+    let (histories, steps, bodies) = (outcome.histories, outcome.steps, outcome.bodies);
+    let (seconds, memory) = (outcome.took.as_secs_f64(), most_memory());
+    let rate = steps as f64 / seconds;
+    println!("{steps} steps of {histories} histories from seed {seed}, {bodies} bodies");
+    println!("{seconds:.0} s on {threads} threads, {rate:.0} steps/s, at most {memory} MiB");
+    if let Some(failure) = &outcome.failure {
+        println!("{failure}");
+    }
+    code(outcome.failure.is_none())
 }
 
 /// What catches each mutant.
