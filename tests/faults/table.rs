@@ -122,6 +122,7 @@ fn every_test_of_an_entry_is_in_its_row() {
 fn every_mutant_has_a_row_and_names_a_test_that_exists() {
     let mutants = root().join("verification/mutants");
     let rows = read(&mutants.join("README.md"));
+    let scenarios = read(&root().join("verification/model/src/scenarios.rs"));
     let mut found = 0;
     for file in fs::read_dir(&mutants).expect("the mutants") {
         let path = file.expect("an entry").path();
@@ -131,12 +132,24 @@ fn every_mutant_has_a_row_and_names_a_test_that_exists() {
         let mutant = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
         assert!(rows.contains(&format!("| `{mutant}` |")), "{mutant} has no row");
         let patch = read(&path);
-        let test = patch.lines().find_map(|line| line.strip_prefix("Test: "));
-        let (program, test) = test.and_then(|test| test.split_once(' ')).expect("its test");
-        let (module, name) = test.split_once("::").unwrap_or_else(|| panic!("{mutant}: {test}"));
-        let tests = root().join("tests").join(program).join(module).with_extension("rs");
-        let exists = tests.exists() && read(&tests).contains(&format!("fn {name}("));
-        assert!(exists, "{mutant}: there is no {program} {test}");
+        let line = |key| patch.lines().find_map(|line| line.strip_prefix(key));
+        if let Some(found_by) = line("Model: ") {
+            let (command, rest) = found_by.split_once(' ').unwrap_or((found_by, ""));
+            let scenario = rest.split(" --").next().unwrap_or(rest);
+            let exists = match command {
+                "soak" => true,
+                _ => scenarios.contains(&format!("\"{scenario}\"")),
+            };
+            assert!(exists, "{mutant}: the model has no scenario {scenario}");
+        } else {
+            let test = line("Test: ").and_then(|test| test.split_once(' '));
+            let (program, test) = test.unwrap_or_else(|| panic!("{mutant} names no test"));
+            let (module, name) =
+                test.split_once("::").unwrap_or_else(|| panic!("{mutant}: {test}"));
+            let tests = root().join("tests").join(program).join(module).with_extension("rs");
+            let exists = tests.exists() && read(&tests).contains(&format!("fn {name}("));
+            assert!(exists, "{mutant}: there is no {program} {test}");
+        }
         found += 1;
     }
     assert!(found >= 40, "found only {found} mutants");
