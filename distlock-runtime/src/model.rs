@@ -3,4 +3,4 @@
 
 pub use crate::clock::Moment;
 pub use crate::lock::core::*;
-pub use crate::store::Term;
+pub use crate::store::{Limit, Term};

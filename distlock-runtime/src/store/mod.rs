@@ -7,6 +7,8 @@
 
 mod answer;
 pub(crate) mod console;
+#[allow(dead_code)] // Tokens get it next.
+mod limit;
 pub(crate) mod memory;
 pub(crate) mod owner;
 pub(crate) mod redis;
@@ -31,6 +33,8 @@ use owner::Owner;
 // Public for the model.
 #[allow(unreachable_pub)]
 pub use answer::{Answer, Entered, Owned};
+#[allow(unreachable_pub, unused_imports)]
+pub use limit::Limit;
 #[allow(unreachable_pub)]
 pub use term::Term;
 
