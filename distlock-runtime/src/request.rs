@@ -1,11 +1,11 @@
 //! A request for a lock: the key and how it is to be held.
 
-use std::borrow::Cow;
+mod options;
+
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
 use crate::error::LockError;
 use crate::few::Few;
@@ -17,7 +17,7 @@ use crate::lock::locks::Locks;
 use crate::lock::outage;
 use crate::manager::LockManager;
 use crate::name::Label;
-use crate::options::{OnLost, Options, Release};
+use crate::options::Options;
 
 /// A lock that is about to be taken: what to lock, and how to hold it. Made by
 /// [`LockManager::lock`] and [`LockManager::lock_all`].
@@ -76,165 +76,6 @@ impl LockRequest {
         options: Options,
     ) -> Self {
         Self { manager, keys, label, options }
-    }
-
-    /// The length of the lease: how long the lock stays taken if its holder dies. 10 ms to 365 days.
-    /// Default: the manager's, 30 s.
-    ///
-    /// A live holder's lease is renewed, so the `ttl` may be much shorter than the work. It is the longest
-    /// outage of the store, or pause of the process, that the holder survives.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = Some(ttl);
-        self
-    }
-
-    /// How long to wait while others hold the lock; zero is not to wait. Default: the manager's, zero.
-    ///
-    /// Waiters are served first come, first served, over all processes, and are notified when it is their
-    /// turn. Clients that retry in step without jitter can starve a process: let the pause between two
-    /// tries vary.
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::LockError> {
-    /// # let locks = distlock::LockManager::in_memory();
-    /// let first = locks.lock("report").acquire().await?;
-    /// let second = locks.lock("report").wait(Duration::from_secs(2)).acquire();
-    ///
-    /// let (released, second) = tokio::join!(first.release(), second);
-    /// assert!(released.is_ok() && second?.is_held());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = Some(wait);
-        self
-    }
-
-    /// Whether the lease is renewed for as long as the lock is held. Default: true.
-    ///
-    /// With false the holder has the `ttl` and no more: then the lease is lost, and others may have the
-    /// lock.
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.options.renew = Some(renew);
-        self
-    }
-
-    /// The longest time for which the lease is renewed, counted from when the lock was taken; then it
-    /// counts as lost. At least 10 ms. Default: the manager's, no limit.
-    ///
-    /// A guard against work that hangs:
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::LockError> {
-    /// # let locks = distlock::LockManager::in_memory();
-    /// let hangs = std::future::pending::<()>();
-    /// let stopped = locks.lock("import").max_hold(Duration::from_secs(60)).run(hangs).await;
-    /// assert!(stopped.is_err_and(|error| error.is_lost()));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
-        self
-    }
-
-    /// The shortest time for which the lock stays taken, counted from when it was taken, however the call
-    /// ends. At most `max_hold` and 365 days. Default: none.
-    ///
-    /// For a scheduled job that is shorter than the difference between the clocks of its replicas: it runs
-    /// once although they start it at slightly different times. The caller does not wait for it.
-    pub fn min_hold(mut self, min_hold: Duration) -> Self {
-        self.options.min_hold = Some(min_hold);
-        self
-    }
-
-    /// What becomes of the body of [`run`](Self::run) when the lease is lost. Default:
-    /// [`OnLost::Cancel`].
-    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
-        self.options.on_lost = Some(on_lost);
-        self
-    }
-
-    /// What a nested call does, that is, a call from inside a body that runs under the same lock: join the
-    /// lock (true), or fail with [`WouldDeadlock`](LockError::WouldDeadlock) (false). Default: false.
-    ///
-    /// A call that joins has the fencing token of the outer call; its durations are ignored, and the
-    /// outermost call releases the lock.
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// use distlock::LockError;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), LockError> {
-    /// # let locks = distlock::LockManager::in_memory();
-    /// let nested = async {
-    ///     let joined = locks.lock("order:42").reentrant(true).acquire().await;
-    ///     let refused = locks.lock("order:42").acquire().await;
-    ///     (joined.is_ok(), matches!(refused, Err(LockError::WouldDeadlock { .. })))
-    /// };
-    /// assert_eq!(locks.lock("order:42").run(nested).await?, (true, true));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn reentrant(mut self, reentrant: bool) -> Self {
-        self.options.reentrant = Some(reentrant);
-        self
-    }
-
-    /// When [`run`](Self::run) returns its result: after the store confirmed the release, or as soon as
-    /// the release is sent. Default: [`Release::Wait`].
-    ///
-    /// It has no effect on a guard: [`LockGuard::release`] always waits, dropping a guard never does.
-    pub fn release(mut self, release: Release) -> Self {
-        self.options.release = Some(release);
-        self
-    }
-
-    /// A label for errors and events. Default: the place where the request was made.
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::LockError> {
-    /// # let locks = distlock::LockManager::in_memory();
-    /// let _first = locks.lock("order:42").acquire().await?;
-    /// let refused = locks.lock("order:42").name("checkout").acquire().await.unwrap_err();
-    /// assert!(refused.to_string().starts_with("lock checkout is held elsewhere"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.label = Label::Given(name.into());
-        self
-    }
-
-    /// The namespace in the store instead of the manager's; empty for none. Locks under different prefixes
-    /// are different locks. Default: the manager's, `distlock`.
-    ///
-    /// Each prefix that was ever used leaves one small key in the store for good; see
-    /// [`LockManagerBuilder::prefix`](crate::LockManagerBuilder::prefix).
-    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
-        self.options.prefix = Some(prefix.as_ref().into());
-        self
-    }
-
-    /// How many calls of this process may wait for one lock at a time; 0 is not to wait. Default: the
-    /// manager's, no limit.
-    ///
-    /// A call that finds so many waiters fails with [`Busy`](LockError::Busy) at once, without asking the
-    /// store: better than a crowd that waits in vain. Each key is counted by itself, over all calls of this
-    /// manager that wait for it, and only when a call arrives: the first call that finds no holder and no
-    /// waiter in this process asks the store, and counts once it waits.
-    pub fn max_waiters(mut self, waiters: u32) -> Self {
-        self.options.max_waiters = Some(waiters);
-        self
     }
 
     /// Takes the lock and returns its guard, which holds it until it is released or dropped.
