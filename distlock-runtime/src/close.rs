@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lock::core::Closing;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
-use crate::race::until;
+use crate::select::until;
 use crate::status::CloseReport;
 
 impl LockManager {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::builder::LockManagerBuilder;
 use crate::error::LockError;
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::locks::Locks;
+use crate::one_or_many::OneOrMany;
 use crate::request::LockRequest;
 
 /// Takes locks in one store, over connections that the whole process shares.
@@ -194,7 +194,7 @@ impl LockManager {
     /// ```
     #[track_caller]
     pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(self.clone(), Few::One(key.into()), Location::caller())
+        LockRequest::new(self.clone(), OneOrMany::One(key.into()), Location::caller())
     }
 
     /// A request for several locks, all or none: there is a guard, or a body runs, once all of them are

@@ -85,7 +85,7 @@ impl LockManager {
         let here = table.has_waiters(lock.stored()).then(|| table.process().to_owned());
         Ok(match holder {
             None => LockStatus::Free,
-            Some(Holder { rest: remaining, mut waiting, .. }) => {
+            Some(Holder { remaining, mut waiting, .. }) => {
                 waiting.extend(here);
                 LockStatus::Held { remaining, waiting: waiting.len() }
             }

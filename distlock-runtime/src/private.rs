@@ -6,10 +6,10 @@ use std::ops::Deref;
 use std::panic::Location;
 use std::pin::{Pin, pin};
 
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::{hold, nested};
 use crate::manager::LockManager;
+use crate::one_or_many::OneOrMany;
 use crate::request::{LockRequest, hold_and_release};
 
 pub use crate::encode::{KeyPart, KeyText, Part};
@@ -100,7 +100,7 @@ pub fn keys<K: AsKeys>(keys: K) -> Vec<LockKey> {
 /// The request of an annotated function.
 #[track_caller]
 pub fn request(manager: &LockManager, key: LockKey, name: &'static str) -> LockRequest {
-    LockRequest::new(manager.clone(), Few::One(key), Location::caller()).name(name)
+    LockRequest::new(manager.clone(), OneOrMany::One(key), Location::caller()).name(name)
 }
 
 /// The request of an annotated function with several keys.

@@ -8,7 +8,6 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 
 use crate::error::LockError;
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::acquire::{Ask, acquire};
 use crate::lock::guard::LockGuard;
@@ -17,6 +16,7 @@ use crate::lock::locks::Locks;
 use crate::lock::outage;
 use crate::manager::LockManager;
 use crate::name::Label;
+use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 
 /// A lock that is about to be taken: what to lock, and how to hold it. Made by
@@ -54,7 +54,7 @@ use crate::options::Options;
 #[must_use = "a request takes no lock before `acquire`, `try_acquire` or `run`"]
 pub struct LockRequest {
     manager: LockManager,
-    keys: Few<LockKey>,
+    keys: OneOrMany<LockKey>,
     label: Label,
     options: Options,
 }
@@ -62,7 +62,7 @@ pub struct LockRequest {
 impl LockRequest {
     pub(crate) fn new(
         manager: LockManager,
-        keys: Few<LockKey>,
+        keys: OneOrMany<LockKey>,
         caller: &'static Location<'static>,
     ) -> Self {
         Self::of(manager, keys, Label::Caller(caller), Options::default())
@@ -71,7 +71,7 @@ impl LockRequest {
     /// A request with options that were given elsewhere.
     pub(crate) fn of(
         manager: LockManager,
-        keys: Few<LockKey>,
+        keys: OneOrMany<LockKey>,
         label: Label,
         options: Options,
     ) -> Self {
@@ -142,7 +142,7 @@ impl LockRequest {
         if wanted.is_empty() {
             return Err(LockError::invalid_option("keys: none; name at least one"));
         }
-        if let Few::Many(wanted) = &mut wanted {
+        if let OneOrMany::Many(wanted) = &mut wanted {
             wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
             wanted.dedup_by(|a, b| a.stored() == b.stored());
         }

@@ -46,9 +46,9 @@ impl Identity {
         &self.process
     }
 
-    /// A token that was never issued before: its owner `hears` of a lock that was reserved for it,
+    /// A token that was never issued before: its owner is `notified` of a lock that was reserved for it,
     /// and has `reservation` to answer.
-    pub(crate) fn issue(&self, hears: bool, reservation: Duration, now: Moment) -> String {
+    pub(crate) fn issue(&self, notified: bool, reservation: Duration, now: Moment) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
         let mut token = String::with_capacity(self.process.len() + TIME + 24);
         token.push_str(&self.process);
@@ -61,7 +61,7 @@ impl Identity {
             1,
             u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX),
         );
-        token.push(if hears { 's' } else { 'n' });
+        token.push(if notified { 's' } else { 'n' });
         token
     }
 }
@@ -93,7 +93,7 @@ pub(crate) struct Token<'a> {
     pub(crate) process: &'a str,
     /// How long the lock is reserved for it when its turn has come.
     pub(crate) reservation: Duration,
-    pub(crate) hears: bool,
+    pub(crate) notified: bool,
 }
 
 impl<'a> Token<'a> {
@@ -101,14 +101,14 @@ impl<'a> Token<'a> {
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split('.');
         let (process, _, last) = (parts.next()?, parts.next()?, parts.next()?);
-        let hears = match last.as_bytes().last()? {
+        let notified = match last.as_bytes().last()? {
             b's' => true,
             b'n' => false,
             _ => return None,
         };
         let reservation = last[..last.len() - 1].parse().ok()?;
         let whole = parts.next().is_none() && !process.is_empty();
-        whole.then_some(Self { process, reservation: Duration::from_millis(reservation), hears })
+        whole.then_some(Self { process, reservation: Duration::from_millis(reservation), notified })
     }
 }
 
@@ -155,14 +155,14 @@ mod tests {
             let parsed = Token::parse(token).expect("one of ours");
             assert_eq!(parsed.process.len(), UUID);
             assert!(token.len() <= 44, "{token}");
-            assert_eq!((parsed.reservation, parsed.hears), (RESERVATION, true));
+            assert_eq!((parsed.reservation, parsed.notified), (RESERVATION, true));
         }
     }
 
     #[test]
     fn other_values_are_not_tokens() {
         let deaf = Identity::new().issue(false, RESERVATION, Moment::from_nanos(0));
-        assert!(Token::parse(&deaf).is_some_and(|token| !token.hears));
+        assert!(Token::parse(&deaf).is_some_and(|token| !token.notified));
         for text in ["", "locked", "a.b", "a.b.c", "a.b.12", "a.b.12x", ".b.12s", "a.b.12s.d"] {
             assert_eq!(Token::parse(text), None, "{text}");
         }

@@ -96,7 +96,7 @@ async fn c2_a_server_that_may_evict_locks_is_named() {
     let before = clients(&server);
     assert_eq!(server.cli::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
     wait_for("it is made again", async || !clients(&server).is_subset(&before)).await;
-    wait_for("it hears", async || first.status().wake_ups == WakeUps::Notified).await;
+    wait_for("it is notified", async || first.status().wake_ups == WakeUps::Notified).await;
     let text = log.text();
     let line = text.lines().find(|line| line.contains("may_evict")).expect("a line");
     assert!(line.starts_with("WARN") && line.contains("volatile-ttl"), "{line}");

@@ -139,7 +139,7 @@ async fn r5_a_true_loss_is_noticed_at_once() {
         let guard = one.lock("k").ttl(LONG).renew(renew).acquire().await.expect("free");
         let start = Instant::now();
         assert!(operator.force_release("k").await.expect("an answer"));
-        tokio::time::timeout(LONG / 4, guard.lost()).await.expect("it hears");
+        tokio::time::timeout(LONG / 4, guard.lost()).await.expect("it is notified");
         assert!(start.elapsed() < Duration::from_secs(10) && !guard.is_held());
         let error = guard.release().await.expect_err("it was taken away");
         assert!(error.is_lost() && error.to_string().contains("force_release"), "{error}");

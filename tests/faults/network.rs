@@ -377,7 +377,7 @@ async fn b8_an_acquire_that_arrives_after_its_ttl_is_freed() {
     let server = RedisServer::start();
     let network = Late::before(server.addr());
     let manager = impatient(&format!("redis://{}", network.addr)).await;
-    wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
+    wait_for("it is notified", async || manager.status().wake_ups == WakeUps::Notified).await;
     let (ttl, sets) = (ms(1000), runs(&server, "set"));
     network.shut.store(true, SeqCst);
     network.hold.store(true, SeqCst);

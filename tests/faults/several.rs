@@ -24,7 +24,7 @@ async fn wh1_a_wait_that_was_spent_for_the_first_of_several_locks_is_busy() {
     let holder = connect(&server.url()).await;
     let builder = LockManager::builder().url(proxy.url()).command_timeout(WAIT);
     let slow = builder.connect_timeout(LONG).connect().await.expect("connect");
-    wait_for("it hears", async || slow.status().wake_ups == WakeUps::Notified).await;
+    wait_for("it is notified", async || slow.status().wake_ups == WakeUps::Notified).await;
     proxy.set(Mode::Delay(ms(200)));
     for late in [1000, 1100, 1200, 1300, 1400] {
         // What it gave up last is on its way back.

@@ -673,7 +673,8 @@ async fn c7_a_waiter_that_was_cut_off_for_its_backlog_is_served_all_the_same() {
         let guard = tokio::time::timeout(TOLD, waiting).await.expect("served when it is back");
         drop(guard.expect("no panic").expect("granted"));
         wait_until("it was cut off", || !clients(&server).is_superset(&before));
-        wait_for("it hears again", async || waiter.status().wake_ups == WakeUps::Notified).await;
+        wait_for("it is notified again", async || waiter.status().wake_ups == WakeUps::Notified)
+            .await;
     }
     works_again(&waiter, &server).await;
 }

@@ -352,7 +352,7 @@ async fn a_lazy_manager_hears_whichever_of_its_connections_is_used() {
         let builder = LockManager::builder().url(server.url()).connections(2);
         let manager = builder.build().expect("a URL");
         let guard = manager.lock(format!("k{n}")).acquire().await.expect("granted");
-        wait_for("it hears", async || manager.status().wake_ups == WakeUps::Notified).await;
+        wait_for("it is notified", async || manager.status().wake_ups == WakeUps::Notified).await;
         guard.release().await.expect("it was held");
     }
 }

@@ -2,6 +2,7 @@
 //! is held, and free however its holder ends. What goes wrong outside is in `tests/faults/`.
 
 mod cancellation;
+mod driver_placement;
 mod endings;
 mod exclusion;
 mod holding;
@@ -10,7 +11,6 @@ mod manager;
 mod memory;
 mod nested;
 mod renewal;
-mod residence;
 mod several;
 mod shared_manager;
 mod testing;

@@ -223,7 +223,7 @@ async fn a_guard_hears_of_its_loss() {
     guard.extend(60 * SECOND).await.expect("it is held");
     assert!(guard.remaining() > 30 * SECOND);
     server.cli::<()>(&["DEL", "distlock:lock:{guard}"]);
-    tokio::time::timeout(LONG, guard.lost()).await.expect("it hears");
+    tokio::time::timeout(LONG, guard.lost()).await.expect("it is notified");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     let extended = guard.extend(SECOND).await;

@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use self::state::{Focus, State, Wish};
+use self::state::{Action, Focus, State};
 use self::watch::Watch;
 use crate::exit;
 use crate::locks::Locks;
@@ -75,8 +75,8 @@ async fn live(
             event = events.recv() => match event {
                 Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
                     match state.press(key, &watch) {
-                        Some(Wish::Quit) => return Ok(()),
-                        Some(wish) => grant(wish, locks, &mut watch, &mut state).await,
+                        Some(Action::Quit) => return Ok(()),
+                        Some(action) => grant(action, locks, &mut watch, &mut state).await,
                         None => {}
                     }
                 }
@@ -90,14 +90,14 @@ async fn live(
     }
 }
 
-async fn grant(wish: Wish, locks: &Locks<'_>, watch: &mut Watch, state: &mut State) {
-    match wish {
-        Wish::Quit => {}
-        Wish::Inspect(key) => match locks.one_held(&key).await {
+async fn grant(action: Action, locks: &Locks<'_>, watch: &mut Watch, state: &mut State) {
+    match action {
+        Action::Quit => {}
+        Action::Inspect(key) => match locks.one_held(&key).await {
             Ok(found) => state.focus = Focus::One(key, found),
             Err(failure) => state.said = Some(failure.text),
         },
-        Wish::Release(key) => {
+        Action::Release(key) => {
             state.said = Some(match locks.manager.force_release(key.as_str()).await {
                 Ok(true) => format!("{} was taken away", quoted(&key)),
                 Ok(false) => format!("{} was free by then", quoted(&key)),

@@ -44,7 +44,7 @@ pub(super) enum Focus {
 
 /// What a key asks for that takes more than a change of what is shown.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Action {
     Quit,
     Inspect(String),
     Release(String),
@@ -105,12 +105,12 @@ impl State {
             || held.holder.to_string().contains(filter)
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent, watch: &Watch) -> Option<Wish> {
+    pub(super) fn press(&mut self, key: KeyEvent, watch: &Watch) -> Option<Action> {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Some(Wish::Quit);
+            return Some(Action::Quit);
         }
         self.said = None;
-        let wish = match std::mem::replace(&mut self.focus, Focus::Table) {
+        let action = match std::mem::replace(&mut self.focus, Focus::Table) {
             Focus::Table => self.press_in_table(key.code),
             Focus::Filter => {
                 self.press_in_filter(key.code);
@@ -118,18 +118,18 @@ impl State {
             }
             Focus::One(..) => None,
             Focus::Confirm(lock) => {
-                matches!(key.code, KeyCode::Char('y' | 'Y')).then_some(Wish::Release(lock))
+                matches!(key.code, KeyCode::Char('y' | 'Y')).then_some(Action::Release(lock))
             }
         };
         self.rows(watch);
-        wish
+        action
     }
 
-    fn press_in_table(&mut self, key: KeyCode) -> Option<Wish> {
+    fn press_in_table(&mut self, key: KeyCode) -> Option<Action> {
         const PAGE: usize = 10;
         match key {
-            KeyCode::Char('q') => return Some(Wish::Quit),
-            KeyCode::Esc if self.filter.is_empty() => return Some(Wish::Quit),
+            KeyCode::Char('q') => return Some(Action::Quit),
+            KeyCode::Esc if self.filter.is_empty() => return Some(Action::Quit),
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('s') => self.order = self.order.next(),
             KeyCode::Char('/') => self.focus = Focus::Filter,
@@ -139,7 +139,7 @@ impl State {
             KeyCode::PageDown => self.choose(self.chosen + PAGE),
             KeyCode::Home => self.choose(0),
             KeyCode::End => self.choose(self.rows),
-            KeyCode::Enter => return self.chosen_key.clone().map(Wish::Inspect),
+            KeyCode::Enter => return self.chosen_key.clone().map(Action::Inspect),
             KeyCode::Char('K') => {
                 if let Some(key) = self.chosen_key.clone() {
                     self.focus = Focus::Confirm(key);
@@ -182,7 +182,7 @@ mod tests {
         state.rows(watch).iter().map(|seen| seen.held.key.clone()).collect()
     }
 
-    fn press(state: &mut State, key: KeyCode) -> Option<Wish> {
+    fn press(state: &mut State, key: KeyCode) -> Option<Action> {
         state.press(KeyEvent::new(key, KeyModifiers::NONE), &watch())
     }
 
@@ -199,9 +199,9 @@ mod tests {
         let mut state = State::new();
         shown(&mut state, &watch());
         press(&mut state, KeyCode::Down);
-        assert_eq!(press(&mut state, KeyCode::Enter), Some(Wish::Inspect("c".to_owned())));
+        assert_eq!(press(&mut state, KeyCode::Enter), Some(Action::Inspect("c".to_owned())));
         press(&mut state, KeyCode::Char('s'));
-        assert_eq!(press(&mut state, KeyCode::Enter), Some(Wish::Inspect("c".to_owned())));
+        assert_eq!(press(&mut state, KeyCode::Enter), Some(Action::Inspect("c".to_owned())));
         for _ in 0..9 {
             press(&mut state, KeyCode::Down);
         }
@@ -228,6 +228,6 @@ mod tests {
         assert_eq!(press(&mut state, KeyCode::Char('K')), None);
         assert_eq!(press(&mut state, KeyCode::Enter), None);
         press(&mut state, KeyCode::Char('K'));
-        assert_eq!(press(&mut state, KeyCode::Char('y')), Some(Wish::Release("b".to_owned())));
+        assert_eq!(press(&mut state, KeyCode::Char('y')), Some(Action::Release("b".to_owned())));
     }
 }

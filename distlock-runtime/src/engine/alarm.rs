@@ -9,7 +9,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::timers::{Slot, Timers};
 use crate::clock::{Clock, Moment};
-use crate::runtime::Unable;
+use crate::runtime_probe::Unable;
 
 /// The tasks that wait for a moment. One that waits for an answer has its limit here and takes it out
 /// again; in the common case the engine never looks at it.

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::home::Home;
-use crate::race::until;
+use crate::select::until;
 use crate::shield::shield;
 use alarm::Alarms;
 use thread::{Thread, Work};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::shards::PerThread;
+use crate::per_thread::PerThread;
 
 /// Where an entry is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,8 +24,8 @@ use super::nested;
 use super::waiter::Waiting;
 use crate::clock::Moment;
 use crate::error::{BackendKind, LockError};
-use crate::few::Few;
 use crate::name::LockName;
+use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Resolved};
 use crate::store::{Answer, Attempt, Fault, OpOn};
 
@@ -35,7 +35,7 @@ const LATE: Duration = Duration::from_millis(50);
 /// What is asked for, with the manager's defaults filled in.
 pub(crate) struct Ask {
     /// In stored order, each once.
-    pub(crate) wanted: Few<Arc<LockName>>,
+    pub(crate) wanted: OneOrMany<Arc<LockName>>,
     pub(crate) options: Resolved,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn acquire(
     let Resolved { term, wait, on_lost, reentrant, max_waiters, release: _ } = options;
     let table = &locks.table;
     let answer_by = asked.after(wait.max(locks.settings.command_timeout));
-    let (mut joined, mut open) = (Few::none(), Few::none());
+    let (mut joined, mut open) = (OneOrMany::none(), OneOrMany::none());
     for one in wanted {
         match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
             None => open.push(one),
@@ -71,7 +71,7 @@ pub(crate) async fn acquire(
     };
     let mut acquiring =
         Acquiring { locks: &locks, request, line, has_waited: false, waited_for: None };
-    if let (Few::One(one), true) = (&open, joined.is_empty()) {
+    if let (OneOrMany::One(one), true) = (&open, joined.is_empty()) {
         let lease = acquiring.one(one).await?;
         return Ok(LockGuard::of(locks, on_lost, lease).complete());
     }
@@ -235,8 +235,8 @@ impl<'a> Acquiring<'a> {
                     false => Settled::Wait(waiting),
                 });
             }
-            Arrival::Busy(rest) => {
-                return Begun::Settled(Settled::Denied(Denied::Taken(rest)));
+            Arrival::Busy(remaining) => {
+                return Begun::Settled(Settled::Denied(Denied::Taken(remaining)));
             }
         };
         let term = self.request.stored_term(table.needs_renewal());
@@ -275,7 +275,7 @@ impl<'a> Acquiring<'a> {
         let fault = match denied {
             // `close` takes calls out of their lines, which looks like any other end.
             _ if self.locks.table.is_closed() => return LockError::Closed,
-            Denied::Taken(rest) => return self.locks.busy(wanted, rest),
+            Denied::Taken(remaining) => return self.locks.busy(wanted, remaining),
             Denied::TooLate => {
                 return self.locks.busy(self.waited_for.as_ref().unwrap_or(wanted), None);
             }

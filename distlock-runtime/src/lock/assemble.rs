@@ -6,21 +6,21 @@ use super::guard::LockGuard;
 use super::lease::Lease;
 use super::locks::Locks;
 use crate::error::LockError;
-use crate::few::Few;
 use crate::name::LockName;
+use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
-use crate::race::any;
+use crate::select::any;
 
 impl LockGuard {
     pub(crate) fn new(locks: Arc<Locks>, on_lost: OnLost) -> Self {
         let release = Release::Wait;
-        Self { locks, on_lost, release, leases: Few::none(), owned: 0 }
+        Self { locks, on_lost, release, leases: OneOrMany::none(), owned: 0 }
     }
 
     /// A guard of one lease.
     pub(crate) fn of(locks: Arc<Locks>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
         let release = Release::Wait;
-        Self { locks, on_lost, release, leases: Few::One(lease), owned: 1 }
+        Self { locks, on_lost, release, leases: OneOrMany::One(lease), owned: 1 }
     }
 
     /// How the lock of a body is freed.

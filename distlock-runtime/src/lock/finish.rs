@@ -9,8 +9,8 @@ use super::release::{Releasing, not_ours};
 use super::table::LockTable;
 use crate::clock::Moment;
 use crate::error::LockError;
-use crate::few::Few;
 use crate::observe;
+use crate::one_or_many::OneOrMany;
 use crate::options::Release;
 
 impl LockGuard {
@@ -79,7 +79,7 @@ impl LockGuard {
     /// The first `owned` leases, last one first; the others are forgotten.
     fn take(&mut self, owned: usize) -> impl Iterator<Item = Arc<Lease>> + use<> {
         self.owned = 0;
-        let mut leases = std::mem::replace(&mut self.leases, Few::none());
+        let mut leases = std::mem::replace(&mut self.leases, OneOrMany::none());
         leases.truncate(owned);
         leases.into_iter().rev()
     }

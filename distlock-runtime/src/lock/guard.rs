@@ -11,9 +11,9 @@ use super::core::Loss;
 use super::lease::Lease;
 use super::locks::Locks;
 use crate::error::LockError;
-use crate::few::Few;
 use crate::home::Home;
 use crate::limits::check_ttl;
+use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
 use crate::store::{Owned, Renewed};
 
@@ -54,7 +54,7 @@ pub struct LockGuard {
     /// Of the lock of a body.
     pub(super) release: Release,
     /// In stored order, those this guard frees before those it joined.
-    pub(super) leases: Few<Arc<Lease>>,
+    pub(super) leases: OneOrMany<Arc<Lease>>,
     /// How many of them this guard frees; the others are an outer call's.
     pub(super) owned: usize,
 }

@@ -66,7 +66,7 @@ impl<'a> Lead<'a> {
         let denied = match &answer {
             // Only `close` takes a batch out whose try is under way.
             Ok(Answer::Granted { .. }) => Denied::Closed,
-            Ok(Answer::Taken { rest }) => Denied::Taken(*rest),
+            Ok(Answer::Taken { remaining }) => Denied::Taken(*remaining),
             Err(fault) => Denied::Fault(fault.clone()),
         };
         let settled = match self.table.tried(lease, answer, waits) {

@@ -23,7 +23,7 @@ use crate::engine::alarm::Alarm;
 use crate::error::LockError;
 use crate::name::{LockName, StoredName};
 use crate::observe;
-use crate::race::until;
+use crate::select::until;
 use crate::shield::shield;
 
 impl Loss {

@@ -16,7 +16,7 @@ use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::namespace::Namespace;
 use crate::settings::Settings;
-use crate::store::{Fault, News, Store};
+use crate::store::{Fault, Notification, Store};
 
 /// The locks of one manager.
 pub(crate) struct Locks {
@@ -39,9 +39,9 @@ impl Locks {
         let store = store(engine.handle(), engine.alarms());
         let table = LockTable::new(store.clone(), &engine, settings.command_timeout);
         let listener = Arc::downgrade(&table);
-        let on_notification = move |news: News<'_>| {
+        let on_notification = move |notification: Notification<'_>| {
             if let Some(table) = listener.upgrade() {
-                table.on_notification(news);
+                table.on_notification(notification);
             }
         };
         store.listen(table.process(), Box::new(on_notification));

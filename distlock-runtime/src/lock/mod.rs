@@ -10,7 +10,7 @@
 //! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due |
 //! | its batches enter the store's queue | `queue` |
 //! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
-//! | the lease is renewed, or said to be taken away | `renew`, `alleged` |
+//! | the lease is renewed, or said to be taken away | `renew`, `force_released` |
 //! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat` |
 //!
 //! `locks` is what a manager and its guards share.
@@ -36,11 +36,11 @@
 
 pub(crate) mod acquire;
 mod agenda;
-mod alleged;
 mod assemble;
 mod calls;
 pub(crate) mod core;
 mod finish;
+mod force_released;
 pub(crate) mod guard;
 pub(crate) mod hold;
 mod lead;

@@ -10,7 +10,7 @@ use super::guard::LockGuard;
 use super::locks::Locks;
 use crate::clock::Moment;
 use crate::error::LockError;
-use crate::race::until;
+use crate::select::until;
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 

@@ -13,7 +13,7 @@ use super::core::{Enter, Entered, Line};
 use super::table::LockTable;
 use super::turn::Live;
 use crate::store::owner::Owner;
-use crate::store::{Entry, Fault, Message, News, Op};
+use crate::store::{Entry, Fault, Message, Notification, Op};
 
 impl LockTable {
     /// Has a batch enter the queue, or look at it.
@@ -60,15 +60,15 @@ impl LockTable {
     }
 
     /// The store has something to tell.
-    pub(super) fn on_notification(self: &Arc<Self>, news: News<'_>) {
-        match news {
-            News::Reserved(message) => self.reserved(message),
-            News::Behind(Message { stored, token }) => {
+    pub(super) fn on_notification(self: &Arc<Self>, notification: Notification<'_>) {
+        match notification {
+            Notification::Reserved(message) => self.reserved(message),
+            Notification::WaiterBehind(Message { stored, token }) => {
                 let now = self.clock().now();
                 self.change_stored(stored, |line| line.sealed(|own| own.token == token, now));
             }
-            News::TakenAway(message) => self.look_into(message),
-            News::Interrupted => {
+            Notification::TakenAway(message) => self.look_into(message),
+            Notification::Interrupted => {
                 for lock in self.locks() {
                     self.change_known(&lock, |line, _| line.look_all());
                 }

@@ -119,7 +119,7 @@ impl LockTable {
             ours: token.process == self.process(),
             reserved_for: token.reservation,
         });
-        match follow_up(keep, freed.awaited, next_owner, self.store.hears(lock)) {
+        match follow_up(keep, freed.awaited, next_owner, self.store.is_notified(lock)) {
             FollowUp::Nothing => {}
             FollowUp::Called => {
                 let token = next.unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::engine::Unfinished;
 use crate::error::BackendKind;
 use crate::jitter::jittered;
 use crate::observe;
-use crate::race::until;
+use crate::select::until;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Op};
 

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::agenda::Agenda;
-use super::alleged::Alleged;
 #[cfg(feature = "test-util")]
 use super::core::Loss;
 use super::core::{Closing, Line, Renew, Reservation};
+use super::force_released::ForceReleased;
 use super::lease::Lease;
 use super::lines::{Lines, Name, Next};
 use super::release_repeat::Repeats;
@@ -44,7 +44,7 @@ pub(crate) struct LockTable {
     pub(crate) retries: Retries,
     /// Whose turn it is of those that renew very many leases.
     pub(super) many_renewals: tokio::sync::Mutex<()>,
-    pub(super) alleged: Alleged,
+    pub(super) force_released: ForceReleased,
     pub(super) agenda: Agenda,
     timers: Arc<Timers<Due>>,
     alarms: Arc<Alarms>,
@@ -71,7 +71,7 @@ impl LockTable {
             repeats: Repeats::default(),
             retries: Retries::default(),
             many_renewals: tokio::sync::Mutex::default(),
-            alleged: Alleged::default(),
+            force_released: ForceReleased::default(),
             agenda: Agenda::of(clock, engine.reads(clock)),
             timers: engine.timers().clone(),
             alarms: engine.alarms().clone(),
@@ -127,8 +127,8 @@ impl LockTable {
         reservation: Reservation,
         now: Moment,
     ) -> Arc<Owner> {
-        let Reservation { hears, time } = reservation;
-        Arc::new(Owner::new(lock.clone(), self.identity.issue(hears, time, now)))
+        let Reservation { notified, time } = reservation;
+        Arc::new(Owner::new(lock.clone(), self.identity.issue(notified, time, now)))
     }
 
     pub(super) fn number(&self) -> u64 {

@@ -117,8 +117,8 @@ impl Shell<Live> for Turn<'_> {
         self.table.number()
     }
 
-    fn hears(&self) -> bool {
-        self.table.store().hears(self.lock)
+    fn is_notified(&self) -> bool {
+        self.table.store().is_notified(self.lock)
     }
 
     fn needs_renewal(&self) -> bool {

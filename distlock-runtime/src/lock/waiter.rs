@@ -12,7 +12,7 @@ use super::core::{Denied, Grant};
 use super::lease::Lease;
 use super::table::LockTable;
 use crate::engine::alarm::Alarm;
-use crate::race::until;
+use crate::select::until;
 use crate::shield::shield;
 use crate::store::Fault;
 

@@ -19,7 +19,7 @@ pub enum Answer {
     /// Somebody else's, for this long if the store could tell.
     Taken {
         /// The rest of the lease.
-        rest: Option<Duration>,
+        remaining: Option<Duration>,
     },
 }
 
@@ -42,7 +42,7 @@ pub enum Entered {
         /// Its place.
         ticket: u64,
         /// How long the present owner's lease still runs; `None` if the store could not tell.
-        rest: Option<Duration>,
+        remaining: Option<Duration>,
         /// How many stand in front.
         rank: u64,
         /// How many stand behind.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Outage, Owned, Renewal,
+    Answer, Attempt, Entered, Entry, Freed, Holder, Listener, Op, OpOn, Outage, Owned, Renewal,
     Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
@@ -43,7 +43,7 @@ struct Held {
 
 impl Held {
     /// What a waiter learns: a lease that is renewed always has at most its ttl to go.
-    fn rest(&self, now: Moment) -> Duration {
+    fn remaining(&self, now: Moment) -> Duration {
         if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
     }
 }
@@ -74,7 +74,7 @@ impl MemoryStore {
                 held.until = held.until.max(self.end(now, term));
                 owner.first_sent()
             }
-            Some(held) => return Err(held.rest(now)),
+            Some(held) => return Err(held.remaining(now)),
             None => {
                 let until = self.end(now, term);
                 owner.sending(now, until.since(now), 1);
@@ -144,11 +144,11 @@ impl Store for MemoryStore {
         self.as_remote
     }
 
-    fn ready(self: Arc<Self>, _limit: Moment) -> Op<()> {
+    fn ready(self: Arc<Self>, _answer_by: Moment) -> Op<()> {
         Box::pin(ready(Ok(())))
     }
 
-    fn hears(&self, _lock: &LockName) -> bool {
+    fn is_notified(&self, _lock: &LockName) -> bool {
         false
     }
 
@@ -156,28 +156,28 @@ impl Store for MemoryStore {
         None
     }
 
-    fn listen(&self, _process: &str, _ears: Ears) {}
+    fn listen(&self, _process: &str, _listener: Listener) {}
 
     fn status(&self) -> StoreStatus {
         StoreStatus::LOCAL
     }
 
-    fn try_acquire(&self, attempt: Attempt, _limit: Moment) -> OpOn<'_, Answer> {
+    fn try_acquire(&self, attempt: Attempt, _answer_by: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
             Ok(match self.take(&attempt.owner, attempt.term) {
                 Ok((fence, sent)) => Answer::Granted { fence, sent },
-                Err(rest) => Answer::Taken { rest: Some(rest) },
+                Err(remaining) => Answer::Taken { remaining: Some(remaining) },
             })
         })
     }
 
-    fn enter(self: Arc<Self>, entry: Entry, _limit: Moment) -> Op<Entered> {
+    fn enter(self: Arc<Self>, entry: Entry, _answer_by: Moment) -> Op<Entered> {
         Box::pin(async move {
             Ok(match self.take(&entry.owner, entry.term) {
                 Ok((fence, sent)) => Entered::Granted { fence, sent, contended: false },
-                Err(rest) => Entered::Queued {
+                Err(remaining) => Entered::Queued {
                     ticket: entry.ticket.max(1),
-                    rest: Some(rest),
+                    remaining: Some(remaining),
                     rank: 0,
                     behind: 0,
                     added: false,
@@ -190,7 +190,7 @@ impl Store for MemoryStore {
         self: Arc<Self>,
         owner: Arc<Owner>,
         keep: Option<Duration>,
-        _limit: Moment,
+        _answer_by: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
             let was_ours = self.free(&owner, keep);
@@ -218,20 +218,20 @@ impl Store for MemoryStore {
         }
     }
 
-    fn ping(self: Arc<Self>, _limit: Moment) -> Op<Duration> {
+    fn ping(self: Arc<Self>, _answer_by: Moment) -> Op<Duration> {
         Box::pin(ready(Ok(Duration::ZERO)))
     }
 
     fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _limit: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
             let now = self.clock.now();
             let state = self.state();
             let held = state.held.get(lock.stored()).filter(|held| held.until > now);
             Ok(held.map(|held| Holder {
                 token: held.token.clone(),
-                rest: Some(held.rest(now)),
+                remaining: Some(held.remaining(now)),
                 waiting: HashSet::new(),
             }))
         })

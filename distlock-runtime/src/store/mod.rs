@@ -59,34 +59,34 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Resolves once the store has answered, so that a bad address shows at start-up.
-    fn ready(self: Arc<Self>, limit: Moment) -> Op<()>;
+    fn ready(self: Arc<Self>, answer_by: Moment) -> Op<()>;
 
     /// Whether this process is notified when the lock is reserved for one of its tokens. Where not, it
     /// polls.
-    fn hears(&self, lock: &LockName) -> bool;
+    fn is_notified(&self, lock: &LockName) -> bool;
 
     /// The outage that it is in; `None` while it can be reached, or if it was not asked anything yet.
     fn outage(&self) -> Option<Outage>;
 
     /// Registers the listener of the process of that name: it gets all notifications from here on.
-    fn listen(&self, process: &str, ears: Ears);
+    fn listen(&self, process: &str, listener: Listener);
 
-    /// Takes the lock if it is free. Answers by `limit`, or with a fault.
-    fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer>;
+    /// Takes the lock if it is free. Answers by `answer_by`, or with a fault.
+    fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer>;
 
     /// Takes the lock if it is free or reserved for this token, and otherwise stands in the queue
-    /// for it. Idempotent. Answers by `limit`, or with a fault.
-    fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered>;
+    /// for it. Idempotent. Answers by `answer_by`, or with a fault.
+    fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered>;
 
     /// Frees the lock if this token owns it, or with `keep` has it free itself after that time, if
     /// others wait for it a little later;
     /// takes the token out of the queue if it stands there. Idempotent. Waits for a connection until
-    /// `limit`.
+    /// `answer_by`.
     fn release(
         self: Arc<Self>,
         owner: Arc<Owner>,
         keep: Option<Duration>,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Op<Freed>;
 
     /// Over which of its connections goes what may free this lock.
@@ -115,14 +115,18 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     fn status(&self) -> StoreStatus;
 
     /// Asks the store something that changes nothing and says how long the answer took. Answers by
-    /// `limit`, or with a fault.
-    fn ping(self: Arc<Self>, limit: Moment) -> Op<Duration>;
+    /// `answer_by`, or with a fault.
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration>;
 
     /// The holder of the lock, and for how long it has it.
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>>;
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Holder>>;
 
     /// Sends commands as they are, for tools; a store that takes none says so.
-    fn ask(self: Arc<Self>, _commands: Vec<StoreCommand>, _limit: Moment) -> Op<Vec<StoreReply>> {
+    fn ask(
+        self: Arc<Self>,
+        _commands: Vec<StoreCommand>,
+        _answer_by: Moment,
+    ) -> Op<Vec<StoreReply>> {
         let fault =
             Fault::lasting(BackendKind::Other, "locks of this kind are not kept in a server");
         Box::pin(ready(Err(fault)))
@@ -137,19 +141,19 @@ pub(crate) struct Outage {
     pub(crate) fault: Fault,
 }
 
-/// Where a store's news go.
-pub(crate) type Ears = Box<dyn Fn(News<'_>) + Send + Sync>;
+/// What a store calls with its notifications.
+pub(crate) type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
 
 /// What a store has to tell. Hints, no more: a lock is held only by the answer to a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum News<'a> {
+pub(crate) enum Notification<'a> {
     /// A lock may have been reserved for this token.
     Reserved(Message<'a>),
     /// Another process stands behind this token.
-    Behind(Message<'a>),
+    WaiterBehind(Message<'a>),
     /// An operator took the lock away from this token.
     TakenAway(Message<'a>),
-    /// The connection was lost or made again: news may have been missed, and places in the queue.
+    /// The connection was lost or made again: notifications may have been missed, and places in the queue.
     Interrupted,
 }
 
@@ -184,7 +188,7 @@ pub(crate) struct Entry {
 pub(crate) struct Holder {
     pub(crate) token: String,
     /// `None` if it has no end, which no lock of ours is.
-    pub(crate) rest: Option<Duration>,
+    pub(crate) remaining: Option<Duration>,
     /// The processes that stand in the queue.
     pub(crate) waiting: HashSet<String>,
 }

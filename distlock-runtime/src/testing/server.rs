@@ -17,8 +17,8 @@ use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, Op, OpOn, Outage, Owned, Renewal,
-    Renewed, Store,
+    Answer, Attempt, Entered, Entry, Fault, Freed, Holder, Listener, Op, OpOn, Outage, Owned,
+    Renewal, Renewed, Store,
 };
 use crate::token::Token;
 use crate::witness::Witness;
@@ -135,7 +135,7 @@ impl Connection {
             told.extend(state.settle(stored, now));
             match state.owner(stored, now) {
                 Some(owner) if owner.token != claim.token && self.server.excludes => {
-                    Answer::Taken { rest: Some(owner.rest(now)) }
+                    Answer::Taken { remaining: Some(owner.remaining(now)) }
                 }
                 _ => Answer::Granted { fence: state.grant(claim, *term, now), sent: now },
             }
@@ -160,13 +160,15 @@ impl Connection {
             };
             let (ticket, rank, behind, added) = state.queue(claim, *ticket, now);
             if rank == 0 {
-                told.extend(state.tell(stored, &owner.token, Kind::Behind));
+                told.extend(state.tell(stored, &owner.token, Kind::WaiterBehind));
             } else if added && behind == 0 {
                 let before = state.lock(stored).queue.keys().nth(rank - 1).cloned();
-                told.extend(before.and_then(|(_, token)| state.tell(stored, &token, Kind::Behind)));
+                told.extend(
+                    before.and_then(|(_, token)| state.tell(stored, &token, Kind::WaiterBehind)),
+                );
             }
             let (rank, behind) = (rank as u64, behind as u64);
-            Entered::Queued { ticket, rest: Some(owner.rest(now)), rank, behind, added }
+            Entered::Queued { ticket, remaining: Some(owner.remaining(now)), rank, behind, added }
         }))
     }
 
@@ -219,11 +221,11 @@ impl Store for Connection {
         self.server.clock
     }
 
-    fn ready(self: Arc<Self>, _limit: Moment) -> Op<()> {
+    fn ready(self: Arc<Self>, _answer_by: Moment) -> Op<()> {
         Box::pin(ready(Ok(())))
     }
 
-    fn hears(&self, _lock: &LockName) -> bool {
+    fn is_notified(&self, _lock: &LockName) -> bool {
         true
     }
 
@@ -231,16 +233,16 @@ impl Store for Connection {
         None
     }
 
-    fn listen(&self, process: &str, ears: Ears) {
-        let listener = Process { ears: Arc::new(ears), runtime: self.runtime.clone() };
+    fn listen(&self, process: &str, listener: Listener) {
+        let listener = Process { listener: Arc::new(listener), runtime: self.runtime.clone() };
         self.server.state().processes.insert(process.to_owned(), listener);
     }
 
-    fn try_acquire(&self, attempt: Attempt, _limit: Moment) -> OpOn<'_, Answer> {
+    fn try_acquire(&self, attempt: Attempt, _answer_by: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move { self.try_now(&attempt) })
     }
 
-    fn enter(self: Arc<Self>, entry: Entry, _limit: Moment) -> Op<Entered> {
+    fn enter(self: Arc<Self>, entry: Entry, _answer_by: Moment) -> Op<Entered> {
         Box::pin(async move { self.enter_now(&entry) })
     }
 
@@ -248,7 +250,7 @@ impl Store for Connection {
         self: Arc<Self>,
         claim: Arc<Owner>,
         keep: Option<Duration>,
-        _limit: Moment,
+        _answer_by: Moment,
     ) -> Op<Freed> {
         Box::pin(async move { Ok(self.release_now(&claim, keep)) })
     }
@@ -275,11 +277,11 @@ impl Store for Connection {
         StoreStatus::LOCAL
     }
 
-    fn ping(self: Arc<Self>, _limit: Moment) -> Op<Duration> {
+    fn ping(self: Arc<Self>, _answer_by: Moment) -> Op<Duration> {
         Box::pin(ready(Ok(Duration::ZERO)))
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _limit: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
             let now = self.server.clock.now();
             let state = self.server.state();
@@ -289,7 +291,7 @@ impl Store for Connection {
                 queue.into_iter().flatten().filter_map(|((_, token), _)| process(token)).collect();
             Ok(state.owner(lock.stored(), now).map(|owner| Holder {
                 token: owner.token.clone(),
-                rest: Some(owner.rest(now)),
+                remaining: Some(owner.remaining(now)),
                 waiting,
             }))
         })

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::clock::Moment;
 use crate::name::StoredName;
 use crate::store::owner::Owner;
-use crate::store::{Ears, Message, News, Term};
+use crate::store::{Listener, Message, Notification, Term};
 use crate::token::Token;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// What is left of its lease. One without an end always has its whole ttl.
-    pub(super) fn rest(&self, now: Moment) -> Duration {
+    pub(super) fn remaining(&self, now: Moment) -> Duration {
         if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
     }
 }
@@ -43,7 +43,7 @@ impl Kept {
 /// A process that can be notified, and how.
 #[derive(Clone)]
 pub(super) struct Process {
-    pub(super) ears: Arc<Ears>,
+    pub(super) listener: Arc<Listener>,
     pub(super) runtime: Handle,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Told {
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Reserved,
-    Behind,
+    WaiterBehind,
     TakenAway,
     Interrupted,
 }
@@ -75,11 +75,11 @@ impl Told {
         let Self { process, stored, token, kind } = self;
         process.runtime.clone().spawn(async move {
             let message = Message { stored: &stored, token: &token };
-            (process.ears)(match kind {
-                Kind::Reserved => News::Reserved(message),
-                Kind::Behind => News::Behind(message),
-                Kind::TakenAway => News::TakenAway(message),
-                Kind::Interrupted => News::Interrupted,
+            (process.listener)(match kind {
+                Kind::Reserved => Notification::Reserved(message),
+                Kind::WaiterBehind => Notification::WaiterBehind(message),
+                Kind::TakenAway => Notification::TakenAway(message),
+                Kind::Interrupted => Notification::Interrupted,
             });
         });
     }

@@ -7,11 +7,11 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::error::LockError;
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
 use crate::name::Label;
+use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::request::LockRequest;
 
@@ -120,7 +120,7 @@ impl<K, O: LockOptions> Locked<K, O> {
             ..Options::default()
         };
         let name = O::NAME.unwrap_or(type_name::<K>());
-        LockRequest::of(manager.clone(), Few::One(key), Label::Given(name.into()), options)
+        LockRequest::of(manager.clone(), OneOrMany::One(key), Label::Given(name.into()), options)
     }
 }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::problem::{Answering, Problem};
 use super::template::{RouteKey, Template};
 use crate::error::LockError;
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::limits::check_busy_status;
 use crate::manager::LockManager;
 use crate::name::Label;
+use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::request::LockRequest;
 
@@ -95,7 +95,7 @@ impl<R, A> Rule<R, A> {
     /// What is wrong with it, if anything is.
     pub(super) fn check(&self) -> Result<(), LockError> {
         self.source()?;
-        self.lock(Few::One("check".into())).check().map(drop)
+        self.lock(OneOrMany::One("check".into())).check().map(drop)
     }
 
     pub(super) fn source(&self) -> Result<Source<'_, R, A>, LockError> {
@@ -115,7 +115,7 @@ impl<R, A> Rule<R, A> {
     }
 
     /// The request for these locks.
-    pub(super) fn lock(&self, keys: Few<LockKey>) -> LockRequest {
+    pub(super) fn lock(&self, keys: OneOrMany<LockKey>) -> LockRequest {
         LockRequest::of(self.manager.clone(), keys, self.label.clone(), self.options.clone())
     }
 

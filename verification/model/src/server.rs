@@ -52,7 +52,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Acquired {
     Granted { fence: u64, contended: bool },
-    Queued { ticket: u64, rest: u32, rank: u64, behind: u64, added: bool },
+    Queued { ticket: u64, remaining: u32, rank: u64, behind: u64, added: bool },
     Stale,
 }
 
@@ -211,7 +211,7 @@ impl Script<'_> {
         state.marked = true;
         let Some(lock) = state.lock else { unreachable!("a free lock was taken above") };
         let Some(rank) = state.queue.iter().position(|entry| entry.token == token) else {
-            return Acquired::Queued { ticket, rest: lock.ttl, rank: 0, behind: 0, added };
+            return Acquired::Queued { ticket, remaining: lock.ttl, rank: 0, behind: 0, added };
         };
         let ticket = if forgets { ticket } else { state.queue[rank].ticket };
         let behind = (state.queue.len() - 1 - rank) as u64;
@@ -223,7 +223,7 @@ impl Script<'_> {
                 Some(_) => {}
             }
         }
-        Acquired::Queued { ticket, rest: lock.ttl, rank: rank as u64, behind, added }
+        Acquired::Queued { ticket, remaining: lock.ttl, rank: rank as u64, behind, added }
     }
 
     pub(crate) fn release(&mut self, key: u8, token: Token, keep: Option<u32>) -> Released {

@@ -15,9 +15,9 @@ pub(super) const LOOK_DEAF: Duration = Duration::from_secs(1);
 
 /// The reservation of a token that is issued now. Who looks by itself needs to have looked in the time.
 pub(super) fn reservation<K: Kinds, X: Shell<K>>(patience: Duration, shell: &X) -> Reservation {
-    let hears = shell.hears();
-    let time = if hears { patience } else { patience.max(LOOK_DEAF * 3) };
-    Reservation { hears, time }
+    let notified = shell.is_notified();
+    let time = if notified { patience } else { patience.max(LOOK_DEAF * 3) };
+    Reservation { notified, time }
 }
 
 /// A token under which nothing was sent.
@@ -45,8 +45,8 @@ impl<K: Kinds> Line<K> {
             return Arrival::Lead(self.lead(request, now, seat, shell));
         }
         if line_ends == 0 {
-            return match self.rest(now) {
-                Some(rest) => Arrival::Busy(Some(rest)),
+            return match self.remaining(now) {
+                Some(remaining) => Arrival::Busy(Some(remaining)),
                 None => {
                     let (token, _) = issue(RESERVATION, now, shell);
                     let place = Place { batch: shell.number(), at: 0 };
@@ -55,7 +55,7 @@ impl<K: Kinds> Line<K> {
             };
         }
         if line_ends < usize::MAX && self.waiting() >= line_ends {
-            return Arrival::Busy(self.rest(now));
+            return Arrival::Busy(self.remaining(now));
         }
         let (place, seat) = self.join(request, now, seat, shell);
         Arrival::Wait(place, seat)
@@ -127,8 +127,8 @@ impl<K: Kinds> Line<K> {
     ) -> Tried<K::Fault> {
         let (fence, sent) = match answer {
             Ok(Answer::Granted { fence, sent }) => (fence, sent),
-            Ok(Answer::Taken { rest }) => {
-                return Tried::Denied { why: Denied::Taken(rest), release: false };
+            Ok(Answer::Taken { remaining }) => {
+                return Tried::Denied { why: Denied::Taken(remaining), release: false };
             }
             Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
         };
@@ -247,12 +247,12 @@ impl<K: Kinds> Batch<K> {
                     Err(why) => Tried::Denied { why, release: true },
                 };
             }
-            Ok(Answer::Taken { rest }) if patient => {
-                queued.taken_until = Some(rest.map(|rest| now.after(rest)));
+            Ok(Answer::Taken { remaining }) if patient => {
+                queued.taken_until = Some(remaining.map(|remaining| now.after(remaining)));
             }
             // A clear no: there is nothing to give back.
-            Ok(Answer::Taken { rest }) => {
-                return Tried::Denied { why: Denied::Taken(rest), release: false };
+            Ok(Answer::Taken { remaining }) => {
+                return Tried::Denied { why: Denied::Taken(remaining), release: false };
             }
             Err(fault) if patient && fault.is_passing() => {
                 // That it had no time for an answer says nothing of the store.

@@ -198,7 +198,7 @@ impl<K: Kinds> Batch<K> {
             Stage::Leading { .. } => None,
             Stage::Owned(claims) => {
                 let claim = claims.first();
-                Some(Denied::Taken(claim.holder().map(|_| claim.rest(now))))
+                Some(Denied::Taken(claim.holder().map(|_| claim.remaining(now))))
             }
             Stage::Queued(queued) => match (&queued.trouble, queued.taken_until) {
                 (Some(trouble), _) => Some(trouble.clone()),

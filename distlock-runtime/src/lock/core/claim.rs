@@ -238,7 +238,7 @@ impl<K: Kinds> Claim<K> {
     }
 
     /// How much of it is left.
-    pub(super) fn rest(&self, now: Moment) -> Duration {
+    pub(super) fn remaining(&self, now: Moment) -> Duration {
         match (self.ends_at(), self.holder()) {
             // It has no end, which is to say its whole ttl at any time.
             (Moment::NEVER, Some(holder)) => holder.request.term.ttl,

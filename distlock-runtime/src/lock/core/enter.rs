@@ -21,7 +21,7 @@ const LONGEST_RESERVATION: Duration = Duration::from_secs(8);
 /// What the store says to a batch that waits.
 struct InQueue {
     ticket: u64,
-    rest: Option<Duration>,
+    remaining: Option<Duration>,
     rank: u64,
     behind: u64,
     added: bool,
@@ -56,8 +56,8 @@ impl<K: Kinds> Line<K> {
                 }
                 self.grant_next(number, term.stored_for(), now, shell);
             }
-            Ok(Entered::Queued { ticket, rest, rank, behind, added }) => {
-                batch.stands(InQueue { ticket, rest, rank, behind, added }, now, shell);
+            Ok(Entered::Queued { ticket, remaining, rank, behind, added }) => {
+                batch.stands(InQueue { ticket, remaining, rank, behind, added }, now, shell);
             }
             Err(fault) if fault.is_passing() => {
                 let pause = shell.jittered(queued.pause);
@@ -93,7 +93,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// Places in the queue, and news of them, may have been lost: every batch looks.
+    /// Places in the queue, and notifications of them, may have been lost: every batch looks.
     pub fn look_all(&mut self) {
         self.batches_mut().filter_map(Batch::queued).for_each(|queued| queued.hint = true);
     }
@@ -149,11 +149,11 @@ impl<K: Kinds> Batch<K> {
 
     /// R3: it stands in the queue.
     fn stands<X: Shell<K>>(&mut self, place: InQueue, now: Moment, shell: &mut X) {
-        let InQueue { ticket, rest, rank, behind, added } = place;
+        let InQueue { ticket, remaining, rank, behind, added } = place;
         self.ticket = ticket;
         let Stage::Queued(queued) = &mut self.stage else { return };
         queued.trouble = None;
-        let taken_until = rest.map(|rest| now.after(rest));
+        let taken_until = remaining.map(|remaining| now.after(remaining));
         let was_known = queued.taken_until.replace(taken_until).is_some();
         if added && std::mem::replace(&mut queued.stands, true) {
             // R12: it was called and did not answer in time, or was not notified. Under a new token,
@@ -161,7 +161,7 @@ impl<K: Kinds> Batch<K> {
             queued.patience = (queued.patience * 2).min(LONGEST_RESERVATION);
             queued.hint = true;
         }
-        queued.look_at = now.after(queued.pause_before_look(rest, rank, shell));
+        queued.look_at = now.after(queued.pause_before_look(remaining, rank, shell));
         if behind > 0 {
             self.seal(now);
         }
@@ -211,12 +211,13 @@ impl<K: Kinds> Queued<K> {
     /// R11: how long to wait before the next look.
     fn pause_before_look<X: Shell<K>>(
         &self,
-        rest: Option<Duration>,
+        remaining: Option<Duration>,
         rank: u64,
         shell: &mut X,
     ) -> Duration {
-        let free = rest.map(|rest| if rank == 0 { rest + LATE } else { rest + self.patience });
-        let look = match self.reservation.hears {
+        let free = remaining
+            .map(|remaining| if rank == 0 { remaining + LATE } else { remaining + self.patience });
+        let look = match self.reservation.notified {
             true => shell.jittered(LOOK / 5) + LOOK * 4 / 5,
             false => shell.jittered(LOOK_DEAF),
         };

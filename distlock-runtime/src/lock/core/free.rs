@@ -29,25 +29,25 @@ pub enum FollowUp {
 
 /// What follows from the answer to a release. With `keep` the lock is kept for that time (`min_hold`),
 /// and `awaited` says that others stand in the queue; otherwise it may be reserved for the `next`. This
-/// process `hears` of a reservation, or looks by itself.
+/// process is `notified` of a reservation, or looks by itself.
 pub fn follow_up(
     keep: Option<Duration>,
     awaited: bool,
     next: Option<NextOwner>,
-    hears: bool,
+    notified: bool,
 ) -> FollowUp {
     match (keep, next) {
         // The lock's expiry alone would not reserve it for the next one.
         (Some(keep), _) if awaited => FollowUp::RepeatAfter(keep),
         // Those who wait here do not know yet how long it is kept.
-        (Some(_), _) if !hears => FollowUp::Look,
+        (Some(_), _) if !notified => FollowUp::Look,
         (Some(_), _) => FollowUp::Nothing,
         (None, Some(NextOwner { ours: true, .. })) => FollowUp::Called,
         // It may have died.
         (None, Some(NextOwner { reserved_for, .. })) => {
             FollowUp::RepeatAfter(reserved_for + REPEAT_AFTER)
         }
-        (None, None) if !hears => FollowUp::Look,
+        (None, None) if !notified => FollowUp::Look,
         (None, None) => FollowUp::Nothing,
     }
 }

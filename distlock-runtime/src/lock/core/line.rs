@@ -164,9 +164,9 @@ impl<K: Kinds> Line<K> {
     }
 
     /// How much is left of the lease that somebody in the line has.
-    pub fn rest(&self, now: Moment) -> Option<Duration> {
+    pub fn remaining(&self, now: Moment) -> Option<Duration> {
         let claims = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
-        claims.map(|claim| claim.rest(now)).find(|rest| !rest.is_zero())
+        claims.map(|claim| claim.remaining(now)).find(|left| !left.is_zero())
     }
 
     /// Why a caller whose wait is over did not get the lock; `None` if nobody has said yet that it is

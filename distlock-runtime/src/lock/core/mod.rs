@@ -98,7 +98,7 @@ pub trait Shell<K: Kinds> {
     /// A number that was never given out.
     fn number(&mut self) -> u64;
     /// This process is notified of reservations of this lock.
-    fn hears(&self) -> bool;
+    fn is_notified(&self) -> bool;
     /// The store ends a lease that is not renewed. Where it lives and dies with the process, a renewed
     /// lease has no end.
     fn needs_renewal(&self) -> bool;
@@ -194,7 +194,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reservation {
     /// The process is notified; without a subscription it is dead.
-    pub hears: bool,
+    pub notified: bool,
     /// For so long.
     pub time: Duration,
 }

@@ -25,33 +25,33 @@ pub(super) async fn try_acquire(
     server: &Server,
     renewals: &Renewals,
     attempt: &Attempt,
-    limit: Moment,
+    answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;
     let fences = &server.fences;
-    let mut live = server.pool.commands(owner.lock.stored()).live(limit).await?;
+    let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
     let other = fences.of_other_prefix(&owner.lock);
     server.keep_subscribed(&owner.lock, attempt.term.stored_for());
     let counter = other.as_deref().unwrap_or(&fences.own);
     // Before the first grant on a connection: the server behind it may have lost its data.
     if !fences.is_raised(counter, &live) {
         let lock = Some(&*owner.lock);
-        Box::pin(fences.raise(counter, lock, &mut live, limit)).await?;
+        Box::pin(fences.raise(counter, lock, &mut live, answer_by)).await?;
     }
     let Fast { granted, fence, sent, seen, raised } =
-        fast_path(server, attempt, counter, &mut live, limit).await?;
+        fast_path(server, attempt, counter, &mut live, answer_by).await?;
     let mut sent = sent;
     if !granted && !attempt.look {
-        return Ok(Answer::Taken { rest: None });
+        return Ok(Answer::Taken { remaining: None });
     }
     if !granted {
         // `SET NX` says no to whatever is there. The value tells a lock from something else, which
         // is not worth waiting for, and from our own: an acquire that was delivered twice finds
         // its own token.
-        match Box::pin(inspect::holder(owner.lock.stored(), &mut live, limit)).await? {
+        match Box::pin(inspect::holder(owner.lock.stored(), &mut live, answer_by)).await? {
             Some(holder) if holder.token == owner.token => sent = owner.first_sent(),
-            Some(Holder { rest, .. }) => return Ok(Answer::Taken { rest }),
-            None => return Ok(Answer::Taken { rest: Some(Duration::ZERO) }),
+            Some(Holder { remaining, .. }) => return Ok(Answer::Taken { remaining }),
+            None => return Ok(Answer::Taken { remaining: Some(Duration::ZERO) }),
         }
     }
     if raised && fences.is_new(counter, fence, seen)? {
@@ -59,9 +59,9 @@ pub(super) async fn try_acquire(
     }
     // R2: data was lost under a live connection.
     fences.set_raised(counter, &live, false);
-    match Box::pin(renewals.draw_again(fences, attempt, counter, &mut live, limit)).await? {
+    match Box::pin(renewals.draw_again(fences, attempt, counter, &mut live, answer_by)).await? {
         Some(fence) => Ok(Answer::Granted { fence, sent }),
-        None => Ok(Answer::Taken { rest: None }),
+        None => Ok(Answer::Taken { remaining: None }),
     }
 }
 
@@ -83,7 +83,7 @@ async fn fast_path(
     attempt: &Attempt,
     counter: &Fence,
     live: &mut Connection,
-    limit: Moment,
+    answer_by: Moment,
 ) -> Result<Fast, Fault> {
     let owner = &*attempt.owner;
     let (set, incr) = commands(attempt, counter);
@@ -108,7 +108,7 @@ async fn fast_path(
         return Err(Fault::given_up());
     }
     owner.sending(sent, attempt.term.stored_for(), live.number);
-    let answers = live.pipeline(&pipeline, sent, limit).await?;
+    let answers = live.pipeline(&pipeline, sent, answer_by).await?;
     let (raise, answers) = answers.split_at(usize::from(raises).min(answers.len()));
     match of_mark(mark, answers, live)? {
         [answer @ (Value::Okay | Value::Nil), fence] => {

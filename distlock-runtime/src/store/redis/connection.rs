@@ -16,7 +16,7 @@ use super::script::{Arg, Script};
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
-use crate::race::until;
+use crate::select::until;
 use crate::status::DrivenBy;
 use crate::store::Fault;
 
@@ -38,10 +38,14 @@ impl Connection {
     }
 
     /// Sends one command. An answer that is an error is an `Err`.
-    pub(crate) async fn command(&mut self, command: &Cmd, limit: Moment) -> Result<Value, RedisOr> {
+    pub(crate) async fn command(
+        &mut self,
+        command: &Cmd,
+        answer_by: Moment,
+    ) -> Result<Value, RedisOr> {
         let Self { handle, live } = self;
         let call = pin!(async { handle.send_packed_command(command).await?.extract_error() });
-        live.bounded(call, Clock::Boottime.now(), limit).await
+        live.bounded(call, Clock::Boottime.now(), answer_by).await
     }
 
     /// Sends commands in one write; each has its own answer, which may be an error. `sent` was read
@@ -50,11 +54,11 @@ impl Connection {
         &mut self,
         pipeline: &Pipeline,
         sent: Moment,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<Vec<Value>, Fault> {
         let Self { handle, live } = self;
         let call = pin!(handle.send_packed_commands(pipeline, 0, pipeline.len()));
-        live.bounded(call, sent, limit).await.map_err(RedisOr::into_fault)
+        live.bounded(call, sent, answer_by).await.map_err(RedisOr::into_fault)
     }
 
     /// Runs a script.
@@ -63,9 +67,9 @@ impl Connection {
         script: &Script,
         keys: &[Arg<'_>],
         args: &[Arg<'_>],
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<Value, Fault> {
-        let answer = self.run_unless(|| false, script, keys, args, limit).await;
+        let answer = self.run_unless(|| false, script, keys, args, answer_by).await;
         answer.map_err(RedisOr::into_fault)
     }
 
@@ -77,20 +81,20 @@ impl Connection {
         script: &Script,
         keys: &[Arg<'_>],
         args: &[Arg<'_>],
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<Value, RedisOr> {
         let command = match self.needs_text(script) {
             true => script.by_text(keys, args),
             false => script.by_hash(keys, args),
         };
-        let mut answer = self.command(&command, limit).await;
+        let mut answer = self.command(&command, answer_by).await;
         match answer {
             Err(RedisOr::Redis(error)) if is_missing_script(&error) && given_up() => {
                 return Err(RedisOr::Fault(Fault::given_up()));
             }
             Err(RedisOr::Redis(error)) if is_missing_script(&error) => {
                 let again = script.by_text(keys, args);
-                answer = Box::pin(self.command(&again, limit)).await;
+                answer = Box::pin(self.command(&again, answer_by)).await;
             }
             _ => {}
         }
@@ -193,10 +197,10 @@ impl Live {
         &self,
         call: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
         sent: Moment,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<T, RedisOr> {
         let timeout = sent.after(self.command_timeout);
-        let alarm = Alarm::at(&self.alarms, Clock::Boottime, limit.min(timeout));
+        let alarm = Alarm::at(&self.alarms, Clock::Boottime, answer_by.min(timeout));
         match until(carry(&*self.carrier, call), alarm).await {
             Some(Ok(answer)) => {
                 // Read first: a write would take the cache line from every other thread.
@@ -212,7 +216,7 @@ impl Live {
             None => {
                 // A call that its caller's limit has cut short says little about the connection; but
                 // most limits are a command timeout as well, counted from a moment before.
-                if limit.since(sent) >= self.command_timeout / 4 * 3 {
+                if answer_by.since(sent) >= self.command_timeout / 4 * 3 {
                     self.missed(sent);
                 }
                 Err(RedisOr::Fault(Fault::timed_out()))

@@ -12,7 +12,7 @@ use crate::store::console::{StoreCommand, StoreReply};
 pub(super) async fn ask(
     live: &mut Connection,
     commands: &[StoreCommand],
-    limit: Moment,
+    answer_by: Moment,
 ) -> Result<Vec<StoreReply>, Fault> {
     let mut pipeline = redis::Pipeline::with_capacity(commands.len());
     for words in commands {
@@ -22,7 +22,7 @@ pub(super) async fn ask(
         }
         pipeline.add_command(command);
     }
-    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), limit).await?;
+    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     Ok(answers.into_iter().map(reply).collect())
 }
 

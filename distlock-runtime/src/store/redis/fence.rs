@@ -115,7 +115,7 @@ impl Fences {
         fence: &Fence,
         lock: Option<&LockName>,
         live: &mut Connection,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<(), Fault> {
         let known = fence.seen();
         let args = raise_args(known);
@@ -123,7 +123,7 @@ impl Fences {
         let keys: Vec<_> =
             iter::once(Arg::Text(&fence.key)).chain(names.into_iter().flatten()).collect();
         let sent = Clock::Boottime.now();
-        let answer = live.run(&self.raise, &keys, &args, limit).await?;
+        let answer = live.run(&self.raise, &keys, &args, answer_by).await?;
         self.raised(fence, known, sent, &answer, live)
     }
 

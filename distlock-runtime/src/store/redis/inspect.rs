@@ -19,16 +19,16 @@ use crate::token::Token;
 pub(super) async fn holder(
     lock: &str,
     live: &mut Connection,
-    limit: Moment,
+    answer_by: Moment,
 ) -> Result<Option<Holder>, Fault> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
-    match live.pipeline(&pipeline, Clock::Boottime.now(), limit).await?.as_slice() {
+    match live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?.as_slice() {
         [Value::Nil, _] => Ok(None),
-        [Value::BulkString(token), rest] => {
+        [Value::BulkString(token), remaining] => {
             let token = String::from_utf8_lossy(token).into_owned();
-            let rest = u64::try_from(integer(rest)?).ok().map(Duration::from_millis);
-            Ok(Some(Holder { token, rest, waiting: HashSet::new() }))
+            let remaining = u64::try_from(integer(remaining)?).ok().map(Duration::from_millis);
+            Ok(Some(Holder { token, remaining, waiting: HashSet::new() }))
         }
         [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
         _ => Err(live.unexpected_answer()),
@@ -39,12 +39,12 @@ pub(super) async fn holder(
 pub(super) async fn inspect(
     server: &Server,
     lock: &LockName,
-    limit: Moment,
+    answer_by: Moment,
 ) -> Result<Option<Holder>, Fault> {
-    let mut live = server.pool.commands(lock.stored()).live(limit).await?;
-    let holder = holder(lock.stored(), &mut live, limit).await?;
+    let mut live = server.pool.commands(lock.stored()).live(answer_by).await?;
+    let holder = holder(lock.stored(), &mut live, answer_by).await?;
     let queue = Cmd::zrange(Arg::Queue(lock), 0, -1);
-    let queue = live.command(&queue, limit).await.map_err(RedisOr::into_fault)?;
+    let queue = live.command(&queue, answer_by).await.map_err(RedisOr::into_fault)?;
     let Value::Array(queue) = queue else { return Err(live.unexpected_answer()) };
     // A process may be queued more than once.
     let process = |token: &Value| match token {
@@ -60,14 +60,14 @@ pub(super) async fn inspect(
 }
 
 /// How long the server takes to answer.
-pub(super) async fn ping(server: &Server, limit: Moment) -> Result<Duration, Fault> {
-    let mut live = server.pool.all_commands()[0].live(limit).await?;
+pub(super) async fn ping(server: &Server, answer_by: Moment) -> Result<Duration, Fault> {
+    let mut live = server.pool.all_commands()[0].live(answer_by).await?;
     // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
     // yet.
     let mut exists = redis::cmd("EXISTS");
     exists.arg(&*server.fences.own.key);
     let sent = Clock::Boottime.now();
-    match live.command(&exists, limit).await.map_err(RedisOr::into_fault)? {
+    match live.command(&exists, answer_by).await.map_err(RedisOr::into_fault)? {
         Value::Int(_) => Ok(Clock::Boottime.now().since(sent)),
         _ => Err(live.unexpected_answer()),
     }

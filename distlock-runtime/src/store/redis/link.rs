@@ -24,7 +24,7 @@ use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::jitter::jittered;
-use crate::race::until;
+use crate::select::until;
 use crate::status::DrivenBy;
 use crate::store::Fault;
 
@@ -81,9 +81,9 @@ impl Link {
         link
     }
 
-    /// The connection, as soon as there is one. Fails at `limit`, and at once where trying again
+    /// The connection, as soon as there is one. Fails at `answer_by`, and at once where trying again
     /// cannot help.
-    pub(crate) async fn live(&self, limit: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn live(&self, answer_by: Moment) -> Result<Connection, Fault> {
         if let State::Up(live) = &*self.state.borrow() {
             return Ok(Connection::to(live));
         }
@@ -92,12 +92,12 @@ impl Link {
             State::Up(_) => true,
             State::Down(fault) => !fault.passing,
         };
-        Box::pin(self.outcome(limit, settled)).await
+        Box::pin(self.outcome(answer_by, settled)).await
     }
 
     /// The connection, or why the first attempt to make one failed.
-    pub(crate) async fn first(&self, limit: Moment) -> Result<Connection, Fault> {
-        self.outcome(limit, |state| !matches!(state, State::Unused)).await
+    pub(crate) async fn first(&self, answer_by: Moment) -> Result<Connection, Fault> {
+        self.outcome(answer_by, |state| !matches!(state, State::Unused)).await
     }
 
     /// Whose runtime moves its bytes; `None` while there is no connection.
@@ -134,12 +134,12 @@ impl Link {
 
     async fn outcome(
         &self,
-        limit: Moment,
+        answer_by: Moment,
         settled: impl Fn(&State) -> bool,
     ) -> Result<Connection, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
-        let alarm = Alarm::at(&self.alarms, Clock::Boottime, limit);
+        let alarm = Alarm::at(&self.alarms, Clock::Boottime, answer_by);
         let _ =
             until(async { states.wait_for(|state| settled(state)).await.map(|_| ()) }, alarm).await;
         match &*self.state.borrow() {

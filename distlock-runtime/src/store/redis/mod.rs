@@ -42,7 +42,8 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Attempt, Ears, Entered, Entry, Freed, Holder, Op, OpOn, Outage, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Freed, Holder, Listener, Op, OpOn, Outage, Renewal, Renewed,
+    Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
@@ -112,16 +113,16 @@ impl RedisStore {
     }
 
     /// Raises the manager's counter on every connection, so that a bad address shows.
-    async fn first_contact(&self, limit: Moment) -> Result<(), super::Fault> {
+    async fn first_contact(&self, answer_by: Moment) -> Result<(), super::Fault> {
         let Server { pool, fences, subscription, .. } = &self.server;
         let prefix = subscription.prefix();
         let unused = LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat());
         for link in pool.all_commands() {
-            let mut live = link.first(limit).await?;
+            let mut live = link.first(answer_by).await?;
             // With the names of a lock that is never taken: an ACL may allow others only.
-            let mut raised = fences.raise(&fences.own, unused.as_ref(), &mut live, limit).await;
+            let mut raised = fences.raise(&fences.own, unused.as_ref(), &mut live, answer_by).await;
             if raised.as_ref().is_err_and(|fault| fault.kind == BackendKind::Refused) {
-                let again = fences.raise(&fences.own, None, &mut live, limit).await;
+                let again = fences.raise(&fences.own, None, &mut live, answer_by).await;
                 // A connection that would have to sign in is left by then: what it failed with first
                 // says more.
                 if again.as_ref().err().is_none_or(|fault| fault.kind == BackendKind::Refused) {
@@ -143,11 +144,11 @@ impl Store for RedisStore {
         Clock::Boottime
     }
 
-    fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {
-        Box::pin(async move { self.first_contact(limit).await })
+    fn ready(self: Arc<Self>, answer_by: Moment) -> Op<()> {
+        Box::pin(async move { self.first_contact(answer_by).await })
     }
 
-    fn hears(&self, lock: &LockName) -> bool {
+    fn is_notified(&self, lock: &LockName) -> bool {
         self.server.subscription.covers(lock)
     }
 
@@ -155,29 +156,29 @@ impl Store for RedisStore {
         self.server.pool.outage()
     }
 
-    fn listen(&self, process: &str, ears: Ears) {
+    fn listen(&self, process: &str, listener: Listener) {
         let links = self.server.pool.all_commands().to_vec();
         let Self { server, link, handle, .. } = self;
-        server.subscription.start(process, ears, link.clone(), links, handle);
+        server.subscription.start(process, listener, link.clone(), links, handle);
     }
 
-    fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer> {
+    fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
-            acquire::try_acquire(&self.server, &self.renewals, &attempt, limit).await
+            acquire::try_acquire(&self.server, &self.renewals, &attempt, answer_by).await
         })
     }
 
-    fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered> {
-        Box::pin(async move { self.queue.enter(&self.server, &entry, limit).await })
+    fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
+        Box::pin(async move { self.queue.enter(&self.server, &entry, answer_by).await })
     }
 
     fn release(
         self: Arc<Self>,
         owner: Arc<Owner>,
         keep: Option<Duration>,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Op<Freed> {
-        Box::pin(async move { self.releases.release(&self.server, &owner, keep, limit).await })
+        Box::pin(async move { self.releases.release(&self.server, &owner, keep, answer_by).await })
     }
 
     fn lane(&self, lock: &LockName) -> usize {
@@ -188,18 +189,18 @@ impl Store for RedisStore {
         Box::pin(async move { self.renewals.extend(&self.server, &renewals).await })
     }
 
-    fn ping(self: Arc<Self>, limit: Moment) -> Op<Duration> {
-        Box::pin(async move { inspect::ping(&self.server, limit).await })
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move { inspect::ping(&self.server, answer_by).await })
     }
 
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         let handle = self.handle.clone();
         handle.spawn(async move {
             let Server { pool, command_timeout, .. } = &self.server;
-            let limit = Clock::Boottime.now().after(*command_timeout);
-            let Ok(mut live) = pool.commands(lock.stored()).live(limit).await else { return };
+            let answer_by = Clock::Boottime.now().after(*command_timeout);
+            let Ok(mut live) = pool.commands(lock.stored()).live(answer_by).await else { return };
             // Its owner also finds out at its next renewal.
-            pubsub::notify_taken(&mut live, &lock, &token, limit).await;
+            pubsub::notify_taken(&mut live, &lock, &token, answer_by).await;
         });
     }
 
@@ -215,14 +216,14 @@ impl Store for RedisStore {
         }
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
-        Box::pin(async move { inspect::inspect(&self.server, &lock, limit).await })
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Holder>> {
+        Box::pin(async move { inspect::inspect(&self.server, &lock, answer_by).await })
     }
 
-    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, limit: Moment) -> Op<Vec<StoreReply>> {
+    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, answer_by: Moment) -> Op<Vec<StoreReply>> {
         Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(limit).await?;
-            console::ask(&mut live, &commands, limit).await
+            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            console::ask(&mut live, &commands, answer_by).await
         })
     }
 }

@@ -27,10 +27,10 @@ use crate::jitter::jittered;
 use crate::name::LockName;
 use crate::name::StoredName;
 use crate::observe;
-use crate::race::{any, until};
+use crate::select::{any, until};
 use crate::shield::shielded;
 use crate::status::WakeUps;
-use crate::store::{Ears, Message, News};
+use crate::store::{Listener, Message, Notification};
 use crate::token::Token;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -58,12 +58,12 @@ pub(crate) struct Subscription {
     denial_reported: AtomicBool,
     /// The server was asked whether it evicts locks.
     eviction_checked: AtomicBool,
-    listener: OnceLock<Listener>,
+    subscriber: OnceLock<Subscriber>,
 }
 
-struct Listener {
+struct Subscriber {
     process: String,
-    ears: Ears,
+    listener: Listener,
 }
 
 impl Subscription {
@@ -75,7 +75,7 @@ impl Subscription {
             wanted: Notify::new(),
             denial_reported: AtomicBool::new(false),
             eviction_checked: AtomicBool::new(false),
-            listener: OnceLock::new(),
+            subscriber: OnceLock::new(),
         }
     }
 
@@ -89,12 +89,12 @@ impl Subscription {
     pub(crate) fn start(
         self: &Arc<Self>,
         process: &str,
-        ears: Ears,
+        listener: Listener,
         config: LinkConfig,
         links: Vec<Arc<Link>>,
         handle: &Handle,
     ) {
-        if self.listener.set(Listener { process: process.to_owned(), ears }).is_ok() {
+        if self.subscriber.set(Subscriber { process: process.to_owned(), listener }).is_ok() {
             handle.spawn(supervise(self.clone(), config, links));
         }
     }
@@ -126,13 +126,13 @@ impl Subscription {
     }
 
     fn channel(&self, prefix: &str) -> String {
-        let process = self.listener.get().map_or("", |listener| &listener.process);
+        let process = self.subscriber.get().map_or("", |subscriber| &subscriber.process);
         channels(prefix) + process
     }
 
-    fn notify(&self, news: News<'_>) {
-        if let Some(listener) = self.listener.get() {
-            (listener.ears)(news);
+    fn notify(&self, notification: Notification<'_>) {
+        if let Some(subscriber) = self.subscriber.get() {
+            (subscriber.listener)(notification);
         }
     }
 
@@ -147,9 +147,9 @@ impl Subscription {
         };
         let message = Message { stored: &StoredName::new(stored.to_owned()), token };
         match kind {
-            "g" => self.notify(News::Reserved(message)),
-            "s" => self.notify(News::Behind(message)),
-            "x" => self.notify(News::TakenAway(message)),
+            "g" => self.notify(Notification::Reserved(message)),
+            "s" => self.notify(Notification::WaiterBehind(message)),
+            "x" => self.notify(Notification::TakenAway(message)),
             _ => {}
         }
     }
@@ -168,7 +168,7 @@ impl Subscription {
             redis::cmd("PUBLISH").arg(&channel).arg("").exec_async(connection).await?;
             self.subscribed.store(true, Ordering::Release);
             self.denial_reported.store(false, Ordering::Release);
-            self.notify(News::Interrupted);
+            self.notify(Notification::Interrupted);
         }
         let idle = self.others().forget(Clock::Boottime.now());
         for idle in idle.chunks(MANY_CHANNELS) {
@@ -183,7 +183,7 @@ impl Subscription {
         if !unsubscribed.is_empty() {
             connection.subscribe(self.channels_of(&unsubscribed)).await?;
             self.others().mark_subscribed(&unsubscribed);
-            self.notify(News::Interrupted);
+            self.notify(Notification::Interrupted);
         }
         Ok(unsubscribed.len() == MANY_CHANNELS)
     }
@@ -196,7 +196,7 @@ impl Subscription {
     fn on_disconnect(&self) {
         self.subscribed.store(false, Ordering::Release);
         self.others().on_disconnect();
-        self.notify(News::Interrupted);
+        self.notify(Notification::Interrupted);
     }
 
     fn others(&self) -> MutexGuard<'_, Prefixes> {
@@ -292,13 +292,13 @@ pub(super) async fn notify_taken(
     live: &mut Connection,
     lock: &LockName,
     token: &str,
-    limit: Moment,
+    answer_by: Moment,
 ) {
     let Some(owner) = Token::parse(token).map(|token| token.process) else { return };
     let mut publish = redis::cmd("PUBLISH");
     publish.arg(channels(lock.prefix()) + owner);
     publish.arg(["x ", token, " ", lock.stored()].concat());
-    let _ = live.command(&publish, limit).await;
+    let _ = live.command(&publish, answer_by).await;
 }
 
 /// What begins the names of the channels of a prefix.

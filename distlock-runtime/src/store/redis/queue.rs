@@ -36,20 +36,20 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<Entered, Fault> {
         let Entry { owner, term, .. } = entry;
         let fences = &server.fences;
-        let mut live = server.pool.commands(owner.lock.stored()).live(limit).await?;
+        let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
         let other = fences.of_other_prefix(&owner.lock);
         server.keep_subscribed(&owner.lock, term.stored_for());
         let counter = other.as_deref().unwrap_or(&fences.own);
         for _ in 0..TRIES {
             if !fences.is_raised(counter, &live) {
-                fences.raise(counter, Some(&owner.lock), &mut live, limit).await?;
+                fences.raise(counter, Some(&owner.lock), &mut live, answer_by).await?;
             }
             let seen = counter.seen();
-            let (sent, answer) = self.ask(server, entry, counter, &mut live, limit).await?;
+            let (sent, answer) = self.ask(server, entry, counter, &mut live, answer_by).await?;
             match ints(&answer) {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);
@@ -59,14 +59,22 @@ impl Queue {
                     // Data was lost under a live connection: raise the counter and draw again.
                     fences.set_raised(counter, &live, false);
                 }
-                [Some(0), _, Some(ticket), Some(rest), Some(rank), Some(behind), Some(added)] => {
+                [
+                    Some(0),
+                    _,
+                    Some(ticket),
+                    Some(remaining),
+                    Some(rank),
+                    Some(behind),
+                    Some(added),
+                ] => {
                     let number = |number| u64::try_from(number).unwrap_or(0);
                     // With a ticket from a spoilt counter it would stay behind all others, even
                     // when the counter is mended.
                     fences.check(number(ticket))?;
                     return Ok(Entered::Queued {
                         ticket: number(ticket),
-                        rest: u64::try_from(rest).ok().map(Duration::from_millis),
+                        remaining: u64::try_from(remaining).ok().map(Duration::from_millis),
                         rank: number(rank),
                         behind: number(behind),
                         added: added != 0,
@@ -87,7 +95,7 @@ impl Queue {
         entry: &Entry,
         counter: &Fence,
         live: &mut Connection,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
         let Entry { owner, term, ticket } = entry;
         // R7: nothing that could create the lock is sent behind its release.
@@ -108,7 +116,7 @@ impl Queue {
         owner.sending(sent, term.stored_for(), live.number);
         owner.leaves_a_trace();
         let given_up = || owner.is_retired();
-        let answer = live.run_unless(given_up, &self.acquire, &keys, &args, limit).await;
+        let answer = live.run_unless(given_up, &self.acquire, &keys, &args, answer_by).await;
         // R9: an error of the script is an answer; the script will not run any more.
         if let Err(RedisOr::Redis(error)) = &answer
             && error.code().is_some()

@@ -28,15 +28,15 @@ impl Releases {
         server: &Server,
         owner: &Owner,
         keep: Option<Duration>,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<Freed, Fault> {
-        let mut live = server.pool.commands(owner.lock.stored()).live(limit).await?;
+        let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
         // R9: an acquire that died unanswered with an older connection may still run.
         let settled = owner.is_behind(live.number, live.closed_below);
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
         let args = [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis))];
         let args = &args[..1 + usize::from(keep.is_some())];
-        let (state, next) = match live.run(&self.script, &keys, args, limit).await? {
+        let (state, next) = match live.run(&self.script, &keys, args, answer_by).await? {
             Value::Int(state) => (state, None),
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(state), Value::BulkString(next)] => {

@@ -38,8 +38,8 @@ impl Renewals {
         server: &Server,
         renewals: &[Renewal],
     ) -> Result<Renewed, Fault> {
-        let limit = Clock::Boottime.now().after(server.command_timeout);
-        let mut live = server.pool.renewals().live(limit).await?;
+        let answer_by = Clock::Boottime.now().after(server.command_timeout);
+        let mut live = server.pool.renewals().live(answer_by).await?;
         let sent = Clock::Boottime.now();
         let mut pipeline = Pipeline::with_capacity(renewals.len());
         let first = self.sent.fetch_add(renewals.len() as u64, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Renewals {
             let (keys, args) = words(&server.fences, renewal, number);
             pipeline.add_command(self.script.by_hash(keys_of(renewal, &keys), &args));
         }
-        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, limit).await?;
+        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, answer_by).await?;
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = Pipeline::with_capacity(missing.len());
@@ -60,7 +60,7 @@ impl Renewals {
                 let call = if nth == 0 { Script::by_text } else { Script::by_hash };
                 again.add_command(call(&self.script, keys_of(renewal, &keys), &args));
             }
-            let repeated = live.pipeline(&again, Clock::Boottime.now(), limit).await?;
+            let repeated = live.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
         }
         answers.iter().for_each(|answer| live.check_answer(answer));
@@ -81,10 +81,10 @@ impl Renewals {
         attempt: &Attempt,
         counter: &Fence,
         live: &mut Connection,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Result<Option<u64>, Fault> {
         for _ in 0..DRAWS {
-            fences.raise(counter, None, live, limit).await?;
+            fences.raise(counter, None, live, answer_by).await?;
             let seen = counter.seen();
             let ttl = attempt.term.stored_for();
             let (owner, fence) = (attempt.owner.clone(), seen);
@@ -92,7 +92,7 @@ impl Renewals {
             let number = self.sent.fetch_add(1, Ordering::Relaxed);
             renewal.owner.stored_until(Clock::Boottime.now().after(ttl));
             let (keys, args) = words(fences, &renewal, number);
-            let answer = live.run(&self.script, keys_of(&renewal, &keys), &args, limit).await?;
+            let answer = live.run(&self.script, keys_of(&renewal, &keys), &args, answer_by).await?;
             match owned(&answer, number, live)? {
                 Owned::Yes { fence: Some(fence), .. } if fences.is_new(counter, fence, seen)? => {
                     return Ok(Some(fence));

@@ -14,8 +14,8 @@ use crate::status::StoreStatus;
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Ears, Entered, Entry, Fault, Freed, Holder, News, Op, OpOn, Outage, Renewal,
-    Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Fault, Freed, Holder, Listener, Notification, Op, OpOn,
+    Outage, Renewal, Renewed, Store, Term,
 };
 use crate::witness::Witness;
 
@@ -61,7 +61,7 @@ impl FaultyStore {
     /// way, as the order of operations demands.
     async fn deliver<T, F: Future<Output = Result<T, Fault>>>(
         &self,
-        limit: Moment,
+        answer_by: Moment,
         mut operation: impl FnMut() -> F,
     ) -> Result<T, Fault> {
         let Self { states, .. } = self;
@@ -84,7 +84,7 @@ impl FaultyStore {
         }
         let delay: Duration = states.iter().map(|state| state.delay()).sum();
         let late = delay.saturating_add(fate.delay);
-        if !late.is_zero() && !self.comes_by(limit, late).await {
+        if !late.is_zero() && !self.comes_by(answer_by, late).await {
             return Err(Fault::timed_out());
         }
         if fate.lost {
@@ -94,11 +94,11 @@ impl FaultyStore {
     }
 
     /// Waits for an answer that is so late; false if nobody listens any more when it comes.
-    async fn comes_by(&self, limit: Moment, late: Duration) -> bool {
+    async fn comes_by(&self, answer_by: Moment, late: Duration) -> bool {
         let clock = self.inner.clock();
         let at = clock.now().after(late);
-        Alarm::at(&self.alarms.0, clock, at.min(limit)).await;
-        at <= limit
+        Alarm::at(&self.alarms.0, clock, at.min(answer_by)).await;
+        at <= answer_by
     }
 }
 
@@ -119,12 +119,14 @@ impl Store for FaultyStore {
         self.inner.needs_renewal()
     }
 
-    fn ready(self: Arc<Self>, limit: Moment) -> Op<()> {
-        Box::pin(async move { self.deliver(limit, || self.inner.clone().ready(limit)).await })
+    fn ready(self: Arc<Self>, answer_by: Moment) -> Op<()> {
+        Box::pin(
+            async move { self.deliver(answer_by, || self.inner.clone().ready(answer_by)).await },
+        )
     }
 
-    fn hears(&self, lock: &LockName) -> bool {
-        self.inner.hears(lock)
+    fn is_notified(&self, lock: &LockName) -> bool {
+        self.inner.is_notified(lock)
     }
 
     fn outage(&self) -> Option<Outage> {
@@ -135,35 +137,43 @@ impl Store for FaultyStore {
         since.map(|since| Outage { since, fault: switched_off() })
     }
 
-    fn listen(&self, process: &str, ears: Ears) {
+    fn listen(&self, process: &str, listener: Listener) {
         let states = self.states.clone();
-        let hears = move |news: News<'_>| {
+        let notified = move |notification: Notification<'_>| {
             if !is_down(&states) {
-                ears(news);
+                listener(notification);
             }
         };
-        self.inner.listen(process, Box::new(hears));
+        self.inner.listen(process, Box::new(notified));
     }
 
-    fn try_acquire(&self, attempt: Attempt, limit: Moment) -> OpOn<'_, Answer> {
+    fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
         Box::pin(async move {
             if self.is_busy() {
-                return self.deliver(limit, async || Ok(Answer::Taken { rest: None })).await;
+                return self
+                    .deliver(answer_by, async || Ok(Answer::Taken { remaining: None }))
+                    .await;
             }
-            self.deliver(limit, || self.inner.try_acquire(attempt.clone(), limit)).await
+            self.deliver(answer_by, || self.inner.try_acquire(attempt.clone(), answer_by)).await
         })
     }
 
-    fn enter(self: Arc<Self>, entry: Entry, limit: Moment) -> Op<Entered> {
+    fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
         Box::pin(async move {
             if self.is_busy() {
                 let ticket = entry.ticket;
                 let queued = async || {
-                    Ok(Entered::Queued { ticket, rest: None, rank: 0, behind: 0, added: false })
+                    Ok(Entered::Queued {
+                        ticket,
+                        remaining: None,
+                        rank: 0,
+                        behind: 0,
+                        added: false,
+                    })
                 };
-                return self.deliver(limit, queued).await;
+                return self.deliver(answer_by, queued).await;
             }
-            self.deliver(limit, || self.inner.clone().enter(entry.clone(), limit)).await
+            self.deliver(answer_by, || self.inner.clone().enter(entry.clone(), answer_by)).await
         })
     }
 
@@ -171,10 +181,11 @@ impl Store for FaultyStore {
         self: Arc<Self>,
         owner: Arc<Owner>,
         keep: Option<Duration>,
-        limit: Moment,
+        answer_by: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            self.deliver(limit, || self.inner.clone().release(owner.clone(), keep, limit)).await
+            self.deliver(answer_by, || self.inner.clone().release(owner.clone(), keep, answer_by))
+                .await
         })
     }
 
@@ -192,8 +203,10 @@ impl Store for FaultyStore {
         })
     }
 
-    fn ping(self: Arc<Self>, limit: Moment) -> Op<Duration> {
-        Box::pin(async move { self.deliver(limit, || self.inner.clone().ping(limit)).await })
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(
+            async move { self.deliver(answer_by, || self.inner.clone().ping(answer_by)).await },
+        )
     }
 
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
@@ -214,13 +227,13 @@ impl Store for FaultyStore {
         self.inner.witness()
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, limit: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Holder>> {
         Box::pin(async move {
-            self.deliver(limit, || self.inner.clone().inspect(lock.clone(), limit)).await
+            self.deliver(answer_by, || self.inner.clone().inspect(lock.clone(), answer_by)).await
         })
     }
 
-    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, limit: Moment) -> Op<Vec<StoreReply>> {
-        self.inner.clone().ask(commands, limit)
+    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, answer_by: Moment) -> Op<Vec<StoreReply>> {
+        self.inner.clone().ask(commands, answer_by)
     }
 }

@@ -14,9 +14,9 @@ use actix_web::{Error, HttpMessage, HttpResponse};
 
 use super::body::arriving;
 use crate::error::LockError;
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::one_or_many::OneOrMany;
 use crate::request::hold_and_release;
 use crate::web::FencingToken;
 use crate::web::arrival::in_time;
@@ -295,10 +295,10 @@ fn refuse(rule: &Rule, error: LockError) -> HttpResponse {
 async fn keys(
     rule: &Rule,
     request: &mut ServiceRequest,
-) -> Result<Option<Few<LockKey>>, HttpResponse> {
+) -> Result<Option<OneOrMany<LockKey>>, HttpResponse> {
     let templates = match rule.source().map_err(|error| refuse(rule, error))? {
         Source::Function(key) => {
-            return key(request).map(|key| key.map(Few::One)).map_err(|answer| *answer);
+            return key(request).map(|key| key.map(OneOrMany::One)).map_err(|answer| *answer);
         }
         Source::Templates(templates) => templates,
     };
@@ -308,7 +308,7 @@ async fn keys(
     let parameters: Vec<(&str, &str)> =
         parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let keys = templates.iter().map(|template| template.fill(&parameters));
-    keys.collect::<Result<Few<_>, _>>().map(Some).map_err(|error| refuse(rule, error))
+    keys.collect::<Result<OneOrMany<_>, _>>().map(Some).map_err(|error| refuse(rule, error))
 }
 
 /// The names and values of the path's parameters, decoded as for handlers.

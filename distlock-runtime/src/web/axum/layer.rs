@@ -18,9 +18,9 @@ use tower_service::Service;
 
 use super::body::arriving;
 use crate::error::LockError;
-use crate::few::Few;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::one_or_many::OneOrMany;
 use crate::request::hold_and_release;
 use crate::web::FencingToken;
 use crate::web::arrival::in_time;
@@ -298,9 +298,11 @@ fn refuse(rule: &Rule, error: LockError) -> Response {
 
 /// The keys of a request, `None` if it is not to be locked, or the response that says why there are
 /// none.
-async fn keys(rule: &Rule, parts: &mut Parts) -> Result<Option<Few<LockKey>>, Response> {
+async fn keys(rule: &Rule, parts: &mut Parts) -> Result<Option<OneOrMany<LockKey>>, Response> {
     match rule.source().map_err(|error| refuse(rule, error))? {
-        Source::Function(key) => key(parts).map(|key| key.map(Few::One)).map_err(|answer| *answer),
+        Source::Function(key) => {
+            key(parts).map(|key| key.map(OneOrMany::One)).map_err(|answer| *answer)
+        }
         Source::Templates(templates) => filled(rule, templates, parts).await,
     }
 }
@@ -309,7 +311,7 @@ async fn filled(
     rule: &Rule,
     templates: &[Template],
     parts: &mut Parts,
-) -> Result<Option<Few<LockKey>>, Response> {
+) -> Result<Option<OneOrMany<LockKey>>, Response> {
     let path = if !templates.iter().any(Template::has_parameters) {
         None
     } else {
@@ -337,5 +339,5 @@ async fn filled(
         }
     }
     let keys = templates.iter().map(|template| template.fill(&parameters));
-    keys.collect::<Result<Few<_>, _>>().map(Some).map_err(|error| refuse(rule, error))
+    keys.collect::<Result<OneOrMany<_>, _>>().map(Some).map_err(|error| refuse(rule, error))
 }

@@ -70,8 +70,8 @@ impl Turn<'_> {
             Acquired::Granted { fence, contended } if self.is_new(fence, seen) => {
                 Entered::Granted { fence, sent: sent.at, contended }
             }
-            Acquired::Queued { ticket, rest, rank, behind, added } => {
-                let rest = Some(millis(rest));
+            Acquired::Queued { ticket, remaining, rank, behind, added } => {
+                let remaining = Some(millis(remaining));
                 if self.process.subscribed {
                     let epoch = self.epoch;
                     let tasks = self.process.tasks.iter_mut();
@@ -80,7 +80,7 @@ impl Turn<'_> {
                         (task.exempt, task.epoch) = (false, epoch);
                     }
                 }
-                Entered::Queued { ticket, rest, rank, behind, added }
+                Entered::Queued { ticket, remaining, rank, behind, added }
             }
             // Too late by the server's clock, or with an old counter value: once more.
             Acquired::Granted { .. } => {

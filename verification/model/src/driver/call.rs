@@ -227,7 +227,7 @@ impl Turn<'_> {
         let Some(Try { token, alone, answer: Some(answer) }) = part.attempt.take() else { return };
         let said = answer.map(|answer| match answer {
             Answer::Granted { fence, sent } => model::Answer::Granted { fence, sent },
-            Answer::Taken => model::Answer::Taken { rest: None },
+            Answer::Taken => model::Answer::Taken { remaining: None },
         });
         let tried = self.on(key, |line, now, side| match alone {
             true => {

@@ -46,14 +46,14 @@ impl Turn<'_> {
         self.process.hints.clear();
         self.process.tasks.iter_mut().for_each(|task| task.exempt = true);
         if !self.cfg.silent {
-            self.process.hears = false;
+            self.process.notified = false;
             self.look_all();
         }
     }
 
     /// It is back.
     pub(crate) fn hear_again(&mut self) {
-        self.process.hears = true;
+        self.process.notified = true;
         self.process.subscribed = true;
         self.look_all();
     }

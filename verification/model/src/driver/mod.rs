@@ -40,7 +40,7 @@ pub(crate) struct Process {
     /// The server has a subscription of this process.
     pub(crate) subscribed: bool,
     /// The process knows its subscription to work.
-    pub(crate) hears: bool,
+    pub(crate) notified: bool,
     pub(crate) now: Moment,
     pub(crate) main: Wire,
     pub(crate) renewals: Wire,
@@ -192,7 +192,7 @@ impl Process {
             identity,
             alive: true,
             subscribed: true,
-            hears: true,
+            notified: true,
             now: START,
             main: Wire::default(),
             renewals: Wire::default(),
@@ -231,7 +231,7 @@ impl Process {
     /// It is gone, with all it knew. What it had sent `lingers` or is gone as well.
     pub(crate) fn die(&mut self, lingers: bool) {
         self.alive = false;
-        self.hears = false;
+        self.notified = false;
         for wire in [&mut self.main, &mut self.renewals] {
             wire.answers.clear();
             if !lingers {

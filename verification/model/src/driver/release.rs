@@ -93,12 +93,12 @@ impl Turn<'_> {
         keep: Option<Duration>,
         released: Released,
     ) {
-        let (now, hears) = (self.process.now, self.process.hears);
+        let (now, notified) = (self.process.now, self.process.notified);
         let own = self.process.identity;
         let next = released
             .next
             .map(|next| NextOwner { ours: next.process == own, reserved_for: millis(next.claim) });
-        match follow_up(keep, released.awaited, next, hears) {
+        match follow_up(keep, released.awaited, next, notified) {
             FollowUp::Nothing => {}
             FollowUp::Called => {
                 self.on(key, |line, _, _| line.called(|own| Some(*own) == released.next));

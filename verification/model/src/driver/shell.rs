@@ -77,7 +77,7 @@ impl Shell<Model> for Side<'_> {
         let Process { identity, next_token, .. } = self.process;
         let (process, seq) = (*identity, *next_token);
         *next_token += 1;
-        Token { process, seq, claim: ms(reservation.time), deaf: !reservation.hears }
+        Token { process, seq, claim: ms(reservation.time), deaf: !reservation.notified }
     }
 
     fn number(&mut self) -> u64 {
@@ -85,8 +85,8 @@ impl Shell<Model> for Side<'_> {
         self.process.next_batch
     }
 
-    fn hears(&self) -> bool {
-        self.process.hears
+    fn is_notified(&self) -> bool {
+        self.process.notified
     }
 
     fn needs_renewal(&self) -> bool {

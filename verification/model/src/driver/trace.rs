@@ -8,9 +8,11 @@ use super::{Model, Moment, Process, Task};
 
 impl Process {
     pub(crate) fn brief(&self, text: &mut String) {
-        let Self { identity, alive, subscribed, hears, .. } = self;
-        let _ =
-            writeln!(text, "    P{identity} alive {alive} subscribed {subscribed} hears {hears}");
+        let Self { identity, alive, subscribed, notified, .. } = self;
+        let _ = writeln!(
+            text,
+            "    P{identity} alive {alive} subscribed {subscribed} notified {notified}"
+        );
         for task in &self.tasks {
             let Task { id, ask, stage, dozes, unsent, .. } = task;
             let has =

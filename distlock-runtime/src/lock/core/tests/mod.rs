@@ -78,7 +78,7 @@ impl Shell<Plain> for Notes {
         self.numbers
     }
 
-    fn hears(&self) -> bool {
+    fn is_notified(&self) -> bool {
         !self.deaf
     }
 
@@ -178,7 +178,7 @@ fn request(ttl: Duration) -> Request {
 
 /// A batch that waits.
 pub(super) fn queued(number: u64) -> Batch<Plain> {
-    let reservation = Reservation { hears: true, time: RESERVATION };
+    let reservation = Reservation { notified: true, time: RESERVATION };
     Batch::new(number, Stage::Queued(Box::new(Queued::new(1, reservation))))
 }
 
@@ -244,5 +244,5 @@ impl Bench {
 }
 
 fn stands(ticket: u64, behind: u64) -> Entered {
-    Entered::Queued { ticket, rest: Some(SECOND), rank: 0, behind, added: true }
+    Entered::Queued { ticket, remaining: Some(SECOND), rank: 0, behind, added: true }
 }

@@ -18,8 +18,8 @@ use super::portable_socket::SocketMover;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::home::Home;
-use crate::runtime::watches_sockets;
-use crate::shards::PerThread;
+use crate::per_thread::PerThread;
+use crate::runtime_probe::watches_sockets;
 use crate::status::DrivenBy;
 
 /// A driver that changes runtime with its socket.

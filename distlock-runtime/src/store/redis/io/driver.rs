@@ -15,7 +15,7 @@ use tokio::task::coop::has_budget_remaining;
 use super::carry::{Carry, ClientDriver};
 use super::doorbell::Doorbell;
 use super::placement::Placement;
-use crate::shards::PerThread;
+use crate::per_thread::PerThread;
 use crate::shield::shield;
 use crate::status::DrivenBy;
 

@@ -23,7 +23,7 @@ async fn once(manager: &LockManager, key: &str) -> Result<(), LockError> {
     manager.lock(key).ttl(LONG).acquire().await?.release().await
 }
 
-fn is_lodged(manager: &LockManager) -> bool {
+fn is_driven_there(manager: &LockManager) -> bool {
     manager.status().driven_by == DrivenBy::Callers
 }
 
@@ -39,7 +39,7 @@ async fn traffic(manager: &LockManager, name: &str, done: impl Fn() -> bool + Co
 
 /// A manager whose connection is driven by the runtime of a thread that does `then` with it once
 /// that is so; it ends when the sender is dropped.
-fn lodged_on_a_thread(
+fn driven_on_a_thread(
     manager: &LockManager,
     then: impl FnOnce(Runtime, mpsc::Receiver<()>) + Send + 'static,
 ) -> mpsc::Sender<()> {
@@ -48,7 +48,7 @@ fn lodged_on_a_thread(
     let seen = ready.clone();
     thread::spawn(move || {
         let runtime = runtime();
-        runtime.block_on(traffic(&own, "first", || is_lodged(&own)));
+        runtime.block_on(traffic(&own, "first", || is_driven_there(&own)));
         seen.store(true, Ordering::Release);
         then(runtime, receiver);
     });
@@ -78,7 +78,7 @@ fn others_go_on(manager: &LockManager) {
 fn a_runtime_that_is_blocked_holds_nobody_up() {
     let server = RedisServer::start();
     let manager = manager(&server);
-    let blocked = lodged_on_a_thread(&manager, |runtime, until| {
+    let blocked = driven_on_a_thread(&manager, |runtime, until| {
         // Inside the runtime, as a body that computes for too long.
         runtime.block_on(async move {
             let _ = until.recv();
@@ -92,7 +92,7 @@ fn a_runtime_that_is_blocked_holds_nobody_up() {
 fn a_runtime_that_nobody_runs_any_more_holds_nobody_up() {
     let server = RedisServer::start();
     let manager = manager(&server);
-    let kept = lodged_on_a_thread(&manager, |runtime, until| {
+    let kept = driven_on_a_thread(&manager, |runtime, until| {
         let _ = until.recv();
         drop(runtime);
     });
@@ -105,7 +105,7 @@ fn a_runtime_that_is_dropped_holds_nobody_up() {
     let server = RedisServer::start();
     let manager = manager(&server);
     let (gone, seen) = mpsc::channel();
-    let _ends = lodged_on_a_thread(&manager, move |runtime, _| {
+    let _ends = driven_on_a_thread(&manager, move |runtime, _| {
         drop(runtime);
         gone.send(()).expect("the test waits");
     });
@@ -129,7 +129,7 @@ fn nothing_is_left_of_what_a_dropped_runtime_had_begun() {
                 }
             });
         }
-        wait_until("it is driven there", || is_lodged(&manager));
+        wait_until("it is driven there", || is_driven_there(&manager));
         runtime.shutdown_background();
     }
     others_go_on(&manager);
@@ -161,7 +161,7 @@ fn runtimes_share_a_connection() {
         }
     });
     assert!(calls.load(Ordering::Relaxed) > 100);
-    wait_until("the engine has it back", || !is_lodged(&manager));
+    wait_until("the engine has it back", || !is_driven_there(&manager));
     assert_eq!(server.lock_keys(), Vec::<String>::new());
 }
 
@@ -185,15 +185,17 @@ fn r21_a_runtime_that_never_runs_again_keeps_no_connection_from_others() {
     let calls = AtomicU64::new(0);
     // Often enough that the connection is to be driven there.
     beside(&kept, traffic(&manager, "kept", || calls.fetch_add(1, Ordering::Relaxed) > 1000));
-    assert!(!is_lodged(&manager));
+    assert!(!is_driven_there(&manager));
     let until = Instant::now() + Duration::from_secs(15);
     runtime().block_on(async {
-        traffic(&manager, "other", || is_lodged(&manager) || Instant::now() > until).await;
-        assert!(is_lodged(&manager), "never on a caller's runtime again");
+        traffic(&manager, "other", || is_driven_there(&manager) || Instant::now() > until).await;
+        assert!(is_driven_there(&manager), "never on a caller's runtime again");
     });
     // What was asked long ago may come after all.
-    wait_until("the engine has it back", || !is_lodged(&manager));
-    kept.block_on(traffic(&manager, "kept", || is_lodged(&manager) || Instant::now() > until));
+    wait_until("the engine has it back", || !is_driven_there(&manager));
+    kept.block_on(traffic(&manager, "kept", || {
+        is_driven_there(&manager) || Instant::now() > until
+    }));
     others_go_on(&manager);
 }
 
@@ -205,7 +207,7 @@ fn a_runtime_without_sockets_is_served_by_the_engine() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     let until = Instant::now() + Duration::from_millis(300);
     runtime.block_on(traffic(&manager, "plain", || Instant::now() > until));
-    assert!(!is_lodged(&manager));
+    assert!(!is_driven_there(&manager));
     others_go_on(&manager);
 }
 
@@ -254,7 +256,7 @@ fn a_manager_that_may_not_use_its_callers_runtime_does_its_io_itself() {
         .expect("a URL");
     let calls = AtomicU64::new(0);
     runtime().block_on(traffic(&manager, "own", || {
-        assert!(!is_lodged(&manager));
+        assert!(!is_driven_there(&manager));
         calls.fetch_add(1, Ordering::Relaxed) > 5000
     }));
     // A runtime that cannot watch sockets will do.
@@ -270,11 +272,11 @@ fn a_server_that_is_killed_is_used_again_when_it_is_back() {
     let mut server = RedisServer::start();
     let manager = manager(&server);
     runtime().block_on(async {
-        traffic(&manager, "before", || is_lodged(&manager)).await;
+        traffic(&manager, "before", || is_driven_there(&manager)).await;
         server.kill9();
         once(&manager, "meanwhile").await.expect_err("there is no server");
         server.restart();
         while once(&manager, "after").await.is_err() {}
-        traffic(&manager, "again", || is_lodged(&manager)).await;
+        traffic(&manager, "again", || is_driven_there(&manager)).await;
     });
 }

@@ -22,7 +22,7 @@ const MOST: usize = 1000;
 
 /// Tokens whose lock may have been taken away.
 #[derive(Default)]
-pub(super) struct Alleged(Mutex<Notes>);
+pub(super) struct ForceReleased(Mutex<Notes>);
 
 #[derive(Default)]
 struct Notes {
@@ -31,7 +31,7 @@ struct Notes {
     runs: bool,
 }
 
-impl Alleged {
+impl ForceReleased {
     /// True if a task has to be started that checks it.
     fn note(&self, message: Message<'_>) -> bool {
         let mut notes = self.notes();
@@ -57,13 +57,13 @@ impl LockTable {
     /// A message says that the lock of this token was taken away.
     pub(super) fn look_into(self: &Arc<Self>, message: Message<'_>) {
         let process = Token::parse(message.token).map(|token| token.process);
-        if process != Some(self.process()) || !self.alleged.note(message) {
+        if process != Some(self.process()) || !self.force_released.note(message) {
             return;
         }
         let table = self.clone();
         self.background().spawn(async move {
             loop {
-                let tokens = table.alleged.take();
+                let tokens = table.force_released.take();
                 if tokens.is_empty() {
                     return;
                 }

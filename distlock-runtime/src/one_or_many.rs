@@ -4,12 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 /// One value without an allocation, or a list.
 #[derive(Debug, Clone)]
-pub(crate) enum Few<T> {
+pub(crate) enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
 }
 
-impl<T> Few<T> {
+impl<T> OneOrMany<T> {
     pub(crate) fn none() -> Self {
         Self::Many(Vec::new())
     }
@@ -40,18 +40,21 @@ impl<T> Few<T> {
     }
 
     /// Maps every value, or stops at the first error.
-    pub(crate) fn try_map<U, E>(self, map: impl FnMut(T) -> Result<U, E>) -> Result<Few<U>, E> {
+    pub(crate) fn try_map<U, E>(
+        self,
+        map: impl FnMut(T) -> Result<U, E>,
+    ) -> Result<OneOrMany<U>, E> {
         let mut map = map;
         match self {
-            Self::One(value) => map(value).map(Few::One),
+            Self::One(value) => map(value).map(OneOrMany::One),
             Self::Many(values) => {
-                values.into_iter().map(map).collect::<Result<_, _>>().map(Few::Many)
+                values.into_iter().map(map).collect::<Result<_, _>>().map(OneOrMany::Many)
             }
         }
     }
 }
 
-impl<T> Deref for Few<T> {
+impl<T> Deref for OneOrMany<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -62,7 +65,7 @@ impl<T> Deref for Few<T> {
     }
 }
 
-impl<T> DerefMut for Few<T> {
+impl<T> DerefMut for OneOrMany<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match self {
             Self::One(value) => std::slice::from_mut(value),
@@ -71,7 +74,7 @@ impl<T> DerefMut for Few<T> {
     }
 }
 
-impl<T> IntoIterator for Few<T> {
+impl<T> IntoIterator for OneOrMany<T> {
     type Item = T;
     type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
 
@@ -84,7 +87,7 @@ impl<T> IntoIterator for Few<T> {
     }
 }
 
-impl<T> FromIterator<T> for Few<T> {
+impl<T> FromIterator<T> for OneOrMany<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut few = Self::none();
         for value in values {
