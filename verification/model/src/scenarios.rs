@@ -483,6 +483,21 @@ fn holders() -> Vec<Scenario> {
             },
         },
         Scenario {
+            name: "stored for longer",
+            about: "locks stored for a `min_hold` beyond their ttl, and waiters that go",
+            cfg: Config {
+                tasks: 2,
+                order: false,
+                arrivals: Some(2),
+                prompt_hints: true,
+                bounds: Bounds { idle: Some(1), ..STRICT },
+                faults: Faults { cancels: 1, ..NONE },
+                asks: vec![Ask { min_hold: 3000, ..ask(1000) }, fixed(3000)],
+                who_asks: vec![vec![0, 1], vec![]],
+                ..base()
+            },
+        },
+        Scenario {
             name: "unpolled",
             about: "a future that nobody polls any more",
             cfg: Config {

@@ -67,6 +67,7 @@ each_holds! {
     ttls_that_shrink: "ttls that shrink",
     lost_lease: "lost lease",
     min_hold: "min_hold",
+    stored_for_longer: "stored for longer",
     unpolled: "unpolled",
     two_keys: "two keys",
     data_loss: "data loss",

@@ -105,7 +105,7 @@ impl<K: Kinds> Claims<K> {
 pub(super) fn deadline_of(sent: Moment, term: &Term, needs_renewal: bool) -> Moment {
     // Nothing can keep a renewal from being in time where the store is in this process.
     let endless = term.renewed && !needs_renewal;
-    if endless { Moment::NEVER } else { deadline(sent, term.lease()) }
+    if endless { Moment::NEVER } else { deadline(sent, term.stored_for()) }
 }
 
 impl<K: Kinds> Claim<K> {

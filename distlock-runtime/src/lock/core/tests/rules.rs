@@ -52,6 +52,22 @@ fn r6_too_little_is_left_so_it_is_renewed_first() {
 }
 
 #[test]
+fn r6_a_lock_that_is_stored_for_a_min_hold_is_a_lease_of_that_length_for_whoever_is_next() {
+    let mut bench = Bench::new();
+    let term = Term { min_hold: Some(30 * SECOND), ..request(SECOND).term };
+    let Attempt { place, .. } = bench.lead(at(0));
+    bench.wait(request(30 * SECOND), at(0));
+    assert_eq!(bench.run(at(0)), [Did::TookOver(1), Did::Enter(1, 0)]);
+    // The caller that the lock was asked for is gone when it is granted.
+    bench.line.leave(place, at(1), &mut bench.notes);
+    let granted = Entered::Granted { fence: 7, sent: at(0), contended: false };
+    bench.line.entered(&1, term, Ok(granted), at(2), &mut bench.notes);
+    assert_eq!(bench.notes.take(), [Did::Granted(2, 7 * TOKENS_PER_FENCE)]);
+    let ends: Vec<_> = bench.line.claims().map(Claim::ends_at).collect();
+    assert!(ends[0] > at(27_000), "{ends:?}");
+}
+
+#[test]
 fn r2_the_engine_asks_for_a_leader_on_whom_another_depends() {
     let mut bench = Bench::new();
     let leader = bench.lead(at(0));
