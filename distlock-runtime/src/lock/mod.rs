@@ -52,7 +52,7 @@ pub(crate) mod outage;
 mod queue;
 pub(crate) mod release;
 mod release_repeat;
-mod release_retry;
+pub(crate) mod release_retry;
 mod renew;
 pub(crate) mod serve;
 pub(crate) mod table;

@@ -28,7 +28,7 @@ use crate::store::{Fault, Freed, Op};
 /// After a connection died with an acquire unanswered, its bytes may still be on their way: the
 /// release is repeated at these pauses. So is one that was refused for good, of a lock that was held
 /// or may yet be granted.
-const RELEASE_REPEATS: [Duration; 3] =
+pub(crate) const RELEASE_REPEATS: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 /// The pause after a release has failed; doubled up to a second while none is confirmed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

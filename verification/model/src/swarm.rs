@@ -3,8 +3,13 @@
 //! *Swarm testing* (Groce, Zhang, Eide, Chen, Regehr, 2012): a history in which everything can happen
 //! hides what shows only where something does not.
 
+use std::time::Duration;
+
+use distlock_runtime::model::RELEASE_REPEATS;
+
 use crate::actions::Action;
 use crate::config::{Ask, Bounds, Config, Faults};
+use crate::driver::ms;
 use crate::network::HintKind;
 use crate::random::Random;
 
@@ -35,7 +40,7 @@ pub(crate) fn config(seed: u64) -> Config {
         fast_path: !one_in(random, 5),
         split_fast_path: one_in(random, 2),
         take_over: one_in(random, 2),
-        stale_life: Some(1 + random.below(6) as u8),
+        stale_life: Some(1 + random.below(longest_life(tick)) as u8),
         not_after: None,
         server_time: true,
         doubles: one_in(random, 3),
@@ -51,6 +56,13 @@ pub(crate) fn config(seed: u64) -> Config {
     cfg.asks = (0..2 + random.below(5)).map(|_| ask(random, keys, tick, lag)).collect();
     cfg.bounds = bounds(&cfg);
     cfg
+}
+
+/// R9: for so many ticks bytes of a dead connection run at the most. Releases are repeated for as long as
+/// that; what runs later still makes a lock that nobody wants, for one ttl.
+fn longest_life(tick: u32) -> u64 {
+    let covered: Duration = RELEASE_REPEATS.iter().sum();
+    u64::from(ms(covered) / tick)
 }
 
 fn one_in(random: &mut Random, many: u64) -> bool {

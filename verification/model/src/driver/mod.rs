@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub(crate) use distlock_runtime::model::{Line, Moment, TOKENS_PER_FENCE};
-pub(crate) use shell::{Model, Seat, millis};
+pub(crate) use shell::{Model, Seat, millis, ms};
 pub(crate) use task::Task;
 pub(crate) use visit::Visit;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_runtime::model::{FollowUp, NextOwner, follow_up};
+use distlock_runtime::model::{FollowUp, NextOwner, RELEASE_REPEATS, follow_up};
 
 use super::shell::{Fault, millis, ms};
 use super::{Moment, Origin, Turn};
@@ -11,9 +11,6 @@ use crate::network::Command;
 use crate::server::Released;
 use crate::token::Token;
 
-/// The pauses after which a release is repeated while bytes of its acquires may still run.
-const REPEATS: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 /// The pause after one that had no answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -75,7 +72,7 @@ impl Turn<'_> {
             }
             Ok(released) => released,
         };
-        if let Some(pause) = REPEATS.get(usize::from(chore.repeats)).filter(|_| doubt) {
+        if let Some(pause) = RELEASE_REPEATS.get(usize::from(chore.repeats)).filter(|_| doubt) {
             chore.repeats += 1;
             chore.again_at = Some(now.after(*pause));
             return;
