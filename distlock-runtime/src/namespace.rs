@@ -49,10 +49,12 @@ impl Namespace {
         let checked = key.check();
         let stored = StoredName::new(self.lock(key.as_str()));
         let fence = self.of_request.then(|| self.fence().into());
-        let name = LockName::new(label, key, stored, self.prefix.len(), fence);
+        let name = Arc::new(LockName::new(label, key, stored, self.prefix.len(), fence));
         match checked {
-            Ok(()) => Ok(Arc::new(name)),
-            Err(reason) => Err(LockError::InvalidKey { lock: Box::new(name), reason }),
+            Ok(()) => Ok(name),
+            Err(reason) => {
+                Err(LockError::InvalidKey { lock: Box::new(LockName::clone(&name)), reason })
+            }
         }
     }
 

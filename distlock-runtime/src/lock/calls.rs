@@ -25,8 +25,8 @@ impl LockTable {
             let seat = |place| Lease::new(self, lock, request, place);
             // It has just come: reading the clock again costs 1 % of a lock.
             let arrival = line.arrive(request, line_ends, request.asked, seat, turn);
-            if let Arrival::Wait(_, lease) = &arrival {
-                lease.in_line();
+            if let Arrival::Lead(attempt) | Arrival::Alone(attempt) = &arrival {
+                attempt.seat.trying();
             }
             arrival
         })

@@ -20,14 +20,14 @@ impl LockGuard {
         self.home().check_at(self.locks.table.clock(), now)?;
         let owned = self.take(self.owned);
         let table = &self.locks.table;
-        let mut endings = owned.map(|lease| Ending::of(lease, now, table));
-        // Nearly every guard has one lease, and most of a busy lock's are handed on.
-        let Some(mut first) = endings.next() else { return Ok(()) };
-        let others: Vec<Ending> = endings.collect();
-        if !others.is_empty() {
-            return Box::pin(all_confirmed(first, others, table)).await;
+        let ending = |lease| Ending::of(lease, now, table);
+        match owned {
+            OneOrMany::One(lease) => ending(lease).confirmed(table).await,
+            OneOrMany::Many(leases) => {
+                let endings = leases.into_iter().rev().map(ending).collect();
+                Box::pin(all_confirmed(endings, table)).await
+            }
         }
-        first.confirmed(table).await
     }
 
     /// Frees the lock of a body that has returned: its result stands, a failure is only reported.
@@ -63,6 +63,10 @@ impl LockGuard {
 
     /// Frees the lock in the background; its command is on its way when this returns.
     pub(crate) fn end_in_background(&mut self) {
+        // Nearly every guard that is dropped was released.
+        if self.owned == 0 {
+            return;
+        }
         for lease in self.take_owned() {
             self.locks.table.end_in_background(&lease);
         }
@@ -73,15 +77,15 @@ impl LockGuard {
         // A forked child has a copy of its parent's lock, and is not to free it.
         let own = self.owned > 0 && self.home().is_here();
         let owned = if own { self.owned } else { 0 };
-        self.take(owned)
+        self.take(owned).into_iter().rev()
     }
 
-    /// The first `owned` leases, last one first; the others are forgotten.
-    fn take(&mut self, owned: usize) -> impl Iterator<Item = Arc<Lease>> + use<> {
+    /// The first `owned` leases; the others are forgotten.
+    fn take(&mut self, owned: usize) -> OneOrMany<Arc<Lease>> {
         self.owned = 0;
         let mut leases = std::mem::replace(&mut self.leases, OneOrMany::none());
         leases.truncate(owned);
-        leases.into_iter().rev()
+        leases
     }
 }
 
@@ -117,16 +121,11 @@ impl Ending {
 
 /// Waits for the answers to the releases of several locks. On the heap: it is the rare path, and would be
 /// part of every locked function's future.
-async fn all_confirmed(
-    mut first: Ending,
-    mut others: Vec<Ending>,
-    table: &LockTable,
-) -> Result<(), LockError> {
+async fn all_confirmed(mut endings: Vec<Ending>, table: &LockTable) -> Result<(), LockError> {
     // All on their way before the first answer is awaited.
-    let all = std::iter::once(&mut first).chain(&mut others);
-    all.filter_map(|ending| ending.release.as_mut()).for_each(Releasing::send);
-    let mut outcome = first.confirmed(table).await;
-    for ending in &mut others {
+    endings.iter_mut().filter_map(|ending| ending.release.as_mut()).for_each(Releasing::send);
+    let mut outcome = Ok(());
+    for ending in &mut endings {
         outcome = outcome.and(ending.confirmed(table).await);
     }
     outcome

@@ -214,7 +214,7 @@ impl LockTable {
             let ((), next) = entry.change(self, run, &mut turn);
             next.forget(&mut lines, lock)
         };
-        let renewals = std::mem::take(&mut turn.renewals);
+        let renewals = turn.take_renewals();
         self.carry_out(lock, turn, next);
         renewals
     }
@@ -307,7 +307,7 @@ impl LockTable {
         for name in self.locks() {
             self.change_known(&name, |line, turn| {
                 line.close(self.clock.now(), turn);
-                closing.append(&mut turn.closing);
+                closing.append(&mut turn.take_closing());
             });
         }
         closing

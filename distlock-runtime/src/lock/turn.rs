@@ -43,14 +43,21 @@ impl core::Fault for Fault {
 pub(super) struct Turn<'a> {
     table: &'a LockTable,
     lock: &'a Arc<LockName>,
-    /// Nearly every change wakes one task at most.
+    /// Nearly every change wakes one task at most,
     woken: Option<Waker>,
-    more_woken: Vec<Waker>,
+    /// and brings about nothing else.
+    more: Option<Box<More>>,
+}
+
+/// What few changes bring about.
+#[derive(Default)]
+struct More {
+    woken: Vec<Waker>,
     lost: Vec<(Arc<Lease>, Loss)>,
     seen: Vec<(Arc<Lease>, Seen)>,
     sent: Vec<Sent>,
-    pub(super) renewals: Vec<Renew<Live>>,
-    pub(super) closing: Vec<Closing<Live>>,
+    renewals: Vec<Renew<Live>>,
+    closing: Vec<Closing<Live>>,
 }
 
 /// A command to be sent, in order.
@@ -61,18 +68,30 @@ enum Sent {
 
 impl<'a> Turn<'a> {
     pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
-        let (more_woken, lost, seen, sent) = Default::default();
-        let (renewals, closing) = Default::default();
-        Self { table, lock, woken: None, more_woken, lost, seen, sent, renewals, closing }
+        Self { table, lock, woken: None, more: None }
     }
 
     pub(super) fn lock(&self) -> &Arc<LockName> {
         self.lock
     }
 
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// What is to be renewed: it is left to whoever has made the change.
+    pub(super) fn take_renewals(&mut self) -> Vec<Renew<Live>> {
+        self.more.as_mut().map(|more| std::mem::take(&mut more.renewals)).unwrap_or_default()
+    }
+
+    /// What is to become of a manager's leases that is closed.
+    pub(super) fn take_closing(&mut self) -> Vec<Closing<Live>> {
+        self.more.as_mut().map(|more| std::mem::take(&mut more.closing)).unwrap_or_default()
+    }
+
     fn wake_up(&mut self, waker: Option<Waker>) {
         match (&self.woken, waker) {
-            (Some(_), Some(waker)) => self.more_woken.push(waker),
+            (Some(_), Some(waker)) => self.more().woken.push(waker),
             (None, waker @ Some(_)) => self.woken = waker,
             (_, None) => {}
         }
@@ -81,7 +100,7 @@ impl<'a> Turn<'a> {
     /// Has a witness told, where a test has one.
     pub(super) fn see(&mut self, lease: &Arc<Lease>, seen: Seen) {
         if cfg!(feature = "test-util") {
-            self.seen.push((lease.clone(), seen));
+            self.more().seen.push((lease.clone(), seen));
         }
     }
 
@@ -92,7 +111,9 @@ impl<'a> Turn<'a> {
 
     /// Does what the change has brought about. To be called while no mutex is held.
     pub(super) fn carry_out(self, table: &Arc<LockTable>) {
-        let Self { woken, more_woken, lost, seen, sent, .. } = self;
+        let Self { woken, more, .. } = self;
+        let Some(more) = more else { return woken.into_iter().for_each(wake) };
+        let More { woken: more_woken, lost, seen, sent, .. } = *more;
         seen.into_iter().for_each(|(lease, seen)| lease.is_seen(seen));
         woken.into_iter().chain(more_woken).for_each(wake);
         for command in sent {
@@ -172,7 +193,7 @@ impl Shell<Live> for Turn<'_> {
     fn lost(&mut self, seat: &Arc<Lease>, loss: Loss) {
         seat.end(loss);
         self.see(seat, Seen::Lost);
-        self.lost.push((seat.clone(), loss));
+        self.more().lost.push((seat.clone(), loss));
     }
 
     fn begin_term(&mut self, token: &Arc<Owner>, term: Term) {
@@ -180,12 +201,12 @@ impl Shell<Live> for Turn<'_> {
     }
 
     fn enter(&mut self, enter: Enter<Live>) {
-        self.sent.push(Sent::Enter(enter));
+        self.more().sent.push(Sent::Enter(enter));
     }
 
     fn release(&mut self, token: Arc<Owner>) {
         token.retire();
-        self.sent.push(Sent::Release(token));
+        self.more().sent.push(Sent::Release(token));
     }
 
     fn retire(&mut self, token: &Arc<Owner>) {
@@ -193,11 +214,11 @@ impl Shell<Live> for Turn<'_> {
     }
 
     fn renew(&mut self, renew: Renew<Live>) {
-        self.renewals.push(renew);
+        self.more().renewals.push(renew);
     }
 
     fn closing(&mut self, closing: Closing<Live>) {
-        self.closing.push(closing);
+        self.more().closing.push(closing);
     }
 }
 

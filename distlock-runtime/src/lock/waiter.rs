@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use super::core::{Denied, Grant};
+use super::core::{Denied, Grant, Request};
 use super::lease::Lease;
 use super::table::LockTable;
 use crate::engine::alarm::Alarm;
@@ -49,6 +49,11 @@ impl Seat {
 
 /// What a line tells one caller. Each answers the waker that is to be woken.
 impl Lease {
+    /// A try of its own is under way.
+    pub(super) fn trying(&self) {
+        *self.seat() = Seat::Trying;
+    }
+
     pub(super) fn in_line(&self) {
         *self.seat() = Seat::WAITING;
     }
@@ -90,10 +95,11 @@ impl Lease {
 
     /// Resolves when something became of its wait.
     async fn change(&self) -> Change {
+        let mut is_first = true;
         poll_fn(|cx| {
             // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
-            // and the task a lock.
-            let mut spare = None;
+            // and the task a lock. The first poll nearly always needs one, and the others none.
+            let mut spare = std::mem::take(&mut is_first).then(|| cx.waker().clone());
             loop {
                 let mut seat = self.seat();
                 let change = match &mut *seat {
@@ -145,27 +151,21 @@ pub(super) fn wake(waker: Waker) {
 /// A place in a lock's line; dropping it gives it up.
 pub(crate) struct Waiting<'a> {
     table: &'a Arc<LockTable>,
-    lease: Arc<Lease>,
-    /// It was granted, or denied, and knows.
-    settled: bool,
+    /// `None` once it was granted, or denied, and knows.
+    lease: Option<Arc<Lease>>,
 }
 
 impl<'a> Waiting<'a> {
     pub(super) fn new(table: &'a Arc<LockTable>, lease: Arc<Lease>) -> Self {
-        Self { table, lease, settled: false }
+        Self { table, lease: Some(lease) }
     }
 
     /// Waits for the lock until the request's `wait` is over.
+    ///
+    /// Whoever gives up leaves the line when this is dropped.
     pub(crate) async fn granted(mut self) -> Result<Arc<Lease>, Denied<Fault>> {
-        let outcome = self.wait().await;
-        // Whoever gives up leaves the line when this is dropped.
-        outcome.map(|()| self.lease.clone())
-    }
-
-    async fn wait(&mut self) -> Result<(), Denied<Fault>> {
-        let Self { table, lease, settled } = self;
-        let request = lease.request;
-        let (wait_until, answer_by) = (request.wait_until, request.answer_by);
+        let Self { table, lease: Some(lease) } = &self else { return Err(Denied::TooLate) };
+        let Request { wait_until, answer_by, .. } = lease.request;
         let clock = table.clock();
         // Beyond `wait` only for as long as nobody has said yet that the lock is taken.
         let mut limit = wait_until;
@@ -174,11 +174,10 @@ impl<'a> Waiting<'a> {
             let alarm = Alarm::at(table.alarms(), clock, at);
             match until(lease.change(), alarm).await {
                 Some(Change::Granted) => {
-                    *settled = true;
-                    return Ok(());
+                    return self.lease.take().ok_or(Denied::TooLate);
                 }
                 Some(Change::Denied(denied)) => {
-                    *settled = true;
+                    self.lease = None;
                     return Err(denied);
                 }
                 Some(Change::Woken) if clock.now() >= wait_until => {
@@ -192,7 +191,7 @@ impl<'a> Waiting<'a> {
                 None => match table.verdict(lease) {
                     Some(denied) => return Err(denied),
                     None if clock.now() < answer_by => limit = answer_by,
-                    None => return Err(request.unanswered()),
+                    None => return Err(lease.request.unanswered()),
                 },
             }
         }
@@ -201,12 +200,10 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.settled || !self.table.home().is_here() {
-            return;
-        }
+        let Some(lease) = self.lease.take().filter(|_| self.table.home().is_here()) else { return };
         // Its waker is dropped while no mutex is held: it may own its task, and the task a lock.
-        let left = std::mem::replace(&mut *self.lease.seat(), Seat::Left);
-        self.table.leave(&self.lease);
+        let left = std::mem::replace(&mut *lease.seat(), Seat::Left);
+        self.table.leave(&lease);
         drop(left);
     }
 }

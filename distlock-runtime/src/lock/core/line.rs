@@ -62,6 +62,9 @@ impl<K: Kinds> Line<K> {
 
     /// When [`run`](Self::run) is to be called next: at once if that is past.
     pub fn due(&self) -> Moment {
+        if self.rest.is_empty() && self.aside.is_empty() {
+            return self.first.as_ref().map_or(Moment::NEVER, Batch::due);
+        }
         let batches = self.batches().map(Batch::due);
         let aside = self.aside.iter().map(|aside| aside.claim.due(false));
         batches.chain(aside).min().unwrap_or(Moment::NEVER)
