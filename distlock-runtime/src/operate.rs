@@ -11,7 +11,7 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
 use crate::status::{DrivenBy, LockStatus, ManagerStatus, StoreStatus, WakeUps};
-use crate::store::Holder;
+use crate::store::Held;
 use crate::store::owner::Owner;
 
 impl LockManager {
@@ -79,15 +79,15 @@ impl LockManager {
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
         self.locks().table.home().check()?;
         let lock = self.named(key.into(), "inspect")?;
-        let holder = self.holder(&lock).await?;
+        let held = self.held(&lock).await?;
         // A waiter behind a holder of its own process is not in the store's queue.
         let table = &self.locks().table;
         let here = table.has_waiters(lock.stored()).then(|| table.process().to_owned());
-        Ok(match holder {
+        Ok(match held {
             None => LockStatus::Free,
-            Some(Holder { remaining, mut waiting, .. }) => {
-                waiting.extend(here);
-                LockStatus::Held { remaining, waiting: waiting.len() }
+            Some(mut held) => {
+                held.waiting.extend(here);
+                LockStatus::Held { remaining: held.remaining(), waiting: held.waiting.len() }
             }
         })
     }
@@ -132,6 +132,8 @@ impl LockManager {
     /// # }
     /// ```
     ///
+    /// Of a lock that several hold, all of them lose it; one that takes it meanwhile does not.
+    ///
     /// The first waiter gets the lock at once. The former holder is notified and finds its lease lost, at
     /// its next renewal at the latest. What it does until then is not undone, and it may hand the lock over
     /// to another task of its process, whose fencing token is smaller than that of the new holder. So make
@@ -148,9 +150,21 @@ impl LockManager {
     pub async fn force_release(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
         self.locks().table.home().check()?;
         let lock = self.named(key.into(), "force_release")?;
-        let Some(Holder { token, .. }) = self.holder(&lock).await? else {
+        let Some(held) = self.held(&lock).await? else {
             return Ok(false);
         };
+        let (mut released, mut failed) = (false, None);
+        for holder in held.holders {
+            match self.take_away(&lock, holder.token).await {
+                Ok(was_held) => released |= was_held,
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(released), Err)
+    }
+
+    /// Releases one token, whose ever it is. Returns whether the lock was its.
+    async fn take_away(&self, lock: &Arc<LockName>, token: String) -> Result<bool, LockError> {
         let Locks { table, store, .. } = self.locks();
         // Its holder may give the lock back before we do.
         let held_here = table.owner_of(lock.stored(), &token);
@@ -160,10 +174,10 @@ impl LockManager {
         match table.release(freeing).await {
             Ok(freed) => {
                 // Only now: a holder that is notified gives the lock up, and it would not have been held.
-                store.clone().tell_taken(lock, owner.token.clone());
+                store.clone().tell_taken(lock.clone(), owner.token.clone());
                 Ok(freed.was_ours || lost_here)
             }
-            Err(fault) => Err(fault.into_error(Some(&lock))),
+            Err(fault) => Err(fault.into_error(Some(lock))),
         }
     }
 
@@ -171,7 +185,7 @@ impl LockManager {
         self.locks().namespace.name(Label::Given(by.into()), key)
     }
 
-    async fn holder(&self, lock: &Arc<LockName>) -> Result<Option<Holder>, LockError> {
+    async fn held(&self, lock: &Arc<LockName>) -> Result<Option<Held>, LockError> {
         let Locks { table, store, settings, .. } = self.locks();
         let limit = table.clock().now().after(settings.command_timeout);
         let asked = store.clone().inspect(lock.clone(), limit);

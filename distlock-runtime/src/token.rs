@@ -1,10 +1,12 @@
 //! The owner token: what is stored as a lock's value.
 //!
-//! `<process>.<number>.<reservation><mode>`: a version 4 UUID for each manager, a counter and the time,
-//! all three in base 36, how long a reserved lock waits for its next owner in milliseconds, and whether
-//! that owner is notified (`s`) or polls (`n`). A token names one lease and is used once.
+//! `<process>.<number>.<reservation><mode><limit>`: a version 4 UUID for each manager, a counter and the time,
+//! all three in base 36, how long a reserved lock waits for its next owner in milliseconds, whether
+//! that owner is notified (`s`) or polls (`n`), and [how many](Limit) may hold the lock while it is let in:
+//! nothing for one that is alone, a number of permits, `r` for any number. A token names one lease and is
+//! used once.
 //!
-//! It has at most 44 bytes until a process has taken two thousand million locks: up to there Redis
+//! That of an exclusive lock has at most 44 bytes until a process has taken two thousand million locks: up to there Redis
 //! keeps a value in one piece with its header, and a lock costs the server 3 % less.
 //!
 //! The time is there for a virtual machine that is cloned, or goes on twice from one snapshot: both
@@ -17,6 +19,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Moment;
+use crate::store::Limit;
 
 /// How many digits a UUID has in base 36.
 const UUID: usize = 25;
@@ -47,8 +50,14 @@ impl Identity {
     }
 
     /// A token that was never issued before: its owner is `notified` of a lock that was reserved for it,
-    /// and has `reservation` to answer.
-    pub(crate) fn issue(&self, notified: bool, reservation: Duration, now: Moment) -> String {
+    /// and has `reservation` to answer. At most `limit` hold the lock while it is let in.
+    pub(crate) fn issue(
+        &self,
+        notified: bool,
+        reservation: Duration,
+        limit: Limit,
+        now: Moment,
+    ) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
         let mut token = String::with_capacity(self.process.len() + TIME + 24);
         token.push_str(&self.process);
@@ -62,6 +71,11 @@ impl Identity {
             u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX),
         );
         token.push(if notified { 's' } else { 'n' });
+        match limit.as_permits() {
+            Some(permits) => push_number::<10>(&mut token, 1, permits.get().into()),
+            None if limit.is_read() => token.push('r'),
+            None => {}
+        }
         token
     }
 }
@@ -94,6 +108,8 @@ pub(crate) struct Token<'a> {
     /// How long the lock is reserved for it when its turn has come.
     pub(crate) reservation: Duration,
     pub(crate) notified: bool,
+    /// How many may hold the lock while it is let in.
+    pub(crate) limit: Limit,
 }
 
 impl<'a> Token<'a> {
@@ -101,14 +117,12 @@ impl<'a> Token<'a> {
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split('.');
         let (process, _, last) = (parts.next()?, parts.next()?, parts.next()?);
-        let notified = match last.as_bytes().last()? {
-            b's' => true,
-            b'n' => false,
-            _ => return None,
-        };
-        let reservation = last[..last.len() - 1].parse().ok()?;
+        let (reservation, limit) = last.split_once(['s', 'n'])?;
+        let notified = last.as_bytes()[reservation.len()] == b's';
+        let limit = Limit::parse(limit)?;
+        let reservation = Duration::from_millis(reservation.parse().ok()?);
         let whole = parts.next().is_none() && !process.is_empty();
-        whole.then_some(Self { process, reservation: Duration::from_millis(reservation), notified })
+        whole.then_some(Self { process, reservation, notified, limit })
     }
 }
 
@@ -148,7 +162,8 @@ mod tests {
     #[test]
     fn tokens_are_distinct_and_well_formed() {
         let (a, b) = (Identity::new(), Identity::new());
-        let issue = |identity: &Identity| identity.issue(true, RESERVATION, Moment::NEVER);
+        let issue =
+            |identity: &Identity| identity.issue(true, RESERVATION, Limit::ALONE, Moment::NEVER);
         let tokens = [issue(&a), issue(&a), issue(&b), issue(&b)];
         for (i, token) in tokens.iter().enumerate() {
             assert!(!tokens[..i].contains(token));
@@ -156,15 +171,44 @@ mod tests {
             assert_eq!(parsed.process.len(), UUID);
             assert!(token.len() <= 44, "{token}");
             assert_eq!((parsed.reservation, parsed.notified), (RESERVATION, true));
+            assert_eq!(parsed.limit, Limit::ALONE);
         }
     }
 
     #[test]
     fn other_values_are_not_tokens() {
-        let deaf = Identity::new().issue(false, RESERVATION, Moment::from_nanos(0));
-        assert!(Token::parse(&deaf).is_some_and(|token| !token.notified));
-        for text in ["", "locked", "a.b", "a.b.c", "a.b.12", "a.b.12x", ".b.12s", "a.b.12s.d"] {
+        let issue = |limit| Identity::new().issue(false, RESERVATION, limit, Moment::from_nanos(0));
+        let polls = issue(Limit::ALONE);
+        assert!(Token::parse(&polls).is_some_and(|token| !token.notified));
+        for text in [
+            "",
+            "locked",
+            "a.b",
+            "a.b.c",
+            "a.b.12",
+            "a.b.12x",
+            ".b.12s",
+            "a.b.12s.d",
+            "a.b.12s0",
+            "a.b.12s1",
+            "a.b.12sx",
+            "a.b.12sr5",
+            "a.b.s",
+            "a.b.12ss",
+        ] {
             assert_eq!(Token::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_ends_with_its_limit() {
+        let issue = |limit| Identity::new().issue(true, RESERVATION, limit, Moment::from_nanos(0));
+        let alone = issue(Limit::ALONE);
+        assert!(alone.ends_with(".1500s"), "{alone}");
+        for (limit, end) in [(Limit::READ, ".1500sr"), (Limit::permits(5).expect("5"), ".1500s5")] {
+            let token = issue(limit);
+            assert!(token.ends_with(end), "{token}");
+            assert_eq!(Token::parse(&token).map(|token| token.limit), Some(limit));
         }
     }
 

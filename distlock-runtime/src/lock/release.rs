@@ -114,7 +114,7 @@ impl LockTable {
         freed: &Freed,
     ) {
         let lock = &owner.lock;
-        let next = freed.next.as_deref();
+        let next = freed.next.first().map(|token| &**token);
         let next_owner = next.and_then(Token::parse).map(|token| NextOwner {
             ours: token.process == self.process(),
             reserved_for: token.reservation,

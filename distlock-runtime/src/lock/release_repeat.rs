@@ -122,10 +122,11 @@ mod tests {
     use crate::key::LockKey;
     use crate::name::Label;
     use crate::namespace::Namespace;
+    use crate::store::Limit;
 
     fn owner(namespace: &Namespace, key: &str) -> Arc<Owner> {
         let name = namespace.name(Label::Given("test".into()), LockKey::from(key));
-        Arc::new(Owner::new(name.expect("a key"), String::new()))
+        Arc::new(Owner::new(name.expect("a key"), String::new(), Limit::ALONE))
     }
 
     #[test]

@@ -26,8 +26,8 @@ use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
 use crate::home::Home;
 use crate::name::{LockName, StoredName};
-use crate::store::Store;
 use crate::store::owner::Owner;
+use crate::store::{Limit, Store};
 use crate::token::Identity;
 
 const SHARDS: usize = 64;
@@ -127,8 +127,8 @@ impl LockTable {
         reservation: Reservation,
         now: Moment,
     ) -> Arc<Owner> {
-        let Reservation { notified, time } = reservation;
-        Arc::new(Owner::new(lock.clone(), self.identity.issue(notified, time, now)))
+        let (Reservation { notified, time }, limit) = (reservation, Limit::ALONE);
+        Arc::new(Owner::new(lock.clone(), self.identity.issue(notified, time, limit, now), limit))
     }
 
     pub(super) fn number(&self) -> u64 {

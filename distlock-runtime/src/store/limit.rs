@@ -51,7 +51,18 @@ impl Limit {
     /// Whether one more with this limit may hold the lock when `others` do, none of them
     /// [alone](Self::ALONE).
     pub const fn fits(self, others: usize) -> bool {
-        self.is_read() || others < self.0.get() as usize
+        self.too_many(others) == 0
+    }
+
+    /// How many of the `others` have to leave before one more with this limit fits.
+    pub const fn too_many(self, others: usize) -> usize {
+        if self.is_read() { 0 } else { (others + 1).saturating_sub(self.0.get() as usize) }
+    }
+
+    /// Whether it may hold the lock beside so many holders, of whom `one` is any: nobody is beside one
+    /// that is [alone](Self::ALONE).
+    pub(crate) const fn joins(self, one: Self, holders: usize) -> bool {
+        !one.is_alone() && self.fits(holders)
     }
 
     /// Of what an owner token ends with.
@@ -91,6 +102,23 @@ mod tests {
         assert!(Limit::ALONE.fits(0) && !Limit::ALONE.fits(1));
         assert!(permits(3).fits(2) && !permits(3).fits(3) && !permits(3).fits(4));
         assert!(Limit::READ.fits(usize::MAX));
+    }
+
+    #[test]
+    fn nobody_is_beside_one_that_is_alone() {
+        assert!(!Limit::ALONE.joins(Limit::READ, 1) && !Limit::READ.joins(Limit::ALONE, 1));
+        // Each by its own limit, whoever the others are.
+        assert!(permits(3).joins(permits(2), 2) && !permits(2).joins(permits(9), 2));
+        assert!(Limit::READ.joins(permits(1000), 1000));
+    }
+
+    #[test]
+    fn so_many_have_to_leave() {
+        assert_eq!(
+            (permits(3).too_many(2), permits(3).too_many(3), permits(3).too_many(5)),
+            (0, 1, 3)
+        );
+        assert_eq!((Limit::ALONE.too_many(7), Limit::READ.too_many(7)), (7, 0));
     }
 
     #[test]

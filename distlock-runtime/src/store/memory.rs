@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Entered, Entry, Freed, Holder, Listener, Op, OpOn, Outage, Owned, Renewal,
-    Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Freed, Held, Holder, Limit, Listener, Op, OpOn, Outage, Owned,
+    Renewal, Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
 use crate::name::{BuildStoredHasher, LockName, StoredName};
@@ -30,18 +30,77 @@ pub(crate) struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashMap<StoredName, Held, BuildStoredHasher>,
+    held: HashMap<StoredName, Leases, BuildStoredHasher>,
     fence: u64,
 }
 
+impl State {
+    /// The lease of this token, even if it has ended.
+    fn lease(&mut self, owner: &Owner) -> Option<&mut Lease> {
+        let leases = self.held.get_mut(owner.lock.stored())?;
+        leases.iter_mut().find(|lease| lease.token == owner.token)
+    }
+
+    /// Removes the leases that `is_over` says.
+    fn end(&mut self, stored: &StoredName, is_over: impl Fn(&Lease) -> bool) {
+        let Some(leases) = self.held.get_mut(stored) else { return };
+        leases.others.retain(|lease| !is_over(lease));
+        if is_over(&leases.first) {
+            match leases.others.pop() {
+                Some(other) => leases.first = other,
+                None => {
+                    self.held.remove(stored);
+                    shrink(&mut self.held);
+                }
+            }
+        }
+    }
+}
+
+/// Those who hold one lock: one that is alone, or any others together. Leases that have ended may still be
+/// among them.
 #[derive(Debug)]
-struct Held {
+struct Leases {
+    first: Lease,
+    others: Vec<Lease>,
+}
+
+impl Leases {
+    fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Lease> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lease> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// Whether one more may hold the lock beside them.
+    fn admit(&self, limit: Limit) -> bool {
+        limit.joins(self.first.limit, self.len())
+    }
+
+    /// How long it takes until they admit one more, if nobody leaves or is renewed.
+    fn remaining(&self, limit: Limit, now: Moment) -> Duration {
+        let mut leases: Vec<_> = self.iter().map(|lease| lease.remaining(now)).collect();
+        leases.sort_unstable();
+        leases[limit.too_many(leases.len()).saturating_sub(1)]
+    }
+}
+
+/// What one token has of a lock.
+#[derive(Debug)]
+struct Lease {
     token: String,
+    limit: Limit,
     ttl: Duration,
     until: Moment,
 }
 
-impl Held {
+impl Lease {
     /// What a waiter learns: a lease that is renewed always has at most its ttl to go.
     fn remaining(&self, now: Moment) -> Duration {
         if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
@@ -66,27 +125,31 @@ impl MemoryStore {
     /// A value of the fence counter and when the lock was taken, or for how long it is taken.
     fn take(&self, owner: &Owner, term: Term) -> Result<(u64, Moment), Duration> {
         let now = self.clock.now();
+        let (lock, limit, until) = (owner.lock.stored(), owner.limit, self.end(now, term));
         let mut state = self.state();
-        let held = state.held.get_mut(owner.lock.stored()).filter(|held| held.until > now);
         // An acquire that was delivered twice finds itself.
-        let sent = match held {
-            Some(held) if held.token == owner.token => {
-                held.until = held.until.max(self.end(now, term));
-                owner.first_sent()
-            }
-            Some(held) => return Err(held.remaining(now)),
+        if let Some(lease) = state.lease(owner).filter(|lease| lease.until > now) {
+            lease.until = lease.until.max(until);
+            state.fence += 1;
+            return Ok((state.fence, owner.first_sent()));
+        }
+        if state.held.get(lock).is_some_and(|leases| !leases.admit(limit)) {
+            state.end(lock, |lease| lease.until <= now);
+        }
+        let lease = || Lease { token: owner.token.clone(), limit, ttl: term.ttl, until };
+        match state.held.get_mut(lock) {
+            Some(leases) if leases.admit(limit) => leases.others.push(lease()),
+            Some(leases) => return Err(leases.remaining(limit, now)),
             None => {
-                let until = self.end(now, term);
-                owner.sending(now, until.since(now), 1);
-                owner.answered(1);
-                owner.leaves_a_trace();
-                let held = Held { token: owner.token.clone(), ttl: term.ttl, until };
-                state.held.insert(owner.lock.stored().clone(), held);
-                now
+                let leases = Leases { first: lease(), others: Vec::new() };
+                state.held.insert(lock.clone(), leases);
             }
-        };
+        }
+        owner.sending(now, until.since(now), 1);
+        owner.answered(1);
+        owner.leaves_a_trace();
         state.fence += 1;
-        Ok((state.fence, sent))
+        Ok((state.fence, now))
     }
 
     /// Until when a lock is kept that is taken now.
@@ -102,18 +165,11 @@ impl MemoryStore {
     fn free(&self, owner: &Owner, keep: Option<Duration>) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
-        let Some(held) =
-            state.held.get_mut(owner.lock.stored()).filter(|held| held.token == owner.token)
-        else {
-            return false;
-        };
-        let was_held = held.until > now;
+        let Some(lease) = state.lease(owner) else { return false };
+        let was_held = lease.until > now;
         match keep {
-            Some(keep) => held.until = now.after(keep),
-            None => {
-                state.held.remove(owner.lock.stored());
-                shrink(&mut state.held);
-            }
+            Some(keep) => lease.until = now.after(keep),
+            None => state.end(owner.lock.stored(), |lease| lease.token == owner.token),
         }
         was_held
     }
@@ -121,12 +177,12 @@ impl MemoryStore {
     fn extend(&self, renewal: &Renewal, now: Moment) -> Owned {
         let mut state = self.state();
         let until = now.after(renewal.ttl);
-        match state.held.get_mut(renewal.owner.lock.stored()) {
-            Some(held) if held.token == renewal.owner.token && held.until > now => {
+        match state.lease(&renewal.owner).filter(|lease| lease.until > now) {
+            Some(lease) => {
                 renewal.owner.stored_until(until);
-                held.until = held.until.max(until);
+                lease.until = lease.until.max(until);
             }
-            _ => return Owned::No,
+            None => return Owned::No,
         }
         state.fence += u64::from(renewal.draw);
         Owned::Yes { contended: false, fence: renewal.draw.then_some(state.fence) }
@@ -194,7 +250,7 @@ impl Store for MemoryStore {
     ) -> Op<Freed> {
         Box::pin(async move {
             let was_ours = self.free(&owner, keep);
-            Ok(Freed { was_ours, settled: true, next: None, awaited: false })
+            Ok(Freed { was_ours, settled: true, next: Vec::new(), awaited: false })
         })
     }
 
@@ -212,9 +268,8 @@ impl Store for MemoryStore {
         }
         let until = self.end(self.clock.now(), term);
         let mut state = self.state();
-        let held = state.held.get_mut(owner.lock.stored());
-        if let Some(held) = held.filter(|held| held.token == owner.token) {
-            held.until = until;
+        if let Some(lease) = state.lease(owner) {
+            lease.until = until;
         }
     }
 
@@ -224,16 +279,19 @@ impl Store for MemoryStore {
 
     fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move {
             let now = self.clock.now();
             let state = self.state();
-            let held = state.held.get(lock.stored()).filter(|held| held.until > now);
-            Ok(held.map(|held| Holder {
-                token: held.token.clone(),
-                remaining: Some(held.remaining(now)),
-                waiting: HashSet::new(),
-            }))
+            let leases = state.held.get(lock.stored()).into_iter().flat_map(Leases::iter);
+            let mut leases: Vec<_> = leases.filter(|lease| lease.until > now).collect();
+            leases.sort_by_key(|lease| lease.until);
+            let holder = |lease: &&Lease| {
+                let remaining = Some(lease.remaining(now));
+                Holder { token: lease.token.clone(), remaining }
+            };
+            let holders: Vec<_> = leases.iter().map(holder).collect();
+            Ok((!holders.is_empty()).then(|| Held { holders, waiting: HashSet::new() }))
         })
     }
 }
@@ -254,7 +312,7 @@ mod tests {
         for n in 0..20_000 {
             let key = LockKey::from(n.to_string());
             let lock = namespace.name(Label::Given("test".into()), key).expect("a key");
-            let owner = Owner::new(lock, format!("token-{n}"));
+            let owner = Owner::new(lock, format!("token-{n}"), Limit::ALONE);
             store.take(&owner, term).expect("free");
             owners.push(owner);
         }
@@ -262,5 +320,36 @@ mod tests {
             assert!(store.free(&owner, None));
         }
         assert!(store.state().held.capacity() <= 128, "{}", store.state().held.capacity());
+    }
+    fn owner(namespace: &Namespace, token: &str, limit: Limit) -> Owner {
+        let lock = namespace.name(Label::Given("test".into()), LockKey::from("key"));
+        Owner::new(lock.expect("a key"), token.to_owned(), limit)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_is_admitted_by_its_own_limit() {
+        let (store, namespace) = (MemoryStore::new(), Namespace::new("").expect("no prefix"));
+        let term = |secs| {
+            let ttl = Duration::from_secs(secs);
+            Term { ttl, renewed: false, max_hold: None, min_hold: None }
+        };
+        let [one, other] = ["1", "2"].map(|token| owner(&namespace, token, Limit::READ));
+        let two = |token| owner(&namespace, token, Limit::permits(2).expect("2"));
+        let (permit, writer) = (two("3"), owner(&namespace, "4", Limit::ALONE));
+        store.take(&one, term(20)).expect("free");
+        store.take(&permit, term(30)).expect("the second of two");
+        store.take(&other, term(10)).expect("any number");
+        // Two leases have to end before there is room, and all of them.
+        assert_eq!(store.take(&two("5"), term(9)), Err(Duration::from_secs(20)));
+        assert_eq!(store.take(&writer, term(9)), Err(Duration::from_secs(30)));
+        assert!(store.free(&one, None) && !store.free(&one, None));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        // The other reader's lease is over: its place counts no more.
+        store.take(&two("6"), term(5)).expect("the second of two");
+        assert!(store.free(&permit, None));
+        assert_eq!(store.take(&writer, term(9)), Err(Duration::from_secs(5)));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        store.take(&writer, term(9)).expect("nobody is left");
+        assert_eq!(store.take(&one, term(9)), Err(Duration::from_secs(9)));
     }
 }

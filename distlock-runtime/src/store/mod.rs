@@ -7,7 +7,6 @@
 
 mod answer;
 pub(crate) mod console;
-#[allow(dead_code)] // Tokens get it next.
 mod limit;
 pub(crate) mod memory;
 pub(crate) mod owner;
@@ -33,7 +32,7 @@ use owner::Owner;
 // Public for the model.
 #[allow(unreachable_pub)]
 pub use answer::{Answer, Entered, Owned};
-#[allow(unreachable_pub, unused_imports)]
+#[allow(unreachable_pub)]
 pub use limit::Limit;
 #[allow(unreachable_pub)]
 pub use term::Term;
@@ -118,8 +117,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// `answer_by`, or with a fault.
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration>;
 
-    /// The holder of the lock, and for how long it has it.
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Holder>>;
+    /// Who holds the lock, and for how long; `None` if nobody does.
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>>;
 
     /// Sends commands as they are, for tools; a store that takes none says so.
     fn ask(
@@ -183,14 +182,29 @@ pub(crate) struct Entry {
     pub(crate) ticket: u64,
 }
 
-/// The holder of a lock.
+/// A lock that is held.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// At least one; those whose lease ends first come first.
+    pub(crate) holders: Vec<Holder>,
+    /// The processes that stand in the queue.
+    pub(crate) waiting: HashSet<String>,
+}
+
+impl Held {
+    /// How long it is until the last lease ends; `None` if one has no end.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let leases = self.holders.iter().map(|holder| holder.remaining);
+        leases.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+}
+
+/// One of those who hold a lock.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) token: String,
     /// `None` if it has no end, which no lock of ours is.
     pub(crate) remaining: Option<Duration>,
-    /// The processes that stand in the queue.
-    pub(crate) waiting: HashSet<String>,
 }
 
 /// What became of a release.
@@ -200,8 +214,8 @@ pub(crate) struct Freed {
     pub(crate) was_ours: bool,
     /// No command of the token can still take effect. If not, the release must be repeated.
     pub(crate) settled: bool,
-    /// The token for which the lock was reserved next.
-    pub(crate) next: Option<Box<str>>,
+    /// The tokens for which the lock was reserved next, in order.
+    pub(crate) next: Vec<Box<str>>,
     /// It is kept, and others wait for it: it is to be released once more when it is due.
     pub(crate) awaited: bool,
 }
@@ -209,7 +223,7 @@ pub(crate) struct Freed {
 impl Freed {
     /// There was nothing to free.
     pub(crate) fn nothing() -> Self {
-        Self { was_ours: false, settled: true, next: None, awaited: false }
+        Self { was_ours: false, settled: true, next: Vec::new(), awaited: false }
     }
 }
 

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::Limit;
 use crate::clock::Moment;
 use crate::name::LockName;
+use crate::token::Token;
 
 /// Public fencing tokens leave room under each counter value for holders of one process that hand
 /// a lease over without asking the store.
@@ -29,6 +31,8 @@ pub(crate) struct Owner {
     pub(crate) lock: Arc<LockName>,
     /// Unique, used once.
     pub(crate) token: String,
+    /// How many may hold the lock beside it; the token says so as well.
+    pub(crate) limit: Limit,
     /// When the first command that could create the lock was sent.
     first_sent: AtomicU64,
     /// The latest moment until which the commands that were sent may have the lock stored.
@@ -51,10 +55,12 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(lock: Arc<LockName>, token: String) -> Self {
+    /// A token that was issued with this limit.
+    pub(crate) fn new(lock: Arc<LockName>, token: String, limit: Limit) -> Self {
         Self {
             lock,
             token,
+            limit,
             first_sent: AtomicU64::new(Moment::NEVER.as_nanos()),
             stored_until: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
@@ -70,7 +76,8 @@ impl Owner {
     /// A token of which only the store knows more.
     pub(crate) fn stray(lock: Arc<LockName>, token: String) -> Self {
         let (first_sent, traced) = (AtomicU64::new(0), AtomicBool::new(true));
-        Self { first_sent, traced, ..Self::new(lock, token) }
+        let limit = Token::parse(&token).map_or(Limit::ALONE, |token| token.limit);
+        Self { first_sent, traced, ..Self::new(lock, token, limit) }
     }
 
     /// Short words that no other token has: its end.

@@ -17,7 +17,7 @@ use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Fault, Freed, Holder, Listener, Op, OpOn, Outage, Owned,
+    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Holder, Listener, Op, OpOn, Outage, Owned,
     Renewal, Renewed, Store,
 };
 use crate::token::Token;
@@ -183,16 +183,16 @@ impl Connection {
             if let (Some(keep), true, Some(owner)) = (keep, was_ours, &mut lock.owner) {
                 let longer = if awaited { KEPT_LONGER } else { Duration::ZERO };
                 owner.until = now.after(keep + longer);
-                return Freed { was_ours, settled: true, next: None, awaited };
+                return Freed { was_ours, settled: true, next: Vec::new(), awaited };
             }
             if was_ours {
                 lock.owner = None;
             }
             let next = state.settle(stored, now);
-            let next_token = next.as_ref().map(|next| next.token.as_str().into());
+            let next_tokens = next.iter().map(|next| next.token.as_str().into()).collect();
             told.extend(next);
             let was_ours = was_ours || !self.server.excludes;
-            Freed { was_ours, settled: true, next: next_token, awaited: false }
+            Freed { was_ours, settled: true, next: next_tokens, awaited: false }
         })
     }
 
@@ -281,7 +281,7 @@ impl Store for Connection {
         Box::pin(ready(Ok(Duration::ZERO)))
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move {
             let now = self.server.clock.now();
             let state = self.server.state();
@@ -289,10 +289,9 @@ impl Store for Connection {
             let process = |token: &str| Some(Token::parse(token)?.process.to_owned());
             let waiting: HashSet<_> =
                 queue.into_iter().flatten().filter_map(|((_, token), _)| process(token)).collect();
-            Ok(state.owner(lock.stored(), now).map(|owner| Holder {
-                token: owner.token.clone(),
-                remaining: Some(owner.remaining(now)),
-                waiting,
+            Ok(state.owner(lock.stored(), now).map(|owner| {
+                let remaining = Some(owner.remaining(now));
+                Held { holders: vec![Holder { token: owner.token.clone(), remaining }], waiting }
             }))
         })
     }

@@ -1,7 +1,6 @@
 //! Questions that change nothing: the holder of a lock, the processes that wait for it, and whether the
 //! server answers.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
@@ -12,7 +11,7 @@ use super::script::Arg;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
-use crate::store::{Fault, Holder};
+use crate::store::{Fault, Held, Holder};
 use crate::token::Token;
 
 /// The holder of a lock, without the processes that wait for it.
@@ -28,7 +27,7 @@ pub(super) async fn holder(
         [Value::BulkString(token), remaining] => {
             let token = String::from_utf8_lossy(token).into_owned();
             let remaining = u64::try_from(integer(remaining)?).ok().map(Duration::from_millis);
-            Ok(Some(Holder { token, remaining, waiting: HashSet::new() }))
+            Ok(Some(Holder { token, remaining }))
         }
         [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
         _ => Err(live.unexpected_answer()),
@@ -40,7 +39,7 @@ pub(super) async fn inspect(
     server: &Server,
     lock: &LockName,
     answer_by: Moment,
-) -> Result<Option<Holder>, Fault> {
+) -> Result<Option<Held>, Fault> {
     let mut live = server.pool.commands(lock.stored()).live(answer_by).await?;
     let holder = holder(lock.stored(), &mut live, answer_by).await?;
     let queue = Cmd::zrange(Arg::Queue(lock), 0, -1);
@@ -56,7 +55,7 @@ pub(super) async fn inspect(
         _ => None,
     };
     let waiting = queue.iter().filter_map(process).collect();
-    Ok(holder.map(|holder| Holder { waiting, ..holder }))
+    Ok(holder.map(|holder| Held { holders: vec![holder], waiting }))
 }
 
 /// How long the server takes to answer.

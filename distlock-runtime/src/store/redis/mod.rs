@@ -42,7 +42,7 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Attempt, Entered, Entry, Freed, Holder, Listener, Op, OpOn, Outage, Renewal, Renewed,
+    Answer, Attempt, Entered, Entry, Freed, Held, Listener, Op, OpOn, Outage, Renewal, Renewed,
     Store,
 };
 use crate::clock::{Clock, Moment};
@@ -216,7 +216,7 @@ impl Store for RedisStore {
         }
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move { inspect::inspect(&self.server, &lock, answer_by).await })
     }
 

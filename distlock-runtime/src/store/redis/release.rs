@@ -37,11 +37,11 @@ impl Releases {
         let args = [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis))];
         let args = &args[..1 + usize::from(keep.is_some())];
         let (state, next) = match live.run(&self.script, &keys, args, answer_by).await? {
-            Value::Int(state) => (state, None),
+            Value::Int(state) => (state, Vec::new()),
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(state), Value::BulkString(next)] => {
                     let next = String::from_utf8_lossy(next);
-                    (*state, (!next.is_empty()).then(|| next.into()))
+                    (*state, if next.is_empty() { Vec::new() } else { vec![next.into()] })
                 }
                 _ => return Err(live.unexpected_answer()),
             },

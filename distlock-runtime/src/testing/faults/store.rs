@@ -14,8 +14,8 @@ use crate::status::StoreStatus;
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Fault, Freed, Holder, Listener, Notification, Op, OpOn,
-    Outage, Renewal, Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Listener, Notification, Op, OpOn, Outage,
+    Renewal, Renewed, Store, Term,
 };
 use crate::witness::Witness;
 
@@ -227,7 +227,7 @@ impl Store for FaultyStore {
         self.inner.witness()
     }
 
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Holder>> {
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move {
             self.deliver(answer_by, || self.inner.clone().inspect(lock.clone(), answer_by)).await
         })

@@ -140,10 +140,14 @@ impl Switches {
         let lock = self.namespace.name(Label::Given("lose".into()), key.into())?;
         let limit = self.inner.clock().now().after(Duration::from_secs(60));
         let held = self.inner.clone().inspect(lock.clone(), limit).await;
-        let Some(holder) = held.map_err(|fault| fault.into_error(None))? else { return Ok(false) };
-        let owner = Arc::new(Owner::stray(lock, holder.token));
-        let freed = self.inner.clone().release(owner, None, limit).await;
-        freed.map(|freed| freed.was_ours).map_err(|fault| fault.into_error(None))
+        let Some(held) = held.map_err(|fault| fault.into_error(None))? else { return Ok(false) };
+        let mut lost = false;
+        for holder in held.holders {
+            let owner = Arc::new(Owner::stray(lock.clone(), holder.token));
+            let freed = self.inner.clone().release(owner, None, limit).await;
+            lost |= freed.map_err(|fault| fault.into_error(None))?.was_ours;
+        }
+        Ok(lost)
     }
 }
 
