@@ -51,6 +51,7 @@
 //! `multi_thread` runtime, whose clock cannot be paused, it has a thread of its own and time is real.
 
 mod condition;
+mod elsewhere;
 #[doc(hidden)]
 pub mod faults;
 mod record;
@@ -58,7 +59,7 @@ mod replica;
 mod server;
 mod state;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,8 +82,6 @@ pub use replica::Replica;
 
 /// What [`Locks::until_held`] waits for at most, on tokio's clock.
 const NEVER_HELD: Duration = Duration::from_secs(60 * 60);
-/// What calls are told of a lock that is held elsewhere for ever.
-const ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// A store for one test, and what the test does to it; see the [module](self).
 ///
@@ -240,49 +239,14 @@ impl Locks {
         let key = key.into();
         let mut lost = false;
         for stored in self.stored(&key) {
-            let Some(token) = self.shared.server.free(&stored, None) else { continue };
-            lost = true;
-            for replica in self.replicas().clone() {
-                replica.loses(&stored, &token);
+            for token in self.shared.server.free(&stored, None) {
+                lost = true;
+                for replica in self.replicas().clone() {
+                    replica.loses(&stored, &token);
+                }
             }
         }
         lost
-    }
-
-    /// Somebody else holds the lock, until this is dropped: calls find it busy, or wait.
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::testing::Locks;
-    ///
-    /// let locks = Locks::new();
-    /// let held = locks.held_elsewhere("k");
-    /// assert!(locks.manager().lock("k").acquire().await.unwrap_err().is_busy());
-    /// held.end();
-    /// locks.manager().lock("k").acquire().await?.release().await?;
-    /// # Ok::<_, distlock_runtime::LockError>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the lock is held already, or the key cannot be used.
-    #[track_caller]
-    pub fn held_elsewhere(&self, key: impl Into<LockKey>) -> Condition {
-        let key = key.into();
-        let token = format!("elsewhere.{}", self.shared.issued.fetch_add(1, Ordering::Relaxed));
-        let stored = self.stored(&key);
-        for stored in &stored {
-            let held = self.shared.server.hold(stored, &token, ELSEWHERE);
-            assert!(held, "held_elsewhere: {:?} is held already", key.as_str());
-        }
-        let server = self.shared.server.clone();
-        Condition::until(move || {
-            for stored in &stored {
-                server.free(stored, Some(&token));
-            }
-        })
     }
 
     /// The store cannot be reached by anybody, until this is dropped. Leases that last for longer than

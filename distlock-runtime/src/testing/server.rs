@@ -11,14 +11,14 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::record::Recorder;
-use super::state::{Kept, Kind, Process, State, Told};
+use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
 use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Holder, Listener, Op, OpOn, Outage, Owned,
-    Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Holder, Limit, Listener, Op, OpOn, Outage,
+    Owned, Renewal, Renewed, Store,
 };
 use crate::token::Token;
 use crate::witness::Witness;
@@ -55,28 +55,36 @@ impl Server {
         done
     }
 
-    /// Holds a lock for a process that is no replica, until [`free`](Self::free). False if it is held.
-    pub(super) fn hold(&self, stored: &StoredName, token: &str, ttl: Duration) -> bool {
-        self.with(|state, now, _| {
-            if state.owner(stored, now).is_some() {
-                return false;
+    /// Holds a lock for a process that is no replica, until [`free`](Self::free). False if it is held by
+    /// others beside whom it cannot be.
+    pub(super) fn hold(
+        &self,
+        stored: &StoredName,
+        token: &str,
+        limit: Limit,
+        ttl: Duration,
+    ) -> bool {
+        self.with(|state, now, told| {
+            told.extend(state.settle(stored, now));
+            let lock = state.lock(stored);
+            let fits = lock.fits(limit);
+            if fits {
+                let (token, until) = (token.to_owned(), Moment::NEVER);
+                lock.holders.push(Kept { token, limit, ttl, until });
             }
-            let owner = Kept { token: token.to_owned(), ttl, until: Moment::NEVER };
-            state.lock(stored).owner = Some(owner);
-            true
+            fits
         })
     }
 
-    /// Frees a lock if it is this token's, or whose ever it is; whose it was.
-    pub(super) fn free(&self, stored: &StoredName, token: Option<&str>) -> Option<String> {
+    /// Frees a lock if this token has it, or whoever has it; who that was.
+    pub(super) fn free(&self, stored: &StoredName, token: Option<&str>) -> Vec<String> {
         self.with(|state, now, told| {
-            let owner = state.owner(stored, now)?.token.clone();
-            if token.is_some_and(|token| token != owner) {
-                return None;
-            }
-            state.lock(stored).owner = None;
+            let holders = &mut state.lock(stored).holders;
+            let is_it = |kept: &mut Kept| token.is_none_or(|token| token == kept.token);
+            let freed: Vec<_> = holders.extract_if(.., is_it).collect();
             told.extend(state.settle(stored, now));
-            Some(owner)
+            let held = freed.into_iter().filter(|kept| kept.until > now);
+            held.map(|kept| kept.token).collect()
         })
     }
 
@@ -90,16 +98,16 @@ impl Server {
             let mut held = Vec::new();
             for (stored, lock) in &mut state.locks {
                 lock.queue.retain(|(_, token), _| !is_its(token));
-                if let Some(owner) = lock.owner.as_mut().filter(|owner| is_its(&owner.token)) {
-                    owner.until = now.after(owner.ttl);
-                    held.push((StoredName::new(stored.clone()), owner.ttl));
+                for holder in lock.holders.iter_mut().filter(|holder| is_its(&holder.token)) {
+                    holder.until = now.after(holder.ttl);
+                    held.push((StoredName::new(stored.clone()), holder.ttl));
                 }
             }
             held
         })
     }
 
-    /// Reserves a lock whose lease has run out for the next one, without a command.
+    /// Lets the next ones have a lock whose leases are over, without a command.
     pub(super) fn expire(&self, stored: &StoredName) {
         self.with(|state, now, told| told.extend(state.settle(stored, now)));
     }
@@ -133,12 +141,12 @@ impl Connection {
         let stored = claim.lock.stored();
         Ok(self.server.with(|state, now, told| {
             told.extend(state.settle(stored, now));
-            match state.owner(stored, now) {
-                Some(owner) if owner.token != claim.token && self.server.excludes => {
-                    Answer::Taken { remaining: Some(owner.remaining(now)) }
-                }
-                _ => Answer::Granted { fence: state.grant(claim, *term, now), sent: now },
+            let lock = state.lock(stored);
+            let is_next = lock.queue.is_empty() && lock.fits(claim.limit);
+            if is_next || lock.holder(&claim.token).is_some() || !self.server.excludes {
+                return Answer::Granted { fence: state.grant(claim, *term, now), sent: now };
             }
+            Answer::Taken { remaining: Some(lock.remaining(claim.limit, now)) }
         }))
     }
 
@@ -150,49 +158,41 @@ impl Connection {
         let stored = claim.lock.stored();
         Ok(self.server.with(|state, now, told| {
             told.extend(state.settle(stored, now));
-            let owner = state.owner(stored, now).cloned();
-            let Some(owner) =
-                owner.filter(|owner| owner.token != claim.token && self.server.excludes)
-            else {
+            let lock = state.lock(stored);
+            let is_next = lock.queue.is_empty() && lock.fits(claim.limit);
+            if is_next || lock.holder(&claim.token).is_some() || !self.server.excludes {
                 let fence = state.grant(claim, *term, now);
                 let contended = !state.lock(stored).queue.is_empty();
                 return Entered::Granted { fence, sent: now, contended };
-            };
-            let (ticket, rank, behind, added) = state.queue(claim, *ticket, now);
-            if rank == 0 {
-                told.extend(state.tell(stored, &owner.token, Kind::WaiterBehind));
-            } else if added && behind == 0 {
-                let before = state.lock(stored).queue.keys().nth(rank - 1).cloned();
-                told.extend(
-                    before.and_then(|(_, token)| state.tell(stored, &token, Kind::WaiterBehind)),
-                );
             }
-            let (rank, behind) = (rank as u64, behind as u64);
-            Entered::Queued { ticket, remaining: Some(owner.remaining(now)), rank, behind, added }
+            let remaining = Some(lock.remaining(claim.limit, now));
+            let place = state.queue(claim, *ticket, now);
+            told.extend(state.tell_behind(claim, &place));
+            let Place { ticket, added, .. } = place;
+            let (rank, behind) = (place.rank as u64, place.behind as u64);
+            Entered::Queued { ticket, remaining, rank, behind, added }
         }))
     }
 
     fn release_now(&self, claim: &Owner, keep: Option<Duration>) -> Freed {
         let stored = claim.lock.stored();
         self.server.with(|state, now, told| {
-            let owner = state.owner(stored, now);
-            let was_ours = owner.is_some_and(|owner| owner.token == claim.token);
             let lock = state.lock(stored);
             lock.queue.retain(|(_, token), _| *token != claim.token);
-            let awaited = !lock.queue.is_empty();
-            if let (Some(keep), true, Some(owner)) = (keep, was_ours, &mut lock.owner) {
-                let longer = if awaited { KEPT_LONGER } else { Duration::ZERO };
-                owner.until = now.after(keep + longer);
-                return Freed { was_ours, settled: true, next: Vec::new(), awaited };
+            let awaited = keep.is_some() && !lock.queue.is_empty();
+            let holder = lock.holder(&claim.token).filter(|holder| holder.until > now);
+            let was_ours = holder.is_some() || !self.server.excludes;
+            match (keep, holder) {
+                (Some(keep), Some(holder)) => {
+                    let longer = if awaited { KEPT_LONGER } else { Duration::ZERO };
+                    holder.until = now.after(keep + longer);
+                }
+                _ => lock.holders.retain(|holder| holder.token != claim.token),
             }
-            if was_ours {
-                lock.owner = None;
-            }
-            let next = state.settle(stored, now);
-            let next_tokens = next.iter().map(|next| next.token.as_str().into()).collect();
-            told.extend(next);
-            let was_ours = was_ours || !self.server.excludes;
-            Freed { was_ours, settled: true, next: next_tokens, awaited: false }
+            let let_in = state.settle(stored, now);
+            let next = let_in.iter().map(|told| told.token.as_str().into()).collect();
+            told.extend(let_in);
+            Freed { was_ours, settled: true, next, awaited: awaited && was_ours }
         })
     }
 
@@ -201,14 +201,13 @@ impl Connection {
         self.server.with(|state, now, _| {
             let until = now.after(*ttl);
             let lock = state.lock(claim.lock.stored());
-            let owner = lock.owner.as_mut().filter(|owner| owner.until > now);
-            match owner {
-                Some(owner) if owner.token == claim.token => {
+            match lock.holder(&claim.token).filter(|holder| holder.until > now) {
+                Some(holder) => {
                     claim.stored_until(until);
-                    (owner.until, owner.ttl) = (owner.until.max(until), *ttl);
+                    (holder.until, holder.ttl) = (holder.until.max(until), *ttl);
                 }
-                _ if self.server.excludes => return Owned::No,
-                _ => {}
+                None if self.server.excludes => return Owned::No,
+                None => {}
             }
             let contended = !lock.queue.is_empty();
             Owned::Yes { contended, fence: draw.then(|| state.draw()) }
@@ -289,10 +288,16 @@ impl Store for Connection {
             let process = |token: &str| Some(Token::parse(token)?.process.to_owned());
             let waiting: HashSet<_> =
                 queue.into_iter().flatten().filter_map(|((_, token), _)| process(token)).collect();
-            Ok(state.owner(lock.stored(), now).map(|owner| {
-                let remaining = Some(owner.remaining(now));
-                Held { holders: vec![Holder { token: owner.token.clone(), remaining }], waiting }
-            }))
+            let holders = state.locks.get(&**lock.stored()).map(|lock| &lock.holders);
+            let held = holders.into_iter().flatten().filter(|holder| holder.until > now);
+            let mut holders: Vec<_> = held.collect();
+            holders.sort_by_key(|holder| holder.until);
+            let holder = |kept: &&Kept| Holder {
+                token: kept.token.clone(),
+                remaining: Some(kept.remaining(now)),
+            };
+            let holders: Vec<_> = holders.iter().map(holder).collect();
+            Ok((!holders.is_empty()).then_some(Held { holders, waiting }))
         })
     }
 }

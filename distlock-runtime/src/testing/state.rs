@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::clock::Moment;
 use crate::name::StoredName;
 use crate::store::owner::Owner;
-use crate::store::{Listener, Message, Notification, Term};
+use crate::store::{Limit, Listener, Message, Notification, Term};
 use crate::token::Token;
 
 #[derive(Debug, Default)]
@@ -21,14 +21,37 @@ pub(super) struct State {
 
 #[derive(Debug, Default)]
 pub(super) struct Lock {
-    pub(super) owner: Option<Kept>,
+    /// One that is alone, or any others together. Leases that are over may still be among them.
+    pub(super) holders: Vec<Kept>,
     /// The waiting tokens, by ticket.
     pub(super) queue: BTreeMap<(u64, String), Arc<Owner>>,
+}
+
+impl Lock {
+    /// Whether one more may hold the lock.
+    pub(super) fn fits(&self, limit: Limit) -> bool {
+        let first = self.holders.first();
+        first.is_none_or(|first| limit.joins(first.limit, self.holders.len()))
+    }
+
+    pub(super) fn holder(&mut self, token: &str) -> Option<&mut Kept> {
+        self.holders.iter_mut().find(|holder| holder.token == token)
+    }
+
+    /// How long it is until one more fits, if nobody leaves or is renewed.
+    pub(super) fn remaining(&self, limit: Limit, now: Moment) -> Duration {
+        let mut remaining: Vec<_> = self.holders.iter().map(|kept| kept.remaining(now)).collect();
+        remaining.sort_unstable();
+        // At least one has to leave: nobody is beside one that is alone.
+        let leave = limit.too_many(remaining.len()).max(1);
+        remaining.get(leave - 1).copied().unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) token: String,
+    pub(super) limit: Limit,
     pub(super) ttl: Duration,
     pub(super) until: Moment,
 }
@@ -90,12 +113,6 @@ impl State {
         self.locks.entry(stored.to_owned()).or_default()
     }
 
-    /// The owner of a lock whose lease has not run out.
-    pub(super) fn owner(&self, stored: &str, now: Moment) -> Option<&Kept> {
-        let owner = self.locks.get(stored)?.owner.as_ref();
-        owner.filter(|owner| owner.until > now)
-    }
-
     pub(super) fn draw(&mut self) -> u64 {
         self.fence += 1;
         self.fence
@@ -106,45 +123,53 @@ impl State {
         Some(Told { process, stored: stored.clone(), token: token.to_owned(), kind })
     }
 
-    /// An owner whose lease has run out gives way to the next in the queue that can be notified.
-    pub(super) fn settle(&mut self, stored: &StoredName, now: Moment) -> Option<Told> {
-        if self.owner(stored, now).is_some() {
-            return None;
-        }
-        self.lock(stored).owner = None;
-        while let Some(((_, token), claim)) = self.lock(stored).queue.pop_first() {
+    /// Leases that are over give way to the first in the queue that can be notified, as long as they
+    /// fit: afterwards whoever is first has to wait.
+    pub(super) fn settle(&mut self, stored: &StoredName, now: Moment) -> Vec<Told> {
+        let mut let_in = Vec::new();
+        self.lock(stored).holders.retain(|holder| holder.until > now);
+        loop {
+            let lock = self.lock(stored);
+            if lock.holders.first().is_some_and(|holder| holder.limit.is_alone()) {
+                return let_in;
+            }
+            let Some(((ticket, token), waiter)) = lock.queue.pop_first() else { return let_in };
             // Its release is on the way. A server cannot know, and hands the lock on a moment later.
-            if claim.is_retired() {
+            if waiter.is_retired() {
                 continue;
             }
-            if let Some(told) = self.tell(stored, &token, Kind::Reserved) {
-                let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.reservation);
-                self.lock(stored).owner = Some(Kept { token, ttl, until: now.after(ttl) });
-                return Some(told);
+            let fits = lock.fits(waiter.limit);
+            // Who is dead goes in any case: those behind may fit where it does not.
+            let Some(told) = self.tell(stored, &token, Kind::Reserved) else { continue };
+            if !fits {
+                self.lock(stored).queue.insert((ticket, token), waiter);
+                return let_in;
             }
+            let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.reservation);
+            let kept = Kept { token, limit: waiter.limit, ttl, until: now.after(ttl) };
+            self.lock(stored).holders.push(kept);
+            let_in.push(told);
         }
-        None
     }
 
     pub(super) fn grant(&mut self, claim: &Owner, term: Term, now: Moment) -> u64 {
         let (ttl, stored) = (term.stored_for(), claim.lock.stored());
         sent(claim, now, ttl);
-        let token = claim.token.clone();
         let lock = self.lock(stored);
-        lock.queue.retain(|(_, waiting), _| *waiting != token);
-        let before = lock.owner.take_if(|owner| owner.token == token);
-        let until = before.map_or(now.after(ttl), |owner| owner.until.max(now.after(ttl)));
-        lock.owner = Some(Kept { token, ttl, until });
+        lock.queue.retain(|(_, waiting), _| *waiting != claim.token);
+        let until = now.after(ttl);
+        match lock.holder(&claim.token) {
+            Some(kept) => (kept.ttl, kept.until) = (ttl, kept.until.max(until)),
+            None => {
+                let token = claim.token.clone();
+                lock.holders.push(Kept { token, limit: claim.limit, ttl, until });
+            }
+        }
         self.draw()
     }
 
-    /// A place in the queue; the ticket, the rank, how many stand behind, and whether it is new.
-    pub(super) fn queue(
-        &mut self,
-        claim: &Arc<Owner>,
-        ticket: u64,
-        now: Moment,
-    ) -> (u64, usize, usize, bool) {
+    /// A place in the queue.
+    pub(super) fn queue(&mut self, claim: &Arc<Owner>, ticket: u64, now: Moment) -> Place {
         sent(claim, now, Duration::ZERO);
         let drawn = if ticket == 0 { self.draw() } else { ticket };
         let queue = &mut self.lock(claim.lock.stored()).queue;
@@ -152,8 +177,40 @@ impl State {
         let ticket = stands.unwrap_or(drawn);
         queue.insert((ticket, claim.token.clone()), claim.clone());
         let rank = queue.keys().take_while(|(_, token)| *token != claim.token).count();
-        (ticket, rank, queue.len() - 1 - rank, stands.is_none())
+        let mut behind = queue.values().skip(rank + 1);
+        // More readers may join one that only readers stand behind.
+        let behind = match claim.limit.is_read() {
+            true => usize::from(behind.any(|other| !other.limit.is_read())),
+            false => behind.count(),
+        };
+        Place { ticket, rank, behind, added: stands.is_none(), is_last: rank + 1 == queue.len() }
     }
+
+    /// Tells those that the one at this place stands behind.
+    pub(super) fn tell_behind(&self, claim: &Owner, place: &Place) -> Vec<Told> {
+        let stored = claim.lock.stored();
+        let Some(lock) = self.locks.get(&**stored) else { return Vec::new() };
+        let tell = |token: &str| self.tell(stored, token, Kind::WaiterBehind);
+        let in_front = lock.queue.values().take(place.rank).rev();
+        let readers = in_front.clone().take_while(|waiter| waiter.limit.is_read());
+        match in_front.clone().next() {
+            None => lock.holders.iter().filter_map(|holder| tell(&holder.token)).collect(),
+            Some(_) if !(place.added && place.is_last) => Vec::new(),
+            Some(last) if !last.limit.is_read() => tell(&last.token).into_iter().collect(),
+            // Readers in a row are let in together, and one more only joins that row.
+            Some(_) if claim.limit.is_read() => Vec::new(),
+            Some(_) => readers.filter_map(|reader| tell(&reader.token)).collect(),
+        }
+    }
+}
+
+/// Where a token stands in a queue.
+pub(super) struct Place {
+    pub(super) ticket: u64,
+    pub(super) rank: usize,
+    pub(super) behind: usize,
+    pub(super) added: bool,
+    is_last: bool,
 }
 
 /// The claim may be in the store from here on.
