@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const ENTRIES: [(&str, usize); 13] = [
     ("A", 12),
@@ -117,9 +118,19 @@ fn every_test_of_an_entry_is_in_its_row() {
     assert!(found > 60, "found only {found} tests");
 }
 
-/// `scripts/mutants` needs a build of its own for each of them; a test that was renamed shows here.
+/// Whether a patch fits the tree as it is; `None` without git.
+fn applies(patch: &Path) -> Option<bool> {
+    let mut git = Command::new("git");
+    // It is about these files, whether or not they are in a repository.
+    git.current_dir(root()).env("GIT_CEILING_DIRECTORIES", root().parent()?);
+    let status = git.args(["apply", "--check"]).arg(patch).status().ok()?;
+    Some(status.success())
+}
+
+/// `scripts/mutants` needs a build of its own for each of them; a test that was renamed, and code that was
+/// changed under a patch, show here.
 #[test]
-fn every_mutant_has_a_row_and_names_a_test_that_exists() {
+fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
     let mutants = root().join("verification/mutants");
     let rows = read(&mutants.join("README.md"));
     let scenarios = read(&root().join("verification/model/src/scenarios.rs"));
@@ -131,6 +142,7 @@ fn every_mutant_has_a_row_and_names_a_test_that_exists() {
         }
         let mutant = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
         assert!(rows.contains(&format!("| `{mutant}` |")), "{mutant} has no row");
+        assert!(applies(&path).unwrap_or(true), "{mutant} does not apply: make it again");
         let patch = read(&path);
         let line = |key| patch.lines().find_map(|line| line.strip_prefix(key));
         if let Some(found_by) = line("Model: ") {

@@ -54,6 +54,24 @@ async fn a_try_that_is_sent_after_its_token_was_released_leaves_nothing_behind()
     nothing_is_left(&server);
 }
 
+/// Under a counter value that is older than that of whoever had the lock in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_is_sent_late_does_not_take_a_lock_again_that_was_taken_away() {
+    let server = RedisServer::start();
+    let manager = LockManager::builder().url(server.url()).build().expect("a URL");
+    let mut leader = in_line(manager.lock("k").ttl(LONG).wait(LONG).acquire()).await;
+    let second = manager.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("granted");
+    let token = server.cli::<Option<String>>(&["GET", "distlock:lock:{k}"]);
+    assert!(token.is_some());
+    server.cli::<()>(&["DEL", "distlock:lock:{k}"]);
+    let begun = Instant::now();
+    while begun.elapsed() < ms(300) {
+        assert!(poll_now(&mut leader).await.is_pending(), "another one has it");
+        assert_ne!(server.cli::<Option<String>>(&["GET", "distlock:lock:{k}"]), token);
+    }
+    drop((leader, second));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_that_was_lost_under_a_try_that_others_depend_on_frees_nothing() {
     let server = RedisServer::start();

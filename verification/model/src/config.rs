@@ -86,8 +86,11 @@ pub(crate) struct Config {
     pub(crate) fast_path: bool,
     /// `SET` and `INCR` are two commands.
     pub(crate) split_fast_path: bool,
-    /// The first caller's fast path may be sent later than another caller's `acquire`.
+    /// The first caller's fast path comes later than another caller's `acquire`, behind which it is not
+    /// sent any more.
     pub(crate) take_over: bool,
+    /// It is sent all the same: that it looks and that it sends are two steps.
+    pub(crate) late_tries: bool,
     /// For how many ticks bytes of a dead connection may still run.
     pub(crate) stale_life: Option<u8>,
     /// `not_after` of an acquire, in ms from its sending.
@@ -149,6 +152,7 @@ impl Default for Config {
             fast_path: true,
             split_fast_path: false,
             take_over: false,
+            late_tries: false,
             stale_life: Some(2),
             not_after: None,
             server_time: false,

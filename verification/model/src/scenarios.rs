@@ -219,6 +219,7 @@ fn queue() -> Vec<Scenario> {
                 prompt: false,
                 prompt_hints: true,
                 take_over: true,
+                late_tries: true,
                 order: false,
                 bounds: Bounds { idle: Some(2), ..STRICT },
                 asks: vec![ask(2000), Ask { patient: false, ..ask(2000) }],

@@ -15,6 +15,7 @@ use super::renew::Renewals;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::limits::millis;
+use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Fault, Holder};
 
 /// Takes the lock if it is free.
@@ -38,6 +39,11 @@ pub(super) async fn try_acquire(
         let lock = Some(&*owner.lock);
         Box::pin(fences.raise(counter, lock, &mut live, answer_by)).await?;
     }
+    // R2: the engine has sent this token since, and only the answer to that counts. Behind it, a `SET`
+    // could take the lock again after it was taken away, on an older counter value than the next owner's.
+    if !owner.is_unsent() {
+        return Box::pin(taken_over(attempt, &mut live, answer_by)).await;
+    }
     let Fast { granted, fence, sent, seen, raised } =
         fast_path(server, attempt, counter, &mut live, answer_by).await?;
     let mut sent = sent;
@@ -48,10 +54,9 @@ pub(super) async fn try_acquire(
         // `SET NX` says no to whatever is there. The value tells a lock from something else, which
         // is not worth waiting for, and from our own: an acquire that was delivered twice finds
         // its own token.
-        match Box::pin(inspect::holder(owner.lock.stored(), &mut live, answer_by)).await? {
-            Some(holder) if holder.token == owner.token => sent = owner.first_sent(),
-            Some(Holder { remaining, .. }) => return Ok(Answer::Taken { remaining }),
-            None => return Ok(Answer::Taken { remaining: Some(Duration::ZERO) }),
+        match Box::pin(taken(owner, &mut live, answer_by)).await? {
+            None => sent = owner.first_sent(),
+            Some(answer) => return Ok(answer),
         }
     }
     if raised && fences.is_new(counter, fence, seen)? {
@@ -63,6 +68,33 @@ pub(super) async fn try_acquire(
         Some(fence) => Ok(Answer::Granted { fence, sent }),
         None => Ok(Answer::Taken { remaining: None }),
     }
+}
+
+/// The lock is another token's, or free by now; `None` if it is this token's.
+async fn taken(
+    owner: &Owner,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Option<Answer>, Fault> {
+    Ok(match inspect::holder(owner.lock.stored(), live, answer_by).await? {
+        Some(holder) if holder.token == owner.token => None,
+        Some(Holder { remaining, .. }) => Some(Answer::Taken { remaining }),
+        None => Some(Answer::Taken { remaining: Some(Duration::ZERO) }),
+    })
+}
+
+/// What a try comes to whose token the engine has sent. Its line has the counter value.
+async fn taken_over(
+    attempt: &Attempt,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Answer, Fault> {
+    let owner = &*attempt.owner;
+    if !attempt.look {
+        return Err(Fault::given_up());
+    }
+    let taken = taken(owner, live, answer_by).await?;
+    Ok(taken.unwrap_or(Answer::Granted { fence: 0, sent: owner.first_sent() }))
 }
 
 /// What the fast path was answered.

@@ -129,8 +129,10 @@ impl Turn<'_> {
             let Some(part) = self.part(seat) else { continue };
             let (key, attempt) = (part.key, part.attempt.clone());
             let Some(Try { token, answer: None, .. }) = attempt else { continue };
-            let retired = self.process.known(key, token).is_some_and(|entry| entry.retired);
-            if retired {
+            let entry = self.process.known(key, token);
+            let retired = entry.is_some_and(|entry| entry.retired);
+            let taken_over = entry.is_some_and(|entry| entry.sent) && !self.cfg.late_tries;
+            if retired || taken_over {
                 self.tried(seat, Err(Fault::Lost));
             } else if !self.cfg.fast_path {
                 self.tried(seat, Ok(Answer::Taken));
