@@ -14,6 +14,7 @@ use crate::manager::LockManager;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "redis")]
 use crate::store::redis::{RedisConfig, RedisStore};
 use crate::url::StoreUrl;
 
@@ -225,6 +226,7 @@ impl LockManagerBuilder {
             StoreUrl::Memory => Locks::start(runs_on, settings, namespace, |handle, alarms| {
                 over(Arc::new(MemoryStore::new()), handle, alarms)
             })?,
+            #[cfg(feature = "redis")]
             StoreUrl::Redis(info) => {
                 let config = RedisConfig {
                     info,

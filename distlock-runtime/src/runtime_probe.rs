@@ -1,7 +1,6 @@
-//! Whether a caller's runtime has timers and I/O. Tokio only says so by a panic, so each runtime is probed
+//! Whether a caller's runtime has timers, or I/O. Tokio only says so by a panic, so each runtime is probed
 //! once, and the panic is caught. A panic hook runs all the same, so no runtime is probed under a mutex.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,22 +38,4 @@ impl Unable {
     fn known(&self) -> MutexGuard<'_, Vec<Id>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether the runtime this is called on watches sockets.
-pub(crate) fn watches_sockets() -> bool {
-    static UNABLE: Unable = Unable::new();
-    UNABLE.attempt(watch_one).is_some_and(|watched| watched.is_ok())
-}
-
-#[cfg(unix)]
-fn watch_one() -> io::Result<()> {
-    tokio::net::UnixDatagram::unbound().map(drop)
-}
-
-#[cfg(not(unix))]
-fn watch_one() -> io::Result<()> {
-    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
-    socket.set_nonblocking(true)?;
-    tokio::net::UdpSocket::from_std(socket).map(drop)
 }

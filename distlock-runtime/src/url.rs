@@ -1,5 +1,6 @@
 //! Which store a URL means.
 
+#[cfg(feature = "redis")]
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use crate::error::LockError;
@@ -8,6 +9,7 @@ use crate::error::LockError;
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     Memory,
+    #[cfg(feature = "redis")]
     Redis(ConnectionInfo),
 }
 
@@ -22,13 +24,7 @@ impl StoreUrl {
             Some("redis+unix" | "unix") if cfg!(not(unix)) => Err(LockError::invalid_option(
                 "url: unix sockets are not supported on this system; use redis://host[:port]",
             )),
-            Some("redis" | "redis+unix" | "unix") => {
-                url.into_connection_info().map(Self::Redis).map_err(|error| {
-                    let why = error.detail().map(|detail| format!(" ({detail})"));
-                    let why = why.filter(|why| !leaks(why, url)).unwrap_or_default();
-                    LockError::invalid_option(format!("url: not a usable Redis URL{why}; {KNOWN}"))
-                })
-            }
+            Some("redis" | "redis+unix" | "unix") => Self::redis(url),
             Some(known @ ("rediss" | "redis-sentinel" | "redis-cluster" | "redlock")) => {
                 Err(LockError::invalid_option(format!(
                     "url: {known}:// is not supported by this version; {KNOWN}"
@@ -38,9 +34,26 @@ impl StoreUrl {
             None => Err(LockError::invalid_option(format!("url: no scheme; {KNOWN}"))),
         }
     }
+
+    #[cfg(feature = "redis")]
+    fn redis(url: &str) -> Result<Self, LockError> {
+        url.into_connection_info().map(Self::Redis).map_err(|error| {
+            let why = error.detail().map(|detail| format!(" ({detail})"));
+            let why = why.filter(|why| !leaks(why, url)).unwrap_or_default();
+            LockError::invalid_option(format!("url: not a usable Redis URL{why}; {KNOWN}"))
+        })
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn redis(_url: &str) -> Result<Self, LockError> {
+        Err(LockError::invalid_option(
+            "url: this program was built without Redis; enable the feature `redis` of distlock",
+        ))
+    }
 }
 
 /// Whether an explanation repeats what stands before the host.
+#[cfg(feature = "redis")]
 fn leaks(text: &str, url: &str) -> bool {
     url.rsplit_once('@').and_then(|(credentials, _)| credentials.split_once("://")).is_some_and(
         |(_, credentials)| {
@@ -49,7 +62,7 @@ fn leaks(text: &str, url: &str) -> bool {
     )
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod tests {
     use super::*;
 

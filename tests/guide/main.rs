@@ -5,6 +5,7 @@ mod diagram;
 mod links;
 mod wrong_ways;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -103,4 +104,24 @@ fn what_pages_refer_to_is_there_and_known_to_the_documentation() {
             assert!(known.contains(&format!("[{name}]: ")), "{page}: [{name}] leads nowhere there");
         }
     }
+}
+
+#[test]
+fn the_table_of_features_is_that_of_the_manifest() {
+    let manifest = include_str!("../../Cargo.toml");
+    let (_, features) = manifest.split_once("\n[features]\n").expect("the section");
+    let features = features.split("\n[").next().expect("its end");
+    let features: BTreeSet<_> =
+        features.lines().filter_map(|line| line.split_once(" = ")).collect();
+    let page = include_str!("../../src/crate.md");
+    let (_, table) = page.split_once("# Features").expect("the table");
+    let told: BTreeSet<_> =
+        table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).collect();
+    let by_default = features.iter().find(|(name, _)| *name == "default").expect("the default").1;
+    for &(feature, _) in features.iter().filter(|(name, _)| *name != "default") {
+        let (_, said) = told.iter().find(|(name, _)| *name == feature).expect(feature);
+        let is_default = by_default.contains(&format!("\"{feature}\""));
+        assert_eq!(said.contains("by default"), is_default, "{feature}");
+    }
+    assert_eq!(told.len() + 1, features.len(), "a row of the table is no feature");
 }

@@ -10,6 +10,7 @@ pub(crate) mod console;
 mod limit;
 pub(crate) mod memory;
 pub(crate) mod owner;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod term;
 

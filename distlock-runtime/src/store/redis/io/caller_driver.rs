@@ -5,6 +5,7 @@
 //! other, which takes longer than the lock where processors are idle.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -19,7 +20,7 @@ use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::home::Home;
 use crate::per_thread::PerThread;
-use crate::runtime_probe::watches_sockets;
+use crate::runtime_probe::Unable;
 use crate::status::DrivenBy;
 
 /// A driver that changes runtime with its socket.
@@ -173,4 +174,22 @@ impl Drop for DriverTask {
             connection.driver.ring_engine();
         }
     }
+}
+
+/// Whether the runtime this is called on watches sockets.
+fn watches_sockets() -> bool {
+    static UNABLE: Unable = Unable::new();
+    UNABLE.attempt(watch_one).is_some_and(|watched| watched.is_ok())
+}
+
+#[cfg(unix)]
+fn watch_one() -> io::Result<()> {
+    tokio::net::UnixDatagram::unbound().map(drop)
+}
+
+#[cfg(not(unix))]
+fn watch_one() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket).map(drop)
 }

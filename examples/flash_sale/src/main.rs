@@ -1,26 +1,27 @@
 //! A flash sale: many buyers, a limited stock, and a shop that reads, waits and writes.
 //!
 //! ```sh
-//! cargo run --example flash_sale
-//! DISTLOCK_URL=redis://127.0.0.1:6379 cargo run --example flash_sale
+//! cargo run -p flash_sale
+//! DISTLOCK_URL=redis://127.0.0.1:6379 cargo run -p flash_sale --features redis
 //! ```
 //!
 //! The sale is held twice: without the lock, where buyers overwrite each other's writes and more is
-//! sold than there is, and with `#[redis_lock]` on the same code. Without `DISTLOCK_URL` everything
-//! happens in this process and in memory; with it, several processes share one stock in Redis.
+//! sold than there is, and with `#[redis_lock]` on the same code. The stock is a file. Without
+//! `DISTLOCK_URL` all buyers are in this process and the locks in its memory; with it, the buyers are in
+//! several processes and the locks on that Redis server.
 //!
 //! Options: `--stock 1000`, `--workers 200` (of all processes together), `--processes 4` (with
 //! `DISTLOCK_URL`).
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
+use std::fs::{self, File};
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockManager, redis_lock};
-use redis::AsyncCommands;
-use redis::aio::MultiplexedConnection;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
@@ -37,12 +38,12 @@ const SALE: &str = "FLASH_SALE_NAME";
 /// Sells one unit unless nothing is left. Between its read and its write others may have sold the
 /// same unit.
 async fn sell(shop: &Shop) -> Result<bool, Error> {
-    let left = shop.stock().await?;
+    let left = shop.stock()?;
     if left == 0 {
         return Ok(false);
     }
     tokio::time::sleep(PAYMENT).await;
-    shop.set_stock(left - 1).await?;
+    shop.set_stock(left - 1)?;
     Ok(true)
 }
 
@@ -52,92 +53,49 @@ async fn sell_locked(shop: &Shop) -> Result<bool, Error> {
     sell(shop).await
 }
 
-/// Where the stock is kept and sales are counted.
+/// Where the stock is kept and sales are counted: a folder that every process of the sale can reach.
 #[derive(Clone)]
 struct Shop {
     name: String,
-    shelf: Shelf,
-}
-
-#[derive(Clone)]
-enum Shelf {
-    Memory { stock: &'static AtomicU64, sold: &'static AtomicU64 },
-    Redis(MultiplexedConnection),
+    folder: PathBuf,
 }
 
 impl Shop {
-    async fn open(url: Option<&str>, name: String) -> Result<Self, Error> {
-        static STOCK: AtomicU64 = AtomicU64::new(0);
-        static SOLD: AtomicU64 = AtomicU64::new(0);
-        let shelf = match url {
-            None => Shelf::Memory { stock: &STOCK, sold: &SOLD },
-            Some(url) => {
-                let client = redis::Client::open(url)?;
-                // The shop's own client: a busy machine may need more than its default half a second.
-                let patient = redis::AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(Duration::from_secs(10)))
-                    .set_response_timeout(Some(Duration::from_secs(10)));
-                Shelf::Redis(client.get_multiplexed_async_connection_with_config(&patient).await?)
-            }
-        };
-        Ok(Self { name, shelf })
+    fn open(name: String) -> Self {
+        Self { folder: std::env::temp_dir().join(format!("flash-sale-{name}")), name }
     }
 
-    async fn stock(&self) -> Result<u64, Error> {
-        match &self.shelf {
-            Shelf::Memory { stock, .. } => Ok(stock.load(Ordering::SeqCst)),
-            Shelf::Redis(redis) => Ok(redis.clone().get(self.key("stock")).await?),
-        }
+    fn stock(&self) -> Result<u64, Error> {
+        Ok(fs::read_to_string(self.folder.join("stock"))?.parse()?)
     }
 
-    async fn set_stock(&self, units: u64) -> Result<(), Error> {
-        match &self.shelf {
-            Shelf::Memory { stock, .. } => stock.store(units, Ordering::SeqCst),
-            Shelf::Redis(redis) => redis.clone().set(self.key("stock"), units).await?,
-        }
-        Ok(())
+    /// A new file takes the place of the old one, so that nobody reads half a number.
+    fn set_stock(&self, units: u64) -> Result<(), Error> {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let name = format!("stock-{}-{}", std::process::id(), FILES.fetch_add(1, SeqCst));
+        let new = self.folder.join(name);
+        fs::write(&new, units.to_string())?;
+        Ok(fs::rename(new, self.folder.join("stock"))?)
     }
 
-    /// Counts a unit that was handed over: atomically, so that this figure is the truth.
-    async fn count(&self) -> Result<(), Error> {
-        match &self.shelf {
-            Shelf::Memory { sold, .. } => {
-                sold.fetch_add(1, Ordering::SeqCst);
-            }
-            Shelf::Redis(redis) => redis.clone().incr(self.key("sold"), 1).await?,
-        }
-        Ok(())
+    /// Counts a unit that was handed over: a byte at the end of a file, so that this figure is the truth
+    /// whether there is a lock or not.
+    fn count(&self) -> Result<(), Error> {
+        Ok(File::options().append(true).open(self.folder.join("sold"))?.write_all(b".")?)
     }
 
-    async fn sold(&self) -> Result<u64, Error> {
-        match &self.shelf {
-            Shelf::Memory { sold, .. } => Ok(sold.load(Ordering::SeqCst)),
-            Shelf::Redis(redis) => {
-                let sold: Option<u64> = redis.clone().get(self.key("sold")).await?;
-                Ok(sold.unwrap_or(0))
-            }
-        }
+    fn sold(&self) -> Result<u64, Error> {
+        Ok(fs::metadata(self.folder.join("sold"))?.len())
     }
 
-    async fn prepare(&self, units: u64) -> Result<(), Error> {
-        self.set_stock(units).await?;
-        match &self.shelf {
-            Shelf::Memory { sold, .. } => sold.store(0, Ordering::SeqCst),
-            Shelf::Redis(redis) => redis.clone().del(self.key("sold")).await?,
-        }
-        Ok(())
+    fn prepare(&self, units: u64) -> Result<(), Error> {
+        fs::create_dir_all(&self.folder)?;
+        File::create(self.folder.join("sold"))?;
+        self.set_stock(units)
     }
 
-    async fn clear(&self) -> Result<(), Error> {
-        if let Shelf::Redis(redis) = &self.shelf {
-            let keys = [self.key("stock"), self.key("sold")];
-            redis.clone().del::<_, ()>(&keys).await?;
-        }
-        Ok(())
-    }
-
-    fn key(&self, what: &str) -> String {
-        format!("flash-sale:{}:{what}", self.name)
+    fn clear(&self) -> Result<(), Error> {
+        Ok(fs::remove_dir_all(&self.folder)?)
     }
 }
 
@@ -182,7 +140,7 @@ async fn main() -> Result<ExitCode, Error> {
         None => LockManager::in_memory(),
     })?;
     if let (Ok(role), Ok(sale)) = (std::env::var(ROLE), std::env::var(SALE)) {
-        let shop = Shop::open(options.url.as_deref(), sale).await?;
+        let shop = Shop::open(sale);
         println!("ready");
         // All processes start together: when the parent closes this pipe.
         std::io::stdin().read_line(&mut String::new())?;
@@ -191,8 +149,8 @@ async fn main() -> Result<ExitCode, Error> {
     }
 
     let place = match options.url {
-        Some(_) => format!("{} processes, one stock in Redis", options.processes),
-        None => "one process, in memory; set DISTLOCK_URL for several on Redis".into(),
+        Some(_) => format!("{} processes, locks in Redis", options.processes),
+        None => "one process, locks in memory".into(),
     };
     println!("Flash sale: {} units, {} buyers", options.stock, options.workers);
     println!("({place})\n");
@@ -210,8 +168,8 @@ struct Outcome {
 /// One whole sale, with a line that shows how far it is.
 async fn hold_sale(options: &Options, locked: bool) -> Result<Outcome, Error> {
     let name = format!("{}-{locked}", std::process::id());
-    let shop = Shop::open(options.url.as_deref(), name).await?;
-    shop.prepare(options.stock).await?;
+    let shop = Shop::open(name);
+    shop.prepare(options.stock)?;
     let mut processes = Vec::new();
     if options.url.is_some() {
         for _ in 0..options.processes {
@@ -238,16 +196,16 @@ async fn hold_sale(options: &Options, locked: bool) -> Result<Outcome, Error> {
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         loop {
             tick.tick().await;
-            progress.show(shop.sold().await?, options.stock);
+            progress.show(shop.sold()?, options.stock);
         }
     };
     tokio::select! {
         done = work => done?,
         failed = show => return failed,
     }
-    let outcome = Outcome { sold: shop.sold().await?, took: start.elapsed() };
+    let outcome = Outcome { sold: shop.sold()?, took: start.elapsed() };
     progress.end(outcome.sold, options.stock);
-    shop.clear().await?;
+    shop.clear()?;
     Ok(outcome)
 }
 
@@ -280,7 +238,7 @@ async fn work(shop: &Shop, locked: bool, options: &Options) -> Result<(), Error>
                 if !got {
                     break;
                 }
-                shop.count().await?;
+                shop.count()?;
             }
             Ok::<_, Error>(())
         });
