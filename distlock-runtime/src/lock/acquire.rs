@@ -27,7 +27,7 @@ use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Resolved};
-use crate::store::{Answer, Attempt, Fault, OpOn};
+use crate::store::{Answer, Attempt, Fault, Limit, OpOn};
 
 /// How long after its time a call for several locks may still come to an end by itself.
 const LATE: Duration = Duration::from_millis(50);
@@ -63,7 +63,8 @@ pub(crate) async fn acquire(
     // What is taken first must not be held for a future that nobody polls any more.
     let part_until = several.then(|| answer_by.after(LATE));
     let wait_until = asked.after(wait);
-    let request = Request { term, asked, wait_until, answer_by, part_until, hurried: false };
+    let limit = Limit::ALONE;
+    let request = Request { limit, term, asked, wait_until, answer_by, part_until, hurried: false };
     let line = match max_waiters {
         _ if wait.is_zero() => 0,
         None => u32::MAX,
@@ -174,11 +175,13 @@ impl<'a> Acquiring<'a> {
         wanted: &[Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<usize, LockError> {
-        let mut tries = Vec::with_capacity(wanted.len());
+        let (mut tries, mut held) = (Vec::with_capacity(wanted.len()), Vec::new());
         let mut first_denied = None;
         for (at, one) in wanted.iter().enumerate() {
             match self.arrive(one) {
-                Begun::Trying(attempt, asked) => tries.push((attempt, asked)),
+                Begun::Trying(attempt, asked) => tries.push((at, attempt, asked)),
+                // In a guard: the future may be dropped while the others are tried.
+                Begun::Settled(Settled::Held(lease)) => held.push((at, self.guard_of(lease))),
                 // Others of this process are before us: what is behind it must not be held.
                 Begun::Settled(settled) => {
                     first_denied = Some((at, settled));
@@ -186,17 +189,19 @@ impl<'a> Acquiring<'a> {
                 }
             }
         }
-        for (at, (attempt, answer)) in all(tries).await.into_iter().enumerate() {
-            let settled = attempt.settle(answer, self.waits());
-            match (settled, &first_denied) {
-                (Settled::Held(lease), Some((first, _))) if *first < at => {
-                    drop(LockGuard::of(self.locks.clone(), OnLost::Cancel, lease));
+        for (at, attempt, answer) in all(tries).await {
+            match attempt.settle(answer, self.waits()) {
+                Settled::Held(lease) => held.push((at, self.guard_of(lease))),
+                settled if first_denied.as_ref().is_none_or(|(first, _)| at < *first) => {
+                    first_denied = Some((at, settled));
                 }
-                (Settled::Held(lease), _) => guard.add(lease),
-                (settled, Some((first, _))) if *first > at => first_denied = Some((at, settled)),
-                (settled, None) => first_denied = Some((at, settled)),
-                (_, Some(_)) => {}
+                _ => {}
             }
+        }
+        held.sort_by_key(|(at, _)| *at);
+        let taken = first_denied.as_ref().map_or(wanted.len(), |(at, _)| *at);
+        for (_, own) in held.into_iter().filter(|(at, _)| *at < taken) {
+            guard.take_over(own);
         }
         match first_denied {
             None => Ok(wanted.len()),
@@ -235,6 +240,7 @@ impl<'a> Acquiring<'a> {
                     false => Settled::Wait(waiting),
                 });
             }
+            Arrival::Held(_, lease, _) => return Begun::Settled(Settled::Held(lease)),
             Arrival::Busy(remaining) => {
                 return Begun::Settled(Settled::Denied(Denied::Taken(remaining)));
             }
@@ -243,6 +249,10 @@ impl<'a> Acquiring<'a> {
         let attempt = Attempt { owner: by.owner().clone(), term, look: !self.waits() };
         let asked = self.locks.store.try_acquire(attempt, self.request.answer_by);
         Begun::Trying(by, asked)
+    }
+
+    fn guard_of(&self, lease: Arc<Lease>) -> LockGuard {
+        LockGuard::of(self.locks.clone(), OnLost::Cancel, lease)
     }
 
     fn waits(&self) -> bool {
@@ -306,13 +316,13 @@ enum Begun<'a> {
     Settled(Settled<'a>),
 }
 
-/// Tries under way at the same time, sent in order.
+/// Tries under way at the same time, sent in order, each with its lock's number.
 async fn all<'a>(
-    mut tries: Vec<(Try<'a>, OpOn<'a, Answer>)>,
-) -> Vec<(Try<'a>, Result<Answer, Fault>)> {
+    mut tries: Vec<(usize, Try<'a>, OpOn<'a, Answer>)>,
+) -> Vec<(usize, Try<'a>, Result<Answer, Fault>)> {
     let mut answers: Vec<Option<Result<Answer, Fault>>> = tries.iter().map(|_| None).collect();
     poll_fn(|cx| {
-        for ((_, asked), answer) in tries.iter_mut().zip(&mut answers) {
+        for ((_, _, asked), answer) in tries.iter_mut().zip(&mut answers) {
             if answer.is_none()
                 && let Poll::Ready(now) = asked.as_mut().poll(cx)
             {
@@ -322,5 +332,6 @@ async fn all<'a>(
         if answers.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    tries.into_iter().map(|(by, _)| by).zip(answers.into_iter().flatten()).collect()
+    let answered = tries.into_iter().zip(answers.into_iter().flatten());
+    answered.map(|((at, by, _), answer)| (at, by, answer)).collect()
 }

@@ -34,6 +34,14 @@ impl LockGuard {
         self.owned += 1;
     }
 
+    /// Holds what another guard held, which is freed with the others.
+    pub(crate) fn take_over(&mut self, mut other: Self) {
+        other.owned = 0;
+        for lease in std::mem::replace(&mut other.leases, OneOrMany::none()) {
+            self.add(lease);
+        }
+    }
+
     /// Takes part in a lock that an outer call holds and will free.
     pub(crate) fn join(&mut self, outer: Arc<Lease>) {
         self.leases.push(outer);

@@ -25,8 +25,10 @@ impl LockTable {
             let seat = |place| Lease::new(self, lock, request, place);
             // It has just come: reading the clock again costs 1 % of a lock.
             let arrival = line.arrive(request, line_ends, request.asked, seat, turn);
-            if let Arrival::Lead(attempt) | Arrival::Alone(attempt) = &arrival {
-                attempt.seat.trying();
+            match &arrival {
+                Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.seat.trying(),
+                Arrival::Held(_, lease, grant) => lease.granted(*grant),
+                Arrival::Wait(..) | Arrival::Busy(_) => {}
             }
             arrival
         })

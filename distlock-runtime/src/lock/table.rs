@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::agenda::Agenda;
 #[cfg(feature = "test-util")]
 use super::core::Loss;
-use super::core::{Closing, Line, Renew, Reservation};
+use super::core::{Closing, Limit, Line, Renew, Reservation};
 use super::force_released::ForceReleased;
 use super::lease::Lease;
 use super::lines::{Lines, Name, Next};
@@ -26,8 +26,8 @@ use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
 use crate::home::Home;
 use crate::name::{LockName, StoredName};
+use crate::store::Store;
 use crate::store::owner::Owner;
-use crate::store::{Limit, Store};
 use crate::token::Identity;
 
 const SHARDS: usize = 64;
@@ -124,10 +124,11 @@ impl LockTable {
     pub(super) fn new_owner(
         &self,
         lock: &Arc<LockName>,
+        limit: Limit,
         reservation: Reservation,
         now: Moment,
     ) -> Arc<Owner> {
-        let (Reservation { notified, time }, limit) = (reservation, Limit::ALONE);
+        let Reservation { notified, time } = reservation;
         Arc::new(Owner::new(lock.clone(), self.identity.issue(notified, time, limit, now), limit))
     }
 

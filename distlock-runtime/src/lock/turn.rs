@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::core::{self, Closing, Denied, Enter, Grant, Kinds, Loss, Renew, Reservation, Shell};
+use super::core::{
+    self, Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Reservation, Shell,
+};
 use super::lease::Lease;
 use super::table::LockTable;
 use super::waiter::wake;
@@ -130,8 +132,8 @@ impl<'a> Turn<'a> {
 }
 
 impl Shell<Live> for Turn<'_> {
-    fn issue(&mut self, reservation: Reservation, now: Moment) -> Arc<Owner> {
-        self.table.new_owner(self.lock, reservation, now)
+    fn issue(&mut self, limit: Limit, reservation: Reservation, now: Moment) -> Arc<Owner> {
+        self.table.new_owner(self.lock, limit, reservation, now)
     }
 
     fn number(&mut self) -> u64 {

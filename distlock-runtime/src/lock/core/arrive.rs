@@ -1,13 +1,14 @@
 //! R1: callers that come, and those that leave before they have the lock.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::claim::Fit;
 use super::line::Aside;
 use super::{
-    Answer, Arrival, Attempt, Batch, Claim, Denied, Fault, Kinds, Line, Place, Queued, RESERVATION,
-    Request, Reservation, Shell, Stage, Tried, Waiters, Waiting,
+    Answer, Arrival, Attempt, Batch, Claim, Claims, Denied, Fault, Finished, Grant, Kinds, Limit,
+    Line, Place, Queued, RESERVATION, Request, Reservation, Shell, Stage, Tried, Waiters, Waiting,
 };
-use super::{Claims, Finished};
 use crate::clock::Moment;
 
 /// A process that is not notified looks at least so often (R11); its reservations outlast that.
@@ -23,11 +24,12 @@ pub(super) fn reservation<K: Kinds, X: Shell<K>>(patience: Duration, shell: &X) 
 /// A token under which nothing was sent.
 pub(super) fn issue<K: Kinds, X: Shell<K>>(
     patience: Duration,
+    limit: Limit,
     now: Moment,
     shell: &mut X,
 ) -> (K::Token, Reservation) {
     let reservation = reservation(patience, shell);
-    (shell.issue(reservation, now), reservation)
+    (shell.issue(limit, reservation, now), reservation)
 }
 
 impl<K: Kinds> Line<K> {
@@ -44,11 +46,14 @@ impl<K: Kinds> Line<K> {
         if self.is_vacant() {
             return Arrival::Lead(self.lead(request, now, seat, shell));
         }
+        if self.reads(&request, now, shell) {
+            return self.read_along(request, now, seat);
+        }
         if line_ends == 0 {
-            return match self.remaining(now) {
+            return match self.remaining_for(request.limit, now) {
                 Some(remaining) => Arrival::Busy(Some(remaining)),
                 None => {
-                    let (token, _) = issue(RESERVATION, now, shell);
+                    let (token, _) = issue(RESERVATION, request.limit, now, shell);
                     let place = Place { batch: shell.number(), at: 0 };
                     Arrival::Alone(Attempt { token, place, seat: seat(place) })
                 }
@@ -68,14 +73,45 @@ impl<K: Kinds> Line<K> {
         seat: impl FnOnce(Place) -> K::Seat,
         shell: &mut X,
     ) -> Attempt<K> {
-        let (token, reservation) = issue(RESERVATION, now, shell);
+        let (token, reservation) = issue(RESERVATION, request.limit, now, shell);
         let mut waiters = Waiters::new();
         let place = Place { batch: shell.number(), at: waiters.number() };
         let seat = seat(place);
         let leader = Waiting { at: place.at, request, seat: Some(seat.clone()) };
         let stage = Stage::Leading { token: token.clone(), reservation, leader };
-        self.push(Batch { waiters, ..Batch::new(place.batch, stage) });
+        self.push(Batch { waiters, ..Batch::new(place.batch, request.limit, stage) });
         Attempt { token, place, seat }
+    }
+
+    /// Those in front read, by a lease that is fit for one more, and nobody else waits behind them.
+    fn reads<X: Shell<K>>(&self, request: &Request, now: Moment, shell: &X) -> bool {
+        let joins = |last: &&Batch<K>| {
+            request.limit.is_read() && last.limit == request.limit && last.admits(now)
+        };
+        let claims = self.last().filter(joins).and_then(Batch::claims);
+        let term = request.stored_term(shell.needs_renewal());
+        let fits = |claim: &Claim<K>| claim.fit(&term, false, now) == Fit::AsItIs;
+        claims.is_some_and(|claims| fits(claims.first())) && !shell.is_closed()
+    }
+
+    /// R1: the caller holds the lock with those in front.
+    fn read_along(
+        &mut self,
+        request: Request,
+        now: Moment,
+        seat: impl FnOnce(Place) -> K::Seat,
+    ) -> Arrival<K> {
+        let Some(last) = self.last_mut() else { return Arrival::Busy(None) };
+        let place = Place { batch: last.number, at: last.waiters.number() };
+        let Some(claim) = last.claims_mut().and_then(|claims| claims.get_mut(0)) else {
+            return Arrival::Busy(None);
+        };
+        let Some(fencing_token) = claim.issue() else { return Arrival::Busy(None) };
+        let seat = seat(place);
+        let caller = (place.at, request, seat.clone());
+        let grant = claim.hold(caller, fencing_token, now);
+        claim.joined = now;
+        Arrival::Held(place, seat, grant)
     }
 
     fn join<X: Shell<K>>(
@@ -85,17 +121,41 @@ impl<K: Kinds> Line<K> {
         seat: impl FnOnce(Place) -> K::Seat,
         shell: &mut X,
     ) -> (Place, K::Seat) {
-        if !self.last().is_some_and(|last| last.admits(now)) {
-            let (token, reservation) = issue(RESERVATION, now, shell);
-            let stage = Stage::Queued(Box::new(Queued::new(token, reservation)));
-            self.push(Batch::new(shell.number(), stage));
-        }
-        let Some(last) = self.last_mut() else { unreachable!("one was pushed if there was none") };
-        last.take_over(shell);
-        let place = Place { batch: last.number, at: last.waiters.number() };
+        let number = match self.place_for(request.limit, now) {
+            Some(number) => number,
+            None => {
+                let (token, reservation) = issue(RESERVATION, request.limit, now, shell);
+                let stage = Stage::Queued(Box::new(Queued::new(token, reservation)));
+                let number = shell.number();
+                self.push(Batch::new(number, request.limit, stage));
+                number
+            }
+        };
+        let Some(batch) = self.numbered(number) else { unreachable!("it was found or pushed") };
+        batch.take_over(shell);
+        let place = Place { batch: number, at: batch.waiters.number() };
         let seat = seat(place);
-        last.join(place.at, request, seat.clone());
+        batch.join(place.at, request, seat.clone());
+        // Those who hold the lock do not hand it on if others may hold it with them.
+        if batch.limit.is_read() {
+            batch.hand_on(0, now, None, shell);
+        }
         (place, seat)
+    }
+
+    /// R1: the batch that a caller with this limit joins. Of batches that wait for permits there may be
+    /// as many as there are permits, and it joins the one in which it is served first.
+    fn place_for(&self, limit: Limit, now: Moment) -> Option<u64> {
+        let most = limit.as_permits().map_or(1, |permits| permits.get() as usize);
+        let admits = |batch: &&Batch<K>| batch.limit == limit && batch.admits(now);
+        let open = || self.batches().rev().take_while(admits).take(most);
+        let places: usize = open().map(Batch::places).sum();
+        if places < most {
+            return None;
+        }
+        // Of equals, the one in front.
+        let soonest = open().max_by_key(|batch| Reverse(batch.waiters.live() / batch.places()));
+        soonest.map(|batch| batch.number)
     }
 
     /// R2: the store has answered a try, or has not. The caller waits if it is `patient`.
@@ -135,10 +195,9 @@ impl<K: Kinds> Line<K> {
         let Attempt { token, place, seat } = attempt.clone();
         let started = start(token, (place.at, request, seat), fence, sent, now, shell);
         match started {
-            Ok(claim) => {
-                let grant = claim.holder().map(|holder| holder.grant(claim.deadline));
+            Ok((claim, grant)) => {
                 self.aside.push(Aside { number: place.batch, claim });
-                grant.map_or(Tried::TakenOver, Tried::Held)
+                Tried::Held(grant)
             }
             Err(why) => Tried::Denied { why, release: true },
         }
@@ -196,12 +255,19 @@ impl<K: Kinds> Line<K> {
             return None;
         }
         if self.is_vacant() {
-            let (token, reservation) = issue(RESERVATION, now, shell);
+            let (token, reservation) = issue(RESERVATION, request.limit, now, shell);
             // It went on to others.
             let queued = Queued { taken_until: Some(None), ..Queued::new(token, reservation) };
-            self.push(Batch::new(shell.number(), Stage::Queued(Box::new(queued))));
+            let stage = Stage::Queued(Box::new(queued));
+            self.push(Batch::new(shell.number(), request.limit, stage));
         }
-        let first = self.first_mut()?;
+        // Readers wait for nobody but others in front of them all.
+        let in_front = |first: &&mut Batch<K>| {
+            first.limit == request.limit && !(first.limit.is_read() && first.is_owned())
+        };
+        let Some(first) = self.first_mut().filter(in_front) else {
+            return Some(self.join(request, now, |_| seat.clone(), shell).0);
+        };
         first.take_over(shell);
         let at = first.waiters.push_front(request, seat.clone());
         Some(Place { batch: first.number, at })
@@ -239,10 +305,9 @@ impl<K: Kinds> Batch<K> {
             Ok(Answer::Granted { fence, sent }) => {
                 let caller = (at, request, seat);
                 return match start(token.clone(), caller, fence, sent, now, shell) {
-                    Ok(claim) => {
-                        let grant = claim.holder().map(|holder| holder.grant(claim.deadline));
+                    Ok((claim, grant)) => {
                         self.owns(Claims::one(claim));
-                        grant.map_or(Tried::TakenOver, Tried::Held)
+                        Tried::Held(grant)
                     }
                     Err(why) => Tried::Denied { why, release: true },
                 };
@@ -277,9 +342,10 @@ fn start<K: Kinds, X: Shell<K>>(
     sent: Moment,
     now: Moment,
     shell: &X,
-) -> Result<Claim<K>, Denied<K::Fault>> {
+) -> Result<(Claim<K>, Grant), Denied<K::Fault>> {
     let term = request.stored_term(shell.needs_renewal());
-    let mut claim = Claim::granted(token, fence, sent, term, shell.needs_renewal());
+    let granted = (token, request.limit);
+    let mut claim = Claim::granted(granted, fence, sent, term, shell.needs_renewal());
     if now >= claim.deadline {
         return Err(Denied::Outlasted);
     }
@@ -288,6 +354,6 @@ fn start<K: Kinds, X: Shell<K>>(
     if shell.is_closed() {
         return Err(Denied::Closed);
     }
-    claim.hold(at, request, seat, fencing_token, sent);
-    Ok(claim)
+    let grant = claim.hold((at, request, seat), fencing_token, sent);
+    Ok((claim, grant))
 }

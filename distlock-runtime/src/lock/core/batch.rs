@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Claims, Denied, Kinds, RESERVATION, Request, Reservation, Waiters, Waiting};
 use crate::clock::Moment;
+use crate::store::Limit;
 
 /// R4: a batch that was sealed before it owns the lock still admits arrivals within this time: tasks
 /// that come back one after the other would else stand alone for ever.
@@ -16,11 +17,13 @@ const LATE_ADMISSION_DIVISOR: usize = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Neighbours in order of arrival. All of one limit, once locks have one.
+/// Neighbours in order of arrival, who all want the lock with the same limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch<K: Kinds> {
     /// Stays the same while its token changes.
     pub number: u64,
+    /// How many may hold the lock when one of it is let in.
+    pub limit: Limit,
     /// Its place in the store's queue; 0 if it has none.
     pub ticket: u64,
     /// Since when another process stands behind it.
@@ -37,6 +40,8 @@ pub struct Batch<K: Kinds> {
 
 /// How far a batch has come.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+// Nearly every batch owns the lock nearly all the time, and should not be taken to the heap for it.
+#[allow(clippy::large_enum_variant)]
 pub enum Stage<K: Kinds> {
     /// A caller tries by itself (R2).
     Leading {
@@ -119,9 +124,9 @@ impl<K: Kinds> Queued<K> {
 }
 
 impl<K: Kinds> Batch<K> {
-    pub(super) fn new(number: u64, stage: Stage<K>) -> Self {
+    pub(super) fn new(number: u64, limit: Limit, stage: Stage<K>) -> Self {
         let (ticket, sealed_at, late, room) = (0, None, false, 0);
-        Self { number, ticket, sealed_at, late, room, waiters: Waiters::new(), stage }
+        Self { number, limit, ticket, sealed_at, late, room, waiters: Waiters::new(), stage }
     }
 
     /// R4: whether a caller that arrives now may still stand here.
@@ -144,16 +149,23 @@ impl<K: Kinds> Batch<K> {
         self.waiters.push_back(at, request, seat);
     }
 
-    /// The lock is its claim's. Who took it when it was free has passed others already (R4).
+    /// The lock is its claim's. Who took it when it was free has passed others already (R4); and who
+    /// reads costs the others nothing, but whoever waits for all readers to end.
     pub(super) fn owns(&mut self, claims: Claims<K>) {
         let stood = matches!(&self.stage, Stage::Queued(queued) if queued.stands);
-        self.room = if stood { self.waiters.live() / LATE_ADMISSION_DIVISOR } else { 0 };
+        let admits = stood && !self.limit.is_read();
+        self.room = if admits { self.waiters.live() / LATE_ADMISSION_DIVISOR } else { 0 };
         self.stage = Stage::Owned(claims);
     }
 
     /// The lock is its claims'.
     pub fn is_owned(&self) -> bool {
         matches!(self.stage, Stage::Owned(_))
+    }
+
+    /// Under how many tokens it stands at the store.
+    pub(super) fn places(&self) -> usize {
+        self.claims().map_or(1, Claims::count)
     }
 
     /// Others of this process wait behind the holder.
@@ -198,7 +210,7 @@ impl<K: Kinds> Batch<K> {
             Stage::Leading { .. } => None,
             Stage::Owned(claims) => {
                 let claim = claims.first();
-                Some(Denied::Taken(claim.holder().map(|_| claim.remaining(now))))
+                Some(Denied::Taken(claim.is_held().then(|| claim.remaining(now))))
             }
             Stage::Queued(queued) => match (&queued.trouble, queued.taken_until) {
                 (Some(trouble), _) => Some(trouble.clone()),

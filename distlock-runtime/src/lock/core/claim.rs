@@ -1,30 +1,31 @@
 //! A claim: an owner token that owns the lock at the store, and those of this process that hold the
-//! lock by it, one after the other (R6), each with a fencing token and a deadline of its own.
+//! lock by it: one after the other (R6), or readers together, each with a deadline of its own.
 
 use std::time::Duration;
 
-use super::holder::{Holder, Holders, Phase};
-use super::{Kinds, Request};
+use super::holder::Holder;
+use super::holders::Holders;
+use super::{Grant, Kinds, Request};
 use crate::clock::Moment;
-use crate::store::Term;
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::term::deadline;
+use crate::store::{Limit, Term};
 
 /// While others of this process wait behind the holder, the lease is kept young enough to be handed
 /// on as it is.
 const YOUNG: Duration = Duration::from_millis(500);
 /// A lease that was not confirmed for so long is renewed before it is handed on.
 const STALE: Duration = Duration::from_secs(1);
-/// The claims by which a batch owns the lock: one, as long as locks are exclusive. Permits will have
-/// one for each.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Claims<K: Kinds>(Claim<K>);
+/// When to try again to renew a claim for those who wait for that.
+const RETRY_AWAITED: Duration = Duration::from_millis(50);
 
 /// An owner token that owns the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claim<K: Kinds> {
-    /// What is stored as the lock's value.
+    /// What is stored as the lock's value, or in it.
     pub token: K::Token,
+    /// How many may have held the lock when it was let in.
+    pub limit: Limit,
     /// The counter value that its fencing tokens are counted under.
     pub fence: u64,
     /// The first counter value that it was granted with, as a ticket for those who waited with it.
@@ -35,10 +36,16 @@ pub struct Claim<K: Kinds> {
     pub deadline: Moment,
     /// When the last command was sent to which the store said that it owns the lock.
     pub confirmed: Moment,
+    /// When the last reader joined those who hold the lock by it already.
+    pub joined: Moment,
     /// The terms of the holder that it was granted for.
     pub term: Term,
     /// What the engine is about.
     pub renewal: Renewal,
+    /// Those who wait get it once it was renewed to so much (R6).
+    pub awaited: Option<Duration>,
+    /// `min_hold` of those that held the lock by it, while others still do.
+    pub free_from: Option<Moment>,
     /// Whose it is at present.
     pub holders: Holders<K>,
 }
@@ -73,34 +80,6 @@ pub(super) enum Fit {
     TooLong,
 }
 
-impl<K: Kinds> Claims<K> {
-    pub(super) fn one(claim: Claim<K>) -> Self {
-        Self(claim)
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Claim<K>> {
-        std::iter::once(&self.0)
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Claim<K>> {
-        std::iter::once(&mut self.0)
-    }
-
-    /// The one that is handed on.
-    pub fn first(&self) -> &Claim<K> {
-        &self.0
-    }
-
-    pub(super) fn first_mut(&mut self) -> &mut Claim<K> {
-        &mut self.0
-    }
-
-    pub(super) fn into_first(self) -> Claim<K> {
-        self.0
-    }
-}
-
 /// Until when a lease is worth something here that was asked for at `sent`.
 pub(super) fn deadline_of(sent: Moment, term: &Term, needs_renewal: bool) -> Moment {
     // Nothing can keep a renewal from being in time where the store is in this process.
@@ -111,7 +90,7 @@ pub(super) fn deadline_of(sent: Moment, term: &Term, needs_renewal: bool) -> Mom
 impl<K: Kinds> Claim<K> {
     /// The store granted it in answer to a command sent at `sent`.
     pub(super) fn granted(
-        token: K::Token,
+        (token, limit): (K::Token, Limit),
         fence: u64,
         sent: Moment,
         term: Term,
@@ -119,14 +98,18 @@ impl<K: Kinds> Claim<K> {
     ) -> Self {
         Self {
             token,
+            limit,
             fence,
             ticket: fence,
             issued: 0,
             deadline: deadline_of(sent, &term, needs_renewal),
             confirmed: sent,
+            joined: Moment::from_nanos(0),
             term,
             renewal: Renewal::Idle,
-            holders: Holders::Awaits(Duration::ZERO),
+            awaited: None,
+            free_from: None,
+            holders: Holders::Nobody,
         }
     }
 
@@ -138,14 +121,26 @@ impl<K: Kinds> Claim<K> {
         self.fence = self.fence.max(fence.unwrap_or_default());
     }
 
-    /// A fencing token for the next holder; `None` if the counter value has no more.
+    /// A fencing token for the next holder; `None` if the counter value has no more. Readers who hold
+    /// the lock by one claim have the same one (R5).
     pub(super) fn issue(&mut self) -> Option<u64> {
-        let next = (self.fence * TOKENS_PER_FENCE).max(self.issued + 1);
-        if next >= (self.fence + 1) * TOKENS_PER_FENCE {
+        let first = self.fence * TOKENS_PER_FENCE;
+        if self.limit.is_read() {
+            return Some(first);
+        }
+        let next = first.max(self.issued + 1);
+        if next >= first + TOKENS_PER_FENCE {
             return None;
         }
         self.issued = next;
         Some(next)
+    }
+
+    /// No later holder gets a fencing token as low as this one. Readers have no order among them.
+    pub(super) fn outdo(&mut self, fencing_token: u64) {
+        if !self.limit.is_read() {
+            self.issued = self.issued.max(fencing_token);
+        }
     }
 
     /// R5: half of the fencing tokens under its counter value are used.
@@ -157,38 +152,29 @@ impl<K: Kinds> Claim<K> {
     /// lease that is held does not depend on it.
     pub(super) fn draws(&self) -> bool {
         let failed = matches!(self.renewal, Renewal::Failed { draw: true, .. });
-        self.needs_fence() && !(failed && self.holder().is_some())
+        self.needs_fence() && !(failed && self.is_held())
     }
 
-    /// Whoever holds the lock by it.
-    pub fn holder(&self) -> Option<&Holder<K>> {
-        match &self.holders {
-            Holders::One(holder) => Some(holder),
-            Holders::Awaits(_) => None,
-        }
-    }
-
-    pub(super) fn holder_mut(&mut self) -> Option<&mut Holder<K>> {
-        match &mut self.holders {
-            Holders::One(holder) => Some(holder),
-            Holders::Awaits(_) => None,
-        }
+    /// Somebody holds the lock by it.
+    pub fn is_held(&self) -> bool {
+        !matches!(self.holders, Holders::Nobody)
     }
 
     /// R6: whether it can go to a holder on these terms. It is `fresh` if the store has just confirmed
     /// it.
     pub(super) fn fit(&self, term: &Term, fresh: bool, now: Moment) -> Fit {
+        let joins = self.limit.is_read();
         if self.deadline == Moment::NEVER {
             // What the store keeps without an end it keeps on the terms that it was asked for.
             let endless = term.renewed && term.max_hold.is_none() && term.stored_for() == term.ttl;
             let same = self.term == *term && (fresh || endless);
-            return if same { Fit::AsItIs } else { Fit::TooLong };
+            return if same || joins { Fit::AsItIs } else { Fit::TooLong };
         }
         let left = self.deadline.since(now);
         let wanted = term.stored_for();
         let enough = if term.renewed { wanted / 10 * 9 } else { wanted / 100 * 99 };
         let too_long = wanted + (wanted / 10).max(Duration::from_millis(100));
-        if left > too_long {
+        if left > too_long && !joins {
             Fit::TooLong
         } else if left < enough || now.since(self.confirmed) > STALE {
             Fit::AfterRenewal
@@ -197,80 +183,67 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// R5: the caller is the holder from `now` on, and may have to take it first.
+    /// R5: a caller that comes for it itself holds it from `since` on.
     pub(super) fn hold(
         &mut self,
-        at: i64,
-        request: Request,
-        seat: K::Seat,
+        caller: (i64, Request, K::Seat),
         fencing_token: u64,
         since: Moment,
-    ) -> &mut Holder<K> {
-        let phase = match request.part_until {
-            Some(until) => Phase::Part { until },
-            None => Phase::InUse,
-        };
-        let free_from = request.term.min_hold.map(|min_hold| since.after(min_hold));
-        let (max, last) = (Moment::NEVER, Moment::NEVER);
-        let mut holder = Holder { at, seat, request, fencing_token, max, last, free_from, phase };
-        // One of several is kept until its holder has the others, whatever limits it afterwards.
-        if request.part_until.is_none() {
-            holder.limit(self.deadline, since);
-        }
-        self.holders = Holders::One(holder);
-        match &mut self.holders {
-            Holders::One(holder) => holder,
-            Holders::Awaits(_) => unreachable!("it was just given a holder"),
-        }
+    ) -> Grant {
+        let holder = Holder::new(caller, fencing_token, self.deadline, since);
+        let grant = holder.grant(self.deadline);
+        self.holders.add(holder);
+        grant
     }
 
-    /// Nobody holds it until it was renewed to `ttl`.
+    /// Who waits gets it once it was renewed to `ttl`.
     pub(super) fn await_renewal(&mut self, ttl: Duration, now: Moment) {
-        self.holders = Holders::Awaits(ttl);
+        self.awaited = self.awaited.max(Some(ttl));
         if let Renewal::Failed { retry_at, .. } = &mut self.renewal {
             *retry_at = now;
         }
     }
 
-    /// The end of what its holder has, or of the claim if it has none.
-    pub(super) fn ends_at(&self) -> Moment {
-        self.holder().map_or(self.deadline, |holder| holder.deadline(self.deadline))
+    /// `min_hold`: for how long the store is to keep the lock after the last holder has given it back.
+    pub(super) fn keep(&self, now: Moment) -> Option<Duration> {
+        let left = self.free_from?.since(now);
+        (!left.is_zero()).then_some(left)
     }
 
     /// How much of it is left.
     pub(super) fn remaining(&self, now: Moment) -> Duration {
-        match (self.ends_at(), self.holder()) {
+        let end = match &self.holders {
+            Holders::One(holder) => holder.deadline(self.deadline),
+            Holders::Nobody | Holders::Several(_) => self.deadline,
+        };
+        match (end, &self.holders) {
             // It has no end, which is to say its whole ttl at any time.
-            (Moment::NEVER, Some(holder)) => holder.request.term.ttl,
-            (Moment::NEVER, None) => self.term.ttl,
+            (Moment::NEVER, Holders::Nobody) => self.term.ttl,
+            (Moment::NEVER, holders) => holders.ttl(),
             (end, _) => end.since(now),
         }
     }
 
-    /// R10: when to renew it next, if that would move its holder's deadline.
+    /// R10: when to renew it next, if that would move a holder's deadline, or somebody waits for that.
     pub(super) fn renewal_at(&self, crowded: bool) -> Moment {
-        let wanted = match &self.holders {
-            Holders::Awaits(_) => true,
-            Holders::One(holder) => self.needs_fence() || holder.is_renewable(self.deadline),
-        };
-        match (&self.renewal, &self.holders) {
+        let at_once = self.awaited.is_some() || self.is_held() && self.needs_fence();
+        let wanted = at_once || self.deadline < self.holders.renewed_until();
+        match self.renewal {
             _ if !wanted => Moment::NEVER,
-            (Renewal::Sent { .. }, _) => Moment::NEVER,
-            (Renewal::Failed { retry_at, .. }, _) => *retry_at,
-            (Renewal::Idle, Holders::Awaits(_)) => Moment::from_nanos(0),
-            (Renewal::Idle, Holders::One(_)) if self.needs_fence() => Moment::from_nanos(0),
-            (Renewal::Idle, Holders::One(holder)) => {
-                self.next_renewal(&holder.request.term, crowded)
-            }
+            Renewal::Sent { .. } => Moment::NEVER,
+            Renewal::Failed { retry_at, .. } => retry_at,
+            Renewal::Idle if at_once => Moment::from_nanos(0),
+            Renewal::Idle => self.next_renewal(self.holders.ttl(), crowded),
         }
     }
 
     /// Some time after the last renewal, on a grid, so that leases taken one after the other are
     /// renewed together in one pipeline.
-    fn next_renewal(&self, term: &Term, crowded: bool) -> Moment {
-        let third = term.ttl / 3;
-        let period = match crowded {
-            true => third.min(term.ttl / 10).clamp(Duration::from_millis(5), YOUNG),
+    fn next_renewal(&self, ttl: Duration, crowded: bool) -> Moment {
+        let third = ttl / 3;
+        // Who joins without asking does not know who has come to the queue meanwhile.
+        let period = match crowded || self.joined > self.confirmed {
+            true => third.min(ttl / 10).clamp(Duration::from_millis(5), YOUNG),
             false => third,
         };
         let grid = u64::try_from((period / 8).as_nanos()).unwrap_or(u64::MAX).max(1_000_000);
@@ -278,22 +251,26 @@ impl<K: Kinds> Claim<K> {
         Moment::from_nanos(due - due % grid)
     }
 
+    /// R10: how long a renewal is to be for, if there is need for one.
+    pub(super) fn renewal(&self, now: Moment) -> Option<Duration> {
+        let renewable = |holder: &&Holder<K>| holder.is_renewable(self.deadline);
+        let holders = self.holders.iter().filter(renewable);
+        let wanted = holders.map(|holder| holder.capped(holder.request.term.ttl, now)).max();
+        wanted.max(self.awaited)
+    }
+
     /// When it is to be looked at next.
     pub(super) fn due(&self, crowded: bool) -> Moment {
-        let phase = self.holder().map_or(Moment::NEVER, |holder| holder.phase.until());
-        self.ends_at().min(phase).min(self.renewal_at(crowded))
+        self.deadline.min(self.holders.until()).min(self.renewal_at(crowded))
     }
 
     /// When to try a failed renewal again, inside what is left of the lease.
     pub(super) fn retry_at(&self, now: Moment) -> Moment {
-        const UNHELD: Duration = Duration::from_millis(50);
-        match self.holder() {
-            None => now.after(UNHELD),
-            Some(holder) => {
-                let pause = holder.request.term.ttl / 20;
-                let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));
-                now.after(pause).min(self.ends_at())
-            }
+        if self.awaited.is_some() {
+            return now.after(RETRY_AWAITED);
         }
+        let pause = self.holders.ttl() / 20;
+        let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));
+        now.after(pause).min(self.deadline).min(self.holders.until().max(now))
     }
 }

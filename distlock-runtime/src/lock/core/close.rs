@@ -14,43 +14,53 @@ impl<K: Kinds> Line<K> {
         let numbers: Vec<u64> = self.batches().map(|batch| batch.number).collect();
         let aside = self.aside.iter().map(|aside| aside.number);
         for number in aside.chain(numbers).collect::<Vec<_>>() {
-            match self.held_in(number) {
-                Some(place) => self.lose(place, Some(Loss::Closed), now, shell),
-                None => self.dissolve(number, shell),
-            }
+            self.close_batch(number, now, shell);
         }
-        let mut left = Vec::new();
-        for lost in std::mem::take(&mut self.lost) {
+        let lost = std::mem::take(&mut self.lost);
+        // Nobody may have the lock while a body is still there to touch what it protects.
+        let in_use = |lost: &Lost<K>| shell.has_body(&lost.holder.seat);
+        let used: Vec<K::Token> =
+            lost.iter().filter(|lost| in_use(lost)).map(|lost| lost.token.clone()).collect();
+        let mut freed: Vec<K::Token> = Vec::new();
+        for lost in lost {
             let in_use = shell.has_body(&lost.holder.seat);
+            let is_freed = freed.contains(&lost.token);
             match lost.loss {
-                // Nobody may have the lock while a body is still there to touch what it protects.
                 Loss::Closed if in_use => {
                     shell.closing(Closing::InUse(lost.holder.seat.clone()));
-                    left.push(lost);
+                    self.lost.push(lost);
                 }
-                Loss::Closed => shell.closing(lost.closing(true, now, shell)),
                 // Not under a body that goes on without its lock: that one frees it when it is done.
-                Loss::Expired | Loss::MaxHold if !in_use => {
-                    shell.closing(lost.closing(false, now, shell));
+                Loss::Closed | Loss::Expired | Loss::MaxHold if !in_use => {
+                    if !is_freed && !used.contains(&lost.token) {
+                        freed.push(lost.token.clone());
+                        shell.closing(lost.closing(now, shell));
+                    }
                 }
-                _ => left.push(lost),
+                _ => self.lost.push(lost),
             }
         }
-        self.lost = left;
     }
 
-    fn held_in(&self, number: u64) -> Option<Place> {
-        let batch = self.batches().find(|batch| batch.number == number);
-        let claim = match batch {
-            Some(batch) => batch.claims()?.first(),
-            None => &self.aside.iter().find(|aside| aside.number == number)?.claim,
-        };
-        claim.holder().map(|holder| holder.place(number))
+    fn close_batch<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
+        while let Some(claim) = self.claim_in(number, 0) {
+            let held: Vec<i64> = claim.holders.iter().map(|holder| holder.at).collect();
+            for at in &held {
+                self.lose(Place { batch: number, at: *at }, Some(Loss::Closed), now, shell);
+            }
+            if held.is_empty()
+                && let Some(claim) = self.take_claim(number, 0)
+            {
+                shell.release(claim.token);
+            }
+        }
+        self.dissolve(number, shell);
     }
 }
 
 impl<K: Kinds> Lost<K> {
-    fn closing<X: Shell<K>>(&self, was_held: bool, now: Moment, shell: &X) -> Closing<K> {
+    fn closing<X: Shell<K>>(&self, now: Moment, shell: &X) -> Closing<K> {
+        let was_held = self.loss == Loss::Closed;
         Closing::Free { release: self.release(now, shell), was_held }
     }
 }

@@ -37,24 +37,26 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) {
-        let last = self.last().map(|batch| batch.number);
+        let last = self.last().map(|batch| batch.limit);
         // Gone, or under another token by now: this one's release is on its way.
         let Some(batch) = self.of_token(|own| own == token) else { return };
-        let (number, is_last) = (batch.number, last == Some(batch.number));
+        let number = batch.number;
         let Some(queued) = batch.queued() else { return };
         queued.asking = false;
         match answer {
             Ok(Entered::Granted { fence, sent, contended }) => {
                 let needs_renewal = shell.needs_renewal();
-                let claim = Claim::granted(token.clone(), fence, sent, term, needs_renewal);
+                let granted = (token.clone(), batch.limit);
+                let claim = Claim::granted(granted, fence, sent, term, needs_renewal);
                 if now >= claim.deadline {
                     return batch.too_late(claim, now, shell);
                 }
                 batch.owns(Claims::one(claim));
-                if contended || !is_last {
+                // Of those who want the same, others stand behind only what is sealed, or for permits.
+                if contended || last != Some(batch.limit) {
                     batch.seal(now);
                 }
-                self.grant_next(number, term.stored_for(), now, shell);
+                self.grant_next(number, 0, term.stored_for(), now, shell);
             }
             Ok(Entered::Queued { ticket, remaining, rank, behind, added }) => {
                 batch.stands(InQueue { ticket, remaining, rank, behind, added }, now, shell);
@@ -118,12 +120,12 @@ impl<K: Kinds> Batch<K> {
     fn ask<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
         let Some(next) = self.waiters.next(now) else { return };
         let term = next.stored_term(shell.needs_renewal());
-        let ticket = self.ticket;
+        let (ticket, limit) = (self.ticket, self.limit);
         let Some(queued) = self.queued() else { return };
         // Whoever hands the lock on must know whether this process is notified, and how long it may
         // take to answer.
         if queued.reservation != reservation(queued.patience, shell) {
-            let (token, reservation) = issue(queued.patience, now, shell);
+            let (token, reservation) = issue(queued.patience, limit, now, shell);
             let old = std::mem::replace(&mut queued.token, token);
             queued.reservation = reservation;
             shell.retire(&old);
@@ -197,7 +199,7 @@ impl<K: Kinds> Batch<K> {
 
     /// R6, R10: the batch asks for the lock again under a new token, from its old place.
     pub(super) fn reenter<X: Shell<K>>(&mut self, ticket: u64, now: Moment, shell: &mut X) {
-        let (token, reservation) = issue(RESERVATION, now, shell);
+        let (token, reservation) = issue(RESERVATION, self.limit, now, shell);
         if self.ticket == 0 {
             self.ticket = ticket;
         }

@@ -1,21 +1,21 @@
-//! R5, R6, R7: granting, holding, handing over, and giving back.
+//! R5, R6, R7: granting, handing over, and giving back.
 
 use std::time::Duration;
 
 use super::claim::Fit;
-use super::line::Lost;
 use super::{
-    Batch, Claim, Denied, Finished, Freeing, Holders, Kinds, Line, Loss, Place, Renew, Shell, Stage,
+    Batch, Claim, Denied, Finished, Freeing, Holder, Kinds, Line, Place, Renew, Request, Shell,
+    Stage,
 };
 use crate::clock::Moment;
 use crate::store::term::deadline;
 
 /// What came of an attempt to hand a claim to the next waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HandedOn {
-    /// It has it, or will once the claim was renewed.
+pub(super) enum HandedOn {
+    /// Somebody has it, or will once it was renewed.
     Yes,
-    /// It cannot have this claim, but must keep its place.
+    /// The next one cannot have this claim, but must keep its place.
     Unfit,
     /// Nobody waits.
     Nobody,
@@ -27,46 +27,68 @@ impl<K: Kinds> Line<K> {
     pub(super) fn grant_next<X: Shell<K>>(
         &mut self,
         number: u64,
+        index: usize,
         ttl: Duration,
         now: Moment,
         shell: &mut X,
     ) {
         let Some(batch) = self.numbered(number) else { return };
-        match batch.hand_on(now, Some(ttl), shell) {
+        match batch.hand_on(index, now, Some(ttl), shell) {
             HandedOn::Yes => {}
-            HandedOn::Unfit => batch.swap(now, shell),
-            HandedOn::Nobody => self.dissolve(number, shell),
+            HandedOn::Unfit => self.exchange(number, index, now, shell),
+            // It was renewed for one who left, while others hold the lock by it.
+            HandedOn::Nobody
+                if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {}
+            HandedOn::Nobody => {
+                let claim = self.take_claim(number, index);
+                if let Some(claim) = claim.and_then(|claim| self.pass_on(claim, now, shell)) {
+                    shell.release(claim.token);
+                }
+            }
         }
     }
 
     /// R6: a holder is done, and its body gone. What it says to release is released by the caller, now
     /// and for good.
     pub fn finish<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Finished<K> {
-        let Some(claim) = self.claim_at(place) else { return self.finish_lost(place, now, shell) };
+        let end = |claim: &mut Claim<K>| {
+            let deadline = claim.deadline;
+            claim.holders.get(place.at).map(|holder| holder.deadline(deadline))
+        };
+        let Some(end) = self.claim_at_mut(place).and_then(end) else {
+            return self.finish_lost(place, now, shell);
+        };
         // The engine may be a moment behind.
-        if now >= claim.ends_at() {
+        if now >= end {
             self.lose(place, None, now, shell);
             return self.finish_lost(place, now, shell);
         }
-        let keep = claim.holder().and_then(|holder| holder.keep(now, shell));
-        let release = self.end(place, keep, now, shell);
+        let release = self.end(place, now, shell);
         Finished { was_held: true, release }
     }
 
     /// Ends a lease that is held; says what is to be released.
-    pub(super) fn end<X: Shell<K>>(
-        &mut self,
-        place: Place,
-        keep: Option<Duration>,
-        now: Moment,
-        shell: &mut X,
-    ) -> Option<Freeing<K>> {
-        let Some(batch) = self.numbered(place.batch) else { return self.end_aside(place, keep) };
+    fn end<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Option<Freeing<K>> {
+        let claim = self.claim_at_mut(place)?;
+        let holder = claim.holders.remove(place.at)?;
+        claim.free_from = claim.free_from.max(holder.kept_until(shell));
+        if claim.is_held() {
+            return None;
+        }
+        let keep = claim.keep(now);
+        let Some(batch) = self.numbered(place.batch) else {
+            return self.take_claim(place.batch, 0).map(|claim| claim.release(keep));
+        };
+        let index = batch.claims()?.index_of(Claim::is_idle)?;
         let handed_on = match keep {
-            None => batch.hand_on(now, None, shell),
+            None => batch.hand_on(index, now, None, shell),
             // `min_hold`: those who wait ask again, and learn how long it is kept.
             Some(_) if batch.waiters.next(now).is_some() => {
-                let claim = batch.claims()?.first();
+                let claims = batch.claims_mut()?;
+                if let Some(claim) = claims.take(index) {
+                    return Some(claim.release(keep));
+                }
+                let claim = claims.first();
                 let release = claim.release(keep);
                 let ticket = claim.ticket;
                 batch.reenter(ticket, now, shell);
@@ -77,88 +99,55 @@ impl<K: Kinds> Line<K> {
         match handed_on {
             HandedOn::Yes => None,
             HandedOn::Unfit => {
-                batch.swap(now, shell);
+                self.exchange(place.batch, index, now, shell);
                 None
             }
             HandedOn::Nobody => {
-                let Stage::Owned(claims) = self.take_out(place.batch)?.stage else { return None };
-                Some(claims.into_first().release(keep))
+                let claim = self.take_claim(place.batch, index)?;
+                let left = if keep.is_none() { self.pass_on(claim, now, shell)? } else { claim };
+                Some(left.release(keep))
             }
         }
     }
 
-    fn end_aside(&mut self, place: Place, keep: Option<Duration>) -> Option<Freeing<K>> {
-        let index = self.aside.iter().position(|aside| aside.number == place.batch)?;
-        Some(self.aside.swap_remove(index).claim.release(keep))
-    }
-
-    /// The holder of a lease that was lost lets go of it.
-    fn finish_lost<X: Shell<K>>(
+    /// R6: a permit that nobody of its batch wants any more goes to who waits in another batch that was
+    /// let in as well. Answers with the claim if nobody does.
+    fn pass_on<X: Shell<K>>(
         &mut self,
-        place: Place,
+        claim: Claim<K>,
         now: Moment,
         shell: &mut X,
-    ) -> Finished<K> {
-        let is = |lost: &Lost<K>| lost.holder.place(lost.number) == place;
-        let release = self.lost.iter().position(is).and_then(|index| {
-            let Lost { number, token, deadline, holder, .. } = self.lost.swap_remove(index);
-            let keep = holder.keep(now, shell);
-            if keep.is_none() && self.release_behind(number, &token, shell) {
-                return None;
-            }
-            Some(Freeing { token, keep, deadline })
-        });
-        Finished { was_held: false, release }
+    ) -> Option<Claim<K>> {
+        let limit = claim.limit;
+        if limit.as_permits().is_none() {
+            return Some(claim);
+        }
+        let let_in = |batch: &&mut Batch<K>| batch.limit == limit && batch.is_owned();
+        let mut let_in = self.batches_mut().take_while(let_in);
+        let Some(batch) = let_in.find(|batch| batch.is_crowded()) else { return Some(claim) };
+        let Some(claims) = batch.claims_mut() else { return Some(claim) };
+        let index = claims.count();
+        claims.push(claim);
+        match batch.hand_on(index, now, None, shell) {
+            HandedOn::Yes => None,
+            HandedOn::Unfit | HandedOn::Nobody => batch.claims_mut()?.take(index),
+        }
     }
 
-    /// R10: those who waited behind a lease that was lost have asked, or are about to, from their old
-    /// place; the lost token is released behind that, or the lock would go past them. False if there
-    /// are none.
-    fn release_behind<X: Shell<K>>(
+    /// R6: a claim is of no use to the next waiter of its batch. It has others, or enters again for
+    /// one.
+    pub(super) fn exchange<X: Shell<K>>(
         &mut self,
         number: u64,
-        token: &K::Token,
-        shell: &mut X,
-    ) -> bool {
-        let Some(queued) = self.numbered(number).and_then(Batch::queued) else { return false };
-        let Some(lost) = queued.lost.take_if(|lost| lost == token) else { return false };
-        if shell.is_unsent(&queued.token) && !queued.asking && queued.instead_of.is_none() {
-            shell.retire(&lost);
-            queued.instead_of = Some(lost);
-        } else {
-            shell.release(lost);
-        }
-        true
-    }
-
-    /// The lease at a place is lost: because it ran out, if no other reason is given. Those who wait
-    /// behind it need not wait for its body to end (R10).
-    pub(super) fn lose<X: Shell<K>>(
-        &mut self,
-        place: Place,
-        loss: Option<Loss>,
+        index: usize,
         now: Moment,
         shell: &mut X,
     ) {
-        let Some(claim) = self.claim_at_mut(place) else { return };
-        let (token, deadline, ticket) = (claim.token.clone(), claim.deadline, claim.ticket);
-        let none = Holders::Awaits(Duration::ZERO);
-        let Holders::One(holder) = std::mem::replace(&mut claim.holders, none) else { return };
-        let loss = loss.unwrap_or_else(|| holder.expiry(deadline));
-        shell.lost(&holder.seat, loss);
-        if let Some(batch) = self.numbered(place.batch) {
-            if batch.waiters.next(now).is_some() && !shell.is_closed() {
-                batch.reenter(ticket, now, shell);
-                if let Some(queued) = batch.queued() {
-                    queued.lost = Some(token.clone());
-                }
-            } else {
-                self.take_out(place.batch);
-            }
-        } else {
-            self.aside.retain(|aside| aside.number != place.batch);
+        let Some(batch) = self.numbered(number) else { return };
+        match batch.claims_mut().and_then(|claims| claims.take(index)) {
+            Some(claim) => shell.release(claim.token),
+            None => batch.swap(now, shell),
         }
-        self.lost.push(Lost { number: place.batch, token, deadline, holder, loss });
     }
 
     /// A lease lies with somebody that does not take it, or waits for other locks for too long: it ends
@@ -173,29 +162,34 @@ impl<K: Kinds> Line<K> {
     /// its holder asked. False if it is not held any more.
     pub fn complete<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
         let Some(claim) = self.claim_at_mut(place) else { return false };
-        let (token, end) = (claim.token.clone(), claim.deadline);
-        let Some(holder) = claim.holder_mut() else { return false };
-        holder.limit(end, now);
-        holder.request.part_until = None;
-        holder.taken();
-        let term = holder.request.term;
-        shell.extended(&holder.seat, holder.deadline(end));
-        claim.term = term;
-        shell.begin_term(&token, term);
+        let Claim { token, limit, deadline: end, term, holders, .. } = claim;
+        let completed = holders.change(place.at, |holder| {
+            holder.limit(*end, now);
+            holder.request.part_until = None;
+            holder.taken();
+            shell.extended(&holder.seat, holder.deadline(*end));
+            holder.request.term
+        });
+        let Some(own) = completed else { return false };
+        // Readers may hold the lock by it for longer.
+        if !limit.is_read() {
+            *term = own;
+            shell.begin_term(token, own);
+        }
         true
     }
 
     /// No later holder gets a fencing token as low as this one.
     pub fn outdo(&mut self, place: Place, fencing_token: u64) {
         if let Some(claim) = self.claim_at_mut(place) {
-            claim.issued = claim.issued.max(fencing_token);
+            claim.outdo(fencing_token);
         }
     }
 
     /// What a holder sends that wants its lease extended: within its `max_hold`.
     pub fn extension(&self, place: Place, ttl: Duration, now: Moment) -> Option<Renew<K>> {
         let claim = self.claim_at(place)?;
-        let ttl = claim.holder()?.capped(ttl, now);
+        let ttl = claim.holders.get(place.at)?.capped(ttl, now);
         let Claim { token, fence, deadline, .. } = claim;
         let (token, fence, deadline) = (token.clone(), *fence, *deadline);
         Some(Renew { token, ttl, draw: false, fence, deadline })
@@ -211,46 +205,34 @@ impl<K: Kinds> Line<K> {
     ) {
         let Some(claim) = self.claim_at_mut(place) else { return };
         claim.renewed(sent, ttl, None);
-        let end = claim.deadline;
-        if let Some(holder) = claim.holder_mut() {
+        claim.holders.change(place.at, |holder| {
             holder.last = holder.last.max(deadline(sent, ttl).min(holder.max));
-            shell.extended(&holder.seat, holder.deadline(end));
-        }
+        });
+        claim.tell_deadlines(shell);
     }
 }
 
 impl<K: Kinds> Batch<K> {
-    /// R6: hands the claim of an owned batch to the next of its waiters. It is `fresh` if the store has
-    /// just confirmed it, for so long: what is left of that is enough for who wanted no more, however
-    /// long the answer was on its way.
-    fn hand_on<X: Shell<K>>(
+    /// R6: hands a claim of an owned batch to the next of its waiters, or to all who only read. It is
+    /// `fresh` if the store has just confirmed it, for so long: what is left of that is enough for who
+    /// wanted no more, however long the answer was on its way.
+    pub(super) fn hand_on<X: Shell<K>>(
         &mut self,
+        index: usize,
         now: Moment,
         fresh: Option<Duration>,
         shell: &mut X,
     ) -> HandedOn {
-        let Some(request) = self.waiters.next(now) else { return HandedOn::Nobody };
-        let Self { stage: Stage::Owned(claims), waiters, .. } = self else {
-            return HandedOn::Nobody;
-        };
-        let claim = claims.first_mut();
-        let term = request.stored_term(shell.needs_renewal());
-        let wanted = term.stored_for();
-        let fits = match claim.fit(&term, fresh.is_some(), now) {
-            Fit::AsItIs => true,
-            Fit::AfterRenewal => fresh.is_some_and(|ttl| ttl >= wanted) && now < claim.deadline,
-            Fit::TooLong => return HandedOn::Unfit,
-        };
-        let Some(fencing_token) = fits.then(|| claim.issue()).flatten() else {
-            claim.await_renewal(wanted, now);
-            return HandedOn::Yes;
-        };
-        let Some((at, request, seat)) = waiters.pop() else { return HandedOn::Nobody };
-        let end = claim.deadline;
-        let holder = claim.hold(at, request, seat, fencing_token, now);
-        holder.offer(now);
-        shell.grant(&holder.seat, holder.grant(end));
-        HandedOn::Yes
+        let mut handed_on = HandedOn::Nobody;
+        while let Some(request) = self.waiters.next(now) {
+            let Self { stage: Stage::Owned(claims), waiters, .. } = self else { break };
+            let Some(claim) = claims.get_mut(index) else { break };
+            handed_on = claim.offer(&request, now, fresh, shell, || waiters.pop());
+            if handed_on != HandedOn::Yes || claim.awaited.is_some() || !claim.limit.is_read() {
+                break;
+            }
+        }
+        handed_on
     }
 
     /// R6: the claim is of no use to the next waiter: the batch enters again, and then its old token is
@@ -273,15 +255,47 @@ impl<K: Kinds> Batch<K> {
 }
 
 impl<K: Kinds> Claim<K> {
+    /// Gives it to the caller that `take` takes from the line, who wants it as `request` says, if it is
+    /// fit for that.
+    fn offer<X: Shell<K>>(
+        &mut self,
+        request: &Request,
+        now: Moment,
+        fresh: Option<Duration>,
+        shell: &mut X,
+        take: impl FnOnce() -> Option<(i64, Request, K::Seat)>,
+    ) -> HandedOn {
+        let term = request.stored_term(shell.needs_renewal());
+        let wanted = term.stored_for();
+        let fits = match self.fit(&term, fresh.is_some(), now) {
+            Fit::AsItIs => true,
+            Fit::AfterRenewal => fresh.is_some_and(|ttl| ttl >= wanted) && now < self.deadline,
+            Fit::TooLong => return HandedOn::Unfit,
+        };
+        let Some(fencing_token) = fits.then(|| self.issue()).flatten() else {
+            self.await_renewal(wanted, now);
+            return HandedOn::Yes;
+        };
+        let Some(caller) = take() else { return HandedOn::Nobody };
+        let mut holder = Holder::new(caller, fencing_token, self.deadline, now);
+        holder.offer(now);
+        shell.grant(&holder.seat, holder.grant(self.deadline));
+        self.holders.add(holder);
+        HandedOn::Yes
+    }
+
+    /// Nobody holds the lock by it, or is about to.
+    fn is_idle(&self) -> bool {
+        !self.is_held() && self.awaited.is_none()
+    }
+
+    pub(super) fn tell_deadlines<X: Shell<K>>(&self, shell: &mut X) {
+        for holder in self.holders.iter() {
+            shell.extended(&holder.seat, holder.deadline(self.deadline));
+        }
+    }
+
     pub(super) fn release(&self, keep: Option<Duration>) -> Freeing<K> {
         Freeing { token: self.token.clone(), keep, deadline: self.deadline }
-    }
-}
-
-impl<K: Kinds> Lost<K> {
-    pub(super) fn release<X: Shell<K>>(&self, now: Moment, shell: &X) -> Freeing<K> {
-        let Self { token, deadline, .. } = self;
-        let keep = self.holder.keep(now, shell);
-        Freeing { token: token.clone(), keep, deadline: *deadline }
     }
 }

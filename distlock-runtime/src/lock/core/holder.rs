@@ -9,15 +9,6 @@ use crate::store::term::padded;
 /// A caller that was granted a lock has to take it in a poll of its own within this time (R5).
 const TAKE: Duration = Duration::from_secs(1);
 
-/// Those that hold the lock by one claim. Readers will share one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Holders<K: Kinds> {
-    /// Nobody, before it was renewed to this time to live for the next one (R6).
-    Awaits(Duration),
-    /// One caller.
-    One(Holder<K>),
-}
-
 /// A caller that holds the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder<K: Kinds> {
@@ -57,6 +48,27 @@ pub enum Phase {
 }
 
 impl<K: Kinds> Holder<K> {
+    /// R5: a caller holds the lock from `since` on, by a claim that ends at `claim`.
+    pub(super) fn new(
+        (at, request, seat): (i64, Request, K::Seat),
+        fencing_token: u64,
+        claim: Moment,
+        since: Moment,
+    ) -> Self {
+        let phase = match request.part_until {
+            Some(until) => Phase::Part { until },
+            None => Phase::InUse,
+        };
+        let free_from = request.term.min_hold.map(|min_hold| since.after(min_hold));
+        let (max, last) = (Moment::NEVER, Moment::NEVER);
+        let mut holder = Self { at, seat, request, fencing_token, max, last, free_from, phase };
+        // One of several is kept until its holder has the others, whatever limits it afterwards.
+        if request.part_until.is_none() {
+            holder.limit(claim, since);
+        }
+        holder
+    }
+
     /// From `start` on it is held for no longer than its holder asked for. One that was handed on
     /// may have more left than that.
     pub(super) fn limit(&mut self, claim: Moment, start: Moment) {
@@ -86,10 +98,20 @@ impl<K: Kinds> Holder<K> {
         claim.min(self.last)
     }
 
-    /// Whether a renewal would move its deadline. One of several is kept until its holder has all.
+    /// Whether a renewal would move its deadline.
     pub(super) fn is_renewable(&self, claim: Moment) -> bool {
+        claim < self.renewed_until()
+    }
+
+    /// A renewal past this does not move its deadline. One of several is kept until its holder has all.
+    pub(super) fn renewed_until(&self) -> Moment {
         let renewed = self.request.term.renewed || self.is_part();
-        renewed && claim < self.last
+        if renewed { self.last } else { Moment::from_nanos(0) }
+    }
+
+    /// Nothing of it is due before this but the end of its claim.
+    pub(super) fn until(&self) -> Moment {
+        self.last.min(self.phase.until())
     }
 
     fn is_part(&self) -> bool {
@@ -106,11 +128,14 @@ impl<K: Kinds> Holder<K> {
         if self.deadline(claim) == self.max { Loss::MaxHold } else { Loss::Expired }
     }
 
-    /// `min_hold`: for how long the store is to keep the lock after it was given back. Not if nothing
-    /// was done under it.
+    /// `min_hold`: the lock is not to be free before this. Not if nothing was done under it.
+    pub(super) fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
+        self.free_from.filter(|_| shell.in_hand(&self.seat))
+    }
+
+    /// For how long the store is to keep the lock after it was given back.
     pub(super) fn keep<X: Shell<K>>(&self, now: Moment, shell: &X) -> Option<Duration> {
-        let free_from = self.free_from.filter(|_| shell.in_hand(&self.seat))?;
-        let left = free_from.since(now);
+        let left = self.kept_until(shell)?.since(now);
         (!left.is_zero()).then_some(left)
     }
 

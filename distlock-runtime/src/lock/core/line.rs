@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Batch, Claim, Denied, Holder, Kinds, Loss, Place, Shell, Stage};
+use super::{Batch, Claim, Claims, Denied, Holder, Kinds, Limit, Loss, Place, Shell, Stage};
 use crate::clock::Moment;
 
 /// A lock's batches in order of arrival, of which only the last may still be open, and those leases
@@ -71,7 +71,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// Its batches, the first one in front.
-    pub fn batches(&self) -> impl Iterator<Item = &Batch<K>> {
+    pub fn batches(&self) -> impl DoubleEndedIterator<Item = &Batch<K>> {
         self.first.iter().chain(&self.rest)
     }
 
@@ -117,13 +117,13 @@ impl<K: Kinds> Line<K> {
 
     /// Every claim that owns the lock.
     pub fn claims(&self) -> impl Iterator<Item = &Claim<K>> {
-        let in_line = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
+        let in_line = self.batches().filter_map(Batch::claims).flat_map(Claims::iter);
         in_line.chain(self.aside.iter().map(|aside| &aside.claim))
     }
 
     /// Every lease that is held, with its token.
     pub fn held(&self) -> impl Iterator<Item = (&K::Token, &Holder<K>)> {
-        self.claims().filter_map(|claim| Some((&claim.token, claim.holder()?)))
+        self.claims().flat_map(|claim| claim.holders.iter().map(|holder| (&claim.token, holder)))
     }
 
     #[cfg(feature = "model")]
@@ -135,30 +135,74 @@ impl<K: Kinds> Line<K> {
     /// The claim that is held at a place.
     pub fn claim_at(&self, place: Place) -> Option<&Claim<K>> {
         let batch = self.batches().find(|batch| batch.number == place.batch);
-        let in_line = batch.and_then(Batch::claims).into_iter().flat_map(|claims| claims.iter());
+        let in_line = batch.and_then(Batch::claims).into_iter().flat_map(Claims::iter);
         let aside = self.aside.iter().filter(|aside| aside.number == place.batch);
-        let held = |claim: &&Claim<K>| claim.holder().is_some_and(|holder| holder.at == place.at);
+        let held = |claim: &&Claim<K>| claim.holders.get(place.at).is_some();
         in_line.chain(aside.map(|aside| &aside.claim)).find(held)
     }
 
     pub(super) fn claim_at_mut(&mut self, place: Place) -> Option<&mut Claim<K>> {
+        self.claim_where(place.batch, |claim| claim.holders.get(place.at).is_some())
+    }
+
+    /// One of the claims by which a batch owns the lock, or the one that stands for it past the line.
+    pub(super) fn claim_in(&mut self, number: u64, index: usize) -> Option<&mut Claim<K>> {
         let Self { first, rest, aside, .. } = self;
-        let held = |claim: &&mut Claim<K>| claim.holder().is_some_and(|held| held.at == place.at);
-        let batch = first.iter_mut().chain(rest).find(|batch| batch.number == place.batch);
-        if let Some(batch) = batch {
-            return batch.claims_mut()?.iter_mut().find(held);
+        match first.iter_mut().chain(rest).find(|batch| batch.number == number) {
+            Some(batch) => batch.claims_mut()?.get_mut(index),
+            None if index > 0 => None,
+            None => {
+                let mut aside = aside.iter_mut();
+                aside.find(|aside| aside.number == number).map(|aside| &mut aside.claim)
+            }
         }
-        let aside = aside.iter_mut().filter(|aside| aside.number == place.batch);
-        aside.map(|aside| &mut aside.claim).find(held)
+    }
+
+    fn claim_where(
+        &mut self,
+        number: u64,
+        is: impl Fn(&Claim<K>) -> bool,
+    ) -> Option<&mut Claim<K>> {
+        let Self { first, rest, aside, .. } = self;
+        match first.iter_mut().chain(rest).find(|batch| batch.number == number) {
+            Some(batch) => batch.claims_mut()?.iter_mut().find(|claim| is(claim)),
+            None => {
+                let claim = aside.iter_mut().find(|aside| aside.number == number);
+                claim.map(|aside| &mut aside.claim).filter(|claim| is(claim))
+            }
+        }
+    }
+
+    /// Where the claim of a token is: in a batch, or in place of one, and which of its claims.
+    pub(super) fn find(&self, token: &K::Token) -> Option<(u64, usize)> {
+        let is = |claim: &Claim<K>| claim.token == *token;
+        let in_line = self.batches().find_map(|batch| {
+            let index = batch.claims()?.index_of(is)?;
+            Some((batch.number, index))
+        });
+        in_line.or_else(|| {
+            let aside = self.aside.iter().find(|aside| is(&aside.claim))?;
+            Some((aside.number, 0))
+        })
     }
 
     /// The claim of a token, in its batch if it is in one.
     pub(super) fn claim_mut(&mut self, token: &K::Token) -> Option<&mut Claim<K>> {
-        let Self { first, rest, aside, .. } = self;
-        let batches = first.iter_mut().chain(rest);
-        let in_line = batches.filter_map(Batch::claims_mut).flat_map(|claims| claims.iter_mut());
-        let aside = aside.iter_mut().map(|aside| &mut aside.claim);
-        in_line.chain(aside).find(|claim| claim.token == *token)
+        let (number, index) = self.find(token)?;
+        self.claim_in(number, index)
+    }
+
+    /// Takes a claim out, and its batch or what stands for one if it has no other.
+    pub(super) fn take_claim(&mut self, number: u64, index: usize) -> Option<Claim<K>> {
+        let Some(batch) = self.numbered(number) else {
+            let at = self.aside.iter().position(|aside| aside.number == number)?;
+            return Some(self.aside.swap_remove(at).claim);
+        };
+        if let Some(claim) = batch.claims_mut()?.take(index) {
+            return Some(claim);
+        }
+        let Stage::Owned(claims) = self.take_out(number)?.stage else { return None };
+        claims.into_all().next()
     }
 
     /// How many callers wait in it.
@@ -170,6 +214,17 @@ impl<K: Kinds> Line<K> {
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
         let claims = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
         claims.map(|claim| claim.remaining(now)).find(|left| !left.is_zero())
+    }
+
+    /// How long it takes until one more with this limit could hold the lock, as far as those of this
+    /// process have it; `None` if it could now.
+    pub fn remaining_for(&self, limit: Limit, now: Moment) -> Option<Duration> {
+        let claims = || self.claims().filter(|claim| !claim.remaining(now).is_zero());
+        if let Some(alone) = claims().find(|claim| claim.limit.is_alone()) {
+            return Some(alone.remaining(now));
+        }
+        let first = claims().map(|claim| claim.remaining(now)).min();
+        first.filter(|_| !limit.fits(claims().count()))
     }
 
     /// Why a caller whose wait is over did not get the lock; `None` if nobody has said yet that it is
@@ -199,7 +254,9 @@ impl<K: Kinds> Line<K> {
                 queued.token
             }
             Stage::Leading { token, .. } => token,
-            Stage::Owned(claims) => claims.into_first().token,
+            Stage::Owned(claims) => {
+                return claims.into_all().for_each(|claim| shell.release(claim.token));
+            }
         };
         shell.release(token);
     }

@@ -18,13 +18,13 @@
 //! | [`arrive`](self) (`arrive.rs`) | leading, joining, passing by, leaving: R1, R2, R5, R8 |
 //! | `enter.rs` | looks, hints and the answers to them: R3, R4, R11, R12, R13 |
 //! | `hold.rs` | granting, handing over, ending: R5, R6, R7, `min_hold` |
-//! | `renew.rs` | renewals, losses, what is due: R10, `max_hold` |
+//! | `renew.rs`, `lose.rs` | renewals, what is due, losses: R10, `max_hold` |
 //! | `free.rs` | what follows from the answer to a release: R7 |
 //! | `close.rs` | the end of a manager |
-//! | `batch.rs`, `waiters.rs`, `claim.rs`, `holder.rs` | the states themselves |
+//! | `batch.rs`, `waiters.rs`, `claims.rs`, `claim.rs`, `holders.rs`, `holder.rs` | the states themselves |
 //!
-//! Nothing here says that a lock has one owner: a line has a set of [`Claims`] (permits will have
-//! several) and a claim has [`Holders`] (readers will share one).
+//! Nothing here says that a lock has one owner. How many may have it is the [`Limit`] of who asks: a
+//! batch has [`Claims`], of permits several, and a claim has [`Holders`], of readers several.
 
 // Public for the model, which is built with the feature `model`.
 #![allow(unreachable_pub)]
@@ -32,12 +32,15 @@
 mod arrive;
 mod batch;
 mod claim;
+mod claims;
 mod close;
 mod enter;
 mod free;
 mod hold;
 mod holder;
+mod holders;
 mod line;
+mod lose;
 #[cfg(feature = "model")]
 mod relabel;
 mod renew;
@@ -54,11 +57,14 @@ use crate::store::Term;
 
 #[cfg(any(feature = "model", test))]
 pub use crate::store::owner::TOKENS_PER_FENCE;
-pub use crate::store::{Answer, Entered, Owned};
+pub use crate::store::{Answer, Entered, Limit, Owned};
 pub use batch::{Batch, Queued, Stage};
-pub use claim::{Claim, Claims, Renewal};
+pub use claim::{Claim, Renewal};
+pub use claims::Claims;
 pub use free::{FollowUp, NextOwner, follow_up};
-pub use holder::{Holder, Holders, Phase};
+pub use holder::{Holder, Phase};
+#[cfg(feature = "model")]
+pub use holders::{Holders, Several};
 pub use line::Line;
 #[cfg(feature = "model")]
 pub use line::{Aside, Lost};
@@ -92,9 +98,9 @@ pub trait Fault: Clone + Eq + Hash + Debug {
 pub trait Shell<K: Kinds> {
     // What the core cannot know or make up by itself.
 
-    /// A token that was never issued, for which the store is to reserve the lock as `reservation`
-    /// says.
-    fn issue(&mut self, reservation: Reservation, now: Moment) -> K::Token;
+    /// A token that was never issued, with that limit, for which the store is to reserve the lock as
+    /// `reservation` says.
+    fn issue(&mut self, limit: Limit, reservation: Reservation, now: Moment) -> K::Token;
     /// A number that was never given out.
     fn number(&mut self) -> u64;
     /// This process is notified of reservations of this lock.
@@ -150,6 +156,8 @@ pub trait Shell<K: Kinds> {
 /// What a caller wants of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
+    /// How many may hold the lock when it is let in.
+    pub limit: Limit,
     /// For how long.
     pub term: Term,
     /// When it came.
@@ -166,10 +174,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// What is asked of the store. One of several locks has no end before its holder has them all,
-    /// where nobody renews it.
+    /// What is asked of the store. Where nobody renews it, what readers may share has no end, and one of
+    /// several locks has none before its holder has them all: their ends are seen to here.
     pub fn stored_term(&self, needs_renewal: bool) -> Term {
-        if needs_renewal || self.part_until.is_none() {
+        if needs_renewal || self.part_until.is_none() && !self.limit.is_read() {
             return self.term;
         }
         Term { renewed: true, max_hold: None, ..self.term }
@@ -294,6 +302,8 @@ pub enum Tried<F> {
 pub enum Arrival<K: Kinds> {
     /// Nobody here has or wants it: try.
     Lead(Attempt<K>),
+    /// Others here read, and the caller reads with them.
+    Held(Place, K::Seat, Grant),
     /// Others are in front.
     Wait(Place, K::Seat),
     /// Others are in front, but the caller does not wait: try without a place in the line.

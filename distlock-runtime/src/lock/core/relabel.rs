@@ -1,6 +1,6 @@
 //! For the model: two lines that differ in names and in when they were begun only are one state.
 
-use super::{Batch, Claim, Holder, Holders, Kinds, Line, Phase, Renewal, Request, Stage};
+use super::{Batch, Claim, Holder, Kinds, Line, Phase, Renewal, Request, Stage};
 use crate::clock::Moment;
 
 /// Gives everything that is named or timed in a line another name or time.
@@ -63,7 +63,7 @@ impl<K: Kinds> Line<K> {
     /// Where a caller stands, who waits, tries or holds here, or has lost its lease.
     pub fn place_of(&self, seat: &K::Seat) -> Option<super::Place> {
         let holder = |number: u64, claim: &Claim<K>| {
-            let holder = claim.holder().filter(|holder| holder.seat == *seat)?;
+            let holder = claim.holders.iter().find(|holder| holder.seat == *seat)?;
             Some(holder.place(number))
         };
         let in_batch = |batch: &Batch<K>| {
@@ -119,7 +119,8 @@ impl<K: Kinds> Batch<K> {
             Stage::Leading { leader, .. } => numbers.push(leader.at),
             Stage::Queued(_) => {}
             Stage::Owned(claims) => {
-                numbers.extend(claims.iter().filter_map(Claim::holder).map(|holder| holder.at));
+                let holders = claims.iter().flat_map(|claim| claim.holders.iter());
+                numbers.extend(holders.map(|holder| holder.at));
             }
         }
         numbers
@@ -131,8 +132,9 @@ impl<K: Kinds> Batch<K> {
             Stage::Leading { leader, .. } => small(&mut leader.at),
             Stage::Queued(_) => {}
             Stage::Owned(claims) => {
-                let holders = claims.iter_mut().filter_map(Claim::holder_mut);
-                holders.for_each(|holder| small(&mut holder.at));
+                for claim in claims.iter_mut() {
+                    claim.holders.all_mut(|holder| small(&mut holder.at));
+                }
             }
         }
     }
@@ -146,12 +148,12 @@ impl<K: Kinds> Claim<K> {
         with.fencing_token(&mut self.issued);
         with.moment(&mut self.deadline);
         with.moment(&mut self.confirmed);
+        with.moment(&mut self.joined);
+        self.free_from.iter_mut().for_each(|at| with.moment(at));
         if let Renewal::Failed { retry_at, .. } = &mut self.renewal {
             with.moment(retry_at);
         }
-        if let Holders::One(holder) = &mut self.holders {
-            holder.relabel(with);
-        }
+        self.holders.all_mut(|holder| holder.relabel(with));
     }
 }
 

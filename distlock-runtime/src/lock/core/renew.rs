@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::{Holders, Kinds, Line, Loss, Owned, Phase, Place, Renew, Renewal, Shell};
+use super::{Kinds, Line, Loss, Owned, Phase, Place, Renew, Renewal, Shell};
 use crate::clock::Moment;
 use crate::limits::SHORTEST_TTL;
 
@@ -13,79 +13,69 @@ enum Tend {
     Renew(Duration),
     /// Nobody holds it, and it has run out.
     GiveUp,
-    /// The lease at the place has run out.
-    Expire(Place),
-    /// The grant at the place may not have been taken.
-    Offered(Place),
-    /// The lease at the place was kept for others that did not come.
-    Abandon(Place),
+    /// The lease at the number has run out.
+    Expire(i64),
+    /// The grant at the number may not have been taken.
+    Offered(i64),
+    /// The lease at the number was kept for others that did not come.
+    Abandon(i64),
 }
 
 impl<K: Kinds> Line<K> {
     /// Does what is due (see [`due`](Self::due)). To be called where commands are sent, so that what
     /// comes later is sent later.
     pub fn run<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
-        let numbers: Vec<u64> = self.batches().map(|batch| batch.number).collect();
-        numbers.into_iter().for_each(|number| self.run_batch(number, now, shell));
-        let aside: Vec<u64> = self.aside.iter().map(|aside| aside.number).collect();
-        for number in aside {
-            let Some(aside) = self.aside.iter_mut().find(|aside| aside.number == number) else {
-                continue;
-            };
-            let tend = aside.claim.tend(number, false, now);
-            if let Tend::Renew(ttl) = tend {
-                aside.claim.renew(ttl, shell);
+        let batches = self.batches().map(|batch| batch.number);
+        let numbers: Vec<u64> =
+            batches.chain(self.aside.iter().map(|aside| aside.number)).collect();
+        numbers.into_iter().for_each(|number| self.run_one(number, now, shell));
+    }
+
+    fn run_one<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
+        let mut claims = 1;
+        if let Some(batch) = self.numbered(number) {
+            if batch.queued().is_some_and(|queued| queued.due() <= now) {
+                return self.look_for(number, now, shell);
             }
-            self.carry_out(number, tend, now, shell);
+            claims = batch.claims().map_or(0, super::Claims::count);
+        }
+        // From the last one on: those behind one that goes move up.
+        for index in (0..claims).rev() {
+            while self.tend(number, index, now, shell) {}
         }
     }
 
-    fn run_batch<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
-        let Some(batch) = self.numbered(number) else { return };
-        if batch.queued().is_some_and(|queued| queued.due() <= now) {
-            return self.look_for(number, now, shell);
-        }
-        let crowded = batch.is_crowded();
-        let Some(claims) = batch.claims_mut() else { return };
-        let claim = claims.first_mut();
-        let tend = claim.tend(number, crowded, now);
-        if let Tend::Renew(ttl) = tend {
-            claim.renew(ttl, shell);
-        }
-        self.carry_out(number, tend, now, shell);
-    }
-
-    fn carry_out<X: Shell<K>>(&mut self, number: u64, tend: Tend, now: Moment, shell: &mut X) {
-        match tend {
-            Tend::Nothing | Tend::Renew(_) => {}
-            Tend::GiveUp => self.give_up(number, now, shell),
-            Tend::Expire(place) => self.lose(place, None, now, shell),
-            Tend::Offered(place) => self.pass_over(place, now, shell),
-            Tend::Abandon(place) => {
-                self.lose(place, Some(Loss::Abandoned), now, shell);
-                self.let_go(place, now, shell);
+    /// Does one thing that is due of a claim; false if nothing is.
+    fn tend<X: Shell<K>>(&mut self, number: u64, index: usize, now: Moment, shell: &mut X) -> bool {
+        let crowded = self.numbered(number).is_some_and(|batch| batch.is_crowded());
+        let Some(claim) = self.claim_in(number, index) else { return false };
+        let place = |at| Place { batch: number, at };
+        match claim.tend(crowded, now) {
+            Tend::Nothing => return false,
+            Tend::Renew(ttl) => claim.renew(ttl, shell),
+            Tend::GiveUp => self.give_up(number, index, now, shell),
+            Tend::Expire(at) => self.lose(place(at), None, now, shell),
+            Tend::Offered(at) => self.pass_over(place(at), now, shell),
+            Tend::Abandon(at) => {
+                self.lose(place(at), Some(Loss::Abandoned), now, shell);
+                self.let_go(place(at), now, shell);
             }
         }
+        true
     }
 
     /// R5: a lease lies with somebody that does not take it: the next one gets it.
     fn pass_over<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
-        let Some(holder) = self.claim_at_mut(place).and_then(Claim::holder_mut) else { return };
-        if shell.take_back(&holder.seat) {
+        let Some(claim) = self.claim_at_mut(place) else { return };
+        let taken_back = claim.holders.change(place.at, |holder| {
+            let taken_back = shell.take_back(&holder.seat);
+            if !taken_back {
+                holder.taken();
+            }
+            taken_back
+        });
+        if taken_back == Some(true) {
             self.let_go(place, now, shell);
-        } else {
-            holder.taken();
-        }
-    }
-
-    /// Nobody holds the claim, and it ran out, or was taken away, before it was renewed for the next
-    /// one.
-    fn give_up<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
-        let Some(batch) = self.numbered(number) else { return };
-        if batch.waiters.next(now).is_some() && !shell.is_closed() {
-            batch.swap(now, shell);
-        } else {
-            self.dissolve(number, shell);
         }
     }
 
@@ -98,7 +88,8 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) {
-        let Some(claim) = self.claim_mut(&renew.token) else { return };
+        let Some((number, index)) = self.find(&renew.token) else { return };
+        let Some(claim) = self.claim_in(number, index) else { return };
         match answer {
             Ok(Owned::No) => self.taken_away(&renew.token, Loss::Taken, now, shell),
             Err(_) => {
@@ -108,85 +99,47 @@ impl<K: Kinds> Line<K> {
             Ok(Owned::Yes { contended, fence }) => {
                 claim.renewal = Renewal::Idle;
                 claim.renewed(sent, renew.ttl, fence);
-                let end = claim.deadline;
-                let waits = match &claim.holders {
-                    Holders::One(holder) => {
-                        shell.extended(&holder.seat, holder.deadline(end));
-                        false
-                    }
-                    // What was under way may have been for less than the next holder wants.
-                    Holders::Awaits(wanted) => *wanted <= renew.ttl,
-                };
-                let Some(batch) = self.of_token(|token| *token == renew.token) else { return };
+                claim.tell_deadlines(shell);
+                // What was under way may have been for less than the next holder wants.
+                let awaited = claim.awaited.take_if(|awaited| *awaited <= renew.ttl);
+                let Some(batch) = self.numbered(number) else { return };
                 if contended {
                     batch.seal(now);
                 }
-                let number = batch.number;
-                if waits {
-                    self.grant_next(number, renew.ttl, now, shell);
+                if awaited.is_some() {
+                    self.grant_next(number, index, renew.ttl, now, shell);
                 }
             }
-        }
-    }
-
-    /// The store says that the lock is not the token's any more. Nothing if it is not known here.
-    pub fn taken_away<X: Shell<K>>(
-        &mut self,
-        token: &K::Token,
-        loss: Loss,
-        now: Moment,
-        shell: &mut X,
-    ) {
-        let number = match self.of_token(|own| own == token) {
-            Some(batch) => batch.number,
-            None => match self.aside.iter().find(|aside| aside.claim.token == *token) {
-                Some(aside) => aside.number,
-                None => return,
-            },
-        };
-        let Some(claim) = self.claim_mut(token) else { return };
-        match claim.holder().map(|holder| holder.place(number)) {
-            Some(place) => self.lose(place, Some(loss), now, shell),
-            // Bytes of it may still run where a connection died: it is released behind the re-entry.
-            None => self.give_up(number, now, shell),
-        }
-    }
-
-    /// The caller at a place finds its lease over before the engine does. True if it has lost it.
-    pub fn expire<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
-        match self.claim_at(place) {
-            Some(claim) if now < claim.ends_at() => false,
-            Some(_) => {
-                self.lose(place, None, now, shell);
-                true
-            }
-            None => true,
         }
     }
 }
 
 impl<K: Kinds> Claim<K> {
-    fn tend(&self, number: u64, crowded: bool, now: Moment) -> Tend {
-        let renewal = self.renewal_at(crowded) <= now;
-        let Some(holder) = self.holder() else {
-            let Holders::Awaits(ttl) = self.holders else { return Tend::Nothing };
-            return match renewal {
-                _ if now >= self.deadline => Tend::GiveUp,
-                true => Tend::Renew(ttl),
-                false => Tend::Nothing,
+    fn tend(&mut self, crowded: bool, now: Moment) -> Tend {
+        if !self.is_held() && now >= self.deadline {
+            return Tend::GiveUp;
+        }
+        let end = self.deadline;
+        if let Some(holder) = self.holders.due(end, now) {
+            return match holder.phase {
+                _ if now >= holder.deadline(end) => Tend::Expire(holder.at),
+                Phase::Offered { .. } => Tend::Offered(holder.at),
+                Phase::Part { .. } => Tend::Abandon(holder.at),
+                Phase::InUse => Tend::Nothing,
             };
-        };
-        let place = holder.place(number);
-        match holder.phase {
-            _ if now >= self.ends_at() => Tend::Expire(place),
-            Phase::Offered { until } if now >= until => Tend::Offered(place),
-            Phase::Part { until } if now >= until => Tend::Abandon(place),
-            _ if !renewal => Tend::Nothing,
-            _ if holder.is_renewable(self.deadline) => {
-                Tend::Renew(holder.capped(holder.request.term.ttl, now))
-            }
+        }
+        if self.renewal_at(crowded) > now {
+            return Tend::Nothing;
+        }
+        match self.renewal(now) {
+            Some(ttl) => Tend::Renew(ttl),
             // Never shorter than it is: this draws a counter value and extends nothing.
-            _ => Tend::Renew(SHORTEST_TTL),
+            None if self.needs_fence() => Tend::Renew(SHORTEST_TTL),
+            // Who wanted it has gone.
+            None => {
+                self.holders.look();
+                Tend::Nothing
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! Tasks: R1 from the caller's side. All locks at once, then one after the other in order.
 
-use distlock_runtime::model::{self, Arrival, Attempt, Finished, Freeing, Place, Request, Tried};
+use distlock_runtime::model::{
+    self, Arrival, Attempt, Finished, Freeing, Limit, Place, Request, Tried,
+};
 
 use super::shell::{Fault, Seat, millis};
 use super::task::{Answer, Has, NOWHERE, Part, Stage, Task, Try};
@@ -70,7 +72,8 @@ impl Turn<'_> {
         // equal states apart.
         let asked = super::START;
         let hurried = false;
-        Request { term: terms.term(), asked, wait_until, answer_by: FOR_EVER, part_until, hurried }
+        let (limit, term) = (Limit::ALONE, terms.term());
+        Request { limit, term, asked, wait_until, answer_by: FOR_EVER, part_until, hurried }
     }
 
     fn is_patient(&self, id: u32) -> bool {
@@ -109,6 +112,7 @@ impl Turn<'_> {
             Arrival::Alone(Attempt { token, place, .. }) => {
                 (Some(Try { token, alone: true, answer: None }), place, Has::Nothing)
             }
+            Arrival::Held(place, _, grant) => (None, place, Has::Offered(grant)),
             Arrival::Wait(place, _) => (None, place, Has::Waits),
             Arrival::Busy(_) => (None, NOWHERE, Has::Denied),
         };

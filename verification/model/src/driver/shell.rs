@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use distlock_runtime::model::{
-    Batch, Closing, Denied, Enter, Grant, Kinds, Line, Loss, Moment, Renew, Reservation, Shell,
-    Stage, Term,
+    Batch, Closing, Denied, Enter, Grant, Kinds, Limit, Line, Loss, Moment, Renew, Reservation,
+    Shell, Stage, Term,
 };
 
 use super::task::Has;
@@ -73,7 +73,7 @@ impl Side<'_> {
 }
 
 impl Shell<Model> for Side<'_> {
-    fn issue(&mut self, reservation: Reservation, _now: Moment) -> Token {
+    fn issue(&mut self, _limit: Limit, reservation: Reservation, _now: Moment) -> Token {
         let Process { identity, next_token, .. } = self.process;
         let (process, seq) = (*identity, *next_token);
         *next_token += 1;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use distlock_runtime::model::{Batch, Claim, Holders, Stage};
+use distlock_runtime::model::{Batch, Claim, Stage};
 
 use super::{Model, Moment, Process, Task};
 
@@ -60,7 +60,7 @@ impl Process {
     }
 
     fn batch(&self, batch: &Batch<Model>) -> String {
-        let Batch { number, ticket, sealed_at, late, room, waiters, stage } = batch;
+        let Batch { number, limit, ticket, sealed_at, late, room, waiters, stage } = batch;
         let waiters: Vec<_> = waiters.iter().map(|(seat, _)| seat.task).collect();
         let stage = match stage {
             Stage::Leading { token, .. } => format!("leading {token:?}"),
@@ -78,22 +78,21 @@ impl Process {
         };
         let sealed = sealed_at.map(|at| self.within(at));
         format!(
-            "batch {number} ticket {ticket} sealed {sealed:?} late {late} room {room} {waiters:?} {stage}"
+            "batch {number} limit {limit:?} ticket {ticket} sealed {sealed:?} late {late} room {room} {waiters:?} {stage}"
         )
     }
 
     fn claim(&self, claim: &Claim<Model>) -> String {
         let (token, fence, issued) = (claim.token, claim.fence, claim.issued);
         let (end, confirmed) = (self.within(claim.deadline), self.within(claim.confirmed));
-        let held = match &claim.holders {
-            Holders::Awaits(ttl) => format!("awaits {ttl:?}"),
-            Holders::One(holder) => {
-                format!("{:?} {:?} {:?}", holder.seat.task, holder.phase, holder.fencing_token)
-            }
-        };
+        let held = claim.holders.iter().map(|holder| {
+            format!("{:?} {:?} {:?}", holder.seat.task, holder.phase, holder.fencing_token)
+        });
+        let (held, awaited) = (held.collect::<Vec<_>>(), claim.awaited);
         let renewal = claim.renewal;
         format!(
-            "owns {token:?} fence {fence} issued {issued} ends in {end} confirmed {confirmed} {renewal:?} by {held}"
+            "owns {token:?} fence {fence} issued {issued} ends in {end} confirmed {confirmed} {renewal:?} \
+             by {held:?} awaited {awaited:?}"
         )
     }
 }

@@ -1,6 +1,7 @@
 //! A line and a shell that notes what it is told.
 
 mod rules;
+mod shared;
 
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Notes {
 }
 
 impl Shell<Plain> for Notes {
-    fn issue(&mut self, _: Reservation, _: Moment) -> u32 {
+    fn issue(&mut self, _: Limit, _: Reservation, _: Moment) -> u32 {
         self.issued += 1;
         self.issued
     }
@@ -167,6 +168,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn request(ttl: Duration) -> Request {
     Request {
+        limit: Limit::ALONE,
         term: Term { ttl, renewed: true, max_hold: None, min_hold: None },
         asked: at(0),
         wait_until: at(600_000),
@@ -179,7 +181,7 @@ fn request(ttl: Duration) -> Request {
 /// A batch that waits.
 pub(super) fn queued(number: u64) -> Batch<Plain> {
     let reservation = Reservation { notified: true, time: RESERVATION };
-    Batch::new(number, Stage::Queued(Box::new(Queued::new(1, reservation))))
+    Batch::new(number, Limit::ALONE, Stage::Queued(Box::new(Queued::new(1, reservation))))
 }
 
 /// One process's line, and those that are in it.

@@ -63,7 +63,7 @@ fn r6_a_lock_that_is_stored_for_a_min_hold_is_a_lease_of_that_length_for_whoever
     let granted = Entered::Granted { fence: 7, sent: at(0), contended: false };
     bench.line.entered(&1, term, Ok(granted), at(2), &mut bench.notes);
     assert_eq!(bench.notes.take(), [Did::Granted(2, 7 * TOKENS_PER_FENCE)]);
-    let ends: Vec<_> = bench.line.claims().map(Claim::ends_at).collect();
+    let ends: Vec<_> = bench.line.claims().map(|claim| claim.deadline).collect();
     assert!(ends[0] > at(27_000), "{ends:?}");
 }
 
@@ -117,7 +117,7 @@ fn r4_a_turn_admits_half_as_many_again() {
         batch.join(number, request(SECOND), n);
     }
     batch.seal(at(0));
-    let claim = Claim::granted(1, 7, at(0), request(SECOND).term, true);
+    let claim = Claim::granted((1, Limit::ALONE), 7, at(0), request(SECOND).term, true);
     batch.owns(Claims::one(claim));
     for n in 5..7 {
         assert!(batch.admits(at(0)));
@@ -135,7 +135,13 @@ fn r4_who_took_a_free_lock_lets_nobody_past_those_behind() {
         let number = batch.waiters.number();
         batch.join(number, request(SECOND), n);
     }
-    batch.owns(Claims::one(Claim::granted(1, 7, at(0), request(SECOND).term, true)));
+    batch.owns(Claims::one(Claim::granted(
+        (1, Limit::ALONE),
+        7,
+        at(0),
+        request(SECOND).term,
+        true,
+    )));
     assert!(batch.admits(at(0)));
     batch.seal(at(0));
     assert!(!batch.admits(at(0)));
