@@ -55,6 +55,9 @@ pub(crate) struct Ghost {
     pub(crate) outside: Vec<Noted>,
     /// Ticks since a lock was taken away from this token, from outside.
     pub(crate) robbed: Vec<Noted>,
+    /// Tokens whose lock was taken away from outside and made again by bytes of a dead connection: their
+    /// process does not hear of that, and goes on under its old counter value.
+    pub(crate) outdated: Vec<(u8, Token)>,
     /// The tick, as far as arrivals need it.
     pub(crate) epoch: u32,
     /// The tick in which each key's lock expired last: who arrives then may pass.
@@ -83,6 +86,7 @@ impl Ghost {
             stray: vec![0; keys],
             outside: Vec::new(),
             robbed: Vec::new(),
+            outdated: Vec::new(),
             epoch: 1,
             expired: vec![0; keys],
             unordered: !cfg.order,
@@ -273,6 +277,9 @@ impl World {
 
     fn measure_robbed(&mut self, bound: Option<u16>) {
         let Self { ghost, processes, .. } = self;
+        ghost
+            .outdated
+            .retain(|(key, token)| processes.iter().any(|process| process.knows(*key, *token)));
         ghost.robbed.retain_mut(|noted| {
             noted.ticks = (noted.ticks + 1).min(bound.unwrap_or_default() + 1);
             processes.iter().any(|process| process.knows(noted.key, noted.token))
@@ -305,7 +312,8 @@ impl World {
         let lock = self.server.keys[key].lock;
         let highest = &mut self.ghost.highest[key];
         // Who was robbed and has not heard of it is behind those who came after, and should be.
-        let holds = lock.is_some_and(|lock| lock.token == started.token);
+        let holds = lock.is_some_and(|lock| lock.token == started.token)
+            && !self.ghost.outdated.contains(&(started.key, started.token));
         if holds && started.fencing <= *highest {
             self.ghost.broken = Some(Invariant::Fencing);
         }

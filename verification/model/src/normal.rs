@@ -128,6 +128,7 @@ impl World {
         self.ghost.highest.iter_mut().for_each(|token| with.fencing(token));
         let noted = self.ghost.outside.iter_mut().chain(&mut self.ghost.robbed);
         noted.for_each(|noted| with.token(&mut noted.token));
+        self.ghost.outdated.iter_mut().for_each(|(_, token)| with.token(token));
     }
 
     /// Equal for our purposes is equal.

@@ -49,6 +49,8 @@ impl Scenario {
             Some(arrivals) => *arrivals += 1,
             None => cfg.tasks += 1,
         }
+        // Who comes when a reservation has lapsed may have the lock first, and its answer takes time.
+        cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + 2 * u16::from(cfg.lag));
         // One after the other, those who die may delay different waiters of the same key.
         if cfg.faults.crashes > 1 {
             cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + 1);

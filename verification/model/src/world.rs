@@ -77,7 +77,14 @@ impl World {
                 let lock = keys[usize::from(noted.key)].lock;
                 lock.is_some_and(|lock| lock.token == noted.token)
             };
-            self.ghost.robbed.retain(|noted| !owns(noted));
+            let (again, robbed): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.ghost.robbed).into_iter().partition(owns);
+            self.ghost.robbed = robbed;
+            for Noted { key, token, .. } in again {
+                if self.processes.iter().any(|process| process.is_in_doubt(key, token)) {
+                    self.ghost.outdated.push((key, token));
+                }
+            }
         }
         for hint in published {
             self.publish(cfg, hint);

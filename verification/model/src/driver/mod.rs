@@ -293,6 +293,11 @@ impl Process {
             || self.tasks.iter().any(|task| task.tries(key, token))
     }
 
+    /// Bytes of it may still run where a connection died.
+    pub(crate) fn is_in_doubt(&self, key: u8, token: Token) -> bool {
+        self.known(key, token).is_some_and(|entry| entry.suspect > 0)
+    }
+
     /// Something sees to it that what is created under this token is freed.
     pub(crate) fn accounts_for(&self, key: u8, token: Token) -> bool {
         let chore = |chore: &Chore| (chore.key, chore.token) == (key, token);
