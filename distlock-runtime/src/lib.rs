@@ -24,6 +24,7 @@ mod global;
 mod home;
 mod jitter;
 mod key;
+mod limit;
 mod limits;
 mod lock;
 mod manager;

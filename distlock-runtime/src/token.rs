@@ -19,7 +19,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Moment;
-use crate::store::Limit;
+use crate::limit::Limit;
 
 /// How many digits a UUID has in base 36.
 const UUID: usize = 25;

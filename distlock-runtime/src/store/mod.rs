@@ -7,7 +7,6 @@
 
 mod answer;
 pub(crate) mod console;
-mod limit;
 pub(crate) mod memory;
 pub(crate) mod owner;
 #[cfg(feature = "redis")]
@@ -32,9 +31,9 @@ use owner::Owner;
 
 // Public for the model.
 #[allow(unreachable_pub)]
-pub use answer::{Answer, Entered, Owned};
+pub use crate::limit::Limit;
 #[allow(unreachable_pub)]
-pub use limit::Limit;
+pub use answer::{Answer, Entered, Owned};
 #[allow(unreachable_pub)]
 pub use term::Term;
 
