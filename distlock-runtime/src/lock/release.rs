@@ -114,17 +114,18 @@ impl LockTable {
         freed: &Freed,
     ) {
         let lock = &owner.lock;
-        let next = freed.next.first().map(|token| &**token);
-        let next_owner = next.and_then(Token::parse).map(|token| NextOwner {
-            ours: token.process == self.process(),
-            reserved_for: token.reservation,
-        });
-        match follow_up(keep, freed.awaited, next_owner, self.store.is_notified(lock)) {
-            FollowUp::Nothing => {}
-            FollowUp::Called => {
-                let token = next.unwrap_or_default();
+        let owner_of = |token: Token<'_>| {
+            let ours = token.process == self.process();
+            NextOwner { ours, reserved_for: token.reservation }
+        };
+        for token in &freed.next {
+            if Token::parse(token).is_some_and(|token| owner_of(token).ours) {
                 self.reserved(Message { stored: lock.stored(), token });
             }
+        }
+        let next = freed.next.iter().filter_map(|token| Token::parse(token)).map(owner_of);
+        match follow_up(keep, freed.awaited, next, self.store.is_notified(lock)) {
+            FollowUp::Nothing | FollowUp::Called => {}
             FollowUp::Look => self.look(owner),
             FollowUp::RepeatAfter(pause) => {
                 self.repeats.note(owner, self.clock().now().after(pause), self);

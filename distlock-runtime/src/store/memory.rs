@@ -5,7 +5,7 @@
 //! nothing a renewal could be late for. (Unless faults are to be shown: then the store behaves as one
 //! far away, and every lease ends that is not renewed.)
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,10 +31,50 @@ pub(crate) struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<StoredName, Leases, BuildStoredHasher>,
+    /// The tokens that stand in line for a lock, by ticket.
+    waiting: HashMap<StoredName, BTreeSet<(u64, String)>, BuildStoredHasher>,
     fence: u64,
 }
 
 impl State {
+    /// Others stand in line for the lock before this token.
+    fn is_behind(&self, owner: &Owner) -> bool {
+        let first = |waiting: &BTreeSet<_>| waiting.first().is_some_and(|(_, t)| *t != owner.token);
+        !self.waiting.is_empty() && self.waiting.get(owner.lock.stored()).is_some_and(first)
+    }
+
+    /// Puts a token in line, where it stood before or behind all others. Says where that is.
+    fn stand(&mut self, owner: &Owner, ticket: u64) -> (u64, usize) {
+        let waiting = self.waiting.entry(owner.lock.stored().clone()).or_default();
+        let stands = waiting.iter().position(|(_, token)| *token == owner.token);
+        if let Some((rank, (ticket, _))) = stands.and_then(|at| Some((at, waiting.iter().nth(at)?)))
+        {
+            return (*ticket, rank);
+        }
+        if ticket == 0 {
+            self.fence += 1;
+        }
+        let ticket = if ticket == 0 { self.fence } else { ticket };
+        let place = (ticket, owner.token.clone());
+        let rank = waiting.range(..&place).count();
+        waiting.insert(place);
+        (ticket, rank)
+    }
+
+    /// Takes a token out of the line.
+    fn leave(&mut self, owner: &Owner) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let lock = owner.lock.stored();
+        let Some(waiting) = self.waiting.get_mut(lock) else { return };
+        waiting.retain(|(_, token)| *token != owner.token);
+        if waiting.is_empty() {
+            self.waiting.remove(lock);
+            shrink(&mut self.waiting);
+        }
+    }
+
     /// The lease of this token, even if it has ended.
     fn lease(&mut self, owner: &Owner) -> Option<&mut Lease> {
         let leases = self.held.get_mut(owner.lock.stored())?;
@@ -137,14 +177,17 @@ impl MemoryStore {
             state.end(lock, |lease| lease.until <= now);
         }
         let lease = || Lease { token: owner.token.clone(), limit, ttl: term.ttl, until };
+        let is_behind = state.is_behind(owner);
         match state.held.get_mut(lock) {
-            Some(leases) if leases.admit(limit) => leases.others.push(lease()),
+            Some(leases) if leases.admit(limit) && !is_behind => leases.others.push(lease()),
             Some(leases) => return Err(leases.remaining(limit, now)),
+            None if is_behind => return Err(Duration::ZERO),
             None => {
                 let leases = Leases { first: lease(), others: Vec::new() };
                 state.held.insert(lock.clone(), leases);
             }
         }
+        state.leave(owner);
         owner.sending(now, until.since(now), 1);
         owner.answered(1);
         owner.leaves_a_trace();
@@ -165,6 +208,7 @@ impl MemoryStore {
     fn free(&self, owner: &Owner, keep: Option<Duration>) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
+        state.leave(owner);
         let Some(lease) = state.lease(owner) else { return false };
         let was_held = lease.until > now;
         match keep {
@@ -189,8 +233,8 @@ impl MemoryStore {
     }
 }
 
-/// There is one process and one line for each lock, so there is no queue here: the first batch of the line
-/// asks when the lock is free, and is answered at once.
+/// There is one process and one line for each lock: whoever is first of those that stand in it asks when the
+/// lock is free, and is answered at once.
 impl Store for MemoryStore {
     fn clock(&self) -> Clock {
         self.clock
@@ -231,13 +275,11 @@ impl Store for MemoryStore {
         Box::pin(async move {
             Ok(match self.take(&entry.owner, entry.term) {
                 Ok((fence, sent)) => Entered::Granted { fence, sent, contended: false },
-                Err(remaining) => Entered::Queued {
-                    ticket: entry.ticket.max(1),
-                    remaining: Some(remaining),
-                    rank: 0,
-                    behind: 0,
-                    added: false,
-                },
+                Err(remaining) => {
+                    let (ticket, rank) = self.state().stand(&entry.owner, entry.ticket);
+                    let (remaining, rank) = (Some(remaining), rank as u64);
+                    Entered::Queued { ticket, remaining, rank, behind: 0, added: false }
+                }
             })
         })
     }

@@ -42,6 +42,8 @@ pub struct Claim<K: Kinds> {
     pub term: Term,
     /// What the engine is about.
     pub renewal: Renewal,
+    /// The token that it may be owned by instead: the store was asked to exchange them.
+    pub exchange: Option<K::Token>,
     /// Those who wait get it once it was renewed to so much (R6).
     pub awaited: Option<Duration>,
     /// `min_hold` of those that held the lock by it, while others still do.
@@ -107,6 +109,7 @@ impl<K: Kinds> Claim<K> {
             joined: Moment::from_nanos(0),
             term,
             renewal: Renewal::Idle,
+            exchange: None,
             awaited: None,
             free_from: None,
             holders: Holders::Nobody,
@@ -229,7 +232,8 @@ impl<K: Kinds> Claim<K> {
         let at_once = self.awaited.is_some() || self.is_held() && self.needs_fence();
         let wanted = at_once || self.deadline < self.holders.renewed_until();
         match self.renewal {
-            _ if !wanted => Moment::NEVER,
+            // A renewal of one of the two would say that the lock is not ours.
+            _ if !wanted || self.exchange.is_some() => Moment::NEVER,
             Renewal::Sent { .. } => Moment::NEVER,
             Renewal::Failed { retry_at, .. } => retry_at,
             Renewal::Idle if at_once => Moment::from_nanos(0),

@@ -56,7 +56,12 @@ impl<K: Kinds> Line<K> {
                 if contended || last != Some(batch.limit) {
                     batch.seal(now);
                 }
+                let alone = batch.limit.is_alone();
                 self.grant_next(number, 0, term.stored_for(), now, shell);
+                // Who is next may hold it as well, and would not be told.
+                if !alone && !shell.is_notified() {
+                    self.look();
+                }
             }
             Ok(Entered::Queued { ticket, remaining, rank, behind, added }) => {
                 batch.stands(InQueue { ticket, remaining, rank, behind, added }, now, shell);

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How much longer than its reservation a lock is given until it is looked at.
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 
-/// The process for which the store has reserved the lock.
+/// A process for which the store has reserved the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NextOwner {
     /// It is this one.
@@ -19,7 +19,7 @@ pub struct NextOwner {
 pub enum FollowUp {
     /// Nothing.
     Nothing,
-    /// The token that the lock is reserved for is one of ours: [`Line::called`](super::Line::called).
+    /// The lock is reserved for none but tokens of ours: [`Line::called`](super::Line::called).
     Called,
     /// Those who wait here would not be notified: [`Line::look`](super::Line::look).
     Look,
@@ -28,15 +28,18 @@ pub enum FollowUp {
 }
 
 /// What follows from the answer to a release. With `keep` the lock is kept for that time (`min_hold`),
-/// and `awaited` says that others stand in the queue; otherwise it may be reserved for the `next`. This
-/// process is `notified` of a reservation, or looks by itself.
+/// and `awaited` says that others stand in the queue. It may be reserved for the `next`: for one, or for
+/// several that have it together. This process is `notified` of a reservation, or looks by itself. What is
+/// reserved for a token of ours is looked at in any case.
 pub fn follow_up(
     keep: Option<Duration>,
     awaited: bool,
-    next: Option<NextOwner>,
+    next: impl IntoIterator<Item = NextOwner>,
     notified: bool,
 ) -> FollowUp {
-    match (keep, next) {
+    // One of another process may have died: that is seen to once all of them had their time.
+    let by_time = |next: &NextOwner| (!next.ours, next.reserved_for);
+    match (keep, next.into_iter().max_by_key(by_time)) {
         // The lock's expiry alone would not reserve it for the next one.
         (Some(keep), _) if awaited => FollowUp::RepeatAfter(keep),
         // Those who wait here do not know yet how long it is kept.

@@ -35,7 +35,7 @@ impl<K: Kinds> Line<K> {
         let Some(batch) = self.numbered(number) else { return };
         match batch.hand_on(index, now, Some(ttl), shell) {
             HandedOn::Yes => {}
-            HandedOn::Unfit => self.exchange(number, index, now, shell),
+            HandedOn::Unfit => self.put_back(number, index, now, shell),
             // It was renewed for one who left, while others hold the lock by it.
             HandedOn::Nobody
                 if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {}
@@ -76,36 +76,53 @@ impl<K: Kinds> Line<K> {
             return None;
         }
         let keep = claim.keep(now);
+        if let Some(new) = claim.exchange.take() {
+            shell.release(new);
+            return self.end_in_doubt(place.batch, keep, now, shell);
+        }
         let Some(batch) = self.numbered(place.batch) else {
             return self.take_claim(place.batch, 0).map(|claim| claim.release(keep));
         };
         let index = batch.claims()?.index_of(Claim::is_idle)?;
         let handed_on = match keep {
             None => batch.hand_on(index, now, None, shell),
-            // `min_hold`: those who wait ask again, and learn how long it is kept.
             Some(_) if batch.waiters.next(now).is_some() => {
-                let claims = batch.claims_mut()?;
-                if let Some(claim) = claims.take(index) {
-                    return Some(claim.release(keep));
-                }
-                let claim = claims.first();
-                let release = claim.release(keep);
-                let ticket = claim.ticket;
-                batch.reenter(ticket, now, shell);
-                return Some(release);
+                return batch.end_kept(index, keep, now, shell);
             }
             Some(_) => HandedOn::Nobody,
         };
         match handed_on {
             HandedOn::Yes => None,
             HandedOn::Unfit => {
-                self.exchange(place.batch, index, now, shell);
+                self.put_back(place.batch, index, now, shell);
                 None
             }
             HandedOn::Nobody => {
                 let claim = self.take_claim(place.batch, index)?;
                 let left = if keep.is_none() { self.pass_on(claim, now, shell)? } else { claim };
                 Some(left.release(keep))
+            }
+        }
+    }
+
+    /// The holder of a claim is done while nobody knows which token owns the lock: it goes to nobody here.
+    fn end_in_doubt<X: Shell<K>>(
+        &mut self,
+        number: u64,
+        keep: Option<Duration>,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Freeing<K>> {
+        let batch = self.numbered(number);
+        let Some(batch) = batch.filter(|batch| batch.claims().is_some()) else {
+            return self.take_claim(number, 0).map(|claim| claim.release(keep));
+        };
+        match (batch.waiters.next(now), keep) {
+            (None, _) => self.take_claim(number, 0).map(|claim| claim.release(keep)),
+            (Some(_), Some(_)) => batch.end_kept(0, keep, now, shell),
+            (Some(_), None) => {
+                batch.swap(now, shell);
+                None
             }
         }
     }
@@ -136,7 +153,7 @@ impl<K: Kinds> Line<K> {
 
     /// R6: a claim is of no use to the next waiter of its batch. It has others, or enters again for
     /// one.
-    pub(super) fn exchange<X: Shell<K>>(
+    pub(super) fn put_back<X: Shell<K>>(
         &mut self,
         number: u64,
         index: usize,
@@ -233,6 +250,25 @@ impl<K: Kinds> Batch<K> {
             }
         }
         handed_on
+    }
+
+    /// `min_hold`: those who wait behind a claim that is kept ask again, and learn how long it is, if they
+    /// have no other.
+    fn end_kept<X: Shell<K>>(
+        &mut self,
+        index: usize,
+        keep: Option<Duration>,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Freeing<K>> {
+        let claims = self.claims_mut()?;
+        if let Some(claim) = claims.take(index) {
+            return Some(claim.release(keep));
+        }
+        let claim = claims.first();
+        let (release, ticket) = (claim.release(keep), claim.ticket);
+        self.reenter(ticket, now, shell);
+        Some(release)
     }
 
     /// R6: the claim is of no use to the next waiter: the batch enters again, and then its old token is

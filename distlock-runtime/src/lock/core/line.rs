@@ -98,6 +98,17 @@ impl<K: Kinds> Line<K> {
         }
     }
 
+    pub(super) fn insert_before(&mut self, number: u64, batch: Batch<K>) {
+        match self.rest.iter().position(|other| other.number == number) {
+            Some(index) => self.rest.insert(index, batch),
+            None => {
+                if let Some(first) = self.first.replace(batch) {
+                    self.rest.push_front(first);
+                }
+            }
+        }
+    }
+
     pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch<K>> {
         self.batches_mut().find(|batch| batch.number == number)
     }

@@ -18,12 +18,16 @@ impl<K: Kinds> Line<K> {
         let Some(claim) = self.claim_at_mut(place) else { return };
         let Some(holder) = claim.holders.remove(place.at) else { return };
         let (token, deadline) = (claim.token.clone(), claim.deadline);
+        let exchange = claim.exchange.take();
         let is_last = !claim.is_held();
         // A store that ends no lease by itself would keep what several readers may have.
         let is_kept = deadline == Moment::NEVER && claim.limit.is_read();
         let is_over = loss.is_none();
         let loss = loss.unwrap_or_else(|| holder.expiry(deadline));
         shell.lost(&holder.seat, loss);
+        if let Some(new) = exchange {
+            shell.release(new);
+        }
         if is_last {
             self.end_lost(place.batch, &token, now, shell);
             if is_kept && is_over {
@@ -145,7 +149,7 @@ impl<K: Kinds> Line<K> {
     ) {
         let Some(batch) = self.numbered(number) else { return };
         if batch.waiters.next(now).is_some() && !shell.is_closed() {
-            return self.exchange(number, index, now, shell);
+            return self.put_back(number, index, now, shell);
         }
         if let Some(claim) = self.take_claim(number, index) {
             shell.release(claim.token);

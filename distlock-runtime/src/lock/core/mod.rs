@@ -19,6 +19,7 @@
 //! | `enter.rs` | looks, hints and the answers to them: R3, R4, R11, R12, R13 |
 //! | `hold.rs` | granting, handing over, ending: R5, R6, R7, `min_hold` |
 //! | `renew.rs`, `lose.rs` | renewals, what is due, losses: R10, `max_hold` |
+//! | `downgrade.rs` | a writer that goes on as a reader |
 //! | `free.rs` | what follows from the answer to a release: R7 |
 //! | `close.rs` | the end of a manager |
 //! | `batch.rs`, `waiters.rs`, `claims.rs`, `claim.rs`, `holders.rs`, `holder.rs` | the states themselves |
@@ -34,6 +35,7 @@ mod batch;
 mod claim;
 mod claims;
 mod close;
+mod downgrade;
 mod enter;
 mod free;
 mod hold;
@@ -61,6 +63,7 @@ pub use crate::store::{Answer, Entered, Limit, Owned};
 pub use batch::{Batch, Queued, Stage};
 pub use claim::{Claim, Renewal};
 pub use claims::Claims;
+pub use downgrade::{Downgraded, Exchange};
 pub use free::{FollowUp, NextOwner, follow_up};
 pub use holder::{Holder, Phase};
 #[cfg(feature = "model")]

@@ -143,6 +143,7 @@ impl<K: Kinds> Batch<K> {
 impl<K: Kinds> Claim<K> {
     fn relabel(&mut self, with: &mut impl Relabel<K>) {
         with.token(&mut self.token);
+        self.exchange.iter_mut().for_each(|token| with.token(token));
         with.fence(&mut self.fence);
         with.fence(&mut self.ticket);
         with.fencing_token(&mut self.issued);

@@ -91,6 +91,8 @@ impl<K: Kinds> Line<K> {
         let Some((number, index)) = self.find(&renew.token) else { return };
         let Some(claim) = self.claim_in(number, index) else { return };
         match answer {
+            // It may have been exchanged by then.
+            Ok(Owned::No) if claim.exchange.is_some() => claim.renewal = Renewal::Idle,
             Ok(Owned::No) => self.taken_away(&renew.token, Loss::Taken, now, shell),
             Err(_) => {
                 let retry_at = claim.retry_at(now);

@@ -273,3 +273,62 @@ fn who_does_not_wait_is_told_when_all_permits_are_out_here() {
     let third = bench.line.arrive(own, 0, at(2), |_| seat, &mut bench.notes);
     assert!(matches!(third, Arrival::Busy(Some(_))), "{third:?}");
 }
+
+fn downgraded(fence: u64, now: Moment, contended: bool) -> Downgraded {
+    Downgraded { fence, sent: now, contended }
+}
+
+#[test]
+fn a_writer_goes_on_as_a_reader_and_those_behind_it_ask_from_its_place() {
+    let mut bench = Bench::new();
+    let writer = bench.held(7, at(0));
+    let second = bench.wait(request(30 * SECOND), at(1));
+    let exchange = bench.line.downgrade(writer, at(2), &mut bench.notes).expect("it is held");
+    assert_eq!((exchange.old, exchange.new), (1, 2));
+    let again = bench.line.downgrade(writer, at(3), &mut bench.notes);
+    assert_eq!(again.as_ref(), Some(&exchange), "the answer may have been lost");
+    let answer = downgraded(9, at(3), false);
+    let went = bench.line.downgraded(writer, &exchange, answer, at(4), &mut bench.notes);
+    let (place, grant) = went.expect("it was held all the time");
+    assert_eq!(grant.fencing_token, 9 * TOKENS_PER_FENCE);
+    assert_ne!(place.batch, writer.batch);
+    assert_eq!(bench.run(at(4)), [Did::Enter(3, 7)], "from the place of the one that was let in");
+    assert!(bench.finish(place, at(5)).release.is_some_and(|release| release.token == 2));
+    let grant = [Did::Granted(2, 10 * TOKENS_PER_FENCE)];
+    assert_eq!(bench.entered(3, granted(10, at(6)), at(6)), grant);
+    assert!(bench.finish(second, at(7)).release.is_some());
+    assert!(bench.line.is_empty());
+}
+
+#[test]
+fn others_read_with_a_writer_that_went_on_as_a_reader_unless_somebody_stands_behind_it() {
+    for contended in [false, true] {
+        let mut bench = Bench::new();
+        let writer = bench.held(7, at(0));
+        let exchange = bench.line.downgrade(writer, at(1), &mut bench.notes).expect("it is held");
+        let answer = downgraded(9, at(1), contended);
+        let went = bench.line.downgraded(writer, &exchange, answer, at(2), &mut bench.notes);
+        assert_eq!(went.map(|(place, _)| place), Some(writer));
+        match bench.arrive(read(), at(3)) {
+            Arrival::Held(_, _, grant) => {
+                assert!(!contended && grant.fencing_token == 9 * TOKENS_PER_FENCE);
+            }
+            other => assert!(contended, "{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn while_a_token_is_exchanged_nobody_here_gets_the_lock_by_it() {
+    let mut bench = Bench::new();
+    let writer = bench.held(7, at(0));
+    bench.wait(request(30 * SECOND), at(1));
+    bench.line.downgrade(writer, at(2), &mut bench.notes).expect("it is held");
+    assert!(bench.run(at(20_000)).is_empty(), "not renewed");
+    let renew = Renew { token: 1, ttl: SECOND, draw: false, fence: 7, deadline: at(0) };
+    bench.line.renewed(&renew, at(2), Ok(Owned::No), at(3), &mut bench.notes);
+    assert!(bench.notes.take().is_empty(), "it may be the other one's by now");
+    assert!(bench.finish(writer, at(20_001)).release.is_none());
+    assert_eq!(bench.notes.take(), [Did::Release(2), Did::Retire(1)]);
+    assert_eq!(bench.run(at(20_001)), [Did::Enter(3, 7), Did::Release(1)]);
+}

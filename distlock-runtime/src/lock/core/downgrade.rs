@@ -1,0 +1,134 @@
+//! A holder that has the lock alone goes on as a reader, and nobody has it in between who does not read.
+//!
+//! The store exchanges the owner token. Until it has answered, either of the two may own the lock, so the
+//! claim is neither renewed nor handed on.
+
+use std::time::Duration;
+
+use super::arrive::issue;
+use super::claim::deadline_of;
+use super::{
+    Batch, Claim, Grant, Holder, Kinds, Limit, Line, Place, RESERVATION, Request, Shell, Stage,
+};
+use crate::clock::Moment;
+use crate::store::Term;
+use crate::store::term::padded;
+
+/// A token that is to be exchanged at the store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Exchange<K: Kinds> {
+    /// Has the lock alone.
+    pub old: K::Token,
+    /// Is to have it with others that read.
+    pub new: K::Token,
+    /// On these terms.
+    pub term: Term,
+}
+
+/// What the store has said to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Downgraded {
+    /// A value of the fence counter, drawn for this.
+    pub fence: u64,
+    /// Read before the command was sent.
+    pub sent: Moment,
+    /// Others stand in the queue.
+    pub contended: bool,
+}
+
+impl<K: Kinds> Line<K> {
+    /// What to ask of the store for a holder that wants to go on as a reader; the same when it is asked
+    /// again. `None` if it does not hold the lock alone (any more).
+    pub fn downgrade<X: Shell<K>>(
+        &mut self,
+        place: Place,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Exchange<K>> {
+        let claim = self.claim_at_mut(place).filter(|claim| claim.limit.is_alone())?;
+        let holder = claim.holders.get(place.at)?;
+        let request = Request { limit: Limit::READ, term: holder.left(now), ..holder.request };
+        let term = request.stored_term(shell.needs_renewal());
+        let old = claim.token.clone();
+        let new = claim.exchange.get_or_insert_with(|| {
+            let (token, _) = issue(RESERVATION, Limit::READ, now, shell);
+            token
+        });
+        Some(Exchange { old, new: new.clone(), term })
+    }
+
+    /// The store has exchanged the token. Whoever waits behind the holder asks from its place now. `None`
+    /// if the lease was lost meanwhile.
+    pub fn downgraded<X: Shell<K>>(
+        &mut self,
+        place: Place,
+        exchange: &Exchange<K>,
+        answer: Downgraded,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<(Place, Grant)> {
+        let is_it = |claim: &&mut Claim<K>| claim.exchange.as_ref() == Some(&exchange.new);
+        let claim = self.claim_at_mut(place).filter(is_it)?;
+        let ticket = claim.ticket;
+        let grant = claim.become_shared(place.at, exchange, answer, shell.needs_renewal())?;
+        let Some(batch) = self.numbered(place.batch) else { return Some((place, grant)) };
+        if answer.contended {
+            batch.seal(now);
+        }
+        batch.room = 0;
+        if batch.waiters.next(now).is_none() {
+            batch.limit = Limit::READ;
+            return Some((place, grant));
+        }
+        // Those who wait keep their batch and their place.
+        let number = shell.number();
+        let claims = batch.claims()?.clone();
+        let (old_ticket, sealed_at) = (batch.ticket, Some(now));
+        batch.reenter(ticket, now, shell);
+        let readers = Batch::new(number, Limit::READ, Stage::Owned(claims));
+        let readers = Batch { ticket: old_ticket, sealed_at, ..readers };
+        self.insert_before(place.batch, readers);
+        Some((Place { batch: number, at: place.at }, grant))
+    }
+}
+
+impl<K: Kinds> Claim<K> {
+    fn become_shared(
+        &mut self,
+        at: i64,
+        exchange: &Exchange<K>,
+        answer: Downgraded,
+        needs_renewal: bool,
+    ) -> Option<Grant> {
+        let Downgraded { fence, sent, .. } = answer;
+        self.token = exchange.new.clone();
+        self.limit = Limit::READ;
+        self.exchange = None;
+        (self.fence, self.ticket) = (self.fence.max(fence), fence);
+        // What the old token had is gone, also if it was longer.
+        self.deadline = deadline_of(sent, &exchange.term, needs_renewal);
+        (self.confirmed, self.term) = (sent, exchange.term);
+        self.renewal = super::Renewal::Idle;
+        let fencing_token = self.issue()?;
+        let end = self.deadline;
+        self.holders.change(at, |holder| {
+            holder.request.limit = Limit::READ;
+            holder.fencing_token = fencing_token;
+            holder.grant(end)
+        })
+    }
+}
+
+impl<K: Kinds> Holder<K> {
+    /// What is left of its terms.
+    fn left(&self, now: Moment) -> Term {
+        let term = self.request.term;
+        let ttl = match term.renewed {
+            true => self.capped(term.ttl, now),
+            false => padded(self.last.since(now)).min(term.ttl),
+        };
+        let kept = self.free_from.map(|free_from| free_from.since(now));
+        let min_hold = kept.filter(|kept| *kept > Duration::ZERO);
+        Term { ttl, max_hold: None, min_hold, ..term }
+    }
+}
