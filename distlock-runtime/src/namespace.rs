@@ -61,7 +61,10 @@ impl Namespace {
     /// Where the lock of a key is stored.
     fn lock(&self, key: &str) -> String {
         let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
-        [&self.prefix, open, key, close].concat()
+        let parts = [&self.prefix, open, key, close];
+        let mut stored = String::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| stored.push_str(part));
+        stored
     }
 
     /// The prefix, with its separator.

@@ -9,11 +9,10 @@ use std::pin::{Pin, pin};
 
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::acquire::{Ask, acquire};
+use crate::lock::acquire::{Ask, Call};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::hold;
 use crate::lock::locks::Locks;
-use crate::lock::outage;
 use crate::manager::LockManager;
 use crate::name::Label;
 use crate::one_or_many::OneOrMany;
@@ -113,19 +112,20 @@ impl LockRequest {
     /// Cancel safe at every await: a dropped call leaves the queue, and a lock that was granted to it is
     /// released at once.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        // In two steps: what `?` looks at would be part of the future.
+        let call = self.begin()?;
+        call.acquire().await
+    }
+
+    /// The call as it begins now, in a poll of its caller's; or what is wrong with it.
+    fn begin(self) -> Result<Call, LockError> {
         let (manager, ask) = self.check()?;
-        let release = ask.options.release;
         let locks = manager.into_locks();
         let table = &locks.table;
         let asked = table.clock().now();
         // Before anything that takes a mutex: see `home`.
         table.home().check_at(table.clock(), asked)?;
-        let mut guard = match outage::cuts_short(&locks, &ask) {
-            true => outage::acquire_meanwhile(locks, ask, asked).await?,
-            false => acquire(locks, ask, asked).await?,
-        };
-        guard.set_release(release);
-        Ok(guard)
+        Call::new(locks, ask, asked)
     }
 
     /// The request with the manager's defaults, or what is wrong with it.
@@ -172,7 +172,8 @@ impl LockRequest {
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<LockGuard>, LockError> {
-        match self.acquire().await {
+        let call = self.begin()?;
+        match call.acquire().await {
             Ok(guard) => Ok(Some(guard)),
             Err(LockError::Busy { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -213,7 +214,8 @@ impl LockRequest {
         // while the body's destructors run.
         let mut guard;
         let body = pin!(body);
-        guard = self.acquire().await?;
+        let call = self.begin()?;
+        guard = call.acquire().await?;
         hold_and_release(&mut guard, body).await
     }
 }

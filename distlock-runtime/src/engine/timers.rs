@@ -4,6 +4,7 @@
 //! timer. Nearly every entry is taken out again long before it is due, so coming and going are cheap,
 //! and the engine is only woken for an entry that is due earlier than it already planned to look.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,8 +17,8 @@ use crate::per_thread::PerThread;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     at: Moment,
-    id: u64,
-    place: usize,
+    id: NonZeroU64,
+    place: u32,
     shard: u8,
 }
 
@@ -25,34 +26,40 @@ pub(crate) struct Slot {
 /// for what is due may cost, as that happens about once in a command's timeout.
 struct Shard<D> {
     entries: Vec<Option<(Slot, D)>>,
-    vacant: Vec<usize>,
-    issued: u64,
+    vacant: Vec<u32>,
+    issued: NonZeroU64,
     /// Nothing is due before.
     earliest: Moment,
 }
 
 impl<D> Default for Shard<D> {
     fn default() -> Self {
-        Self { entries: Vec::new(), vacant: Vec::new(), issued: 0, earliest: Moment::NEVER }
+        Self {
+            entries: Vec::new(),
+            vacant: Vec::new(),
+            issued: NonZeroU64::MIN,
+            earliest: Moment::NEVER,
+        }
     }
 }
 
 impl<D> Shard<D> {
     fn insert(&mut self, at: Moment, shard: u8, due: D) -> Slot {
-        self.issued += 1;
+        self.issued = self.issued.saturating_add(1);
         self.earliest = self.earliest.min(at);
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(None);
-            self.entries.len() - 1
+            // So many entries would not fit into memory.
+            u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
         });
         let slot = Slot { at, id: self.issued, place, shard };
-        self.entries[place] = Some((slot, due));
+        self.entries[place as usize] = Some((slot, due));
         slot
     }
 
     /// The entry of a slot, unless it was taken out.
     fn entry(&mut self, slot: Slot) -> Option<&mut Option<(Slot, D)>> {
-        let entry = self.entries.get_mut(slot.place)?;
+        let entry = self.entries.get_mut(slot.place as usize)?;
         entry.as_ref().is_some_and(|(own, _)| own.id == slot.id).then_some(entry)
     }
 
@@ -85,9 +92,10 @@ impl<D> Shard<D> {
         self.entries.truncate(used);
         self.entries.shrink_to(2 * used);
         self.vacant.clear();
-        let vacant = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_none());
+        let vacant = (0..).zip(&self.entries).filter(|(_, entry)| entry.is_none());
+        self.vacant.extend(vacant.map(|(place, _)| place));
         // Low places are used first, so that the end can be given back.
-        self.vacant.extend(vacant.rev().map(|(place, _)| place));
+        self.vacant.reverse();
     }
 }
 

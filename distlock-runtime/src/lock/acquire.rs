@@ -10,7 +10,7 @@
 //! A lease that ends before the caller has it is nothing the caller needs to know of: no body has run
 //! under it. The call asks again while it may wait, and is `Busy` then.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use super::guard::LockGuard;
 use super::lead::{Alone, Lead, Settled, Try};
 use super::lease::Lease;
 use super::locks::Locks;
-use super::nested;
 use super::waiter::Waiting;
+use super::{nested, outage};
 use crate::clock::Moment;
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::one_or_many::OneOrMany;
-use crate::options::{OnLost, Resolved};
+use crate::options::{OnLost, Release, Resolved};
 use crate::store::{Answer, Attempt, Fault, Limit, OpOn};
 
 /// How long after its time a call for several locks may still come to an end by itself.
@@ -39,50 +39,90 @@ pub(crate) struct Ask {
     pub(crate) options: Resolved,
 }
 
-/// Acquires within max(`wait`, `command_timeout`) from `asked` on.
-pub(crate) async fn acquire(
-    locks: Arc<Locks>,
-    ask: Ask,
-    asked: Moment,
-) -> Result<LockGuard, LockError> {
-    let Ask { wanted, options } = ask;
-    let Resolved { term, wait, on_lost, reentrant, max_waiters, release: _ } = options;
-    let table = &locks.table;
-    let answer_by = asked.after(wait.max(locks.settings.command_timeout));
-    let (mut joined, mut open) = (OneOrMany::none(), OneOrMany::none());
-    for one in wanted {
-        match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
-            None => open.push(one),
-            Some(outer) if reentrant => joined.push(outer),
-            Some(_) => {
-                return Err(LockError::WouldDeadlock { lock: Box::new((*one).clone()) });
+/// A call for one lock or several that has begun.
+pub(crate) struct Call {
+    pub(super) locks: Arc<Locks>,
+    pub(super) request: Request,
+    /// How many calls of this process may wait for a lock, this one included; 0 if it does not wait.
+    line: u32,
+    /// What is to be taken, and what an outer call holds.
+    pub(super) open: OneOrMany<Arc<LockName>>,
+    joined: OneOrMany<Arc<Lease>>,
+    on_lost: OnLost,
+    release: Release,
+    /// The store has been gone for so long that the call does not wait for it as it would for others.
+    cut_short: bool,
+}
+
+impl Call {
+    /// A call that begins at `asked`, in a poll of its caller's.
+    pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
+        let Ask { wanted, options } = ask;
+        let Resolved { term, wait, on_lost, reentrant, max_waiters, release } = options;
+        let table = &locks.table;
+        let answer_by = asked.after(wait.max(locks.settings.command_timeout));
+        let (mut joined, mut open) = (OneOrMany::none(), OneOrMany::none());
+        for one in wanted {
+            match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
+                None => open.push(one),
+                Some(outer) if reentrant => joined.push(outer),
+                Some(_) => {
+                    return Err(LockError::WouldDeadlock { lock: Box::new((*one).clone()) });
+                }
             }
         }
+        let several = open.len() > 1;
+        // What is taken first must not be held for a future that nobody polls any more.
+        let part_until = several.then(|| answer_by.after(LATE));
+        let wait_until = asked.after(wait);
+        let limit = Limit::ALONE;
+        let request =
+            Request { limit, term, asked, wait_until, answer_by, part_until, hurried: false };
+        let line = match max_waiters {
+            _ if wait.is_zero() => 0,
+            None => u32::MAX,
+            Some(most) => most,
+        };
+        let cut_short = outage::cuts_short(&locks, &request);
+        Ok(Self { locks, request, line, open, joined, on_lost, release, cut_short })
     }
-    let several = open.len() > 1;
-    // What is taken first must not be held for a future that nobody polls any more.
-    let part_until = several.then(|| answer_by.after(LATE));
-    let wait_until = asked.after(wait);
-    let limit = Limit::ALONE;
-    let request = Request { limit, term, asked, wait_until, answer_by, part_until, hurried: false };
-    let line = match max_waiters {
-        _ if wait.is_zero() => 0,
-        None => u32::MAX,
-        Some(most) => most,
-    };
-    let mut acquiring =
-        Acquiring { locks: &locks, request, line, has_waited: false, waited_for: None };
-    if let (OneOrMany::One(one), true) = (&open, joined.is_empty()) {
-        let lease = acquiring.one(one).await?;
-        return Ok(LockGuard::of(locks, on_lost, lease).complete());
+
+    /// Acquires within max(`wait`, `command_timeout`), and sooner where the store has been gone for
+    /// long.
+    ///
+    /// Not an `async fn`, which would keep twice what it is given.
+    pub(crate) fn acquire(
+        mut self,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+        async move {
+            if std::mem::take(&mut self.cut_short) {
+                return outage::acquire_meanwhile(self).await;
+            }
+            let lease = {
+                let mut acquiring = Acquiring {
+                    locks: &self.locks,
+                    request: &mut self.request,
+                    line: self.line,
+                    has_waited: false,
+                    waited_for: None,
+                };
+                match (&self.open, self.joined.is_empty()) {
+                    (OneOrMany::One(one), true) => acquiring.one(one).await?,
+                    (several, _) => {
+                        let all =
+                            Box::pin(acquiring.all(several, &self.joined, self.on_lost)).await;
+                        return all.map(|guard| guard.releasing(self.release));
+                    }
+                }
+            };
+            Ok(LockGuard::of(self.locks, self.on_lost, lease).releasing(self.release).complete())
+        }
     }
-    Box::pin(acquiring.all(&open, &joined, on_lost)).await
 }
 
 struct Acquiring<'a> {
     locks: &'a Arc<Locks>,
-    request: Request,
-    /// How many calls of this process may wait for a lock, this one included; 0 if it does not wait.
+    request: &'a mut Request,
     line: u32,
     /// It has had a turn, of which nothing may have come.
     has_waited: bool,
@@ -104,10 +144,9 @@ impl<'a> Acquiring<'a> {
             match settled {
                 Settled::Held(lease) => return Ok(lease),
                 Settled::Denied(denied) => return Err(self.error(wanted, denied)),
-                // On the heap: it is the rare path, and would be part of every locked function's
-                // future.
                 Settled::Wait(place) => {
-                    if let Some(lease) = Box::pin(self.wait_for(wanted, place)).await? {
+                    let granted = place.granted().await;
+                    if let Some(lease) = self.waited(wanted, granted)? {
                         return Ok(lease);
                     }
                 }
@@ -115,14 +154,14 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    /// Waits in line. `None` if what was granted ran out before its future was polled, and there is
-    /// time to ask again.
-    async fn wait_for(
+    /// It has waited in line. `None` if what was granted ran out before its future was polled, and there
+    /// is time to ask again.
+    fn waited(
         &mut self,
         wanted: &Arc<LockName>,
-        place: Waiting<'a>,
+        granted: Result<Arc<Lease>, Denied<Fault>>,
     ) -> Result<Option<Arc<Lease>>, LockError> {
-        let lease = place.granted().await.map_err(|denied| self.error(wanted, denied))?;
+        let lease = granted.map_err(|denied| self.error(wanted, denied))?;
         self.has_waited = true;
         if lease.is_held() {
             if self.request.part_until.is_some() {
@@ -211,13 +250,16 @@ impl<'a> Acquiring<'a> {
             Some((at, Settled::Denied(denied))) if !self.waits() => {
                 Err(self.error(&wanted[at], denied))
             }
-            Some((at, Settled::Wait(place))) => match self.wait_for(&wanted[at], place).await? {
-                Some(lease) => {
-                    guard.add(lease);
-                    Ok(at + 1)
+            Some((at, Settled::Wait(place))) => {
+                let granted = place.granted().await;
+                match self.waited(&wanted[at], granted)? {
+                    Some(lease) => {
+                        guard.add(lease);
+                        Ok(at + 1)
+                    }
+                    None => Ok(at),
                 }
-                None => Ok(at),
-            },
+            }
             Some((at, _)) => Ok(at),
         }
     }
@@ -229,7 +271,7 @@ impl<'a> Acquiring<'a> {
             return Begun::Settled(Settled::Denied(Denied::Closed));
         }
         let line = usize::try_from(self.line).ok().filter(|_| self.line < u32::MAX);
-        let by = match table.arrive(wanted, self.request, line.unwrap_or(usize::MAX)) {
+        let by = match table.arrive(wanted, *self.request, line.unwrap_or(usize::MAX)) {
             Arrival::Lead(attempt) => Try::Lead(Lead::new(table, attempt)),
             Arrival::Alone(attempt) => Try::Alone(Alone::new(table, attempt)),
             // `close` ends the waits it finds after it has set this: one of the two sees the other.

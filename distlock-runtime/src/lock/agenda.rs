@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Line;
+use super::lines::Entry;
 use super::serve::Due;
 use super::turn::{Live, Turn};
 use crate::clock::{Clock, Moment};
@@ -53,15 +54,17 @@ impl Agenda {
     /// Plans a line's next look; true if it is to be looked at now.
     pub(super) fn plan(
         &self,
-        planned: &mut Planned,
-        line: &Line<Live>,
+        entry: &mut Entry,
         timers: &Timers<Due>,
         turn: &mut Turn<'_>,
     ) -> bool {
+        let Entry { line, planned, waits } = entry;
         let due = line.due();
         match self {
-            _ if due == Moment::NEVER => false,
-            Self::Engine(clock) => planned.by_engine(due, *clock, turn.lock(), timers),
+            Self::Engine(clock) => {
+                planned.by_engine(due.min(waits.due()), *clock, turn.lock(), timers)
+            }
+            Self::Callers(_) if due == Moment::NEVER => false,
             Self::Callers(clock) => due <= clock.now() || planned.by_caller(due, line, turn),
         }
     }
@@ -77,6 +80,7 @@ impl Planned {
     ) -> bool {
         let looked = matches!(self, Self::Looked);
         match self {
+            _ if due == Moment::NEVER => return false,
             Self::Soon => return false,
             // An entry that comes too early costs a look, and most are taken out before they come.
             Self::At(slot) if slot.at() <= due => return false,

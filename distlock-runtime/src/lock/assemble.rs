@@ -24,8 +24,9 @@ impl LockGuard {
     }
 
     /// How the lock of a body is freed.
-    pub(crate) fn set_release(&mut self, release: Release) {
+    pub(super) fn releasing(mut self, release: Release) -> Self {
         self.release = release;
+        self
     }
 
     /// Holds one more lock, which is freed with the others.

@@ -26,9 +26,10 @@ impl LockTable {
             // It has just come: reading the clock again costs 1 % of a lock.
             let arrival = line.arrive(request, line_ends, request.asked, seat, turn);
             match &arrival {
+                Arrival::Wait(..) => turn.waits(&request),
                 Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.seat.trying(),
                 Arrival::Held(_, lease, grant) => lease.granted(*grant),
-                Arrival::Wait(..) | Arrival::Busy(_) => {}
+                Arrival::Busy(_) => {}
             }
             arrival
         })
@@ -44,7 +45,10 @@ impl LockTable {
             let tried = line.tried(lease.place(), answer, waits, self.clock().now(), turn);
             match tried {
                 Tried::Held(grant) => lease.granted(grant),
-                Tried::Wait => lease.in_line(),
+                Tried::Wait => {
+                    lease.in_line();
+                    turn.waits(&lease.request);
+                }
                 Tried::Denied { .. } | Tried::TakenOver => {}
             }
             tried
@@ -90,6 +94,7 @@ impl LockTable {
         self.change(&lease.lock, |line, turn| {
             if let Some(place) = line.rejoin(lease.request, lease, self.clock().now(), turn) {
                 lease.moved(place);
+                turn.waits(&lease.request);
             }
         });
     }

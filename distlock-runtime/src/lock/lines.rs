@@ -9,6 +9,7 @@ use super::agenda::Planned;
 use super::core::Line;
 use super::table::LockTable;
 use super::turn::{Live, Turn};
+use super::waits::Waits;
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;
 
@@ -19,6 +20,7 @@ pub(super) type Lines = HashMap<Name, Entry, BuildStoredHasher>;
 pub(super) struct Entry {
     pub(super) line: Line<Live>,
     pub(super) planned: Planned,
+    pub(super) waits: Waits,
 }
 
 /// What a change of a line calls for.
@@ -40,10 +42,11 @@ impl Entry {
         turn: &mut Turn<'_>,
     ) -> (T, Next) {
         let out = change(&mut self.line, turn);
+        self.waits.add(turn.waits_until());
         let next = if self.line.is_empty() {
             self.planned.cancel(table.timers());
             Next::Forget
-        } else if table.agenda.plan(&mut self.planned, &self.line, table.timers(), turn) {
+        } else if table.agenda.plan(self, table.timers(), turn) {
             Next::Run
         } else {
             Next::Wait

@@ -7,7 +7,7 @@
 //! | a call asks for a lock, or for several | `acquire`; `outage` where the store has been gone for long |
 //! | it comes to the lock's line, and leaves it | `calls`; `lead` for the call's own try, `waiter` for its wait |
 //! | **what becomes of it is decided** | **`core`**: who waits, who holds, what is sent, what is lost |
-//! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due |
+//! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due, `waits` when a wait ends |
 //! | its batches enter the store's queue | `queue` |
 //! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
 //! | the lease is renewed, or said to be taken away | `renew`, `force_released` |
@@ -58,4 +58,5 @@ pub(crate) mod serve;
 pub(crate) mod table;
 mod turn;
 pub(crate) mod waiter;
+mod waits;
 mod witness;

@@ -211,7 +211,9 @@ impl LockTable {
             let mut lines = self.lines(lock.stored());
             let Some(entry) = lines.get_mut(lock.stored()) else { return Vec::new() };
             entry.planned.looked(&self.timers);
-            let run = |line: &mut Line<Live>, turn: &mut Turn<'_>| line.run(self.clock.now(), turn);
+            let now = self.clock.now();
+            entry.waits.look(&entry.line, now, &mut turn);
+            let run = |line: &mut Line<Live>, turn: &mut Turn<'_>| line.run(now, turn);
             let ((), next) = entry.change(self, run, &mut turn);
             next.forget(&mut lines, lock)
         };
@@ -248,12 +250,13 @@ impl LockTable {
         }
     }
 
-    /// When a caller that waits has to run its line, because no engine does.
-    pub(super) fn run_by_callers(&self, lock: &LockName) -> Moment {
+    /// When a caller that waits until `end` has to look at its line by itself, because no engine does:
+    /// at that end, or when the line is due.
+    pub(super) fn run_by_callers(&self, lock: &LockName, end: Moment) -> Moment {
         if self.agenda.is_the_engines() {
             return Moment::NEVER;
         }
-        self.read(lock, Line::due).unwrap_or(Moment::NEVER)
+        self.read(lock, Line::due).unwrap_or(Moment::NEVER).min(end)
     }
 
     /// When a lease has to be looked at by its holder, because no engine watches it.

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::core::{
-    self, Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Reservation, Shell,
+    self, Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Request, Reservation, Shell,
 };
 use super::lease::Lease;
 use super::table::LockTable;
@@ -45,6 +45,8 @@ impl core::Fault for Fault {
 pub(super) struct Turn<'a> {
     table: &'a LockTable,
     lock: &'a Arc<LockName>,
+    /// When the wait ends of a caller that waits from now on.
+    waits_until: Moment,
     /// Nearly every change wakes one task at most,
     woken: Option<Waker>,
     /// and brings about nothing else.
@@ -70,11 +72,20 @@ enum Sent {
 
 impl<'a> Turn<'a> {
     pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
-        Self { table, lock, woken: None, more: None }
+        Self { table, lock, waits_until: Moment::NEVER, woken: None, more: None }
     }
 
     pub(super) fn lock(&self) -> &Arc<LockName> {
         self.lock
+    }
+
+    /// A caller waits in the line from now on.
+    pub(super) fn waits(&mut self, request: &Request) {
+        self.waits_until = self.waits_until.min(request.wait_until);
+    }
+
+    pub(super) fn waits_until(&self) -> Moment {
+        self.waits_until
     }
 
     fn more(&mut self) -> &mut More {
@@ -174,6 +185,7 @@ impl Shell<Live> for Turn<'_> {
 
     fn take_over(&mut self, seat: &Arc<Lease>) {
         seat.in_line();
+        self.waits(&seat.request);
     }
 
     fn grant(&mut self, seat: &Arc<Lease>, grant: Grant) {

@@ -4,15 +4,16 @@
 //! A grant has to be taken in a poll of the waiter's own. One that is not, because its future was
 //! dropped or is not polled any more, goes on to the next (R5).
 
-use std::future::poll_fn;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use super::core::{Denied, Grant, Request};
 use super::lease::Lease;
 use super::table::LockTable;
+use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
-use crate::select::until;
 use crate::shield::shield;
 use crate::store::Fault;
 
@@ -93,46 +94,42 @@ impl Lease {
         !matches!(*self.seat(), Seat::Trying)
     }
 
-    /// Resolves when something became of its wait.
-    async fn change(&self) -> Change {
-        let mut is_first = true;
-        poll_fn(|cx| {
-            // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
-            // and the task a lock. The first poll nearly always needs one, and the others none.
-            let mut spare = std::mem::take(&mut is_first).then(|| cx.waker().clone());
-            loop {
-                let mut seat = self.seat();
-                let change = match &mut *seat {
-                    Seat::Waiting { waker, woken } => {
-                        if std::mem::take(woken) {
-                            return Poll::Ready(Change::Woken);
-                        }
-                        if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                            return Poll::Pending;
-                        }
-                        if let Some(new) = spare.take() {
-                            let old = waker.replace(new);
-                            drop(seat);
-                            drop(old);
-                            return Poll::Pending;
-                        }
+    /// Ready when something became of its wait. The `first` time it has no waker yet.
+    fn poll_change(&self, first: bool, cx: &Context<'_>) -> Poll<Change> {
+        // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
+        // and the task a lock.
+        let mut spare = first.then(|| cx.waker().clone());
+        loop {
+            let mut seat = self.seat();
+            let change = match &mut *seat {
+                Seat::Waiting { waker, woken } => {
+                    if std::mem::take(woken) {
+                        return Poll::Ready(Change::Woken);
+                    }
+                    if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                        return Poll::Pending;
+                    }
+                    if let Some(new) = spare.take() {
+                        let old = waker.replace(new);
                         drop(seat);
-                        spare = Some(cx.waker().clone());
-                        continue;
+                        drop(old);
+                        return Poll::Pending;
                     }
-                    Seat::Granted => Change::Granted,
-                    Seat::Denied(why) => Change::Denied(why.clone()),
-                    Seat::PassedOver => {
-                        *seat = Seat::WAITING;
-                        return Poll::Ready(Change::PassedOver);
-                    }
-                    Seat::Trying | Seat::Left => return Poll::Pending,
-                };
-                *seat = Seat::Left;
-                return Poll::Ready(change);
-            }
-        })
-        .await
+                    drop(seat);
+                    spare = Some(cx.waker().clone());
+                    continue;
+                }
+                Seat::Granted => Change::Granted,
+                Seat::Denied(why) => Change::Denied(why.clone()),
+                Seat::PassedOver => {
+                    *seat = Seat::WAITING;
+                    return Poll::Ready(Change::PassedOver);
+                }
+                Seat::Trying | Seat::Left => return Poll::Pending,
+            };
+            *seat = Seat::Left;
+            return Poll::Ready(change);
+        }
     }
 }
 
@@ -161,38 +158,60 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits for the lock until the request's `wait` is over.
-    ///
-    /// Whoever gives up leaves the line when this is dropped.
-    pub(crate) async fn granted(mut self) -> Result<Arc<Lease>, Denied<Fault>> {
-        let Self { table, lease: Some(lease) } = &self else { return Err(Denied::TooLate) };
+    pub(crate) fn granted(self) -> Granted<'a> {
+        let limit = self.lease.as_ref().map_or(Moment::NEVER, |lease| lease.request.wait_until);
+        Granted { place: self, limit, alarm: None }
+    }
+}
+
+/// Waits in line for the lock. Not an `async fn`: nothing of it is worth a place on the heap.
+pub(crate) struct Granted<'a> {
+    place: Waiting<'a>,
+    /// The end of `wait`, or beyond that for as long as nobody has said yet that the lock is taken.
+    limit: Moment,
+    /// When it looks by itself if nothing happens: nowhere but where no engine does (`agenda`).
+    alarm: Option<Alarm<'a>>,
+}
+
+impl Future for Granted<'_> {
+    type Output = Result<Arc<Lease>, Denied<Fault>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { place: Waiting { table, lease: place }, limit, alarm } = self.get_mut();
+        let Some(lease) = place else { unreachable!("it was polled after it was done") };
         let Request { wait_until, answer_by, .. } = lease.request;
         let clock = table.clock();
-        // Beyond `wait` only for as long as nobody has said yet that the lock is taken.
-        let mut limit = wait_until;
         loop {
-            let at = limit.min(table.run_by_callers(lease.name()));
-            let alarm = Alarm::at(table.alarms(), clock, at);
-            match until(lease.change(), alarm).await {
-                Some(Change::Granted) => {
-                    return self.lease.take().ok_or(Denied::TooLate);
+            let mut by_alarm = false;
+            match lease.poll_change(alarm.is_none(), cx) {
+                Poll::Ready(Change::Granted) => {
+                    return Poll::Ready(place.take().ok_or(Denied::TooLate));
                 }
-                Some(Change::Denied(denied)) => {
-                    self.lease = None;
-                    return Err(denied);
+                Poll::Ready(Change::Denied(denied)) => {
+                    *place = None;
+                    return Poll::Ready(Err(denied));
                 }
-                Some(Change::Woken) if clock.now() >= wait_until => {
-                    if let Some(denied) = table.verdict(lease) {
-                        return Err(denied);
-                    }
+                Poll::Ready(Change::PassedOver) => table.rejoin(lease),
+                Poll::Ready(Change::Woken) => {}
+                Poll::Pending => {
+                    let at = || table.run_by_callers(lease.name(), *limit);
+                    let set = || Alarm::at(table.alarms(), clock, at());
+                    ready!(Pin::new(alarm.get_or_insert_with(set)).poll(cx));
+                    by_alarm = true;
                 }
-                Some(Change::Woken) => {}
-                Some(Change::PassedOver) => table.rejoin(lease),
-                None if clock.now() < limit => table.run(lease.name()),
-                None => match table.verdict(lease) {
-                    Some(denied) => return Err(denied),
-                    None if clock.now() < answer_by => limit = answer_by,
-                    None => return Err(lease.request.unanswered()),
-                },
+            }
+            *alarm = None;
+            let now = clock.now();
+            if by_alarm && now < *limit {
+                table.run(lease.name());
+            } else if now >= wait_until {
+                if let Some(denied) = table.verdict(lease) {
+                    return Poll::Ready(Err(denied));
+                }
+                if now >= answer_by {
+                    return Poll::Ready(Err(lease.request.unanswered()));
+                }
+                *limit = answer_by;
             }
         }
     }
