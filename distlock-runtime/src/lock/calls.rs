@@ -28,7 +28,7 @@ impl LockTable {
             match &arrival {
                 Arrival::Wait(..) => turn.waits(&request),
                 Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.seat.trying(),
-                Arrival::Held(_, lease, grant) => lease.granted(*grant),
+                Arrival::Held(_, lease, grant) => lease.granted(*grant, request.asked),
                 Arrival::Busy(_) => {}
             }
             arrival
@@ -42,9 +42,10 @@ impl LockTable {
         waits: bool,
     ) -> Tried<Fault> {
         self.change(&lease.lock, |line, turn| {
-            let tried = line.tried(lease.place(), answer, waits, self.clock().now(), turn);
+            let now = self.clock().now();
+            let tried = line.tried(lease.place(), answer, waits, now, turn);
             match tried {
-                Tried::Held(grant) => lease.granted(grant),
+                Tried::Held(grant) => lease.granted(grant, now),
                 Tried::Wait => {
                     lease.in_line();
                     turn.waits(&lease.request);
@@ -68,7 +69,7 @@ impl LockTable {
             let now = self.clock().now();
             let tried = line.tried_alone(&attempt, lease.request, answer, now, turn);
             if let Tried::Held(grant) = tried {
-                lease.granted(grant);
+                lease.granted(grant, now);
             }
             tried
         })

@@ -70,6 +70,8 @@ pub(crate) struct Lease {
     state: AtomicU8,
     fencing_token: AtomicU64,
     deadline: AtomicU64,
+    /// When it was granted.
+    since: AtomicU64,
     /// Whoever asked for it has it, with all the others it asked for: before that nothing was done
     /// under it.
     in_hand: AtomicBool,
@@ -101,6 +103,7 @@ impl Lease {
             state: AtomicU8::new(WAITING),
             fencing_token: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
+            since: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
             body: AtomicBool::new(false),
             returned: AtomicU8::new(0),
@@ -133,8 +136,9 @@ impl Lease {
         self.lock.stored() == lock && self.table == Arc::as_ptr(table).addr()
     }
 
-    /// It is the caller's.
-    pub(super) fn granted(&self, grant: Grant) {
+    /// It is the caller's, from now on.
+    pub(super) fn granted(&self, grant: Grant, now: Moment) {
+        self.since.store(now.as_nanos(), Ordering::Relaxed);
         self.fencing_token.store(grant.fencing_token, Ordering::Release);
         self.deadline.store(grant.deadline.as_nanos(), Ordering::Release);
         self.state.store(HELD, Ordering::Release);
@@ -174,6 +178,11 @@ impl Lease {
         if self.returned.fetch_or(RETURNED, Ordering::AcqRel) & WAITED_FOR != 0 {
             shield(|| self.changed.notify_waiters());
         }
+    }
+
+    /// When it was granted.
+    pub(super) fn since(&self) -> Moment {
+        Moment::from_nanos(self.since.load(Ordering::Relaxed))
     }
 
     pub(super) fn deadline(&self) -> Moment {

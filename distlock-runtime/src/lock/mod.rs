@@ -38,6 +38,7 @@ pub(crate) mod acquire;
 mod agenda;
 mod assemble;
 mod calls;
+mod census;
 pub(crate) mod core;
 mod finish;
 mod force_released;

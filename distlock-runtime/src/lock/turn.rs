@@ -188,8 +188,8 @@ impl Shell<Live> for Turn<'_> {
         self.waits(&seat.request);
     }
 
-    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant) {
-        self.wake_up(seat.grant(grant));
+    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant, now: Moment) {
+        self.wake_up(seat.grant(grant, now));
     }
 
     fn deny(&mut self, seat: &Arc<Lease>, why: Denied<Fault>) {

@@ -59,8 +59,8 @@ impl Lease {
         *self.seat() = Seat::WAITING;
     }
 
-    pub(super) fn grant(&self, grant: Grant) -> Option<Waker> {
-        self.granted(grant);
+    pub(super) fn grant(&self, grant: Grant, now: Moment) -> Option<Waker> {
+        self.granted(grant, now);
         self.seat().change(Seat::Granted)
     }
 
