@@ -11,6 +11,7 @@ use crate::engine::alarm::Alarms;
 use crate::error::LockError;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
+use crate::observe::{Observer, Observers};
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -52,6 +53,7 @@ use crate::url::StoreUrl;
 pub struct LockManagerBuilder {
     url: Option<String>,
     settings: Settings,
+    observers: Observers,
 }
 
 impl LockManagerBuilder {
@@ -164,22 +166,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether others may learn which process this is, and what its locks are called: the answers to "who
-    /// has my lock?" in [`LockManager::inspect`] and [`LockManager::processes`].
-    ///
-    /// Then the store has, for as long as the manager takes or renews locks and a minute more, a small record
-    /// with the name of the application (`DISTLOCK_APP`, or the executable's), the host, the process
-    /// number and the version; and whoever may publish and subscribe to the wake-up channels can ask the
-    /// process which locks it holds and waits for: their names in the store, which contain their keys.
-    /// Nothing is stored for a lock, and nothing is sent for one.
-    ///
-    /// `false`: no record, and no answer. Locks work as well, and others see that they are held and not by
-    /// whom. Default: `true`.
-    pub fn identify(mut self, identify: bool) -> Self {
-        self.settings.identify = identify;
-        self
-    }
-
     /// The HTTP status of [`LockError::Busy`]: 423 (Locked), 409 (Conflict), 429 (Too Many Requests)
     /// or 503 (Service Unavailable). Default: 423.
     ///
@@ -204,6 +190,13 @@ impl LockManagerBuilder {
     /// the time that the work under a lock takes. Default: 1 s.
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.settings.retry_after = retry_after;
+        self
+    }
+
+    /// Has an observer told of everything that happens to the manager's locks. May be called several times:
+    /// each is told, in this order. See [`Observer`].
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.add(observer);
         self
     }
 
@@ -232,16 +225,18 @@ impl LockManagerBuilder {
         runs_on: RunsOn,
         over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<LockManager, LockError> {
-        let Self { url, settings } = self;
+        let Self { url, settings, observers } = self;
         let url = url.ok_or_else(|| {
             LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
         })?;
         settings.check()?;
         let namespace = settings.namespace()?;
         let locks = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => Locks::start(runs_on, settings, namespace, |handle, alarms| {
-                over(Arc::new(MemoryStore::new()), handle, alarms)
-            })?,
+            StoreUrl::Memory => {
+                Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                    over(Arc::new(MemoryStore::new()), handle, alarms)
+                })?
+            }
             #[cfg(feature = "redis")]
             StoreUrl::Redis(info) => {
                 let config = RedisConfig {
@@ -252,8 +247,9 @@ impl LockManagerBuilder {
                     io_on_caller_runtime: settings.io_on_caller_runtime,
                     fence: namespace.fence(),
                     prefix: namespace.prefix().to_owned(),
+                    observers: observers.clone(),
                 };
-                Locks::start(runs_on, settings, namespace, |handle, alarms| {
+                Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                     let store = Arc::new(RedisStore::start(config, handle, alarms));
                     over(store, handle, alarms)
                 })?

@@ -22,9 +22,7 @@ mod error;
 mod float;
 mod global;
 mod home;
-mod inspect;
 mod jitter;
-mod json;
 mod key;
 mod limit;
 mod limits;
@@ -35,7 +33,7 @@ mod manager;
 pub mod model;
 mod name;
 mod namespace;
-mod observe;
+pub mod observe;
 mod one_or_many;
 mod operate;
 mod options;
@@ -43,8 +41,6 @@ mod outcome;
 mod per_thread;
 #[doc(hidden)]
 pub mod private;
-mod process;
-mod reporter;
 mod request;
 mod runtime_probe;
 mod select;
@@ -59,7 +55,6 @@ mod token;
 mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
-mod who;
 mod witness;
 
 pub use builder::LockManagerBuilder;
@@ -70,9 +65,8 @@ pub use lock::guard::LockGuard;
 pub use manager::LockManager;
 pub use name::LockName;
 pub use options::{OnLost, Release};
-pub use process::Process;
 pub use request::LockRequest;
-pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waiter, WakeUps};
+pub use status::{CloseReport, DrivenBy, LockStatus, ManagerStatus, WakeUps};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use testing::faults;

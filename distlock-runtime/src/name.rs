@@ -95,6 +95,11 @@ impl LockName {
         Some(Self::new(label, LockKey::from(key), stored, prefix.len(), None))
     }
 
+    /// A lock that was asked for without a key that could be stored.
+    pub(crate) fn unstored(label: Label) -> Self {
+        Self::new(label, LockKey::from(""), StoredName::new(String::new()), 0, None)
+    }
+
     /// The prefix in the store, with its separator.
     pub(crate) fn prefix(&self) -> &str {
         &self.stored[..self.prefix]

@@ -6,15 +6,16 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::lock::acquire::{Ask, Call};
+use crate::lock::call::{Ask, Call};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::hold;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
-use crate::name::Label;
+use crate::name::{Label, LockName};
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 
@@ -119,7 +120,7 @@ impl LockRequest {
 
     /// The call as it begins now, in a poll of its caller's; or what is wrong with it.
     fn begin(self) -> Result<Call, LockError> {
-        let (manager, ask) = self.check()?;
+        let (manager, ask) = self.resolve().map_err(|unusable| unusable.refused())?;
         let locks = manager.into_locks();
         let table = &locks.table;
         let asked = table.clock().now();
@@ -128,25 +129,19 @@ impl LockRequest {
         Call::new(locks, ask, asked)
     }
 
+    /// What is wrong with it, if anything is.
+    #[cfg(any(feature = "axum", feature = "actix"))]
+    pub(crate) fn check(self) -> Result<(), LockError> {
+        self.resolve().map(drop).map_err(|unusable| unusable.error)
+    }
+
     /// The request with the manager's defaults, or what is wrong with it.
-    pub(crate) fn check(self) -> Result<(LockManager, Ask), LockError> {
-        let Locks { settings, namespace, .. } = self.manager.locks();
-        let options = self.options.resolve(&settings.options)?;
-        let other = match &self.options.prefix {
-            Some(prefix) => Some(namespace.of_request(prefix)?),
-            None => None,
-        };
-        let namespace = other.as_ref().unwrap_or(namespace);
-        let label = self.label;
-        let mut wanted = self.keys.try_map(|key| namespace.name(label.clone(), key))?;
-        if wanted.is_empty() {
-            return Err(LockError::invalid_option("keys: none; name at least one"));
+    fn resolve(self) -> Result<(LockManager, Ask), Box<Unusable>> {
+        let Self { manager, keys, label, options } = self;
+        match ask(manager.locks(), keys, &label, &options) {
+            Ok(ask) => Ok((manager, ask)),
+            Err(error) => Err(Box::new(Unusable { manager, label, error })),
         }
-        if let OneOrMany::Many(wanted) = &mut wanted {
-            wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
-            wanted.dedup_by(|a, b| a.stored() == b.stored());
-        }
-        Ok((self.manager, Ask { wanted, options }))
     }
 
     /// Takes the lock, or returns `None` where [`acquire`](Self::acquire) returns `Busy`: others hold it,
@@ -217,6 +212,50 @@ impl LockRequest {
         let call = self.begin()?;
         guard = call.acquire().await?;
         hold_and_release(&mut guard, body).await
+    }
+}
+
+fn ask(
+    locks: &Locks,
+    keys: OneOrMany<LockKey>,
+    label: &Label,
+    options: &Options,
+) -> Result<Ask, LockError> {
+    let Locks { settings, namespace, .. } = locks;
+    let resolved = options.resolve(&settings.options)?;
+    let other = match &options.prefix {
+        Some(prefix) => Some(namespace.of_request(prefix)?),
+        None => None,
+    };
+    let namespace = other.as_ref().unwrap_or(namespace);
+    let mut wanted = keys.try_map(|key| namespace.name(label.clone(), key))?;
+    if wanted.is_empty() {
+        return Err(LockError::invalid_option("keys: none; name at least one"));
+    }
+    if let OneOrMany::Many(wanted) = &mut wanted {
+        wanted.sort_by(|a, b| a.stored().cmp(b.stored()));
+        wanted.dedup_by(|a, b| a.stored() == b.stored());
+    }
+    Ok(Ask { wanted, options: resolved })
+}
+
+/// A request that nothing can be asked for.
+struct Unusable {
+    manager: LockManager,
+    label: Label,
+    error: LockError,
+}
+
+impl Unusable {
+    /// Has observers told.
+    fn refused(self) -> LockError {
+        let table = &self.manager.locks().table;
+        if table.home().is_here() {
+            let unnamed = || LockName::unstored(self.label.clone());
+            let lock = self.error.lock().map_or_else(unnamed, LockName::clone);
+            table.observers().refused(&lock, Duration::ZERO, Some(&self.error), false);
+        }
+        self.error
     }
 }
 

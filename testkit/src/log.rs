@@ -41,6 +41,14 @@ impl Log {
         self.text.lock().expect("no panic while writing").clone()
     }
 
+    /// The events, without the spans, in which there is this word.
+    pub fn events(&self, word: &str) -> Vec<String> {
+        let text = self.text();
+        let is_event = |line: &&str| !line.starts_with("span ") && !line.starts_with("record ");
+        let events = text.lines().filter(is_event).filter(|line| line.contains(word));
+        events.map(str::to_owned).collect()
+    }
+
     /// Whether there is a line of this level with all of these words in it.
     pub fn says(&self, level: &str, words: &[&str]) -> bool {
         let text = self.text();

@@ -332,7 +332,7 @@ async fn h8_h12_no_key_and_no_password_in_errors_debug_and_logs() {
     })
     .await;
     let dangling = request().name("h8-late").wait(SECOND);
-    let given_up = || log.text().lines().filter(|line| line.contains("released_late")).count();
+    let given_up = || log.text().lines().filter(|line| line.contains("release_given_up")).count();
     let before = given_up();
     server.kill9();
     errors.push(guard.expect("granted").release().await.expect_err("nobody there"));

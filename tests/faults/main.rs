@@ -20,7 +20,6 @@ mod messages;
 mod network;
 mod outage;
 mod pairing;
-mod questions;
 mod refusals;
 mod release;
 mod renewals;

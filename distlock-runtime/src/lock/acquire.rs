@@ -10,143 +10,55 @@
 //! A lease that ends before the caller has it is nothing the caller needs to know of: no body has run
 //! under it. The call asks again while it may wait, and is `Busy` then.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use super::core::{Arrival, Denied, Request};
 use super::guard::LockGuard;
 use super::lead::{Alone, Lead, Settled, Try};
 use super::lease::Lease;
 use super::locks::Locks;
+use super::told::Told;
 use super::waiter::Waiting;
-use super::{nested, outage};
-use crate::clock::Moment;
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
-use crate::one_or_many::OneOrMany;
-use crate::options::{OnLost, Release, Resolved};
-use crate::store::{Answer, Attempt, Fault, Limit, OpOn};
+use crate::observe::{WaitSpan, in_acquire_span};
+use crate::options::OnLost;
+use crate::store::{Answer, Attempt, Fault, OpOn};
 
-/// How long after its time a call for several locks may still come to an end by itself.
-const LATE: Duration = Duration::from_millis(50);
-
-/// What is asked for, with the manager's defaults filled in.
-pub(crate) struct Ask {
-    /// In stored order, each once.
-    pub(crate) wanted: OneOrMany<Arc<LockName>>,
-    pub(crate) options: Resolved,
-}
-
-/// A call for one lock or several that has begun.
-pub(crate) struct Call {
-    pub(super) locks: Arc<Locks>,
-    pub(super) request: Request,
-    /// How many calls of this process may wait for a lock, this one included; 0 if it does not wait.
-    line: u32,
-    /// What is to be taken, and what an outer call holds.
-    pub(super) open: OneOrMany<Arc<LockName>>,
-    joined: OneOrMany<Arc<Lease>>,
-    on_lost: OnLost,
-    release: Release,
-    /// The store has been gone for so long that the call does not wait for it as it would for others.
-    cut_short: bool,
-}
-
-impl Call {
-    /// A call that begins at `asked`, in a poll of its caller's.
-    pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
-        let Ask { wanted, options } = ask;
-        let Resolved { term, wait, on_lost, reentrant, max_waiters, release } = options;
-        let table = &locks.table;
-        let answer_by = asked.after(wait.max(locks.settings.command_timeout));
-        let (mut joined, mut open) = (OneOrMany::none(), OneOrMany::none());
-        for one in wanted {
-            match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
-                None => open.push(one),
-                Some(outer) if reentrant => joined.push(outer),
-                Some(_) => {
-                    return Err(LockError::WouldDeadlock { lock: Box::new((*one).clone()) });
-                }
-            }
-        }
-        let several = open.len() > 1;
-        // What is taken first must not be held for a future that nobody polls any more.
-        let part_until = several.then(|| answer_by.after(LATE));
-        let wait_until = asked.after(wait);
-        let limit = Limit::ALONE;
-        let request =
-            Request { limit, term, asked, wait_until, answer_by, part_until, hurried: false };
-        let line = match max_waiters {
-            _ if wait.is_zero() => 0,
-            None => u32::MAX,
-            Some(most) => most,
-        };
-        let cut_short = outage::cuts_short(&locks, &request);
-        Ok(Self { locks, request, line, open, joined, on_lost, release, cut_short })
-    }
-
-    /// Acquires within max(`wait`, `command_timeout`), and sooner where the store has been gone for
-    /// long.
-    ///
-    /// Not an `async fn`, which would keep twice what it is given.
-    pub(crate) fn acquire(
-        mut self,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        async move {
-            if std::mem::take(&mut self.cut_short) {
-                return outage::acquire_meanwhile(self).await;
-            }
-            let lease = {
-                let mut acquiring = Acquiring {
-                    locks: &self.locks,
-                    request: &mut self.request,
-                    line: self.line,
-                    has_waited: false,
-                    waited_for: None,
-                };
-                match (&self.open, self.joined.is_empty()) {
-                    (OneOrMany::One(one), true) => acquiring.one(one).await?,
-                    (several, _) => {
-                        let all =
-                            Box::pin(acquiring.all(several, &self.joined, self.on_lost)).await;
-                        return all.map(|guard| guard.releasing(self.release));
-                    }
-                }
-            };
-            Ok(LockGuard::of(self.locks, self.on_lost, lease).releasing(self.release).complete())
-        }
-    }
-}
-
-struct Acquiring<'a> {
-    locks: &'a Arc<Locks>,
-    request: &'a mut Request,
-    line: u32,
+/// A call under way.
+pub(super) struct Acquiring<'a> {
+    pub(super) locks: &'a Arc<Locks>,
+    pub(super) request: &'a mut Request,
+    /// The lock it is about now.
+    pub(super) wanted: &'a Arc<LockName>,
+    pub(super) line: u32,
     /// It has had a turn, of which nothing may have come.
-    has_waited: bool,
+    pub(super) has_waited: bool,
+    pub(super) told: Told,
     /// The last of several locks that it got after it had waited for it.
-    waited_for: Option<Arc<LockName>>,
+    pub(super) waited_for: Option<Arc<LockName>>,
 }
 
 impl<'a> Acquiring<'a> {
     /// One lock, with a place in its line if need be.
-    async fn one(&mut self, wanted: &Arc<LockName>) -> Result<Arc<Lease>, LockError> {
+    pub(super) async fn one(&mut self) -> Result<Arc<Lease>, LockError> {
         loop {
             if self.has_waited {
-                self.hurry(wanted)?;
+                self.hurry()?;
             }
-            let settled = match self.arrive(wanted) {
+            let settled = match self.arrive() {
                 Begun::Trying(attempt, asked) => attempt.settle(asked.await, self.waits()),
                 Begun::Settled(settled) => settled,
             };
             match settled {
                 Settled::Held(lease) => return Ok(lease),
-                Settled::Denied(denied) => return Err(self.error(wanted, denied)),
+                Settled::Denied(denied) => return Err(self.error(denied)),
                 Settled::Wait(place) => {
+                    let span = self.waits_in_line(&place);
                     let granted = place.granted().await;
-                    if let Some(lease) = self.waited(wanted, granted)? {
+                    if let Some(lease) = self.waited(span, granted)? {
                         return Ok(lease);
                     }
                 }
@@ -154,29 +66,46 @@ impl<'a> Acquiring<'a> {
         }
     }
 
+    fn waits_in_line(&mut self, place: &Waiting<'a>) -> WaitSpan {
+        if self.told == Told::Nothing {
+            self.told = Told::Waits;
+            self.locks.table.observers().waiting(self.wanted);
+        }
+        WaitSpan::begin(self.wanted, || place.behind())
+    }
+
     /// It has waited in line. `None` if what was granted ran out before its future was polled, and there
     /// is time to ask again.
     fn waited(
         &mut self,
-        wanted: &Arc<LockName>,
+        span: WaitSpan,
         granted: Result<Arc<Lease>, Denied<Fault>>,
     ) -> Result<Option<Arc<Lease>>, LockError> {
-        let lease = granted.map_err(|denied| self.error(wanted, denied))?;
+        let lease = match granted.map_err(|denied| self.error(denied)) {
+            Ok(lease) => lease,
+            Err(error) => {
+                span.refused(&error);
+                return Err(error);
+            }
+        };
+        span.acquired(lease.fencing_token());
         self.has_waited = true;
-        if lease.is_held() {
+        let now = self.locks.table.clock().now();
+        lease.account().begin(now);
+        if lease.is_held_at(now) {
             if self.request.part_until.is_some() {
-                self.waited_for = Some(wanted.clone());
+                self.waited_for = Some(self.wanted.clone());
             }
             return Ok(Some(lease));
         }
         self.locks.table.end_in_background(&lease);
-        self.may_ask_again(wanted).map(|()| None)
+        self.may_ask_again(self.wanted).map(|()| None)
     }
 
     /// All of several locks, besides those that an outer call holds.
-    async fn all(
+    pub(super) async fn all(
         &mut self,
-        wanted: &[Arc<LockName>],
+        wanted: &'a [Arc<LockName>],
         joined: &[Arc<Lease>],
         on_lost: OnLost,
     ) -> Result<LockGuard, LockError> {
@@ -185,25 +114,29 @@ impl<'a> Acquiring<'a> {
             joined.iter().for_each(|outer| guard.join(outer.clone()));
             self.several(wanted, &mut guard).await?;
             if guard.is_held() {
-                return Ok(guard.complete());
+                return Ok(guard);
             }
             // The first of them was lost while the last was waited for.
             let lost = guard.lost_before_use()?;
             drop(guard);
             self.may_ask_again(&lost)?;
             self.has_waited = true;
-            self.hurry(&lost)?;
+            if let Some(lost) = wanted.iter().find(|one| Arc::ptr_eq(one, &lost)) {
+                self.wanted = lost;
+            }
+            self.hurry()?;
         }
     }
 
     async fn several(
         &mut self,
-        wanted: &[Arc<LockName>],
+        wanted: &'a [Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<(), LockError> {
         let taken = self.all_at_once(wanted, guard).await?;
         for one in &wanted[taken..] {
-            guard.add(self.one(one).await?);
+            self.wanted = one;
+            guard.add(self.one().await?);
         }
         Ok(())
     }
@@ -211,13 +144,14 @@ impl<'a> Acquiring<'a> {
     /// Tries all locks in one go and keeps those before the first that was denied; says how many.
     async fn all_at_once(
         &mut self,
-        wanted: &[Arc<LockName>],
+        wanted: &'a [Arc<LockName>],
         guard: &mut LockGuard,
     ) -> Result<usize, LockError> {
         let (mut tries, mut held) = (Vec::with_capacity(wanted.len()), Vec::new());
         let mut first_denied = None;
         for (at, one) in wanted.iter().enumerate() {
-            match self.arrive(one) {
+            self.wanted = one;
+            match self.arrive() {
                 Begun::Trying(attempt, asked) => tries.push((at, attempt, asked)),
                 // In a guard: the future may be dropped while the others are tried.
                 Begun::Settled(Settled::Held(lease)) => held.push((at, self.guard_of(lease))),
@@ -242,17 +176,18 @@ impl<'a> Acquiring<'a> {
         for (_, own) in held.into_iter().filter(|(at, _)| *at < taken) {
             guard.take_over(own);
         }
+        if let Some(denied) = wanted.get(taken) {
+            self.wanted = denied;
+        }
         match first_denied {
             None => Ok(wanted.len()),
-            Some((at, Settled::Denied(denied))) if is_lasting(&denied) => {
-                Err(self.error(&wanted[at], denied))
-            }
-            Some((at, Settled::Denied(denied))) if !self.waits() => {
-                Err(self.error(&wanted[at], denied))
+            Some((_, Settled::Denied(denied))) if is_lasting(&denied) || !self.waits() => {
+                Err(self.error(denied))
             }
             Some((at, Settled::Wait(place))) => {
+                let span = self.waits_in_line(&place);
                 let granted = place.granted().await;
-                match self.waited(&wanted[at], granted)? {
+                match self.waited(span, granted)? {
                     Some(lease) => {
                         guard.add(lease);
                         Ok(at + 1)
@@ -265,13 +200,15 @@ impl<'a> Acquiring<'a> {
     }
 
     /// Takes a place in the line, or begins a try with a token of its own.
-    fn arrive(&self, wanted: &Arc<LockName>) -> Begun<'a> {
-        let table = &self.locks.table;
+    fn arrive(&self) -> Begun<'a> {
+        let (table, wanted) = (&self.locks.table, self.wanted);
         if table.is_closed() {
             return Begun::Settled(Settled::Denied(Denied::Closed));
         }
         let line = usize::try_from(self.line).ok().filter(|_| self.line < u32::MAX);
-        let by = match table.arrive(wanted, *self.request, line.unwrap_or(usize::MAX)) {
+        // A call that has just come has read the clock: to do so again costs 1 % of a lock.
+        let now = if self.has_waited { table.clock().now() } else { self.request.asked };
+        let by = match table.arrive(wanted, *self.request, line.unwrap_or(usize::MAX), now) {
             Arrival::Lead(attempt) => Try::Lead(Lead::new(table, attempt)),
             Arrival::Alone(attempt) => Try::Alone(Alone::new(table, attempt)),
             // `close` ends the waits it finds after it has set this: one of the two sees the other.
@@ -290,7 +227,8 @@ impl<'a> Acquiring<'a> {
         let term = self.request.stored_term(table.needs_renewal());
         let attempt = Attempt { owner: by.owner().clone(), term, look: !self.waits() };
         let asked = self.locks.store.try_acquire(attempt, self.request.answer_by);
-        Begun::Trying(by, asked)
+        let asked = table.observers().timed("set", asked);
+        Begun::Trying(by, in_acquire_span(wanted, asked))
     }
 
     fn guard_of(&self, lease: Arc<Lease>) -> LockGuard {
@@ -303,12 +241,11 @@ impl<'a> Acquiring<'a> {
 
     /// What was spent in line is missing for the next answer: if there is not enough left for one, it
     /// is not the store's fault.
-    fn hurry(&mut self, wanted: &Arc<LockName>) -> Result<(), LockError> {
+    fn hurry(&mut self) -> Result<(), LockError> {
         let now = self.locks.table.clock().now();
         if now >= self.request.answer_by {
-            return Err(self.error(wanted, Denied::TooLate));
+            return Err(self.error(Denied::TooLate));
         }
-        self.request.asked = now;
         let answered_by = now.after(self.locks.settings.command_timeout);
         self.request.hurried = answered_by > self.request.answer_by;
         Ok(())
@@ -323,7 +260,8 @@ impl<'a> Acquiring<'a> {
         Ok(())
     }
 
-    fn error(&self, wanted: &Arc<LockName>, denied: Denied<Fault>) -> LockError {
+    fn error(&self, denied: Denied<Fault>) -> LockError {
+        let wanted = self.wanted;
         let fault = match denied {
             // `close` takes calls out of their lines, which looks like any other end.
             _ if self.locks.table.is_closed() => return LockError::Closed,
@@ -341,6 +279,32 @@ impl<'a> Acquiring<'a> {
             Denied::Closed => Fault::closed(),
         };
         fault.into_error(Some(wanted)).advising(self.locks.settings.retry_after)
+    }
+
+    /// Has observers told of a call that was refused, and says what they know of one that was not.
+    pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
+        let queued = self.told.queued();
+        if error.is_some() {
+            self.tell_refused(error);
+        }
+        self.told = Told::End;
+        queued
+    }
+
+    fn tell_refused(&self, error: Option<&LockError>) {
+        let table = &self.locks.table;
+        let waited = table.clock().now().since(self.request.asked);
+        table.observers().refused(self.wanted, waited, error, self.told.queued());
+    }
+}
+
+/// A call whose future is dropped before its end.
+impl Drop for Acquiring<'_> {
+    fn drop(&mut self) {
+        let is_cancelled = matches!(self.told, Told::Nothing | Told::Waits);
+        if is_cancelled && self.locks.table.home().is_here() {
+            self.tell_refused(None);
+        }
     }
 }
 

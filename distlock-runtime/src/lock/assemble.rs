@@ -48,8 +48,9 @@ impl LockGuard {
         self.leases.push(outer);
     }
 
-    /// Nothing is missing any more; from here on its `min_hold` counts.
-    pub(crate) fn complete(self) -> Self {
+    /// Nothing is missing any more; from here on its `min_hold` counts. The call `queued`, as observers
+    /// know.
+    pub(crate) fn complete(self, queued: bool) -> Self {
         let table = &self.locks.table;
         self.leases[..self.owned].iter().for_each(|lease| table.complete(lease));
         if self.leases.len() > 1 {
@@ -57,7 +58,19 @@ impl LockGuard {
             let fencing_token = self.fencing_token();
             self.leases.iter().for_each(|lease| table.outdo(lease, fencing_token));
         }
+        self.tell_acquired(queued);
         self
+    }
+
+    fn tell_acquired(&self, queued: bool) {
+        let table = &self.locks.table;
+        for (index, lease) in self.leases[..self.owned].iter().enumerate() {
+            let known = (lease.request.asked, lease.fencing_token());
+            table.observers().acquired(lease.name(), lease.account(), known, (queued, index));
+        }
+        if let (0, Some(outer)) = (self.owned, self.leases.first()) {
+            table.observers().joined(outer.name(), outer.fencing_token());
+        }
     }
 
     pub(crate) fn leases(&self) -> &[Arc<Lease>] {

@@ -20,15 +20,18 @@ impl LockTable {
         lock: &Arc<LockName>,
         request: Request,
         line_ends: usize,
+        now: Moment,
     ) -> Arrival<Live> {
         self.change(lock, |line, turn| {
             let seat = |place| Lease::new(self, lock, request, place);
-            // It has just come: reading the clock again costs 1 % of a lock.
-            let arrival = line.arrive(request, line_ends, request.asked, seat, turn);
+            let arrival = line.arrive(request, line_ends, now, seat, turn);
             match &arrival {
                 Arrival::Wait(..) => turn.waits(&request),
                 Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.seat.trying(),
-                Arrival::Held(_, lease, grant) => lease.granted(*grant, request.asked),
+                Arrival::Held(_, lease, grant) => {
+                    lease.granted(*grant);
+                    lease.account().begin(now);
+                }
                 Arrival::Busy(_) => {}
             }
             arrival
@@ -45,7 +48,10 @@ impl LockTable {
             let now = self.clock().now();
             let tried = line.tried(lease.place(), answer, waits, now, turn);
             match tried {
-                Tried::Held(grant) => lease.granted(grant, now),
+                Tried::Held(grant) => {
+                    lease.granted(grant);
+                    lease.account().begin(now);
+                }
                 Tried::Wait => {
                     lease.in_line();
                     turn.waits(&lease.request);
@@ -69,7 +75,8 @@ impl LockTable {
             let now = self.clock().now();
             let tried = line.tried_alone(&attempt, lease.request, answer, now, turn);
             if let Tried::Held(grant) = tried {
-                lease.granted(grant, now);
+                lease.granted(grant);
+                lease.account().begin(now);
             }
             tried
         })
@@ -118,6 +125,7 @@ impl LockTable {
     pub(crate) fn finish_at(self: &Arc<Self>, lease: &Arc<Lease>, now: Moment) -> Finished<Live> {
         let finished = self.change_known(&lease.lock, |line, turn| {
             lease.retire();
+            turn.hands_over = true;
             let finished = line.finish(lease.place(), now, turn);
             if finished.was_held {
                 turn.see(lease, Seen::Released);
@@ -128,11 +136,14 @@ impl LockTable {
             }
             Some(finished)
         });
+        let was_held = finished.as_ref().is_some_and(|finished| finished.was_held);
+        lease.account().ended(now, !was_held);
         lease.returned_now();
         finished.unwrap_or(Finished { was_held: false, release: None })
     }
 
-    /// Ends a lease and sees to what becomes of its token in the background.
+    /// Ends a lease and sees to what becomes of its token in the background. Observers are told by the
+    /// caller.
     pub(crate) fn end_in_background(self: &Arc<Self>, lease: &Arc<Lease>) {
         if let Some(Freeing { token, keep, .. }) = self.finish(lease).release {
             self.release_in_background(token, keep);

@@ -9,7 +9,6 @@ use super::release::{Releasing, not_ours};
 use super::table::LockTable;
 use crate::clock::Moment;
 use crate::error::LockError;
-use crate::observe;
 use crate::one_or_many::OneOrMany;
 use crate::options::Release;
 
@@ -22,10 +21,10 @@ impl LockGuard {
         let table = &self.locks.table;
         let ending = |lease| Ending::of(lease, now, table);
         match owned {
-            OneOrMany::One(lease) => ending(lease).confirmed(table).await,
+            OneOrMany::One(lease) => ending(lease).confirmed().await,
             OneOrMany::Many(leases) => {
                 let endings = leases.into_iter().rev().map(ending).collect();
-                Box::pin(all_confirmed(endings, table)).await
+                Box::pin(all_confirmed(endings)).await
             }
         }
     }
@@ -38,7 +37,7 @@ impl LockGuard {
                 if let Err(error) = self.release_all().await
                     && self.home().is_here()
                 {
-                    observe::released_late(lease.name(), &error);
+                    self.locks.table.observers().released_late(lease.name(), error, false);
                 }
             }
             Release::Background => self.release_unawaited(),
@@ -48,16 +47,25 @@ impl LockGuard {
     /// Sends the release, and has its failure reported.
     fn release_unawaited(&mut self) {
         let table = self.locks.table.clone();
-        for lease in self.take_owned() {
-            let Finished { was_held, release } = table.finish(&lease);
+        let leases = self.take_owned();
+        for lease in leases.iter().rev() {
+            let Finished { was_held, release } = table.finish(lease);
             if !was_held {
-                observe::released_late(lease.name(), &lease.lost_error(false));
+                table.observers().released_late(lease.name(), lease.lost_error(false), false);
             }
             match release {
                 Some(freeing) if was_held => table.release_unawaited(freeing),
                 Some(Freeing { token, keep, .. }) => table.release_in_background(token, keep),
                 None => {}
             }
+        }
+        self.tell_released(&leases);
+    }
+
+    /// Has observers told that these leases were given back, once all of them were.
+    fn tell_released(&self, leases: &[Arc<Lease>]) {
+        for lease in leases.iter().rev() {
+            self.locks.table.observers().released(lease.name(), lease.account(), false);
         }
     }
 
@@ -67,17 +75,19 @@ impl LockGuard {
         if self.owned == 0 {
             return;
         }
-        for lease in self.take_owned() {
-            self.locks.table.end_in_background(&lease);
+        let leases = self.take_owned();
+        for lease in leases.iter().rev() {
+            self.locks.table.end_in_background(lease);
         }
+        self.tell_released(&leases);
     }
 
-    /// The leases this guard is to free, last one first.
-    fn take_owned(&mut self) -> impl Iterator<Item = Arc<Lease>> + use<> {
+    /// The leases this guard is to free: the last one first.
+    fn take_owned(&mut self) -> OneOrMany<Arc<Lease>> {
         // A forked child has a copy of its parent's lock, and is not to free it.
         let own = self.owned > 0 && self.home().is_here();
         let owned = if own { self.owned } else { 0 };
-        self.take(owned).into_iter().rev()
+        self.take(owned)
     }
 
     /// The first `owned` leases; the others are forgotten.
@@ -89,44 +99,62 @@ impl LockGuard {
     }
 }
 
-/// A lease that was given back.
-struct Ending {
+/// A lease that was given back. Dropped, it is on its way, and observers are told.
+struct Ending<'a> {
     lease: Arc<Lease>,
+    table: &'a Arc<LockTable>,
     was_held: bool,
+    confirmed: bool,
     /// `None` if it was handed on, or the engine releases it.
     release: Option<Releasing>,
 }
 
-impl Ending {
-    fn of(lease: Arc<Lease>, now: Moment, table: &Arc<LockTable>) -> Self {
+impl<'a> Ending<'a> {
+    fn of(lease: Arc<Lease>, now: Moment, table: &'a Arc<LockTable>) -> Self {
         let Finished { was_held, release } = table.finish_at(&lease, now);
-        Self { lease, was_held, release: release.map(|freeing| table.release(freeing)) }
+        let release = release.map(|freeing| table.release(freeing));
+        Self { lease, table, was_held, confirmed: false, release }
     }
 
     /// Waits for the store's answer, if there is anything to confirm.
-    async fn confirmed(&mut self, table: &LockTable) -> Result<(), LockError> {
-        let Self { lease, was_held, release } = self;
-        let lost = || Err(lease.lost_error(false));
-        let Some(release) = release else { return if *was_held { Ok(()) } else { lost() } };
-        match (&mut *release).await {
-            Ok(_) if !*was_held => lost(),
-            Ok(freed) => match not_ours(release.freeing(), &freed, table.clock()) {
-                None => Ok(()),
-                Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
+    async fn confirmed(&mut self) -> Result<(), LockError> {
+        let Self { lease, table, was_held, confirmed, release } = self;
+        let outcome = match release {
+            None if *was_held => Ok(()),
+            None => Err(lease.lost_error(false)),
+            Some(release) => match (&mut *release).await {
+                Ok(_) if !*was_held => Err(lease.lost_error(false)),
+                Ok(freed) => match not_ours(release.freeing(), &freed, table.clock()) {
+                    None => Ok(()),
+                    Some(reason) => Err(LockError::lost(lease.name(), reason, false)),
+                },
+                Err(fault) => Err(fault.into_error(Some(lease.name()))),
             },
-            Err(fault) => Err(fault.into_error(Some(lease.name()))),
+        };
+        *confirmed = outcome.is_ok();
+        outcome
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        // Sends what was not sent.
+        drop(self.release.take());
+        if self.table.home().is_here() {
+            let Self { lease, table, confirmed, .. } = self;
+            table.observers().released(lease.name(), lease.account(), *confirmed);
         }
     }
 }
 
 /// Waits for the answers to the releases of several locks. On the heap: it is the rare path, and would be
 /// part of every locked function's future.
-async fn all_confirmed(mut endings: Vec<Ending>, table: &LockTable) -> Result<(), LockError> {
+async fn all_confirmed(mut endings: Vec<Ending<'_>>) -> Result<(), LockError> {
     // All on their way before the first answer is awaited.
     endings.iter_mut().filter_map(|ending| ending.release.as_mut()).for_each(Releasing::send);
     let mut outcome = Ok(());
     for ending in &mut endings {
-        outcome = outcome.and(ending.confirmed(table).await);
+        outcome = outcome.and(ending.confirmed().await);
     }
     outcome
 }

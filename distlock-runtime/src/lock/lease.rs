@@ -22,19 +22,26 @@ use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarm;
 use crate::error::LockError;
 use crate::name::{LockName, StoredName};
-use crate::observe;
+use crate::observe::{Account, LostReason};
 use crate::select::until;
 use crate::shield::shield;
 
 impl Loss {
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Self::Expired => "its lease ran out before it could be renewed",
-            Self::Taken => "the store has it free or with another owner",
-            Self::Closed => "the lock manager was closed",
-            Self::MaxHold => "it was held for its `max_hold`",
-            Self::Forced => "it was taken away by force_release",
             Self::Abandoned => "the call that took it was not polled until the others were free",
+            reported => reported.reported().sentence(),
+        }
+    }
+
+    /// As it is reported. Nobody has a lease in hand that is abandoned.
+    fn reported(self) -> LostReason {
+        match self {
+            Self::Expired | Self::Abandoned => LostReason::Expired,
+            Self::Taken => LostReason::Taken,
+            Self::Closed => LostReason::Closed,
+            Self::MaxHold => LostReason::MaxHold,
+            Self::Forced => LostReason::Forced,
         }
     }
 
@@ -70,8 +77,6 @@ pub(crate) struct Lease {
     state: AtomicU8,
     fencing_token: AtomicU64,
     deadline: AtomicU64,
-    /// When it was granted.
-    since: AtomicU64,
     /// Whoever asked for it has it, with all the others it asked for: before that nothing was done
     /// under it.
     in_hand: AtomicBool,
@@ -80,6 +85,8 @@ pub(crate) struct Lease {
     /// Its holder has let go of it, body and all; and whether that is waited for.
     returned: AtomicU8,
     changed: Notify,
+    /// What observers are told of it.
+    account: Account,
     #[cfg(feature = "test-util")]
     pub(super) store: Arc<dyn crate::store::Store>,
 }
@@ -103,11 +110,11 @@ impl Lease {
             state: AtomicU8::new(WAITING),
             fencing_token: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
-            since: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
             body: AtomicBool::new(false),
             returned: AtomicU8::new(0),
             changed: Notify::new(),
+            account: Account::default(),
             #[cfg(feature = "test-util")]
             store: table.store().clone(),
         })
@@ -136,9 +143,8 @@ impl Lease {
         self.lock.stored() == lock && self.table == Arc::as_ptr(table).addr()
     }
 
-    /// It is the caller's, from now on.
-    pub(super) fn granted(&self, grant: Grant, now: Moment) {
-        self.since.store(now.as_nanos(), Ordering::Relaxed);
+    /// It is the caller's.
+    pub(super) fn granted(&self, grant: Grant) {
         self.fencing_token.store(grant.fencing_token, Ordering::Release);
         self.deadline.store(grant.deadline.as_nanos(), Ordering::Release);
         self.state.store(HELD, Ordering::Release);
@@ -163,14 +169,19 @@ impl Lease {
         self.state.store(loss as u8, Ordering::Release);
     }
 
-    /// Says that it was lost, to those that wait for that and in the log. To be called once everything is
-    /// as it must be then.
-    pub(super) fn report(&self, loss: Loss) {
+    /// Says that it was lost, to those that wait for that and to observers. To be called once everything
+    /// is as it must be then.
+    pub(super) fn report(&self, loss: Loss, table: &LockTable) {
         shield(|| self.changed.notify_waiters());
         // A caller that never had it in hand asks again, or is told that it is busy.
         if self.is_in_hand() {
-            observe::lost(self.name(), self.fencing_token(), loss.reason());
+            let told = (loss.reported(), self.fencing_token());
+            table.observers().lost(self.name(), &self.account, told, self.clock.now());
         }
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Its holder has let go of it, body and all.
@@ -178,11 +189,6 @@ impl Lease {
         if self.returned.fetch_or(RETURNED, Ordering::AcqRel) & WAITED_FOR != 0 {
             shield(|| self.changed.notify_waiters());
         }
-    }
-
-    /// When it was granted.
-    pub(super) fn since(&self) -> Moment {
-        Moment::from_nanos(self.since.load(Ordering::Relaxed))
     }
 
     pub(super) fn deadline(&self) -> Moment {
@@ -200,6 +206,11 @@ impl Lease {
     /// Still ours at this very moment.
     pub(crate) fn is_held(&self) -> bool {
         self.state.load(Ordering::Acquire) == HELD && self.clock.now() < self.deadline()
+    }
+
+    /// The same for a caller that has just read the clock.
+    pub(super) fn is_held_at(&self, now: Moment) -> bool {
+        self.state.load(Ordering::Acquire) == HELD && now < self.deadline()
     }
 
     pub(crate) fn remaining(&self) -> Duration {

@@ -15,6 +15,7 @@ use crate::engine::{Engine, RunsOn};
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::namespace::Namespace;
+use crate::observe::Observers;
 use crate::settings::Settings;
 use crate::store::{Fault, Notification, Store};
 
@@ -33,12 +34,12 @@ impl Locks {
         runs_on: RunsOn,
         settings: Settings,
         namespace: Namespace,
+        observers: Observers,
         store: impl FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<Self, LockError> {
         let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
         let store = store(engine.handle(), engine.alarms());
-        let (timeout, identify) = (settings.command_timeout, settings.identify);
-        let table = LockTable::new(store.clone(), &engine, timeout, identify);
+        let table = LockTable::new(store.clone(), &engine, settings.command_timeout, observers);
         let listener = Arc::downgrade(&table);
         let on_notification = move |notification: Notification<'_>| {
             if let Some(table) = listener.upgrade() {
@@ -46,9 +47,6 @@ impl Locks {
             }
         };
         store.listen(table.process(), Box::new(on_notification));
-        if let Some(itself) = table.itself() {
-            store.introduce(itself);
-        }
         let served = table.clone();
         engine.run(idle, table.clock(), move |due| serve(due, &served));
         Ok(Self { settings, namespace, table, store, engine })

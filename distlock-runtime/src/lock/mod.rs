@@ -4,7 +4,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | a call asks for a lock, or for several | `acquire`; `outage` where the store has been gone for long |
+//! | a call asks for a lock, or for several | `call`, `acquire`; `outage` where the store has been gone for long |
 //! | it comes to the lock's line, and leaves it | `calls`; `lead` for the call's own try, `waiter` for its wait |
 //! | **what becomes of it is decided** | **`core`**: who waits, who holds, what is sent, what is lost |
 //! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due, `waits` when a wait ends |
@@ -34,11 +34,11 @@
 //! The body of a locked call is declared after its guard, and so dropped before it. In a child that was
 //! forked none of them does anything: the locks are its parent's.
 
-pub(crate) mod acquire;
+mod acquire;
 mod agenda;
 mod assemble;
+pub(crate) mod call;
 mod calls;
-mod census;
 pub(crate) mod core;
 mod finish;
 mod force_released;
@@ -57,6 +57,7 @@ pub(crate) mod release_retry;
 mod renew;
 pub(crate) mod serve;
 pub(crate) mod table;
+pub(crate) mod told;
 mod turn;
 pub(crate) mod waiter;
 mod waits;

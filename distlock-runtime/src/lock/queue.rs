@@ -21,7 +21,8 @@ impl LockTable {
         let Enter { token: owner, term, ticket } = enter;
         let entry = Entry { owner: owner.clone(), term, ticket };
         let limit = self.clock().now().after(self.command_timeout);
-        let op = self.store.clone().enter(entry, limit);
+        let command = if ticket == 0 { "acquire" } else { "confirm" };
+        let op = self.observers().timed(command, self.store.clone().enter(entry, limit));
         let table = self.clone();
         self.follow(op, move |answer| {
             if let Ok(Entered::Granted { .. }) = answer {
@@ -68,8 +69,6 @@ impl LockTable {
                 self.change_stored(stored, |line| line.sealed(|own| own.token == token, now));
             }
             Notification::TakenAway(message) => self.look_into(message),
-            Notification::Question { prefix, text } => self.asked(prefix, text),
-            Notification::Answer(text) => self.questions.answered(text),
             Notification::Interrupted => {
                 for lock in self.locks() {
                     self.change_known(&lock, |line, _| line.look_all());

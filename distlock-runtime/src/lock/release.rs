@@ -39,7 +39,6 @@ use super::table::LockTable;
 use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
-use crate::observe;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
@@ -60,16 +59,16 @@ pub(super) fn not_ours(
 }
 
 /// Reports the failure of a release that no caller waits for.
-fn report(freeing: &Freeing<Live>, result: &Result<Freed, Fault>, clock: Clock) {
+fn report(freeing: &Freeing<Live>, result: &Result<Freed, Fault>, table: &LockTable) {
     let lock = &freeing.token.lock;
     let error = match result {
-        Ok(freed) => match not_ours(freeing, freed, clock) {
+        Ok(freed) => match not_ours(freeing, freed, table.clock()) {
             Some(reason) => LockError::lost(lock, reason, false),
             None => return,
         },
         Err(fault) => fault.clone().into_error(Some(lock)),
     };
-    observe::released_late(lock, &error);
+    table.observers().released_late(lock, error, false);
 }
 
 impl LockTable {
@@ -140,7 +139,7 @@ impl LockTable {
         self.background().spawn(async move {
             let first = op.await;
             if reported {
-                report(&freeing, &first, table.clock());
+                report(&freeing, &first, &table);
             }
             let release = Unconfirmed::new(freeing.token, due, unfinished);
             table.retries.retry_until_confirmed(release, first, &table);
@@ -180,7 +179,8 @@ impl Releasing {
         if let State::Unsent = self.state {
             let limit = self.table.clock().now().after(self.table.command_timeout);
             let Freeing { token, keep, .. } = &self.freeing;
-            let mut op = self.table.store.clone().release(token.clone(), *keep, limit);
+            let op = self.table.store.clone().release(token.clone(), *keep, limit);
+            let mut op = self.table.observers().timed("release", op);
             self.state = match op.as_mut().poll(cx) {
                 Poll::Pending => State::Sent(op),
                 Poll::Ready(result) => State::answered(result),
@@ -239,7 +239,7 @@ impl Drop for Releasing {
             State::Unsent | State::Gone => return,
             State::Done(freed) => {
                 if self.reported {
-                    report(&self.freeing, &Ok(freed.clone()), self.table.clock());
+                    report(&self.freeing, &Ok(freed.clone()), &self.table);
                 }
                 return self.table.freed(&self.freeing.token, self.freeing.keep, &freed);
             }

@@ -20,7 +20,6 @@ use crate::clock::Moment;
 use crate::engine::Unfinished;
 use crate::error::BackendKind;
 use crate::jitter::jittered;
-use crate::observe;
 use crate::select::until;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Op};
@@ -70,26 +69,27 @@ impl Unconfirmed {
         let left = self.due.map(|due| due.since(now));
         let keep = left.filter(|left| !left.is_zero());
         let limit = self.owner.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
-        table.store().clone().release(self.owner.clone(), keep, limit)
+        let op = table.store().clone().release(self.owner.clone(), keep, limit);
+        table.observers().timed("release", op)
     }
 
     /// What becomes of it, after a try that came to `result`.
-    fn judge(&mut self, result: Result<Freed, Fault>, now: Moment) -> Verdict {
+    fn judge(&mut self, result: Result<Freed, Fault>, now: Moment, table: &LockTable) -> Verdict {
         match result {
             Ok(freed) if freed.settled => Verdict::Done(freed),
             Ok(freed) => self.repeat().unwrap_or(Verdict::Done(freed)),
-            Err(fault) => self.failed(&fault, now),
+            Err(fault) => self.failed(fault, now, table),
         }
     }
 
-    fn failed(&mut self, fault: &Fault, now: Moment) -> Verdict {
+    fn failed(&mut self, fault: Fault, now: Moment, table: &LockTable) -> Verdict {
         let owner = &self.owner;
         let nothing = Verdict::Done(Freed::nothing());
         if !owner.may_be_stored() {
             return nothing;
         }
         let may_be_held = owner.was_granted() || owner.in_doubt();
-        let again = match fault {
+        let again = match &fault {
             _ if now >= last_try(owner) => None,
             Fault { passing: true, .. } => Some(Verdict::Again),
             // A place in the queue, no more: it is passed over when its turn comes.
@@ -99,7 +99,8 @@ impl Unconfirmed {
             _ => self.repeat(),
         };
         again.unwrap_or_else(|| {
-            observe::given_up(&self.owner.lock, fault);
+            let lock = &self.owner.lock;
+            table.observers().released_late(lock, fault.into_error(Some(lock)), true);
             nothing
         })
     }
@@ -138,7 +139,7 @@ impl Retries {
         first: Result<Freed, Fault>,
         table: &Arc<LockTable>,
     ) {
-        let lane = match release.judge(first, table.clock().now()) {
+        let lane = match release.judge(first, table.clock().now(), table) {
             Verdict::Done(freed) => return release.done(&freed, table),
             Verdict::Again => self.add(release, None, table),
             Verdict::Later(pause) => self.add(release, Some(Instant::now() + pause), table),
@@ -249,7 +250,7 @@ impl Lane {
             let (now, at) = (table.clock().now(), Instant::now());
             let mut state = self.state();
             for (mut release, result) in round.drain(..).zip(results) {
-                match release.judge(result, now) {
+                match release.judge(result, now, table) {
                     Verdict::Done(freed) => done.push((release, freed)),
                     Verdict::Again => state.ready.push_back(release),
                     Verdict::Later(pause) => {

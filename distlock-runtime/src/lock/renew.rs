@@ -9,7 +9,6 @@ use std::sync::Arc;
 use super::core::{Owned, Renew};
 use super::table::LockTable;
 use super::turn::Live;
-use crate::observe;
 use crate::shield::shielded;
 use crate::store::{Fault, Renewal, Renewed};
 
@@ -24,7 +23,8 @@ impl LockTable {
             self.background().spawn(async move { renew_all(renewals, table).await });
             return;
         }
-        let (table, op) = (self.clone(), self.store.clone().renew(sendable(&renewals)));
+        let op = self.observers().timed("renew", self.store.clone().renew(sendable(&renewals)));
+        let table = self.clone();
         self.follow(op, move |answer| answered(&renewals, answer, &table));
     }
 }
@@ -39,6 +39,7 @@ async fn renew_all(mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
         // needs longer for all of them than for one answers each in time. Few wait for nobody.
         let turn = if many { Some(table.many_renewals.lock().await) } else { None };
         let op = table.store().clone().renew(sendable(together));
+        let op = table.observers().timed("renew", op);
         match shielded(op).await {
             Some(answer) => answered(together, answer, &table),
             None => {
@@ -55,9 +56,15 @@ fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Ar
         Ok(Renewed { sent, answers }) => {
             for (renew, answer) in renewals.iter().zip(answers) {
                 match answer {
-                    Ok(owned) => table.change_known(&renew.token.lock, |line, turn| {
-                        line.renewed(renew, sent, Ok(owned), table.clock().now(), turn);
-                    }),
+                    Ok(owned) => {
+                        let is_ours = matches!(owned, Owned::Yes { .. });
+                        table.change_known(&renew.token.lock, |line, turn| {
+                            line.renewed(renew, sent, Ok(owned), table.clock().now(), turn);
+                        });
+                        if is_ours {
+                            table.observers().renewed(&renew.token.lock);
+                        }
+                    }
                     Err(fault) => in_doubt(renew, fault, table),
                 }
             }
@@ -69,11 +76,11 @@ fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Ar
 }
 
 fn in_doubt(renew: &Renew<Live>, fault: Fault, table: &Arc<LockTable>) {
-    observe::renew_failed(&renew.token.lock, fault.clone());
     let now = table.clock().now();
     table.change_known(&renew.token.lock, |line, turn| {
-        line.renewed(renew, now, Err::<Owned, _>(fault), now, turn);
+        line.renewed(renew, now, Err::<Owned, _>(fault.clone()), now, turn);
     });
+    table.observers().renew_failed(&renew.token.lock, fault);
 }
 
 fn sendable(renewals: &[Renew<Live>]) -> Vec<Renewal> {

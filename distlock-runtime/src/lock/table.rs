@@ -26,13 +26,12 @@ use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
 use crate::home::Home;
 use crate::name::{LockName, StoredName};
-use crate::process::Itself;
+use crate::observe::Observers;
 use crate::store::Store;
 use crate::store::owner::Owner;
 use crate::token::Identity;
-use crate::who::{Answers, Questions};
 
-pub(super) const SHARDS: usize = 64;
+const SHARDS: usize = 64;
 
 /// All lines of one manager.
 pub(crate) struct LockTable {
@@ -41,10 +40,6 @@ pub(crate) struct LockTable {
     pub(super) store: Arc<dyn Store>,
     background: Background,
     identity: Identity,
-    /// Who this is, to those who ask; `None`: nobody is told.
-    pub(super) itself: Option<Itself>,
-    pub(crate) questions: Questions,
-    pub(super) answers: Answers,
     pub(super) command_timeout: Duration,
     pub(super) repeats: Repeats,
     pub(crate) retries: Retries,
@@ -54,6 +49,7 @@ pub(crate) struct LockTable {
     pub(super) agenda: Agenda,
     timers: Arc<Timers<Due>>,
     alarms: Arc<Alarms>,
+    observers: Observers,
     clock: Clock,
     needs_renewal: bool,
     closed: AtomicBool,
@@ -65,19 +61,15 @@ impl LockTable {
         store: Arc<dyn Store>,
         engine: &Engine<Due>,
         command_timeout: Duration,
-        identify: bool,
+        observers: Observers,
     ) -> Arc<Self> {
         let (clock, needs_renewal) = (store.clock(), store.needs_renewal());
-        let identity = Identity::new();
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             home: Home::here(),
             store,
             background: engine.background().clone(),
-            itself: identify.then(|| Itself::new(identity.process())),
-            identity,
-            questions: Questions::default(),
-            answers: Answers::default(),
+            identity: Identity::new(),
             command_timeout,
             repeats: Repeats::default(),
             retries: Retries::default(),
@@ -86,6 +78,7 @@ impl LockTable {
             agenda: Agenda::of(clock, engine.reads(clock)),
             timers: engine.timers().clone(),
             alarms: engine.alarms().clone(),
+            observers,
             clock,
             needs_renewal,
             closed: AtomicBool::new(false),
@@ -115,6 +108,10 @@ impl LockTable {
 
     pub(super) fn alarms(&self) -> &Alarms {
         &self.alarms
+    }
+
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.observers
     }
 
     /// What this manager's tokens begin with.
@@ -246,25 +243,7 @@ impl LockTable {
         lock: &LockName,
         look: impl FnOnce(&Line<Live>) -> T,
     ) -> Option<T> {
-        self.read_stored(lock.stored(), look)
-    }
-
-    pub(super) fn read_stored<T>(
-        &self,
-        stored: &StoredName,
-        look: impl FnOnce(&Line<Live>) -> T,
-    ) -> Option<T> {
-        self.lines(stored).get(stored).map(|entry| look(&entry.line))
-    }
-
-    /// Looks at the lines of one shard, until it is enough: false.
-    pub(super) fn read_shard(
-        &self,
-        shard: usize,
-        mut look: impl FnMut(&LockName, &Line<Live>) -> bool,
-    ) {
-        let lines = lock(&self.shards[shard]);
-        let _ = lines.iter().all(|(name, entry)| look(&name.0, &entry.line));
+        self.lines(lock.stored()).get(lock.stored()).map(|entry| look(&entry.line))
     }
 
     /// Changes a line whose name is known as it is stored only.
@@ -291,6 +270,11 @@ impl LockTable {
     /// When a lease has to be looked at by its holder, because no engine watches it.
     pub(super) fn watched_by_callers(&self, lease: &Lease) -> Moment {
         if self.agenda.is_the_engines() { Moment::NEVER } else { lease.deadline() }
+    }
+
+    /// Calls of this process wait for the lock.
+    pub(crate) fn has_waiters(&self, stored: &StoredName) -> bool {
+        self.lines(stored).get(stored).is_some_and(|entry| entry.line.waiting() > 0)
     }
 
     /// How many calls wait here.

@@ -47,6 +47,8 @@ pub(super) struct Turn<'a> {
     lock: &'a Arc<LockName>,
     /// When the wait ends of a caller that waits from now on.
     waits_until: Moment,
+    /// What is granted now was another caller's here until now.
+    pub(super) hands_over: bool,
     /// Nearly every change wakes one task at most,
     woken: Option<Waker>,
     /// and brings about nothing else.
@@ -72,7 +74,8 @@ enum Sent {
 
 impl<'a> Turn<'a> {
     pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
-        Self { table, lock, waits_until: Moment::NEVER, woken: None, more: None }
+        let (waits_until, hands_over) = (Moment::NEVER, false);
+        Self { table, lock, waits_until, hands_over, woken: None, more: None }
     }
 
     pub(super) fn lock(&self) -> &Arc<LockName> {
@@ -137,7 +140,7 @@ impl<'a> Turn<'a> {
         }
         // Last: whoever is told may take its time.
         for (lease, loss) in lost {
-            lease.report(loss);
+            lease.report(loss, table);
         }
     }
 }
@@ -188,8 +191,9 @@ impl Shell<Live> for Turn<'_> {
         self.waits(&seat.request);
     }
 
-    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant, now: Moment) {
-        self.wake_up(seat.grant(grant, now));
+    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant) {
+        seat.account().came(self.hands_over);
+        self.wake_up(seat.grant(grant));
     }
 
     fn deny(&mut self, seat: &Arc<Lease>, why: Denied<Fault>) {

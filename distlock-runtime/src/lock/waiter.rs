@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use super::core::{Denied, Grant, Request};
+use super::core::{Denied, Grant, Line, Request};
 use super::lease::Lease;
 use super::table::LockTable;
 use crate::clock::Moment;
@@ -59,8 +59,8 @@ impl Lease {
         *self.seat() = Seat::WAITING;
     }
 
-    pub(super) fn grant(&self, grant: Grant, now: Moment) -> Option<Waker> {
-        self.granted(grant, now);
+    pub(super) fn grant(&self, grant: Grant) -> Option<Waker> {
+        self.granted(grant);
         self.seat().change(Seat::Granted)
     }
 
@@ -155,6 +155,13 @@ pub(crate) struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     pub(super) fn new(table: &'a Arc<LockTable>, lease: Arc<Lease>) -> Self {
         Self { table, lease: Some(lease) }
+    }
+
+    /// How many calls of this process stand before it.
+    pub(crate) fn behind(&self) -> usize {
+        let lock = self.lease.as_ref().map(|lease| lease.name());
+        let waiting = lock.and_then(|lock| self.table.read(lock, Line::waiting));
+        waiting.unwrap_or_default().saturating_sub(1)
     }
 
     /// Waits for the lock until the request's `wait` is over.

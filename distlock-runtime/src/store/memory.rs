@@ -5,7 +5,7 @@
 //! nothing a renewal could be late for. (Unless faults are to be shown: then the store behaves as one
 //! far away, and every lease ends that is not renewed.)
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -333,9 +333,7 @@ impl Store for MemoryStore {
                 Holder { token: lease.token.clone(), remaining }
             };
             let holders: Vec<_> = leases.iter().map(holder).collect();
-            let queue = state.waiting.get(lock.stored()).into_iter().flatten();
-            let queue = queue.map(|(_, token)| token.clone()).collect();
-            Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+            Ok((!holders.is_empty()).then(|| Held { holders, waiting: HashSet::new() }))
         })
     }
 }

@@ -95,7 +95,7 @@ impl<R, A> Rule<R, A> {
     /// What is wrong with it, if anything is.
     pub(super) fn check(&self) -> Result<(), LockError> {
         self.source()?;
-        self.lock(OneOrMany::One("check".into())).check().map(drop)
+        self.lock(OneOrMany::One("check".into())).check()
     }
 
     pub(super) fn source(&self) -> Result<Source<'_, R, A>, LockError> {

@@ -24,6 +24,7 @@ use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::jitter::jittered;
+use crate::observe::{LinkWatch, Observers};
 use crate::select::until;
 use crate::status::DrivenBy;
 use crate::store::Fault;
@@ -41,6 +42,8 @@ pub(crate) struct LinkConfig {
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
     pub(crate) by_callers: bool,
+    /// Who is told of it.
+    pub(crate) observers: Observers,
 }
 
 /// A connection to one server, made on first use and again whenever it is lost.
@@ -132,12 +135,6 @@ impl Link {
         let _ = states.wait_for(|state| matches!(state, State::Up(_))).await;
     }
 
-    /// Resolves when there is none.
-    pub(super) async fn is_down(&self) {
-        let mut states = self.state.subscribe();
-        let _ = states.wait_for(|state| !matches!(state, State::Up(_))).await;
-    }
-
     async fn outcome(
         &self,
         answer_by: Moment,
@@ -161,12 +158,14 @@ async fn supervise(link: Arc<Link>) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
     let mut previous = PreviousConnections::default();
+    let mut watch = LinkWatch::new(link.config.observers.clone());
     loop {
         let (fault, ended) = match establish(&link, &mut previous).await {
             Ok((live, carrier)) => {
                 pause = FIRST_PAUSE;
                 link.down_since.store(0, Ordering::Relaxed);
                 link.state.send_replace(State::Up(live.clone()));
+                watch.is(true);
                 until(carrier.run(), live.gone_bad()).await;
                 (lost("the connection was lost"), Some(carrier))
             }
@@ -182,6 +181,7 @@ async fn supervise(link: Arc<Link>) {
         if let Some(carrier) = ended {
             carrier.stop();
         }
+        watch.is(false);
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -192,7 +192,7 @@ async fn establish(
     link: &Link,
     previous: &mut PreviousConnections,
 ) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
-    let LinkConfig { info, command_timeout, connect_timeout, by_callers } = &link.config;
+    let LinkConfig { info, command_timeout, connect_timeout, by_callers, .. } = &link.config;
     let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)

@@ -7,7 +7,6 @@
 //! - `acquire`: the fast path, without Lua
 //! - `queue`: waiting behind others
 //! - `renew`, `release`, `inspect`
-//! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`: notifications
 //! - `server`: what all of these share
@@ -29,7 +28,6 @@ mod prefixes;
 mod previous;
 mod pubsub;
 mod queue;
-mod record;
 mod release;
 mod renew;
 mod script;
@@ -44,14 +42,14 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Attempt, Entered, Entry, Freed, Held, Letter, Listener, Op, OpOn, Outage, Records,
-    Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Freed, Held, Listener, Op, OpOn, Outage, Renewal, Renewed,
+    Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
 use crate::error::BackendKind;
 use crate::name::LockName;
-use crate::process::Itself;
+use crate::observe::Observers;
 use crate::status::{DrivenBy, StoreStatus};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
@@ -60,7 +58,6 @@ use link::LinkConfig;
 use pool::ConnectionPool;
 use pubsub::Subscription;
 use queue::Queue;
-use record::Record;
 use release::Releases;
 use renew::Renewals;
 use server::Server;
@@ -76,6 +73,7 @@ pub(crate) struct RedisConfig {
     pub(crate) fence: String,
     /// What all names in the store begin with.
     pub(crate) prefix: String,
+    pub(crate) observers: Observers,
 }
 
 /// Locks on one Redis.
@@ -98,12 +96,12 @@ impl RedisStore {
             io_on_caller_runtime: by_callers,
             fence,
             prefix,
+            observers,
         } = config;
-        let link = LinkConfig { info, command_timeout, connect_timeout, by_callers };
+        let link = LinkConfig { info, command_timeout, connect_timeout, by_callers, observers };
         let server = Server {
             pool: ConnectionPool::start(&link, connections, handle, alarms),
             fences: Fences::new(fence),
-            record: Arc::new(Record::new(prefix.clone())),
             subscription: Arc::new(Subscription::new(prefix)),
             command_timeout,
         };
@@ -196,45 +194,6 @@ impl Store for RedisStore {
 
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
         Box::pin(async move { inspect::ping(&self.server, answer_by).await })
-    }
-
-    fn introduce(&self, itself: &Itself) {
-        let Self { server, handle, .. } = self;
-        let link = server.pool.all_commands()[0].clone();
-        server.record.start(itself, link, server.command_timeout, handle);
-    }
-
-    fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
-        Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
-            self.server.record.remove(&process, &mut live, answer_by).await
-        })
-    }
-
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
-        Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
-            pubsub::tell(&mut live, &letters, answer_by).await
-        })
-    }
-
-    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
-        Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
-            record::recorded(&prefix, &mut live, answer_by).await
-        })
-    }
-
-    fn records(
-        self: Arc<Self>,
-        prefix: String,
-        processes: Vec<String>,
-        answer_by: Moment,
-    ) -> Op<Records> {
-        Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
-            record::records(&prefix, &processes, &mut live, answer_by).await
-        })
     }
 
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {

@@ -1,7 +1,7 @@
-//! Events on their way to the log.
+//! Events in the background on their way to the log and to observers.
 //!
-//! A log belongs to the user: it may sleep over every line or panic at it. So what is worth a line is
-//! put into a queue here, and a thread that does nothing else writes it. It starts with the first
+//! Both belong to the user: they may sleep over every event or panic at it. So what is to be told is
+//! put into a queue here, and a thread that does nothing else tells it. It starts with the first
 //! event and ends when there was none for a while. Where the queue is full, events are dropped and
 //! counted.
 
@@ -13,11 +13,11 @@ use std::time::Duration;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 use tracing::{Dispatch, Level, dispatcher};
 
-use crate::observe;
+use super::log;
 use crate::shield::shield;
 
 /// So many events may wait. Leases are lost in crowds, when a server is gone.
-const LONGEST: usize = 4096;
+const LONGEST: usize = 1 << 16;
 /// The thread ends when there was nothing to write for so long.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -48,18 +48,19 @@ struct Event {
     write: Box<dyn FnOnce() + Send>,
 }
 
-/// Has an event of this level written by the thread for that, in order, to the log of the thread this
-/// is called on. Nothing of the log's runs here. `write` is to write one line.
-pub(crate) fn report(level: Level, write: impl FnOnce() + Send + 'static) {
-    // The log itself is only asked on the other thread.
-    if level > STATIC_MAX_LEVEL || level > LevelFilter::current() {
-        return;
-    }
-    QUEUE.put(Box::new(write));
+/// Whether a log may write events of this level. The log itself is only asked on the other thread.
+pub(super) fn is_logged(level: Level) -> bool {
+    level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
+}
+
+/// Has an event told by the thread for that, in order, with the log of the thread this is called on.
+/// Nothing of the log's runs here. `tell` is to write one line at most.
+pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
+    QUEUE.put(Box::new(tell));
 }
 
 /// Writes an event on the caller's thread, in the caller's spans. A panic of the log ends here.
-pub(crate) fn write_here(write: impl FnOnce()) {
+pub(super) fn write_here(write: impl FnOnce()) {
     shield(write);
 }
 
@@ -132,7 +133,7 @@ impl Queue {
                 dispatcher::with_default(&log, || {
                     write();
                     if dropped > 0 {
-                        observe::events_dropped(dropped);
+                        log::events_dropped(dropped);
                     }
                 });
                 // Its log may end with it.

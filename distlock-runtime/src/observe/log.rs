@@ -1,95 +1,87 @@
-//! Tracing events. Names and fields are a contract: dashboards and alerts depend on them, and the guide
-//! lists them. Keys never appear.
+//! The log: events of `tracing`. Their names and fields are a contract: dashboards and alerts depend on
+//! them, and the guide lists them. Keys never appear.
 //!
-//! What is lost or fails in the background goes through the [reporter](crate::reporter); what happens
-//! at the very end of a call is written there and then, in the caller's spans.
+//! As an [`Observer`] it writes what is lost or fails in the background; what happens at the very end of
+//! a call is written there and then, in the caller's spans.
 
+use std::error::Error;
 use std::fmt;
 
-use tracing::Level;
-
+use super::reporter::write_here;
+use super::{Connection, Lost, Observer, ReleasedLate};
 use crate::error::LockError;
 use crate::name::LockName;
-use crate::reporter::{report, write_here};
 
-/// A lease was lost while it was held.
-pub(crate) fn lost(lock: &LockName, fencing_token: u64, reason: &'static str) {
-    let (name, template) = (lock.name().to_owned(), lock.template());
-    report(Level::WARN, move || {
-        tracing::warn!(target: "distlock", name, template, fencing_token, reason, "lost");
-    });
+/// An event about a lock.
+macro_rules! about {
+    ($level:ident, $label:expr, $event:literal, $($fields:tt)*) => {{
+        let (name, template) = $label;
+        tracing::$level!(
+            target: "distlock",
+            { lock.name = name, lock.template = template, $($fields)* },
+            $event
+        );
+    }};
+}
+
+/// Writes events, on the thread that it is told on.
+pub(super) struct Log;
+
+impl Observer for Log {
+    fn lost(&self, lock: &LockName, event: &Lost) {
+        let Lost { fencing_token, reason, .. } = event;
+        about!(warn, label(lock), "lost", fencing_token, reason = %reason);
+    }
+
+    fn released_late(&self, lock: &LockName, event: &ReleasedLate) {
+        let cause = event.error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        let error = format_args!("{}{cause}", event.error);
+        match event.given_up {
+            false => about!(warn, label(lock), "released_late", error = %error),
+            true => about!(warn, label(lock), "release_given_up", error = %error),
+        }
+    }
+
+    fn connection(&self, event: &Connection) {
+        match event {
+            Connection::Denied { error } => tracing::warn!(
+                target: "distlock",
+                error = %error,
+                "wake_ups_denied: waiters look up to once a second instead of being told; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
+            ),
+            Connection::MayEvict { policy } => tracing::warn!(
+                target: "distlock",
+                policy,
+                "may_evict: the server may throw away locks that are held; set `maxmemory-policy noeviction`"
+            ),
+            Connection::Connected | Connection::Disconnected => {}
+        }
+    }
 }
 
 /// A renewal failed; it is tried again while the lease lasts.
-pub(crate) fn renew_failed(lock: &LockName, error: impl fmt::Display + Send + 'static) {
-    let (name, template) = (lock.name().to_owned(), lock.template());
-    report(Level::DEBUG, move || {
-        tracing::debug!(target: "distlock", name, template, error = %error, "renew_failed");
-    });
-}
-
-/// The server does not let us subscribe or publish; said once.
-pub(crate) fn wake_ups_denied(error: &str) {
-    let error = error.to_owned();
-    report(Level::WARN, move || {
-        tracing::warn!(
-            target: "distlock",
-            error = %error,
-            "wake_ups_denied: waiters look up to once a second instead of being told; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
-        );
-    });
-}
-
-/// The server throws keys away when its memory is full, locks among them; said once.
-pub(crate) fn may_evict(policy: &str) {
-    let policy = policy.to_owned();
-    report(Level::WARN, move || {
-        tracing::warn!(
-            target: "distlock",
-            policy,
-            "may_evict: the server may throw away locks that are held; set `maxmemory-policy noeviction`"
-        );
-    });
-}
-
-/// The body has returned, but its lock could not be freed as it should.
-pub(crate) fn released_late(lock: &LockName, error: &LockError) {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-    late(lock, format!("{error}{}", cause.unwrap_or_default()));
-}
-
-/// A release was tried in the background until the lock had expired by itself.
-pub(crate) fn given_up(lock: &LockName, error: &impl fmt::Display) {
-    late(lock, error.to_string());
-}
-
-fn late(lock: &LockName, error: String) {
-    let (name, template) = (lock.name().to_owned(), lock.template());
-    report(Level::WARN, move || {
-        tracing::warn!(target: "distlock", name, template, error = %error, "released_late");
-    });
+pub(super) fn renew_failed(lock: &LockName, error: &impl fmt::Display) {
+    about!(debug, label(lock), "renew_failed", error = %error);
 }
 
 /// A locked function skipped its body for another reason than that the lock is held elsewhere, and
 /// its return type has no place for an error.
 pub(crate) fn not_returned(error: &LockError) {
-    let (name, template) = label(error);
-    write_here(|| {
-        tracing::error!(target: "distlock", name, template, error = %error, "not_returned");
-    });
+    let named = error.lock().map_or(("", None), label);
+    write_here(|| about!(error, named, "not_returned", error = %error));
 }
 
 /// A request was answered with an error of its lock. What a client can do something about is not
 /// worth an operator's time. `count` is how many since the last such event.
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) fn answered(error: &LockError, name: &str, status: u16, count: u64) {
-    let template = error.lock().and_then(LockName::template);
+    let named = (name, error.lock().and_then(LockName::template));
     write_here(|| match error {
         LockError::Busy { .. } | LockError::InvalidKey { .. } => {
-            tracing::debug!(target: "distlock", name, template, status, error = %error, "answered");
+            about!(debug, named, "answered", status, error = %error);
         }
         _ => {
-            tracing::error!(target: "distlock", name, template, status, count, error = %error, "answered");
+            about!(error, named, "answered", status, count, error = %error);
         }
     });
 }
@@ -97,16 +89,18 @@ pub(crate) fn answered(error: &LockError, name: &str, status: u16, count: u64) {
 /// A request was answered with 408: its body did not come, and its lock is free for others.
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) fn body_too_late(name: &str) {
-    write_here(|| tracing::debug!(target: "distlock", name, status = 408, "answered"));
+    write_here(
+        || tracing::debug!(target: "distlock", { lock.name = name, status = 408 }, "answered"),
+    );
 }
 
 /// The log was too slow for so many events. Written here and now: by the reporter.
-pub(crate) fn events_dropped(count: u64) {
+pub(super) fn events_dropped(count: u64) {
     tracing::warn!(target: "distlock", count, "events_dropped");
 }
 
-fn label(error: &LockError) -> (&str, Option<&'static str>) {
-    error.lock().map_or(("", None), |lock| (lock.name(), lock.template()))
+fn label(lock: &LockName) -> (&str, Option<&'static str>) {
+    (lock.name(), lock.template())
 }
 
 #[cfg(test)]
@@ -119,9 +113,10 @@ mod tests {
 
     use tracing::field::{Field, Visit};
 
+    use super::super::{Account, LostReason, Observers};
     use super::*;
+    use crate::clock::Moment;
     use crate::encode::KeyText;
-    use crate::error::BackendKind;
     use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::store::Fault;
@@ -205,12 +200,14 @@ mod tests {
         let expected: Events =
             expected.into_iter().filter(|(event, _)| event != "answered").collect();
         tracing::subscriber::with_default(log.clone(), || {
-            lost(&lock, 1, "reason");
-            renew_failed(&lock, fault.clone());
-            wake_ups_denied("NOPERM");
-            may_evict("allkeys-lru");
-            released_late(&lock, &error());
-            given_up(&lock, &Fault::lasting(BackendKind::Other, "refused"));
+            let observers = Observers::default();
+            let now = Moment::from_nanos(1);
+            observers.lost(&lock, &Account::default(), (LostReason::Expired, 1), now);
+            observers.renew_failed(&lock, fault.clone());
+            observers.connection(Connection::Denied { error: "NOPERM".to_owned() });
+            observers.connection(Connection::MayEvict { policy: "allkeys-lru".to_owned() });
+            observers.released_late(&lock, error(), false);
+            observers.released_late(&lock, error(), true);
             events_dropped(1);
             not_returned(&error());
             #[cfg(any(feature = "axum", feature = "actix"))]

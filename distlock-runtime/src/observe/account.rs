@@ -1,0 +1,82 @@
+//! What is to be told of one lease: kept with it, because whoever sees its end did not see its beginning.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::Via;
+use crate::clock::Moment;
+
+/// When a lease began and ended, and what was told of that.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    since: AtomicU64,
+    /// Zero while it lasts.
+    until: AtomicU64,
+    via: AtomicU8,
+    /// Bits.
+    state: AtomicU8,
+}
+
+const FREE: u8 = 0;
+const QUEUE: u8 = 1;
+const HAND_OVER: u8 = 2;
+
+/// It is told that its caller has it. Where nobody is told it is never set.
+const OPEN: u8 = 1;
+const LOST: u8 = 2;
+
+impl Account {
+    /// Its caller has it.
+    pub(crate) fn begin(&self, now: Moment) {
+        self.since.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// It did not come from its caller's own try.
+    pub(crate) fn came(&self, handed_over: bool) {
+        let via = if handed_over { HAND_OVER } else { QUEUE };
+        self.via.store(via, Ordering::Relaxed);
+    }
+
+    /// The first end counts.
+    pub(crate) fn ended(&self, now: Moment, lost: bool) {
+        if self.state.load(Ordering::Acquire) & OPEN == 0 {
+            return;
+        }
+        let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.until.compare_exchange(0, now.as_nanos(), set, fail);
+        if lost {
+            self.state.fetch_or(LOST, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn since(&self) -> Moment {
+        Moment::from_nanos(self.since.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn held(&self) -> Duration {
+        Moment::from_nanos(self.until.load(Ordering::Relaxed)).since(self.since())
+    }
+
+    pub(super) fn via(&self) -> Via {
+        match self.via.load(Ordering::Relaxed) {
+            HAND_OVER => Via::HandOver,
+            QUEUE => Via::Queue,
+            FREE.. => Via::Free,
+        }
+    }
+
+    pub(super) fn was_lost(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & LOST != 0
+    }
+
+    /// It is told that it is held.
+    pub(super) fn open(&self) {
+        self.state.fetch_or(OPEN, Ordering::AcqRel);
+    }
+
+    /// It is told that it is not held any more: only if the other was told, and once.
+    pub(super) fn close(&self) -> bool {
+        self.state.load(Ordering::Acquire) & OPEN != 0
+            && self.state.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
+    }
+}

@@ -1,0 +1,215 @@
+//! Being told what happens to locks: the trait [`Observer`], and what it is told.
+//!
+//! The log is an observer that every manager has. The guide's page on observability lists its events, and
+//! when to be alerted of which.
+// What a call brings about is told in its own task. What is lost or fails in the background is told on
+// the thread of the reporter. Everything is told after it has happened and while no mutex is held, and a
+// panic of whoever is told ends here.
+
+mod account;
+#[cfg(feature = "redis")]
+mod link;
+mod log;
+mod observer;
+mod reporter;
+mod span;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::Level;
+
+use crate::clock::Moment;
+use crate::error::LockError;
+use crate::name::LockName;
+use crate::shield::shield;
+use log::Log;
+
+pub(crate) use account::Account;
+#[cfg(feature = "redis")]
+pub(crate) use link::LinkWatch;
+pub(crate) use log::not_returned;
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub(crate) use log::{answered, body_too_late};
+pub use observer::{
+    Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate, Via,
+};
+pub(crate) use span::{WaitSpan, in_acquire_span};
+
+/// Everybody who is told what happens to the locks of one manager.
+#[derive(Clone)]
+pub(crate) struct Observers {
+    /// Those of the user, behind the log.
+    all: Arc<Vec<Arc<dyn Observer>>>,
+}
+
+impl Default for Observers {
+    fn default() -> Self {
+        Self { all: Arc::new(vec![Arc::new(Log)]) }
+    }
+}
+
+impl Observers {
+    /// One more.
+    pub(crate) fn add(&mut self, observer: impl Observer) {
+        Arc::make_mut(&mut self.all).push(Arc::new(observer));
+    }
+
+    /// Those that are told of every call. To the log that is worth no line.
+    fn users(&self) -> &[Arc<dyn Observer>] {
+        &self.all[1..]
+    }
+
+    fn tell(&self, tell: impl Fn(&dyn Observer)) {
+        for observer in self.users() {
+            shield(|| tell(&**observer));
+        }
+    }
+
+    /// Has all be told in the background; `level` is that of the event in the log.
+    fn tell_later(&self, level: Level, tell: impl Fn(&dyn Observer) + Send + 'static) {
+        if !self.users().is_empty() || reporter::is_logged(level) {
+            let all = self.all.clone();
+            reporter::report(move || {
+                for observer in &*all {
+                    shield(|| tell(&**observer));
+                }
+            });
+        }
+    }
+
+    /// A call begins to wait.
+    pub(crate) fn waiting(&self, lock: &LockName) {
+        self.tell(|observer| observer.waiting(lock));
+    }
+
+    /// A call has a lock, the one of that `index` of those it asked for.
+    pub(crate) fn acquired(
+        &self,
+        lock: &LockName,
+        account: &Account,
+        (asked, fencing_token): (Moment, u64),
+        (queued, index): (bool, usize),
+    ) {
+        if !self.users().is_empty() {
+            account.open();
+            let waited = account.since().since(asked);
+            let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
+            self.tell(|observer| observer.acquired(lock, &event));
+        }
+    }
+
+    /// A call takes part in the lock of an outer call.
+    pub(crate) fn joined(&self, lock: &LockName, fencing_token: u64) {
+        let event = Acquired::new(Duration::ZERO, Via::Outer, fencing_token, false, 0);
+        self.tell(|observer| observer.acquired(lock, &event));
+    }
+
+    /// A call has ended without a lock: `None` if it was cancelled.
+    pub(crate) fn refused(
+        &self,
+        lock: &LockName,
+        waited: Duration,
+        error: Option<&LockError>,
+        queued: bool,
+    ) {
+        let event = Refused::new(waited, error, queued);
+        self.tell(|observer| observer.refused(lock, &event));
+    }
+
+    /// A holder has let go of its lock.
+    pub(crate) fn released(&self, lock: &LockName, account: &Account, confirmed: bool) {
+        if account.close() {
+            let (held, lost) = (account.held(), account.was_lost());
+            let event = Released { held, confirmed, lost };
+            self.tell(|observer| observer.released(lock, &event));
+        }
+    }
+
+    /// A lease was lost in the hand of its holder.
+    pub(crate) fn lost(
+        &self,
+        lock: &Arc<LockName>,
+        account: &Account,
+        (reason, fencing_token): (LostReason, u64),
+        now: Moment,
+    ) {
+        account.ended(now, true);
+        let (lock, held) = (lock.clone(), now.since(account.since()));
+        let event = Lost { held, reason, fencing_token };
+        self.tell_later(Level::WARN, move |observer| observer.lost(&lock, &event));
+    }
+
+    /// A lease was renewed.
+    pub(crate) fn renewed(&self, lock: &Arc<LockName>) {
+        if !self.users().is_empty() {
+            let lock = lock.clone();
+            self.tell_later(Level::TRACE, move |observer| observer.renewed(&lock, true));
+        }
+    }
+
+    /// A renewal has failed.
+    pub(crate) fn renew_failed(
+        &self,
+        lock: &Arc<LockName>,
+        error: impl fmt::Display + Send + 'static,
+    ) {
+        let lock = lock.clone();
+        if reporter::is_logged(Level::DEBUG) {
+            let lock = lock.clone();
+            reporter::report(move || log::renew_failed(&lock, &error));
+        }
+        if !self.users().is_empty() {
+            self.tell_later(Level::TRACE, move |observer| observer.renewed(&lock, false));
+        }
+    }
+
+    /// A body has returned, but its lock could not be freed as it should.
+    pub(crate) fn released_late(&self, lock: &Arc<LockName>, error: LockError, given_up: bool) {
+        let lock = lock.clone();
+        let event = ReleasedLate { error, given_up };
+        self.tell_later(Level::WARN, move |observer| observer.released_late(&lock, &event));
+    }
+
+    /// What became of a connection, or what it has shown.
+    pub(crate) fn connection(&self, event: Connection) {
+        let level = match event {
+            Connection::Denied { .. } | Connection::MayEvict { .. } => Level::WARN,
+            Connection::Connected | Connection::Disconnected => Level::TRACE,
+        };
+        if level == Level::WARN || !self.users().is_empty() {
+            self.tell_later(level, move |observer| observer.connection(&event));
+        }
+    }
+
+    /// The same operation, of which observers are told how long it took, under the name of its command.
+    pub(crate) fn timed<'a, T: 'a, E: 'a>(
+        &self,
+        command: &'static str,
+        op: Asked<'a, T, E>,
+    ) -> Asked<'a, T, E> {
+        if self.users().is_empty() {
+            return op;
+        }
+        let observers = self.clone();
+        Box::pin(async move {
+            let sent = Instant::now();
+            let answer = op.await;
+            let event = Command { command, took: sent.elapsed(), ok: answer.is_ok() };
+            observers.tell(|observer| observer.command(&event));
+            answer
+        })
+    }
+}
+
+/// An operation of a store.
+type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers").field("added", &self.users().len()).finish()
+    }
+}
