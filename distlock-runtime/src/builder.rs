@@ -74,6 +74,16 @@ impl LockManagerBuilder {
     ///
     /// Each prefix that was ever used leaves one small key of about 100 bytes in the store for good: the
     /// counter of its fencing tokens.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = distlock::LockManager::builder().url("memory://").prefix("shop").build()?;
+    /// assert!(locks.lock("order:42").acquire().await?.is_held()); // on a server, `shop:lock:{order:42}`
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.options.prefix = Some(prefix.into().into());
         self
@@ -113,6 +123,21 @@ impl LockManagerBuilder {
     ///
     /// The default for requests that do not say; see
     /// [`LockRequest::max_waiters`](crate::LockRequest::max_waiters).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = distlock::LockManager::builder().url("memory://").max_waiters(1).build()?;
+    /// let call = || locks.lock("report").wait(Duration::from_secs(10)).acquire();
+    /// let held = call().await?;
+    /// let (waits, too_many, _) = tokio::join!(call(), call(), held.release());
+    /// assert!(waits?.is_held());
+    /// assert!(too_many.unwrap_err().is_busy());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_waiters(mut self, waiters: u32) -> Self {
         self.settings.options.max_waiters = Some(waiters);
         self
@@ -188,6 +213,20 @@ impl LockManagerBuilder {
     /// How long clients are told to wait before they try again: the `Retry-After` of a lock that is held
     /// and of a store that cannot be used, with jitter; see [`LockError::http_retry_after`]. Choose about
     /// the time that the work under a lock takes. Default: 1 s.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = LockManager::builder().url("memory://").retry_after(Duration::from_secs(3)).build()?;
+    /// let _first = locks.lock("report").acquire().await?;
+    /// let refused = locks.lock("report").acquire().await.unwrap_err();
+    /// assert!(refused.http_retry_after() >= Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.settings.retry_after = retry_after;
         self

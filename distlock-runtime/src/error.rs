@@ -172,6 +172,19 @@ impl LockError {
     /// It is no estimate of when the lock will be free: a holder that renews its lease keeps the lock
     /// longer, one that is done releases it earlier. What to tell clients is
     /// [`http_retry_after`](Self::http_retry_after).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _first = locks.lock("report").ttl(Duration::from_secs(5)).acquire().await?;
+    /// let refused = locks.lock("report").acquire().await.unwrap_err();
+    /// assert!(refused.retry_after().is_none_or(|rest| rest <= Duration::from_secs(5)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after, .. } => *retry_after,

@@ -94,6 +94,19 @@ impl LockManager {
 
     /// Whether the manager is connected, and how many locks it holds and waits for. It does no I/O; see
     /// [`ManagerStatus`].
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _guard = locks.lock("report").acquire().await?;
+    /// let status = locks.status();
+    /// assert!(status.connected);
+    /// assert_eq!(status.held, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn status(&self) -> ManagerStatus {
         let Locks { table, store, .. } = self.locks();
         if !table.home().is_here() {

@@ -76,6 +76,17 @@ impl LockGuard {
     }
 
     /// The keys that are locked, each once, in the order of their text.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock_all(["account:9", "account:10"]).acquire().await?;
+    /// assert_eq!(guard.keys().collect::<Vec<_>>(), ["account:10", "account:9"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.in_order().map(|lease| lease.name().key())
     }

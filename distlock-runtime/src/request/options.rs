@@ -13,6 +13,18 @@ impl LockRequest {
     ///
     /// A live holder's lease is renewed, so the `ttl` may be much shorter than the work. It is the longest
     /// outage of the store, or pause of the process, that the holder survives.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock("order:42").ttl(Duration::from_secs(5)).acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
@@ -47,6 +59,19 @@ impl LockRequest {
     ///
     /// With false the holder has the `ttl` and no more: then the lease is lost, and others may have the
     /// lock.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let guard = locks.lock("report").ttl(Duration::from_secs(5)).renew(false).acquire().await?;
+    /// guard.lost().await; // in five seconds
+    /// assert!(!guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn renew(mut self, renew: bool) -> Self {
         self.options.renew = Some(renew);
         self
@@ -79,6 +104,20 @@ impl LockRequest {
     ///
     /// For a scheduled job that is shorter than the difference between the clocks of its replicas: it runs
     /// once although they start it at slightly different times. The caller does not wait for it.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let job = || locks.lock("report").min_hold(Duration::from_secs(60));
+    /// job().run(async { /* done in no time */ }).await?;
+    /// // A replica whose clock is a little late:
+    /// assert!(job().run(async {}).await.is_err_and(|error| error.is_busy()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
         self
@@ -86,6 +125,21 @@ impl LockRequest {
 
     /// What becomes of the body of [`run`](Self::run) when the lease is lost. Default:
     /// [`OnLost::Cancel`].
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::OnLost;
+    /// # use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let long = tokio::time::sleep(Duration::from_secs(60));
+    /// let lock = locks.lock("report").max_hold(Duration::from_secs(10)).on_lost(OnLost::Continue);
+    /// lock.run(long).await?; // runs to its end, fifty seconds without the lock
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = Some(on_lost);
         self
@@ -122,6 +176,19 @@ impl LockRequest {
     /// the release is sent. Default: [`Release::Wait`].
     ///
     /// It has no effect on a guard: [`LockGuard::release`](crate::LockGuard::release) always waits, dropping a guard never does.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::Release;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let lock = locks.lock("order:42").release(Release::Background);
+    /// assert_eq!(lock.run(async { "paid" }).await?, "paid");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn release(mut self, release: Release) -> Self {
         self.options.release = Some(release);
         self

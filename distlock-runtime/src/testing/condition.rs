@@ -1,6 +1,89 @@
 //! What a test has arranged for a while.
 
 use std::fmt;
+use std::time::Duration;
+
+use super::Locks;
+use crate::error::BackendKind;
+
+impl Locks {
+    /// The store cannot be reached by anybody, until this is dropped. Leases that last for longer than
+    /// their `ttl` without it are lost, as they are when a server is away.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let guard = locks.manager().lock("k").ttl(Duration::from_secs(10)).acquire().await?;
+    /// let _down = locks.down();
+    /// guard.lost().await;
+    /// assert!(!guard.is_held());
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn down(&self) -> Condition {
+        self.shared.state.goes_down();
+        let (state, server) = (self.shared.state.clone(), self.shared.server.clone());
+        Condition::until(move || {
+            state.comes_up();
+            server.interrupt();
+        })
+    }
+
+    /// Every answer of the store comes this much later, until this is dropped. What it was asked is
+    /// carried out at once: an answer that is later than `command_timeout` is a `Backend` error, of
+    /// which nobody knows what became of it.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use std::time::Duration;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let _slow = locks.slow(Duration::from_secs(2)); // the `command_timeout` is one
+    /// let error = locks.manager().lock("order:7").acquire().await.unwrap_err();
+    /// assert_eq!(error.code(), "lock-store-unavailable");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn slow(&self, by: Duration) -> Condition {
+        let before = self.shared.state.slow_down(by);
+        let state = self.shared.state.clone();
+        Condition::until(move || {
+            state.slow_down(before);
+        })
+    }
+
+    /// The store refuses everything with this kind of failure, until this is dropped.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    /// use distlock::{BackendKind, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let _full = locks.refuse(BackendKind::OutOfMemory);
+    /// let error = locks.manager().lock("order:7").acquire().await.unwrap_err();
+    /// assert!(matches!(error, LockError::Backend { kind: BackendKind::OutOfMemory, .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn refuse(&self, kind: BackendKind) -> Condition {
+        let before = self.shared.state.refuse(Some(kind));
+        let state = self.shared.state.clone();
+        Condition::until(move || {
+            state.refuse(before);
+        })
+    }
+}
 
 /// What a test has arranged, until this is dropped.
 #[must_use = "it ends when this is dropped: bind it, `let _down = locks.down();`"]

@@ -67,7 +67,6 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
-use crate::error::BackendKind;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::name::{Label, StoredName};
@@ -150,6 +149,20 @@ impl Locks {
     /// A process that uses this store, with a manager of its own and the defaults of
     /// [`LockManager::builder`]. Of the same name there is one.
     ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let (a, b) = (locks.replica("a"), locks.replica("b"));
+    /// let _held = a.manager().lock("order:7").acquire().await?;
+    /// assert!(b.manager().lock("order:7").acquire().await.unwrap_err().is_busy());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
@@ -159,6 +172,21 @@ impl Locks {
 
     /// The same with other settings: `prefix`, `ttl`, `wait` and the others of the builder. Those of
     /// the one who asks for a name first count.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use std::time::Duration;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let hasty = locks.replica_with("a", |builder| builder.ttl(Duration::from_secs(2)));
+    /// let guard = hasty.manager().lock("order:7").acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(2));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     ///
@@ -212,6 +240,22 @@ impl Locks {
 
     /// Resolves once a call or a guard holds the lock: a condition to wait for, instead of a time.
     ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use std::time::Duration;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let lock = locks.manager().lock("order:7");
+    /// let body = tokio::spawn(lock.run(async { tokio::time::sleep(Duration::from_secs(9)).await }));
+    /// locks.until_held("order:7").await;
+    /// assert!(!body.is_finished());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     ///
     /// If nobody holds it within an hour of tokio's clock, which takes no time if that is paused.
@@ -235,6 +279,20 @@ impl Locks {
 
     /// Takes a lock away from whoever holds it, who finds that out now: a body under it is not polled
     /// again, and its call returns `Lost`. The next one in the queue has it. True if it was held.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let guard = locks.manager().lock("order:7").acquire().await?;
+    /// assert!(locks.lose("order:7"));
+    /// assert!(guard.release().await.unwrap_err().is_lost());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lose(&self, key: impl Into<LockKey>) -> bool {
         let key = key.into();
         let mut lost = false;
@@ -247,53 +305,6 @@ impl Locks {
             }
         }
         lost
-    }
-
-    /// The store cannot be reached by anybody, until this is dropped. Leases that last for longer than
-    /// their `ttl` without it are lost, as they are when a server is away.
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    /// # runtime.unwrap().block_on(async {
-    /// use std::time::Duration;
-    ///
-    /// use distlock_runtime::testing::Locks;
-    ///
-    /// let locks = Locks::new();
-    /// let guard = locks.manager().lock("k").ttl(Duration::from_secs(10)).acquire().await?;
-    /// let _down = locks.down();
-    /// guard.lost().await;
-    /// assert!(!guard.is_held());
-    /// # Ok::<_, distlock_runtime::LockError>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn down(&self) -> Condition {
-        self.shared.state.goes_down();
-        let (state, server) = (self.shared.state.clone(), self.shared.server.clone());
-        Condition::until(move || {
-            state.comes_up();
-            server.interrupt();
-        })
-    }
-
-    /// Every answer of the store comes this much later, until this is dropped. What it was asked is
-    /// carried out at once: an answer that is later than `command_timeout` is a `Backend` error, of
-    /// which nobody knows what became of it.
-    pub fn slow(&self, by: Duration) -> Condition {
-        let before = self.shared.state.slow_down(by);
-        let state = self.shared.state.clone();
-        Condition::until(move || {
-            state.slow_down(before);
-        })
-    }
-
-    /// The store refuses everything with this kind of failure, until this is dropped.
-    pub fn refuse(&self, kind: BackendKind) -> Condition {
-        let before = self.shared.state.refuse(Some(kind));
-        let state = self.shared.state.clone();
-        Condition::until(move || {
-            state.refuse(before);
-        })
     }
 
     /// Where the lock of a key is stored: once for each prefix that replicas have.

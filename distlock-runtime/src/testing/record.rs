@@ -38,6 +38,23 @@ impl Locks {
     /// beginning of the test until now. A body counts from its first poll to its last, also if its
     /// lease was lost in between; a guard while its lease lasts.
     ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use std::time::Duration;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let lock = |replica| locks.replica(replica).manager().lock("k").wait(Duration::from_secs(60));
+    /// let body = || tokio::time::sleep(Duration::from_secs(7));
+    /// let (one, other) = tokio::join!(lock("a").run(body()), lock("b").run(body()));
+    /// assert!(one.is_ok() && other.is_ok());
+    /// locks.assert_never_together("k");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     ///
     /// If two were, or if nobody has ever held the lock, so that the test shows nothing.

@@ -27,11 +27,40 @@ impl Replica {
 
     /// Its manager: hand it to the code under test, or use it with
     /// [`with_manager`](crate::with_manager).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let a = Locks::new().replica("a");
+    /// // Code that finds its manager by itself has that of the replica.
+    /// let manager = distlock::with_manager(a.manager(), async { distlock::manager() }).await?;
+    /// assert!(manager.lock("order:7").acquire().await?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn manager(&self) -> LockManager {
         self.manager.clone()
     }
 
     /// Only this replica cannot reach the store, until this is dropped.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::new();
+    /// let (a, b) = (locks.replica("a"), locks.replica("b"));
+    /// let _alone = a.cut_off();
+    /// assert!(a.manager().lock("order:7").acquire().await.is_err());
+    /// assert!(b.manager().lock("order:7").acquire().await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cut_off(&self) -> Condition {
         self.state.goes_down();
         let (state, server) = (self.state.clone(), self.server.clone());
