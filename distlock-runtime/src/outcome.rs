@@ -2,6 +2,8 @@
 //!
 //! Traits decide, not the spelling of the return type, so that aliases of `Result` work.
 
+use std::io::{self, Write};
+
 use crate::error::LockError;
 use crate::observe;
 
@@ -170,6 +172,10 @@ pub trait OrLog<R> {
 
 impl<R> OrLog<R> for &Skipping<R> {
     fn return_or_log(&self, error: LockError) -> R {
+        // A program without a log would not hear of a job that never runs.
+        if !tracing::dispatcher::has_been_set() {
+            let _ = writeln!(io::stderr(), "distlock: not run: {error}");
+        }
         observe::not_returned(&error);
         self.skip()
     }

@@ -10,13 +10,38 @@
 
 use std::fmt::Write;
 
-const COLUMN: usize = 190;
-const ROW: usize = 34;
+// Narrow, so that the text can be read on a telephone, where a picture is as wide as the screen.
+const COLUMN: usize = 150;
+const ROW: usize = 36;
+const LINE: usize = 14;
 const TOP: usize = 86;
+/// Of one character, about.
+const LETTER: usize = 6;
 
 enum Step<'a> {
     Message { from: usize, to: usize, arrives: bool, text: &'a str },
     Note { at: usize, text: &'a str },
+}
+
+impl Step<'_> {
+    /// Its text, broken so that it does not reach far over the columns that it belongs to.
+    fn lines(&self) -> Vec<String> {
+        let (text, columns) = match *self {
+            Self::Message { from, to, text, .. } => (text, from.abs_diff(to)),
+            Self::Note { text, .. } => (text, 1),
+        };
+        let mut lines = vec![String::new()];
+        for word in text.split(' ') {
+            let last = lines.last_mut().expect("one at least");
+            let fits = last.chars().count() + 1 + word.chars().count() <= columns * COLUMN / LETTER;
+            match last.is_empty() {
+                true => last.push_str(word),
+                false if fits => last.extend([" ", word]),
+                false => lines.push(word.to_owned()),
+            }
+        }
+        lines
+    }
 }
 
 /// A diagram's title and its SVG.
@@ -48,7 +73,8 @@ fn middle(column: usize) -> usize {
 }
 
 fn svg(title: &str, actors: &[&str], steps: &[Step<'_>]) -> String {
-    let (width, height) = (actors.len() * COLUMN, TOP + steps.len() * ROW + 14);
+    let lines = steps.iter().map(|step| step.lines().len() - 1).sum::<usize>();
+    let (width, height) = (actors.len() * COLUMN, TOP + steps.len() * ROW + lines * LINE + 14);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          role=\"img\" aria-label=\"{title}\" font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -69,20 +95,27 @@ fn svg(title: &str, actors: &[&str], steps: &[Step<'_>]) -> String {
             escaped(actor),
         );
     }
-    for (row, step) in steps.iter().enumerate() {
-        let y = TOP + row * ROW + 10;
+    let mut y = TOP + 10;
+    for step in steps {
+        let lines = step.lines();
+        y += (lines.len() - 1) * LINE;
         match *step {
-            Step::Message { from, to, arrives, text } => {
-                message(&mut out, (middle(from), middle(to)), y, arrives, text);
+            Step::Message { from, to, arrives, .. } => {
+                let (from, to) = (middle(from), middle(to));
+                message(&mut out, (from, to), y, arrives);
+                label(&mut out, (from + to) / 2, y - 12, width, &lines, "#fff");
             }
-            Step::Note { at, text } => label(&mut out, middle(at), y - 4, width, text, "#fdf3d0"),
+            Step::Note { at, .. } => {
+                label(&mut out, middle(at), y - 4, width, &lines, "#fdf3d0");
+            }
         }
+        y += ROW;
     }
     out.push_str("</svg>\n");
     out
 }
 
-fn message(out: &mut String, (from, to): (usize, usize), y: usize, arrives: bool, text: &str) {
+fn message(out: &mut String, (from, to): (usize, usize), y: usize, arrives: bool) {
     let forward = to > from;
     // A lost one ends on its way.
     let end = match (arrives, forward) {
@@ -102,24 +135,30 @@ fn message(out: &mut String, (from, to): (usize, usize), y: usize, arrives: bool
         format!("M{} {} l8 8 m0 -8 l-8 8", end - 4, y - 4)
     };
     let _ = writeln!(out, "<path d=\"{tip}\" fill=\"none\" stroke=\"{colour}\"/>");
-    label(out, (from + to) / 2, y - 12, usize::MAX, text, "#fff");
 }
 
-/// A text with a box behind it, so that no line runs through it.
-fn label(out: &mut String, x: usize, y: usize, width: usize, text: &str, fill: &str) {
-    let wide = text.chars().count() * 6 + 12;
+/// Lines of text whose last one is at this height, with a box behind them, so that no line runs through.
+fn label(out: &mut String, x: usize, y: usize, width: usize, lines: &[String], fill: &str) {
+    let letters = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default();
+    let wide = letters * LETTER + 12;
+    let top = y - (lines.len() - 1) * LINE;
     // Not over the edge of the picture.
-    let left = x.saturating_sub(wide / 2).max(2);
-    let left = if width == usize::MAX { left } else { left.min(width.saturating_sub(wide + 2)) };
-    let _ = write!(
+    let left = x.saturating_sub(wide / 2).max(2).min(width.saturating_sub(wide + 2));
+    let _ = writeln!(
         out,
-        "<rect x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"13\" rx=\"4\" fill=\"{fill}\"/>\n\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-        y - 5,
-        left + wide / 2,
-        y + 6,
-        escaped(text),
+        "<rect x=\"{left}\" y=\"{}\" width=\"{wide}\" height=\"{}\" rx=\"4\" fill=\"{fill}\"/>",
+        top - 5,
+        13 + y - top,
     );
+    for (number, line) in lines.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            left + wide / 2,
+            top + 6 + number * LINE,
+            escaped(line),
+        );
+    }
 }
 
 fn escaped(text: &str) -> String {

@@ -1,5 +1,6 @@
 //! How managers are made and found, what their URLs mean, and how they end.
 
+use std::process::Command;
 use std::time::Duration;
 
 use distlock::{BackendKind, LockError, LockManager, WakeUps, redis_lock, with_manager};
@@ -141,6 +142,25 @@ async fn without_a_manager_nothing_is_locked_and_nothing_runs() {
         distlock::init(LockManager::in_memory()).expect("the first");
         locked().await.expect("granted");
     }
+}
+
+#[redis_lock(key = "job", on_fail = skip)]
+async fn job() {
+    unreachable!("there is no manager");
+}
+
+#[tokio::test]
+async fn a_program_without_a_log_hears_of_a_job_that_does_not_run() {
+    const CHILD: &str = "DISTLOCK_TEST_JOB";
+    if std::env::var_os(CHILD).is_some() {
+        return job().await;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("path of this test"));
+    child.args([this_test!(), "--exact", "--nocapture"]).env(CHILD, "1").env_remove("DISTLOCK_URL");
+    let output = child.output().expect("it starts");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaint}");
+    assert!(complaint.contains("distlock: not run: no lock manager"), "{complaint}");
 }
 
 #[tokio::test]
