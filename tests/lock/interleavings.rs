@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager, LockStatus, OnLost, WakeUps};
+use distlock::{LockError, LockManager, LockRequest, LockStatus, OnLost, WakeUps};
 use distlock_testkit::{
     LONG, Mode, Proxy, RedisServer, connect, in_line, ms, nothing_is_left, poll_now, poll_once,
     queue, stand, wait_for, wait_until,
@@ -633,21 +633,24 @@ fn in_memory_a_future_may_wait_on_another_runtime_than_it_began_on() {
 /// What limits a lease counts from when there is something to do under it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_of_several_does_not_end_while_the_others_are_waited_for() {
-    let server = RedisServer::start();
-    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let ttl = ms(4000);
-    let fixed = manager.lock_all(["a", "b"]).ttl(ttl).renew(false).wait(LONG);
-    let limited = manager.lock_all(["a", "b"]).ttl(ttl).max_hold(ttl).wait(LONG);
-    for request in [fixed, limited] {
+    const TTL: Duration = Duration::from_secs(4);
+    let case = async |limited: fn(LockRequest) -> LockRequest| {
+        let server = RedisServer::start();
+        let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
         let guard = other.lock("b").ttl(LONG).acquire().await.expect("granted");
+        let request = limited(manager.lock_all(["a", "b"]).ttl(TTL).wait(LONG));
         let both = tokio::spawn(request.acquire());
-        sleep(2 * ttl).await;
+        sleep(2 * TTL).await;
         guard.release().await.expect("it was held");
         let both = both.await.expect("no panic").expect("granted");
         let left = both.remaining();
-        assert!(ttl / 4 < left && left <= ttl, "{left:?}");
+        assert!(TTL / 4 < left && left <= TTL, "{left:?}");
         timeout(ms(20_000), both.lost()).await.expect("it ends all the same");
         drop(both);
         nothing_is_left(&server);
-    }
+    };
+    // At the same time: each of them does nothing but wait.
+    let fixed = case(|request| request.renew(false));
+    let capped = case(|request| request.max_hold(TTL));
+    tokio::join!(fixed, capped);
 }
