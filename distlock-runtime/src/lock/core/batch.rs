@@ -225,10 +225,7 @@ impl<K: Kinds> Batch<K> {
         match &self.stage {
             Stage::Leading { .. } => Moment::NEVER,
             Stage::Queued(queued) => queued.due(),
-            Stage::Owned(claims) => {
-                let crowded = self.is_crowded();
-                claims.iter().map(|claim| claim.due(crowded)).min().unwrap_or(Moment::NEVER)
-            }
+            Stage::Owned(claims) => claims.due(self.is_crowded()),
         }
     }
 }

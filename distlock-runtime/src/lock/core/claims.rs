@@ -1,6 +1,7 @@
 //! The claims by which a batch owns the lock: one, or of permits several.
 
 use super::{Claim, Kinds};
+use crate::clock::Moment;
 
 /// At least one claim. Nearly every batch has one, which needs no list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -21,6 +22,12 @@ impl<K: Kinds> Claims<K> {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Claim<K>> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    /// When the first of them is to be looked at.
+    pub(super) fn due(&self, crowded: bool) -> Moment {
+        let first = self.first.due(crowded);
+        self.rest.iter().map(|claim| claim.due(crowded)).fold(first, Moment::min)
     }
 
     /// How many there are.

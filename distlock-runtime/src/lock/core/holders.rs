@@ -96,14 +96,15 @@ impl<K: Kinds> Holders<K> {
     }
 
     pub(super) fn add(&mut self, holder: Holder<K>) {
-        *self = match std::mem::replace(self, Self::Nobody) {
-            Self::Nobody => Self::One(holder),
-            Self::One(first) => Self::Several(Box::new(Several::of([first, holder]))),
-            Self::Several(mut several) => {
-                several.add(holder);
-                Self::Several(several)
+        match self {
+            Self::Nobody => *self = Self::One(holder),
+            Self::Several(several) => several.add(holder),
+            Self::One(_) => {
+                if let Self::One(first) = std::mem::replace(self, Self::Nobody) {
+                    *self = Self::Several(Box::new(Several::of([first, holder])));
+                }
             }
-        };
+        }
     }
 
     pub(super) fn remove(&mut self, at: i64) -> Option<Holder<K>> {
