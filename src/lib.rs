@@ -31,7 +31,9 @@ pub use distlock_runtime::{
 
 // What a manager reports.
 pub use distlock_runtime::observe::{self, Observer};
-pub use distlock_runtime::{CloseReport, DrivenBy, LockStatus, ManagerStatus, WakeUps};
+pub use distlock_runtime::{
+    CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Process, Waiter, WakeUps,
+};
 
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]

@@ -191,6 +191,22 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether others may learn which process this is, and what its locks are called: the answers to "who
+    /// has my lock?" in [`LockManager::inspect`] and [`LockManager::processes`].
+    ///
+    /// Then the store has, for as long as the manager takes or renews locks and a minute more, a small record
+    /// with the name of the application (`DISTLOCK_APP`, or the executable's), the host, the process
+    /// number and the version; and whoever may publish and subscribe to the wake-up channels can ask the
+    /// process which locks it holds and waits for: their names in the store, which contain their keys.
+    /// Nothing is stored for a lock, and nothing is sent for one.
+    ///
+    /// `false`: no record, and no answer. Locks work as well, and others see that they are held and not by
+    /// whom. Default: `true`.
+    pub fn identify(mut self, identify: bool) -> Self {
+        self.settings.identify = identify;
+        self
+    }
+
     /// The HTTP status of [`LockError::Busy`]: 423 (Locked), 409 (Conflict), 429 (Too Many Requests)
     /// or 503 (Service Unavailable). Default: 423.
     ///

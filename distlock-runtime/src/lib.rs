@@ -22,7 +22,9 @@ mod error;
 mod float;
 mod global;
 mod home;
+mod inspect;
 mod jitter;
+mod json;
 mod key;
 mod limit;
 mod limits;
@@ -41,6 +43,7 @@ mod outcome;
 mod per_thread;
 #[doc(hidden)]
 pub mod private;
+mod process;
 mod request;
 mod runtime_probe;
 mod select;
@@ -55,6 +58,7 @@ mod token;
 mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
+mod who;
 mod witness;
 
 pub use builder::LockManagerBuilder;
@@ -65,8 +69,9 @@ pub use lock::guard::LockGuard;
 pub use manager::LockManager;
 pub use name::LockName;
 pub use options::{OnLost, Release};
+pub use process::Process;
 pub use request::LockRequest;
-pub use status::{CloseReport, DrivenBy, LockStatus, ManagerStatus, WakeUps};
+pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waiter, WakeUps};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use testing::faults;

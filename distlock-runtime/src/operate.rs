@@ -1,4 +1,4 @@
-//! Looking at a manager and its locks, and taking a lock away: for health checks and operators.
+//! Looking at a manager, and taking a lock away: for health checks and operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,8 @@ use crate::key::LockKey;
 use crate::lock::core::{Freeing, Loss};
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
-use crate::name::{Label, LockName};
-use crate::status::{DrivenBy, LockStatus, ManagerStatus, StoreStatus, WakeUps};
-use crate::store::Held;
+use crate::name::LockName;
+use crate::status::{DrivenBy, ManagerStatus, StoreStatus, WakeUps};
 use crate::store::owner::Owner;
 
 impl LockManager {
@@ -50,46 +49,6 @@ impl LockManager {
         }
         let limit = table.clock().now().after(settings.command_timeout);
         store.clone().ping(limit).await.map_err(|fault| fault.into_error(None))
-    }
-
-    /// Whether a lock is held, for how long at least, and how many processes wait for it: for operators
-    /// and dashboards. The answer may be stale by the time it is read; code that depends on it takes the
-    /// lock instead.
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::LockError> {
-    /// # let locks = distlock::LockManager::in_memory();
-    /// assert!(locks.inspect("order:42").await?.is_free());
-    /// let _guard = locks.lock("order:42").acquire().await?;
-    /// assert!(!locks.inspect("order:42").await?.is_free());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Backend`](LockError::Backend) if the store could not be asked, or refused;
-    /// [`InvalidKey`](LockError::InvalidKey) for a key that cannot be stored.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
-    pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
-        self.locks().table.home().check()?;
-        let lock = self.named(key.into(), "inspect")?;
-        let held = self.held(&lock).await?;
-        // A waiter behind a holder of its own process is not in the store's queue.
-        let table = &self.locks().table;
-        let here = table.has_waiters(lock.stored()).then(|| table.process().to_owned());
-        Ok(match held {
-            None => LockStatus::Free,
-            Some(mut held) => {
-                held.waiting.extend(here);
-                LockStatus::Held { remaining: held.remaining(), waiting: held.waiting.len() }
-            }
-        })
     }
 
     /// Whether the manager is connected, and how many locks it holds and waits for. It does no I/O; see
@@ -192,17 +151,5 @@ impl LockManager {
             }
             Err(fault) => Err(fault.into_error(Some(lock))),
         }
-    }
-
-    fn named(&self, key: LockKey, by: &'static str) -> Result<Arc<LockName>, LockError> {
-        self.locks().namespace.name(Label::Given(by.into()), key)
-    }
-
-    async fn held(&self, lock: &Arc<LockName>) -> Result<Option<Held>, LockError> {
-        let Locks { table, store, settings, .. } = self.locks();
-        let limit = table.clock().now().after(settings.command_timeout);
-        let asked = store.clone().inspect(lock.clone(), limit);
-        let answer = table.observers().timed("inspect", asked).await;
-        answer.map_err(|fault| fault.into_error(Some(lock)))
     }
 }

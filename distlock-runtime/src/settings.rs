@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) outage_grace: Duration,
     pub(crate) connections: usize,
     pub(crate) io_on_caller_runtime: bool,
+    /// Others are told which process this is.
+    pub(crate) identify: bool,
 }
 
 impl Default for Settings {
@@ -36,6 +38,7 @@ impl Default for Settings {
             // More were slower: less is sent together.
             connections: 1,
             io_on_caller_runtime: true,
+            identify: true,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::process::Process;
+
 /// What [`LockManager::status`](crate::LockManager::status) saw: for health checks, dashboards and
 /// tests that wait until a manager is ready. No I/O; it may be stale by the time it is read.
 ///
@@ -87,7 +89,7 @@ pub enum DrivenBy {
 /// # }
 /// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockStatus {
     /// No process holds the lock.
     Free,
@@ -99,7 +101,49 @@ pub enum LockStatus {
         remaining: Option<Duration>,
         /// The number of processes that wait for the lock.
         waiting: usize,
+        /// Who holds it.
+        holders: Vec<Holder>,
+        /// Who waits for it, the next one first.
+        waiters: Vec<Waiter>,
+        /// Whether nobody else may hold the lock beside its holder.
+        alone: bool,
     },
+}
+
+/// A holder of a lock, as [`LockManager::inspect`](crate::LockManager::inspect) sees it. What only the holder's
+/// process knows is `None` where that does not answer.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Which process it is; `None` if that is not known.
+    pub process: Option<Process>,
+    /// The lock's name there: see [`LockName::name`](crate::LockName::name).
+    pub name: Option<String>,
+    /// The template of its key there, if it has one.
+    pub template: Option<String>,
+    /// How long ago it was taken.
+    pub since: Option<Duration>,
+    /// The holder's fencing token.
+    pub fencing_token: Option<u64>,
+    /// How long the lease still runs if it is not renewed; `None` if the key in the store never expires.
+    pub remaining: Option<Duration>,
+}
+
+/// Calls of one process that wait for a lock together: they have one place in its queue. What only their
+/// process knows is `None` where that does not answer.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiter {
+    /// Which process it is; `None` if that is not known.
+    pub process: Option<Process>,
+    /// The name of the lock for the first of them: see [`LockName::name`](crate::LockName::name).
+    pub name: Option<String>,
+    /// The template of its key there, if it has one.
+    pub template: Option<String>,
+    /// How long ago the first of them came.
+    pub since: Option<Duration>,
+    /// How many calls they are.
+    pub calls: Option<usize>,
 }
 
 impl LockStatus {

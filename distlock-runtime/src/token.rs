@@ -105,6 +105,8 @@ fn given() -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) process: &'a str,
+    /// Used once by that process.
+    pub(crate) number: &'a str,
     /// How long the lock is reserved for it when its turn has come.
     pub(crate) reservation: Duration,
     pub(crate) notified: bool,
@@ -116,13 +118,13 @@ impl<'a> Token<'a> {
     /// `None` for a value that is no token of ours.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split('.');
-        let (process, _, last) = (parts.next()?, parts.next()?, parts.next()?);
+        let (process, number, last) = (parts.next()?, parts.next()?, parts.next()?);
         let (reservation, limit) = last.split_once(['s', 'n'])?;
         let notified = last.as_bytes()[reservation.len()] == b's';
         let limit = Limit::parse(limit)?;
         let reservation = Duration::from_millis(reservation.parse().ok()?);
         let whole = parts.next().is_none() && !process.is_empty();
-        whole.then_some(Self { process, reservation, notified, limit })
+        whole.then_some(Self { process, number, reservation, notified, limit })
     }
 }
 

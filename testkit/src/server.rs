@@ -188,7 +188,12 @@ impl RedisServer {
     #[track_caller]
     pub fn lock_keys(&self) -> Vec<String> {
         let mut keys = self.keys();
-        keys.retain(|key| key.contains(":lock:") || !(key.ends_with(":fence") || key == "fence"));
+        let is_ours = |key: &String, name: &str| key == name || key.ends_with(&format!(":{name}"));
+        let is_record = |key: &String| key.starts_with("process:") || key.contains(":process:");
+        keys.retain(|key| {
+            let is_kept = is_ours(key, "fence") || is_ours(key, "processes") || is_record(key);
+            key.contains(":lock:") || !is_kept
+        });
         keys
     }
 

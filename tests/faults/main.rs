@@ -20,6 +20,7 @@ mod messages;
 mod network;
 mod outage;
 mod pairing;
+mod questions;
 mod refusals;
 mod release;
 mod renewals;

@@ -6,6 +6,7 @@ mod driver_placement;
 mod endings;
 mod exclusion;
 mod holding;
+mod inspect;
 mod interleavings;
 mod manager;
 mod memory;

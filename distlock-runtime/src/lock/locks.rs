@@ -39,7 +39,8 @@ impl Locks {
     ) -> Result<Self, LockError> {
         let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
         let store = store(engine.handle(), engine.alarms());
-        let table = LockTable::new(store.clone(), &engine, settings.command_timeout, observers);
+        let (timeout, identify) = (settings.command_timeout, settings.identify);
+        let table = LockTable::new(store.clone(), &engine, timeout, identify, observers);
         let listener = Arc::downgrade(&table);
         let on_notification = move |notification: Notification<'_>| {
             if let Some(table) = listener.upgrade() {
@@ -47,6 +48,9 @@ impl Locks {
             }
         };
         store.listen(table.process(), Box::new(on_notification));
+        if let Some(itself) = table.itself() {
+            store.introduce(itself);
+        }
         let served = table.clone();
         engine.run(idle, table.clock(), move |due| serve(due, &served));
         Ok(Self { settings, namespace, table, store, engine })

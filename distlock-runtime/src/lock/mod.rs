@@ -39,6 +39,7 @@ mod agenda;
 mod assemble;
 pub(crate) mod call;
 mod calls;
+mod census;
 pub(crate) mod core;
 mod finish;
 mod force_released;

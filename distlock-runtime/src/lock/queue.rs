@@ -69,6 +69,8 @@ impl LockTable {
                 self.change_stored(stored, |line| line.sealed(|own| own.token == token, now));
             }
             Notification::TakenAway(message) => self.look_into(message),
+            Notification::Question { prefix, text } => self.asked(prefix, text),
+            Notification::Answer(text) => self.questions.answered(text),
             Notification::Interrupted => {
                 for lock in self.locks() {
                     self.change_known(&lock, |line, _| line.look_all());

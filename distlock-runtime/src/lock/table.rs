@@ -27,11 +27,13 @@ use crate::engine::{Background, Engine};
 use crate::home::Home;
 use crate::name::{LockName, StoredName};
 use crate::observe::Observers;
+use crate::process::Itself;
 use crate::store::Store;
 use crate::store::owner::Owner;
 use crate::token::Identity;
+use crate::who::{Answers, Questions};
 
-const SHARDS: usize = 64;
+pub(super) const SHARDS: usize = 64;
 
 /// All lines of one manager.
 pub(crate) struct LockTable {
@@ -40,6 +42,10 @@ pub(crate) struct LockTable {
     pub(super) store: Arc<dyn Store>,
     background: Background,
     identity: Identity,
+    /// Who this is, to those who ask; `None`: nobody is told.
+    pub(super) itself: Option<Itself>,
+    pub(crate) questions: Questions,
+    pub(super) answers: Answers,
     pub(super) command_timeout: Duration,
     pub(super) repeats: Repeats,
     pub(crate) retries: Retries,
@@ -61,15 +67,20 @@ impl LockTable {
         store: Arc<dyn Store>,
         engine: &Engine<Due>,
         command_timeout: Duration,
+        identify: bool,
         observers: Observers,
     ) -> Arc<Self> {
         let (clock, needs_renewal) = (store.clock(), store.needs_renewal());
+        let identity = Identity::new();
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             home: Home::here(),
             store,
             background: engine.background().clone(),
-            identity: Identity::new(),
+            itself: identify.then(|| Itself::new(identity.process())),
+            identity,
+            questions: Questions::default(),
+            answers: Answers::default(),
             command_timeout,
             repeats: Repeats::default(),
             retries: Retries::default(),
@@ -243,7 +254,25 @@ impl LockTable {
         lock: &LockName,
         look: impl FnOnce(&Line<Live>) -> T,
     ) -> Option<T> {
-        self.lines(lock.stored()).get(lock.stored()).map(|entry| look(&entry.line))
+        self.read_stored(lock.stored(), look)
+    }
+
+    pub(super) fn read_stored<T>(
+        &self,
+        stored: &StoredName,
+        look: impl FnOnce(&Line<Live>) -> T,
+    ) -> Option<T> {
+        self.lines(stored).get(stored).map(|entry| look(&entry.line))
+    }
+
+    /// Looks at the lines of one shard, until it is enough: false.
+    pub(super) fn read_shard(
+        &self,
+        shard: usize,
+        mut look: impl FnMut(&LockName, &Line<Live>) -> bool,
+    ) {
+        let lines = lock(&self.shards[shard]);
+        let _ = lines.iter().all(|(name, entry)| look(&name.0, &entry.line));
     }
 
     /// Changes a line whose name is known as it is stored only.
@@ -270,11 +299,6 @@ impl LockTable {
     /// When a lease has to be looked at by its holder, because no engine watches it.
     pub(super) fn watched_by_callers(&self, lease: &Lease) -> Moment {
         if self.agenda.is_the_engines() { Moment::NEVER } else { lease.deadline() }
-    }
-
-    /// Calls of this process wait for the lock.
-    pub(crate) fn has_waiters(&self, stored: &StoredName) -> bool {
-        self.lines(stored).get(stored).is_some_and(|entry| entry.line.waiting() > 0)
     }
 
     /// How many calls wait here.

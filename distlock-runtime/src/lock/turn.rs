@@ -191,8 +191,9 @@ impl Shell<Live> for Turn<'_> {
         self.waits(&seat.request);
     }
 
-    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant) {
+    fn grant(&mut self, seat: &Arc<Lease>, grant: Grant, now: Moment) {
         seat.account().came(self.hands_over);
+        seat.account().begin(now);
         self.wake_up(seat.grant(grant));
     }
 

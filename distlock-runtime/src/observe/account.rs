@@ -49,7 +49,8 @@ impl Account {
         }
     }
 
-    pub(super) fn since(&self) -> Moment {
+    /// When its caller had it.
+    pub(crate) fn since(&self) -> Moment {
         Moment::from_nanos(self.since.load(Ordering::Relaxed))
     }
 

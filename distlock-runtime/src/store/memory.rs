@@ -5,7 +5,7 @@
 //! nothing a renewal could be late for. (Unless faults are to be shown: then the store behaves as one
 //! far away, and every lease ends that is not renewed.)
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -333,7 +333,9 @@ impl Store for MemoryStore {
                 Holder { token: lease.token.clone(), remaining }
             };
             let holders: Vec<_> = leases.iter().map(holder).collect();
-            Ok((!holders.is_empty()).then(|| Held { holders, waiting: HashSet::new() }))
+            let queue = state.waiting.get(lock.stored()).into_iter().flatten();
+            let queue = queue.map(|(_, token)| token.clone()).collect();
+            Ok((!holders.is_empty()).then_some(Held { holders, queue }))
         })
     }
 }

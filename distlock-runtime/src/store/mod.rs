@@ -13,7 +13,6 @@ pub(crate) mod owner;
 pub(crate) mod redis;
 pub(crate) mod term;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -23,6 +22,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError};
 use crate::name::{LockName, StoredName};
+use crate::process::Itself;
 use crate::status::StoreStatus;
 #[cfg(feature = "test-util")]
 use crate::witness::Witness;
@@ -101,6 +101,35 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// `term` says. Where leases are renewed they end by themselves if they are not.
     fn begin_term(&self, _owner: &Owner, _term: Term) {}
 
+    /// Keeps a record of this process in the store while it uses locks, for [`records`](Self::records) of
+    /// others. Nothing where there are no others.
+    fn introduce(&self, _itself: &Itself) {}
+
+    /// Has the record of this process removed: it uses no more locks.
+    fn take_leave(self: Arc<Self>, _process: String, _answer_by: Moment) -> Op<()> {
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Sends messages to other processes; says of each whether anybody got it.
+    fn tell(self: Arc<Self>, letters: Vec<Letter>, _answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(ready(Ok(vec![false; letters.len()])))
+    }
+
+    /// The processes that have a record under a prefix.
+    fn recorded(self: Arc<Self>, _prefix: String, _answer_by: Moment) -> Op<Vec<String>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
+    /// The records of these processes under a prefix, each if there is one, and the store's time.
+    fn records(
+        self: Arc<Self>,
+        _prefix: String,
+        processes: Vec<String>,
+        _answer_by: Moment,
+    ) -> Op<Records> {
+        Box::pin(ready(Ok(Records { time: 0, texts: vec![None; processes.len()] })))
+    }
+
     /// Notifies the owner of a token that the lock was taken away from it, if that is possible.
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
 
@@ -154,6 +183,10 @@ pub(crate) enum Notification<'a> {
     TakenAway(Message<'a>),
     /// The connection was lost or made again: notifications may have been missed, and places in the queue.
     Interrupted,
+    /// Somebody asks, under this prefix, what this process holds and waits for (R15).
+    Question { prefix: &'a str, text: &'a str },
+    /// Somebody says, on being asked, what he holds and waits for (R15).
+    Answer(&'a str),
 }
 
 /// A lock and a token in the store's own words.
@@ -161,6 +194,24 @@ pub(crate) enum Notification<'a> {
 pub(crate) struct Message<'a> {
     pub(crate) stored: &'a StoredName,
     pub(crate) token: &'a str,
+}
+
+/// The records of some processes, in the order in which they were asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Records {
+    /// The store's time, in seconds since 1970.
+    pub(crate) time: u64,
+    pub(crate) texts: Vec<Option<String>>,
+}
+
+/// A message to another process.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter {
+    /// Under which the other process listens, with its separator.
+    pub(crate) prefix: String,
+    /// Whose tokens begin with this.
+    pub(crate) to: String,
+    pub(crate) text: String,
 }
 
 /// One try without a place in the queue.
@@ -187,11 +238,16 @@ pub(crate) struct Entry {
 pub(crate) struct Held {
     /// At least one; those whose lease ends first come first.
     pub(crate) holders: Vec<Holder>,
-    /// The processes that stand in the queue.
-    pub(crate) waiting: HashSet<String>,
+    /// The tokens that stand in the queue, the next one first.
+    pub(crate) queue: Vec<String>,
 }
 
 impl Held {
+    /// By which it is held.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = &String> {
+        self.holders.iter().map(|holder| &holder.token)
+    }
+
     /// How long it is until the last lease ends; `None` if one has no end.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let leases = self.holders.iter().map(|holder| holder.remaining);

@@ -2,7 +2,6 @@
 //! ends unless it is renewed, and a release reserves the lock for the next in the queue. Time is
 //! tokio's, which a test may have paused.
 
-use std::collections::HashSet;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -285,9 +284,8 @@ impl Store for Connection {
             let now = self.server.clock.now();
             let state = self.server.state();
             let queue = state.locks.get(&**lock.stored()).map(|lock| &lock.queue);
-            let process = |token: &str| Some(Token::parse(token)?.process.to_owned());
-            let waiting: HashSet<_> =
-                queue.into_iter().flatten().filter_map(|((_, token), _)| process(token)).collect();
+            let queue: Vec<_> =
+                queue.into_iter().flatten().map(|((_, token), _)| token.clone()).collect();
             let holders = state.locks.get(&**lock.stored()).map(|lock| &lock.holders);
             let held = holders.into_iter().flatten().filter(|holder| holder.until > now);
             let mut holders: Vec<_> = held.collect();
@@ -297,7 +295,7 @@ impl Store for Connection {
                 remaining: Some(kept.remaining(now)),
             };
             let holders: Vec<_> = holders.iter().map(holder).collect();
-            Ok((!holders.is_empty()).then_some(Held { holders, waiting }))
+            Ok((!holders.is_empty()).then_some(Held { holders, queue }))
         })
     }
 }

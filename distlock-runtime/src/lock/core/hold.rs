@@ -315,7 +315,7 @@ impl<K: Kinds> Claim<K> {
         let Some(caller) = take() else { return HandedOn::Nobody };
         let mut holder = Holder::new(caller, fencing_token, self.deadline, now);
         holder.offer(now);
-        shell.grant(&holder.seat, holder.grant(self.deadline));
+        shell.grant(&holder.seat, holder.grant(self.deadline), now);
         self.holders.add(holder);
         HandedOn::Yes
     }

@@ -128,8 +128,8 @@ pub trait Shell<K: Kinds> {
 
     /// The caller whose try is under way waits for the engine's answer instead (R2).
     fn take_over(&mut self, seat: &K::Seat);
-    /// The lock is the caller's to take (R5).
-    fn grant(&mut self, seat: &K::Seat, grant: Grant);
+    /// The lock is the caller's to take (R5), from `now` on.
+    fn grant(&mut self, seat: &K::Seat, grant: Grant, now: Moment);
     /// The caller will not get it.
     fn deny(&mut self, seat: &K::Seat, why: Denied<K::Fault>);
     /// It is known by now that the lock is taken: a caller whose `wait` is over may ask for

@@ -135,6 +135,7 @@ async fn fast_path(
     if live.echoes(sent) {
         pipeline.add_command(echo(mark));
     }
+    server.record.used(sent);
     // R7: nothing that could create the lock is sent behind its release.
     if owner.is_retired() {
         return Err(Fault::given_up());

@@ -12,7 +12,6 @@ use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
 use crate::store::{Fault, Held, Holder};
-use crate::token::Token;
 
 /// The holder of a lock, without the processes that wait for it.
 pub(super) async fn holder(
@@ -45,17 +44,12 @@ pub(super) async fn inspect(
     let queue = Cmd::zrange(Arg::Queue(lock), 0, -1);
     let queue = live.command(&queue, answer_by).await.map_err(RedisOr::into_fault)?;
     let Value::Array(queue) = queue else { return Err(live.unexpected_answer()) };
-    // A process may be queued more than once.
-    let process = |token: &Value| match token {
-        Value::BulkString(token) => {
-            let token = String::from_utf8_lossy(token);
-            let process = Token::parse(&token).map(|token| token.process.to_owned());
-            Some(process.unwrap_or_else(|| token.into_owned()))
-        }
+    let token = |token: &Value| match token {
+        Value::BulkString(token) => Some(String::from_utf8_lossy(token).into_owned()),
         _ => None,
     };
-    let waiting = queue.iter().filter_map(process).collect();
-    Ok(holder.map(|holder| Held { holders: vec![holder], waiting }))
+    let queue = queue.iter().filter_map(token).collect();
+    Ok(holder.map(|holder| Held { holders: vec![holder], queue }))
 }
 
 /// How long the server takes to answer.

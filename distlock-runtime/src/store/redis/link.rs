@@ -135,6 +135,12 @@ impl Link {
         let _ = states.wait_for(|state| matches!(state, State::Up(_))).await;
     }
 
+    /// Resolves when there is none.
+    pub(super) async fn is_down(&self) {
+        let mut states = self.state.subscribe();
+        let _ = states.wait_for(|state| !matches!(state, State::Up(_))).await;
+    }
+
     async fn outcome(
         &self,
         answer_by: Moment,

@@ -7,6 +7,7 @@
 //! - `acquire`: the fast path, without Lua
 //! - `queue`: waiting behind others
 //! - `renew`, `release`, `inspect`
+//! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`: notifications
 //! - `server`: what all of these share
@@ -28,6 +29,7 @@ mod prefixes;
 mod previous;
 mod pubsub;
 mod queue;
+mod record;
 mod release;
 mod renew;
 mod script;
@@ -42,14 +44,15 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Attempt, Entered, Entry, Freed, Held, Listener, Op, OpOn, Outage, Renewal, Renewed,
-    Store,
+    Answer, Attempt, Entered, Entry, Freed, Held, Letter, Listener, Op, OpOn, Outage, Records,
+    Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
 use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::observe::Observers;
+use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
@@ -58,6 +61,7 @@ use link::LinkConfig;
 use pool::ConnectionPool;
 use pubsub::Subscription;
 use queue::Queue;
+use record::Record;
 use release::Releases;
 use renew::Renewals;
 use server::Server;
@@ -102,6 +106,7 @@ impl RedisStore {
         let server = Server {
             pool: ConnectionPool::start(&link, connections, handle, alarms),
             fences: Fences::new(fence),
+            record: Arc::new(Record::new(prefix.clone())),
             subscription: Arc::new(Subscription::new(prefix)),
             command_timeout,
         };
@@ -194,6 +199,45 @@ impl Store for RedisStore {
 
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
         Box::pin(async move { inspect::ping(&self.server, answer_by).await })
+    }
+
+    fn introduce(&self, itself: &Itself) {
+        let Self { server, handle, .. } = self;
+        let link = server.pool.all_commands()[0].clone();
+        server.record.start(itself, link, server.command_timeout, handle);
+    }
+
+    fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
+        Box::pin(async move {
+            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            self.server.record.remove(&process, &mut live, answer_by).await
+        })
+    }
+
+    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(async move {
+            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            pubsub::tell(&mut live, &letters, answer_by).await
+        })
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
+        Box::pin(async move {
+            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            record::recorded(&prefix, &mut live, answer_by).await
+        })
+    }
+
+    fn records(
+        self: Arc<Self>,
+        prefix: String,
+        processes: Vec<String>,
+        answer_by: Moment,
+    ) -> Op<Records> {
+        Box::pin(async move {
+            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            record::records(&prefix, &processes, &mut live, answer_by).await
+        })
     }
 
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {

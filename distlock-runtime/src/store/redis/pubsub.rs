@@ -30,7 +30,7 @@ use crate::observe::{self, Observers};
 use crate::select::{any, until};
 use crate::shield::shielded;
 use crate::status::WakeUps;
-use crate::store::{Listener, Message, Notification};
+use crate::store::{Fault, Letter, Listener, Message, Notification};
 use crate::token::Token;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -138,8 +138,16 @@ impl Subscription {
 
     fn on_push(&self, push: &PushInfo) {
         let PushInfo { kind: PushKind::Message, data } = push else { return };
-        let [_, Value::BulkString(text)] = data.as_slice() else { return };
+        let [Value::BulkString(channel), Value::BulkString(text)] = data.as_slice() else { return };
         let Ok(text) = std::str::from_utf8(text) else { return };
+        match text.split_once(' ') {
+            Some(("q", text)) => {
+                let Some(prefix) = self.prefix_of(channel) else { return };
+                return self.notify(Notification::Question { prefix, text });
+            }
+            Some(("a", text)) => return self.notify(Notification::Answer(text)),
+            _ => {}
+        }
         let mut words = text.splitn(3, ' ');
         let (Some(kind), Some(token), Some(stored)) = (words.next(), words.next(), words.next())
         else {
@@ -152,6 +160,12 @@ impl Subscription {
             "x" => self.notify(Notification::TakenAway(message)),
             _ => {}
         }
+    }
+
+    /// The prefix of a channel of ours, with its separator.
+    fn prefix_of<'c>(&self, channel: &'c [u8]) -> Option<&'c str> {
+        let process = &self.subscriber.get()?.process;
+        std::str::from_utf8(channel).ok()?.strip_suffix(process.as_str())?.strip_suffix("wake:")
     }
 
     /// Subscribes what is not subscribed yet, and unsubscribes what is not used any more. In parts,
@@ -285,6 +299,20 @@ async fn session(subscription: &Arc<Subscription>, config: &LinkConfig) -> Resul
         Some(error) => Err(error),
         None => Ok(()),
     }
+}
+
+/// Sends messages to other processes; says of each whether anybody got it.
+pub(super) async fn tell(
+    live: &mut Connection,
+    letters: &[Letter],
+    answer_by: Moment,
+) -> Result<Vec<bool>, Fault> {
+    let mut pipeline = redis::Pipeline::with_capacity(letters.len());
+    for Letter { prefix, to, text } in letters {
+        pipeline.cmd("PUBLISH").arg(channels(prefix) + to).arg(text);
+    }
+    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    Ok(answers.iter().map(|answer| matches!(answer, Value::Int(1..))).collect())
 }
 
 /// Notifies the owner of a token that the lock was taken away from it.

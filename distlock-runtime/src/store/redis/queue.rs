@@ -50,6 +50,7 @@ impl Queue {
             }
             let seen = counter.seen();
             let (sent, answer) = self.ask(server, entry, counter, &mut live, answer_by).await?;
+            server.record.used(sent);
             match ints(&answer) {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);

@@ -41,6 +41,7 @@ impl Renewals {
         let answer_by = Clock::Boottime.now().after(server.command_timeout);
         let mut live = server.pool.renewals().live(answer_by).await?;
         let sent = Clock::Boottime.now();
+        server.record.used(sent);
         let mut pipeline = Pipeline::with_capacity(renewals.len());
         let first = self.sent.fetch_add(renewals.len() as u64, Ordering::Relaxed);
         for (number, renewal) in (first..).zip(renewals) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::fence::Fences;
 use super::pool::ConnectionPool;
 use super::pubsub::Subscription;
+use super::record::Record;
 use crate::name::LockName;
 
 /// One server: the connections to it, its counters, and the subscription there.
@@ -13,6 +14,7 @@ pub(super) struct Server {
     pub(super) pool: ConnectionPool,
     pub(super) fences: Fences,
     pub(super) subscription: Arc<Subscription>,
+    pub(super) record: Arc<Record>,
     pub(super) command_timeout: Duration,
 }
 

@@ -10,12 +10,13 @@ use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::name::LockName;
+use crate::process::Itself;
 use crate::status::StoreStatus;
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Listener, Notification, Op, OpOn, Outage,
-    Renewal, Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Letter, Listener, Notification, Op, OpOn,
+    Outage, Records, Renewal, Renewed, Store, Term,
 };
 use crate::witness::Witness;
 
@@ -231,6 +232,33 @@ impl Store for FaultyStore {
         Box::pin(async move {
             self.deliver(answer_by, || self.inner.clone().inspect(lock.clone(), answer_by)).await
         })
+    }
+
+    fn introduce(&self, itself: &Itself) {
+        self.inner.introduce(itself);
+    }
+
+    fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
+        self.inner.clone().take_leave(process, answer_by)
+    }
+
+    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(async move {
+            self.deliver(answer_by, || self.inner.clone().tell(letters.clone(), answer_by)).await
+        })
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
+        self.inner.clone().recorded(prefix, answer_by)
+    }
+
+    fn records(
+        self: Arc<Self>,
+        prefix: String,
+        processes: Vec<String>,
+        answer_by: Moment,
+    ) -> Op<Records> {
+        self.inner.clone().records(prefix, processes, answer_by)
     }
 
     fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, answer_by: Moment) -> Op<Vec<StoreReply>> {

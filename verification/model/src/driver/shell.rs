@@ -132,7 +132,7 @@ impl Shell<Model> for Side<'_> {
         }
     }
 
-    fn grant(&mut self, seat: &Seat, grant: Grant) {
+    fn grant(&mut self, seat: &Seat, grant: Grant, _now: Moment) {
         if let Some(has) = self.has(seat) {
             *has = Has::Offered(grant);
         }

@@ -115,7 +115,7 @@ impl Shell<Plain> for Notes {
         self.did.push(Did::TookOver(*seat));
     }
 
-    fn grant(&mut self, seat: &u32, grant: Grant) {
+    fn grant(&mut self, seat: &u32, grant: Grant, _now: Moment) {
         self.did.push(Did::Granted(*seat, grant.fencing_token));
     }
 

@@ -1,0 +1,347 @@
+//! Who holds a lock and who waits for it, and which processes there are: for operators and dashboards.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::lock::locks::Locks;
+use crate::manager::LockManager;
+use crate::name::{Label, LockName};
+use crate::process::{Itself, Process};
+use crate::status::{Holder, LockStatus, Waiter};
+use crate::store::{self, Limit, Records};
+use crate::token::Token;
+use crate::who::{Account, HeldLock, Place, Want, Way};
+
+/// A manager that has just connected notified answers only a moment later.
+const SUBSCRIBES: Duration = Duration::from_millis(300);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// So many processes are asked about one lock: its holders, and the first that wait.
+const ASKED: usize = 32;
+
+impl LockManager {
+    /// Who holds a lock, since when and for how long at least, and who waits for it: for operators and
+    /// dashboards. The answer may be stale by the time it is read; code that depends on it takes the
+    /// lock instead.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::LockStatus;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// assert!(locks.inspect("order:42").await?.is_free());
+    /// let _guard = locks.lock("order:42").name("checkout").acquire().await?;
+    /// if let LockStatus::Held { holders, .. } = locks.inspect("order:42").await? {
+    ///     let holder = &holders[0];
+    ///     assert_eq!(holder.name.as_deref(), Some("checkout"));
+    ///     // orders@web-3:4711
+    ///     println!("{}", holder.process.as_ref().expect("it is this one"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Whether the lock is held, by how many and for how long the store says. Who that is and since when
+    /// the processes say themselves: they are asked over the store's pub/sub, and answer within a moment, or
+    /// a second if they were asked just before. A process that does not answer within a second and a half,
+    /// because it stands still, is a version without this, or the server permits no pub/sub, is named by its
+    /// record in the store if it has one (see [`processes`](Self::processes)); what it alone knows is
+    /// `None` then. One that was made with [`identify(false)`](crate::LockManagerBuilder::identify) has no
+    /// name.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store could not be asked, or refused;
+    /// [`InvalidKey`](LockError::InvalidKey) for a key that cannot be stored.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<LockStatus, LockError> {
+        self.locks().table.home().check()?;
+        let lock = self.named(key.into(), "inspect")?;
+        let Some(seen) = self.held(&lock).await? else {
+            return Ok(LockStatus::Free);
+        };
+        let told = self.told_of(&lock, &seen).await;
+        Ok(told.status(&lock, seen))
+    }
+
+    /// The processes that use the manager's prefix: those that took, awaited or renewed a lock within the
+    /// last minute, or connected, and this one. Sorted by application, host and process number.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// for process in locks.processes().await? {
+    ///     println!("{process} has version {}", process.version);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Each says so itself, in a record that the store keeps for a minute. So a process that was killed is
+    /// gone within that time, and one that was [closed](Self::close) at once. One that is idle is not listed:
+    /// it holds nothing. In memory there is this process alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the store could not be asked, or refused.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub async fn processes(&self) -> Result<Vec<Process>, LockError> {
+        let Locks { table, store, namespace, .. } = self.locks();
+        table.home().check()?;
+        let itself = table.itself().filter(|_| !table.is_closed());
+        let prefix = namespace.prefix().to_owned();
+        let listed = store.clone().recorded(prefix, self.limit()).await;
+        let listed = listed.map_err(|fault| fault.into_error(None))?;
+        let mut processes: Vec<Process> = self.recorded(listed).await?;
+        // Its record may be on its way, or not be allowed.
+        let is_new = |itself: &&Itself| processes.iter().all(|process| process.id != itself.id());
+        let itself = itself.filter(is_new).map(Itself::process);
+        processes.extend(itself);
+        processes
+            .sort_by(|a, b| (&a.app, &a.host, a.pid, &a.id).cmp(&(&b.app, &b.host, b.pid, &b.id)));
+        Ok(processes)
+    }
+
+    /// Those of these processes that have a record.
+    async fn recorded(&self, ids: Vec<String>) -> Result<Vec<Process>, LockError> {
+        let Locks { store, namespace, .. } = self.locks();
+        let prefix = namespace.prefix().to_owned();
+        let records = store.clone().records(prefix, ids.clone(), self.limit()).await;
+        let records = records.map_err(|fault| fault.into_error(None))?;
+        let Records { time, texts } = records;
+        let read = |(id, text): (&String, Option<String>)| Process::of_record(id, &text?, time);
+        Ok(ids.iter().zip(texts).filter_map(read).collect())
+    }
+
+    pub(crate) fn named(&self, key: LockKey, by: &'static str) -> Result<Arc<LockName>, LockError> {
+        self.locks().namespace.name(Label::Given(by.into()), key)
+    }
+
+    /// What the store says of a lock; `None` if it is free.
+    pub(crate) async fn held(
+        &self,
+        lock: &Arc<LockName>,
+    ) -> Result<Option<store::Held>, LockError> {
+        let Locks { table, store, .. } = self.locks();
+        let asked = store.clone().inspect(lock.clone(), self.limit());
+        let answer = table.observers().timed("inspect", asked).await;
+        answer.map_err(|fault| fault.into_error(Some(lock)))
+    }
+
+    fn limit(&self) -> Moment {
+        let Locks { table, settings, .. } = self.locks();
+        table.clock().now().after(settings.command_timeout)
+    }
+
+    /// What those say that hold the lock or wait for it, this process included.
+    async fn told_of(&self, lock: &Arc<LockName>, seen: &store::Held) -> Told {
+        let Locks { table, store, engine, .. } = self.locks();
+        let own = table.process();
+        let (held, waiting) = table.has(lock.stored());
+        let mut told = Told {
+            own: own.to_owned(),
+            itself: table.itself().map(Itself::process),
+            held,
+            waiting,
+            ..Told::default()
+        };
+        let wants = wanted(seen, own);
+        if wants.is_empty() || !self.is_subscribed(lock).await {
+            told.recorded = self.records_of(wants).await;
+            return told;
+        }
+        let processes: Vec<String> = wants.iter().map(|want| want.process.clone()).collect();
+        let (prefix, limit) = (lock.prefix(), self.limit());
+        let way = Way { store, alarms: engine.alarms(), prefix, own, limit };
+        told.accounts = table.questions.ask(wants, lock.stored(), way).await;
+        let silent = processes.into_iter().filter(|id| !told.accounts.contains_key(id));
+        let silent = silent.map(|process| Want { process, leases: Vec::new() }).collect();
+        told.recorded = self.records_of(silent).await;
+        told
+    }
+
+    /// The records of processes that say nothing. That there are none is no reason to fail.
+    async fn records_of(&self, silent: Vec<Want>) -> HashMap<String, Process> {
+        if silent.is_empty() {
+            return HashMap::new();
+        }
+        let ids = silent.into_iter().map(|want| want.process).collect();
+        let records = self.recorded(ids).await.unwrap_or_default();
+        records.into_iter().map(|process| (process.id.clone(), process)).collect()
+    }
+
+    /// Whether answers can be heard. One is not waited for where nobody can be asked.
+    async fn is_subscribed(&self, lock: &LockName) -> bool {
+        let locks = self.locks();
+        let clock = locks.table.clock();
+        let until = clock.now().after(SUBSCRIBES);
+        while !locks.store.is_notified(lock) {
+            let now = clock.now();
+            if now >= until {
+                return false;
+            }
+            locks.alarm(now.after(LOOK_AGAIN).min(until)).await;
+        }
+        true
+    }
+}
+
+/// Whom to ask for what: others than this process that hold the lock or stand in its queue.
+fn wanted(seen: &store::Held, own: &str) -> Vec<Want> {
+    let mut wants: Vec<Want> = Vec::new();
+    for token in seen.tokens().chain(&seen.queue) {
+        let Some(Token { process, number, .. }) = Token::parse(token) else { continue };
+        let known = wants.iter().position(|want| want.process == process);
+        match known {
+            _ if process == own => {}
+            Some(at) => wants[at].leases.push(number.to_owned()),
+            None if wants.len() < ASKED => {
+                wants.push(Want { process: process.to_owned(), leases: vec![number.to_owned()] });
+            }
+            None => {}
+        }
+    }
+    wants
+}
+
+/// What was said of a lock.
+#[derive(Default)]
+struct Told {
+    /// The id of this process.
+    own: String,
+    itself: Option<Process>,
+    held: Vec<HeldLock>,
+    waiting: Vec<Place>,
+    /// Of others, by their ids.
+    accounts: HashMap<String, Arc<Account>>,
+    /// Of others that said nothing.
+    recorded: HashMap<String, Process>,
+}
+
+impl Told {
+    fn status(self, lock: &LockName, seen: store::Held) -> LockStatus {
+        let stored = lock.stored();
+        let holders = |holder: &store::Holder| {
+            self.holders(Lease::of(&holder.token), stored, holder.remaining)
+        };
+        let is_alone =
+            |token: &String| Token::parse(token).is_none_or(|token| token.limit == Limit::ALONE);
+        let waiters = self.waiters(stored, &seen);
+        let ids: BTreeSet<&str> = waiters.iter().map(|waiter| waiter.id.as_str()).collect();
+        LockStatus::Held {
+            remaining: seen.remaining(),
+            waiting: ids.len(),
+            holders: seen.holders.iter().flat_map(holders).collect(),
+            alone: seen.tokens().any(is_alone),
+            waiters: waiters.into_iter().map(|waiter| waiter.waiter).collect(),
+        }
+    }
+
+    /// The next ones first.
+    fn waiters(&self, stored: &str, seen: &store::Held) -> Vec<Named> {
+        let mut waiters = Vec::new();
+        // Those behind a holder in its own process come first, and stand in no queue.
+        for token in seen.tokens() {
+            let at = Lease::of(token);
+            let behind = self.places(at.process, stored).filter(|place| place.lease == at.number);
+            waiters.extend(behind.map(|place| self.waiter(at, Some(place))));
+        }
+        for token in &seen.queue {
+            let at = Lease::of(token);
+            let place = self.places(at.process, stored).find(|place| place.lease == at.number);
+            waiters.push(self.waiter(at, place));
+        }
+        // Those of this process that do not stand in the queue yet.
+        let own = Lease { process: &self.own, number: "" };
+        let is_new = |place: &&Place| {
+            let mut tokens = seen.tokens().chain(&seen.queue);
+            tokens.all(|token| Lease::of(token).number != place.lease)
+        };
+        let here = self.waiting.iter().filter(is_new);
+        waiters.extend(here.map(|place| self.waiter(own, Some(place))));
+        waiters
+    }
+
+    /// Those who hold it by one token: one, unless they share it, or do not say.
+    fn holders(&self, at: Lease<'_>, stored: &str, remaining: Option<Duration>) -> Vec<Holder> {
+        let account = self.accounts.get(at.process).map(|account| &account.held[..]);
+        let held =
+            if at.process == self.own { &self.held[..] } else { account.unwrap_or_default() };
+        let is_it = |held: &&HeldLock| held.stored == stored && held.lease == at.number;
+        let mut holders: Vec<_> = held.iter().filter(is_it).map(Some).collect();
+        if holders.is_empty() {
+            holders.push(None);
+        }
+        let holder = |held: Option<&HeldLock>| Holder {
+            process: self.process(at.process),
+            name: held.map(|held| held.name.clone()),
+            template: held.and_then(|held| held.template.clone()),
+            since: held.map(|held| held.age),
+            fencing_token: held.map(|held| held.fencing_token),
+            remaining,
+        };
+        holders.into_iter().map(holder).collect()
+    }
+
+    fn waiter(&self, at: Lease<'_>, place: Option<&Place>) -> Named {
+        let waiter = Waiter {
+            process: self.process(at.process),
+            name: place.map(|place| place.name.clone()),
+            template: place.and_then(|place| place.template.clone()),
+            since: place.map(|place| place.age),
+            calls: place.map(|place| place.calls),
+        };
+        Named { id: at.process.to_owned(), waiter }
+    }
+
+    /// Where calls of a process wait for the lock.
+    fn places<'a>(&'a self, process: &str, stored: &'a str) -> impl Iterator<Item = &'a Place> {
+        let account = self.accounts.get(process).map(|account| &account.waiting[..]);
+        let places =
+            if process == self.own { &self.waiting[..] } else { account.unwrap_or_default() };
+        places.iter().filter(move |place| place.stored == stored)
+    }
+
+    fn process(&self, id: &str) -> Option<Process> {
+        if id == self.own {
+            return self.itself.clone();
+        }
+        let said = self.accounts.get(id).map(|account| &account.process);
+        said.or_else(|| self.recorded.get(id)).cloned()
+    }
+}
+
+/// Calls that wait, and whose they are.
+struct Named {
+    id: String,
+    waiter: Waiter,
+}
+
+/// What an owner token names.
+#[derive(Clone, Copy)]
+struct Lease<'a> {
+    process: &'a str,
+    number: &'a str,
+}
+
+impl<'a> Lease<'a> {
+    /// A value that is no token of ours is whoever wrote it.
+    fn of(token: &'a str) -> Self {
+        let parsed =
+            Token::parse(token).map(|Token { process, number, .. }| Self { process, number });
+        parsed.unwrap_or(Self { process: token, number: "" })
+    }
+}

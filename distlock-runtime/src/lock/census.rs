@@ -1,0 +1,136 @@
+//! What this process holds and waits for, for others that ask (R15) and for its own manager. It looks, and
+//! changes nothing.
+
+use std::sync::Arc;
+
+use super::core::{Batch, Line, Stage};
+use super::lease::Lease;
+use super::table::{LockTable, SHARDS};
+use super::turn::Live;
+use crate::clock::{Clock, Moment};
+use crate::name::StoredName;
+use crate::process::{Itself, Process};
+use crate::store::Letter;
+use crate::store::owner::Owner;
+use crate::token::Token;
+use crate::who::{AccountWriter, Asker, HeldLock, LONGEST_MESSAGE, Place};
+
+impl LockTable {
+    /// Who this is, to those who ask.
+    pub(crate) fn itself(&self) -> Option<&Itself> {
+        self.itself.as_ref()
+    }
+
+    /// What this process has of one lock: its leases, and the places at which calls of it wait, in order.
+    pub(crate) fn has(&self, stored: &StoredName) -> (Vec<HeldLock>, Vec<Place>) {
+        let now = self.clock().now();
+        let both = |line: &Line<Live>| (held(line, now).collect(), places(line, now).collect());
+        self.read_stored(stored, both).unwrap_or_default()
+    }
+
+    /// R15: somebody asks, under this prefix. He is answered on the engine's thread, once a second.
+    pub(super) fn asked(self: &Arc<Self>, prefix: &str, question: &str) {
+        let now = Clock::Boottime.now();
+        let Some(pause) = self.answers.asked(prefix, question, now) else { return };
+        let table = self.clone();
+        self.background().spawn(async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            table.answer().await;
+        });
+    }
+
+    async fn answer(self: &Arc<Self>) {
+        let askers = self.answers.take(Clock::Boottime.now());
+        // All of them together get no more than one would.
+        let longest = LONGEST_MESSAGE / askers.len().max(1);
+        let mut letters = Vec::with_capacity(askers.len());
+        for asker in askers {
+            let account = match &self.itself {
+                Some(itself) => self.account(&itself.process(), &asker, longest).await,
+                // At once, so that nobody waits for it.
+                None => "{}".to_owned(),
+            };
+            let text = format!("a {} {account}", asker.nonces.join(","));
+            letters.push(Letter { prefix: asker.prefix, to: asker.process, text });
+        }
+        let limit = self.clock().now().after(self.command_timeout);
+        // Who has asked goes without it where this fails.
+        let _ = self.store().clone().tell(letters, limit).await;
+    }
+
+    /// What this process has under the asker's prefix, what it asked about first.
+    async fn account(&self, process: &Process, asker: &Asker, longest: usize) -> String {
+        let longest =
+            longest.saturating_sub(asker.nonces.iter().map(|nonce| nonce.len() + 1).sum());
+        let mut writer = AccountWriter::new(process, longest);
+        let now = self.clock().now();
+        let is_asked = |stored: &str| asker.locks.iter().any(|asked| asked == stored);
+        for stored in &asker.locks {
+            let stored = StoredName::new(stored.clone());
+            self.read_stored(&stored, |line| write(line, now, &mut writer));
+        }
+        for shard in 0..SHARDS {
+            self.read_shard(shard, |lock, line| {
+                if lock.prefix() == asker.prefix && !is_asked(lock.stored()) {
+                    write(line, now, &mut writer);
+                }
+                !writer.is_full()
+            });
+            if writer.is_full() {
+                break;
+            }
+            // Renewals and all else on this thread have their turn.
+            tokio::task::yield_now().await;
+        }
+        writer.end()
+    }
+}
+
+fn write(line: &Line<Live>, now: Moment, writer: &mut AccountWriter) {
+    held(line, now).for_each(|held| writer.held(&held));
+    places(line, now).for_each(|place| writer.waiting(&place));
+}
+
+fn held(line: &Line<Live>, now: Moment) -> impl Iterator<Item = HeldLock> {
+    line.held().map(move |(token, holder)| {
+        let lock = &holder.seat.lock;
+        HeldLock {
+            stored: lock.stored().to_string(),
+            lease: lease(token),
+            name: lock.name().to_owned(),
+            template: lock.template().map(str::to_owned),
+            age: now.since(holder.seat.account().since()),
+            fencing_token: holder.fencing_token,
+        }
+    })
+}
+
+fn places(line: &Line<Live>, now: Moment) -> impl Iterator<Item = Place> {
+    line.batches().filter_map(move |batch| {
+        let (seat, request) = batch.waiters.iter().next()?;
+        let lock = &Lease::name(seat);
+        Some(Place {
+            stored: lock.stored().to_string(),
+            lease: lease(token(batch)),
+            name: lock.name().to_owned(),
+            template: lock.template().map(str::to_owned),
+            age: now.since(request.asked),
+            calls: batch.waiters.live(),
+        })
+    })
+}
+
+/// The token under which a batch stands at the store.
+fn token(batch: &Batch<Live>) -> &Owner {
+    match &batch.stage {
+        Stage::Leading { token, .. } => token,
+        Stage::Queued(queued) => &queued.token,
+        Stage::Owned(claims) => &claims.first().token,
+    }
+}
+
+fn lease(token: &Owner) -> String {
+    Token::parse(&token.token).map_or("", |token| token.number).to_owned()
+}
