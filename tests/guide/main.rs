@@ -1,6 +1,7 @@
 //! The guide says what is: its pictures are what their texts say, its wrong ways print what they are
 //! quoted with, and its pages are in the documentation.
 
+mod commands;
 mod diagram;
 mod links;
 mod wrong_ways;
