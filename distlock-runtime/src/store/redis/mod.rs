@@ -33,7 +33,7 @@ mod queue;
 mod record;
 mod release;
 mod renew;
-mod script;
+pub(crate) mod script;
 mod server;
 mod server_clock;
 

@@ -47,6 +47,10 @@ impl Script {
         Self::new(include_str!("lua/raise.lua"))
     }
 
+    pub(crate) fn text(&self) -> &'static str {
+        self.text
+    }
+
     /// Runs it from the server's cache.
     pub(crate) fn by_hash(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, keys, args)

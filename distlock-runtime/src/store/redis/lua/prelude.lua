@@ -29,14 +29,17 @@ local channels = string.sub(L, 1, i - 1) .. 'wake:'
 -- claims of 1 to 8 s (R12): a forged one could have a SET fail, or keep a free lock from all others
 -- for that long.
 local function parts(m)
-  local p, claim, mode, permits, r = string.match(m, '^([%w_-]+)%.%w+%.(%d+)([sn])(%d*)(r?)$')
+  local p, claim, mode, limit = string.match(m, '^([%w_-]+)%.%w+%.(%d+)([sn])(%w*)$')
   claim = tonumber(claim or 0)
   if claim < 1 or claim > 10000 then
     return
-  elseif r == 'r' then
+  elseif limit == '' then
+    return p, claim, mode, 1
+  elseif limit == 'r' then
     return p, claim, mode, math.huge
+  elseif limit ~= '1' and string.find(limit, '^[1-9]%d*$') then
+    return p, claim, mode, tonumber(limit)
   end
-  return p, claim, mode, permits == '' and 1 or tonumber(permits)
 end
 
 -- A lock that is held together ends with the last of its leases, no earlier and no later: a bare SET
