@@ -89,6 +89,24 @@ fn each_counts_by_its_own_number() {
 }
 
 #[test]
+fn one_that_waits_for_several_to_end_learns_that_it_is_earlier() {
+    let mut bench = bench();
+    let many = ["a", "b", "c", "d"].map(|process| bench.token(process, "5"));
+    let few = bench.token("e", "2");
+    for (token, ttl) in many.iter().zip([30_000, 60_000, 90_000, 95_000]) {
+        bench.ask(token, lasting(ttl));
+    }
+    let remaining = bench.acquire(&few).remaining();
+    assert!((80_000..=90_000).contains(&remaining), "three have to end: {remaining}");
+    bench.hush();
+    bench.release(&many[0]);
+    assert_eq!(bench.heard("e"), [""; 0], "two have to, and the second ends as before");
+    bench.release(&many[3]);
+    assert_eq!(bench.heard("e"), about("g", &few));
+    assert!(bench.acquire(&few).remaining() <= 60_000);
+}
+
+#[test]
 fn one_that_is_alone_waits_for_all_permits_and_is_not_passed() {
     let mut bench = bench();
     let p = ["a", "b", "c"].map(|process| bench.token(process, "3"));

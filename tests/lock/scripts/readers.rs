@@ -199,6 +199,29 @@ fn a_dead_reader_is_not_waited_for() {
     assert!(bench.acquire(&writer).is_granted(), "the lock ends with its last holder");
 }
 
+/// Nobody is told when a lease runs out: a writer that waits for it has to know when that is.
+#[test]
+fn a_writer_learns_that_the_last_lease_ends_earlier() {
+    let mut bench = bench();
+    let [a, b, c] = ["a", "b", "c"].map(|process| bench.token(process, "r"));
+    let writer = bench.token("d", "");
+    for (token, ttl) in [(&a, 30_000), (&b, 60_000), (&c, 90_000)] {
+        bench.ask(token, lasting(ttl));
+    }
+    assert!(bench.acquire(&writer).remaining() > 80_000);
+    bench.hush();
+    assert_eq!(bench.release(&a), (1, vec![]));
+    assert_eq!(bench.heard("d"), [""; 0], "nothing changes for it");
+    assert_eq!(bench.release(&c), (1, vec![]));
+    assert_eq!(bench.heard("d"), about("g", &writer));
+    assert!(bench.acquire(&writer).remaining() <= 60_000);
+    bench.ask(&b, lasting(90_000));
+    assert!(bench.acquire(&writer).remaining() > 80_000);
+    bench.hush();
+    bench.keep(&b, 20_000);
+    assert_eq!(bench.heard("d"), about("g", &writer), "one that is kept for less as well");
+}
+
 #[test]
 fn the_end_of_one_that_left_does_not_linger() {
     let mut bench = bench();
@@ -267,5 +290,17 @@ fn one_that_was_alone_reads_on_with_nobody_in_between() {
     assert_eq!(bench.release(&old), (0, vec![]));
     bench.release(&b);
     bench.release(&c);
+    assert_eq!(bench.release(&new), (1, vec![writer]));
+}
+
+#[test]
+fn a_writer_in_front_waits_for_one_that_reads_on() {
+    let mut bench = bench();
+    let (old, new) = (bench.token("a", ""), bench.token("a", "r"));
+    let (writer, reader) = (bench.token("b", ""), bench.token("c", "r"));
+    bench.acquire_all([&old, &writer, &reader]);
+    assert!(bench.downgrade(&old, &new).expect("it had the lock").is_granted());
+    assert_eq!(bench.together(), [new.as_str()]);
+    assert_eq!(bench.waiting(), [writer.clone(), reader], "and keeps those behind it out");
     assert_eq!(bench.release(&new), (1, vec![writer]));
 }

@@ -8,6 +8,7 @@
 -- and with the tokens that were let in.
 local own = v == ARGV[1] or n > 0 and redis.call('ZSCORE', L, ARGV[1])
 local answer = {own and 1 or 0}
+local before
 if not own then
   redis.call('ZREM', q, ARGV[1])
 elseif ARGV[2] then
@@ -17,6 +18,7 @@ elseif ARGV[2] then
   if v then
     redis.call('PEXPIRE', L, ms)
   else
+    before = own
     read_clock()
     redis.call('ZADD', L, 'XX', now + ms, ARGV[1])
     end_with_last()
@@ -24,6 +26,7 @@ elseif ARGV[2] then
 elseif v then
   v, released = false, true
 else
+  before = own
   redis.call('ZREM', L, ARGV[1])
   n = n - 1
   end_with_last()
@@ -31,5 +34,14 @@ end
 admit(nil, answer)
 if released then
   redis.call('DEL', L)
+end
+if before then
+  -- The first of the queue may have been told of a later end than there is now: it looks again (R11).
+  local m = redis.call('ZRANGE', q, 0, 0)[1]
+  local p, _, _, limit = parts(m or '')
+  local till = p and limit <= n and redis.call('ZRANGE', L, n - limit, n - limit, 'WITHSCORES')[2]
+  if till and tonumber(till) < tonumber(before) then
+    redis.pcall('PUBLISH', channels .. p, 'g ' .. m .. ' ' .. L)
+  end
 end
 return answer
