@@ -45,7 +45,7 @@ pub use poll::{block_on, dropped_after, in_line, poll_now, poll_once};
 pub use process::{Fork, Service, fork_self, in_fork, in_own_process, test_name, without_threads};
 pub use proxy::{Mode, Proxy};
 pub use running::Running;
-pub use scripts::{Args, Bench, Said};
+pub use scripts::{Args, Bench, Said, Sight};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use stored::{nothing_is_left, owner, queue, stand, stored, ttl_of};
 pub use time::{LONG, SECOND, ms};

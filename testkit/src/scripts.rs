@@ -22,6 +22,26 @@ pub struct Bench {
     /// By their names.
     listeners: HashMap<String, Connection>,
     issued: u64,
+    /// What there was before and after the last script, if that is looked at.
+    seen: Option<(Sight, Sight)>,
+    watches: bool,
+}
+
+/// All that there is of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// The server's time, in ms.
+    pub now: u64,
+    /// The token that has it alone.
+    pub alone: Option<String>,
+    /// The tokens that hold it together, and until when.
+    pub together: Vec<(String, u64)>,
+    /// For how many ms the lock is stored; -1 for ever, -2 if it is not.
+    pub lives: i64,
+    /// Those who wait, with their tickets.
+    pub queue: Vec<(String, u64)>,
+    /// As `lives`, of the queue.
+    pub queue_lives: i64,
 }
 
 /// How a lock is asked for.
@@ -109,7 +129,8 @@ impl Bench {
     pub fn new(processes: &[&str]) -> Self {
         let server = RedisServer::start();
         let eye = server.eye();
-        let mut bench = Self { server, eye, listeners: HashMap::new(), issued: 0 };
+        let mut bench =
+            Self { server, eye, listeners: HashMap::new(), issued: 0, seen: None, watches: false };
         processes.iter().for_each(|process| bench.listen(process));
         bench
     }
@@ -308,7 +329,32 @@ impl Bench {
     fn run(&mut self, step: Step, alone: bool, args: &[String]) -> RedisResult<Value> {
         let mut eval = redis::cmd("EVAL");
         eval.arg(text(step, alone)).arg(3).arg(LOCK).arg(QUEUE).arg(FENCE).arg(args);
-        self.raw(&eval)
+        if !self.watches {
+            return self.raw(&eval);
+        }
+        let mut look = redis::cmd("EVAL");
+        look.arg(LOOK).arg(2).arg(LOCK).arg(QUEUE);
+        let mut all = redis::pipe();
+        all.atomic().add_command(look.clone()).add_command(eval).add_command(look);
+        let (before, answer, after): (Looked, Value, Looked) = all.query(&mut self.eye)?;
+        self.seen = Some((before.into(), after.into()));
+        Ok(answer)
+    }
+
+    /// From here on every script runs between two looks, with nothing in between.
+    pub fn watch(&mut self) {
+        self.watches = true;
+    }
+
+    /// What there was before and after the last script.
+    #[track_caller]
+    pub fn seen(&self) -> &(Sight, Sight) {
+        self.seen.as_ref().expect("a script has run")
+    }
+
+    /// Whether the process listens to its channel.
+    pub fn listens(&self, process: &str) -> bool {
+        self.listeners.contains_key(process)
     }
 
     /// Any command.
@@ -413,6 +459,31 @@ impl Bench {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("maxmemory").arg(if full { "1" } else { "0" });
         self.raw::<()>(&set).expect("set");
+    }
+}
+
+/// All that there is of a lock, at one moment.
+const LOOK: &str = "local t = redis.call('TIME') \
+    local kind = redis.call('TYPE', KEYS[1]).ok \
+    return {math.floor((t[1] * 1000000 + t[2]) / 1000), \
+    kind == 'string' and redis.call('GET', KEYS[1]) or '', \
+    kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}, \
+    redis.call('PTTL', KEYS[1]), \
+    redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[2])}";
+
+type Looked = (u64, String, Vec<(String, f64)>, i64, Vec<(String, f64)>, i64);
+
+impl From<Looked> for Sight {
+    fn from((now, alone, together, lives, queue, queue_lives): Looked) -> Self {
+        let whole = |(token, score): (String, f64)| (token, score as u64);
+        Self {
+            now,
+            alone: (!alone.is_empty()).then_some(alone),
+            together: together.into_iter().map(whole).collect(),
+            lives,
+            queue: queue.into_iter().map(whole).collect(),
+            queue_lives,
+        }
     }
 }
 
