@@ -265,9 +265,11 @@ impl Run {
             thread::sleep(Duration::from_millis(5));
         }
         self.gone.clear();
-        PROCESSES.iter().filter(|process| !self.bench.listens(process)).for_each(|process| {
-            self.bench.listen(process);
-        });
+        for process in PROCESSES {
+            if !self.bench.listens(process) {
+                self.bench.listen(process);
+            }
+        }
         PROCESSES.iter().for_each(|process| drop(self.bench.heard(process)));
     }
 
