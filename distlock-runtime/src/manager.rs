@@ -120,6 +120,18 @@ impl LockManager {
     }
 
     /// Starts a manager with settings of its own: see [`LockManagerBuilder`].
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = LockManager::builder().url("memory://").wait(Duration::from_secs(2)).build()?;
+    /// assert!(locks.lock("order:42").acquire().await?.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::default()
     }

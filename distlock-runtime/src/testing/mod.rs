@@ -84,6 +84,20 @@ const NEVER_HELD: Duration = Duration::from_secs(60 * 60);
 
 /// A store for one test, and what the test does to it; see the [module](self).
 ///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::testing::Locks;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = Locks::new();
+/// let held = locks.replica("a").manager().lock("order:7").acquire().await?;
+/// assert!(locks.replica("b").manager().lock("order:7").acquire().await.is_err());
+/// drop(held);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Clones are the same store.
 #[derive(Clone)]
 pub struct Locks {

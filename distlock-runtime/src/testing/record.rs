@@ -81,6 +81,21 @@ pub enum Ended {
 }
 
 /// One time that a lock was held; see [`Locks::history`](super::Locks::history).
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::testing::{Ended, Locks};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = Locks::new();
+/// let guard = locks.manager().lock("order:7").acquire().await?;
+/// assert_eq!(locks.history("order:7")[0].until, None);
+/// guard.release().await?;
+/// assert_eq!(locks.history("order:7")[0].ended, Some(Ended::Released));
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {

@@ -11,6 +11,24 @@ use crate::manager::LockManager;
 use crate::name::StoredName;
 
 /// A process that uses the locks of a test. Clones are the same process.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+/// use distlock::testing::Locks;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = Locks::new();
+/// let (a, b) = (locks.replica("a"), locks.replica("b"));
+/// let lost = a.manager().lock("order:7").acquire().await?;
+/// a.kill();
+/// assert!(!lost.is_held());
+/// let wait = Duration::from_secs(60);
+/// b.manager().lock("order:7").wait(wait).acquire().await?; // after the ttl of 30 s
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Replica {
     pub(super) name: Arc<str>,

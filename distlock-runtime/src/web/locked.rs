@@ -36,6 +36,25 @@ use crate::request::LockRequest;
 /// [`into_guard`](Self::into_guard). Moved into a body that streams, it holds the lock until the
 /// body has ended or the client is gone.
 ///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// use distlock::{LockKey, Locked};
+///
+/// /// An extractor of the framework: from the path, a header, a session.
+/// struct OrderId(u64);
+///
+/// impl From<OrderId> for LockKey {
+///     fn from(OrderId(id): OrderId) -> Self {
+///         // For a text, `key!("order:{id}")`: it escapes what a client might put into it.
+///         format!("order:{id}").into()
+///     }
+/// }
+///
+/// async fn pay(lock: Locked<OrderId>) -> String {
+///     format!("paid under token {}", lock.fencing_token())
+/// }
+/// ```
+///
 /// # Cancel safety
 ///
 /// A request that is dropped while it waits for the lock, or while it holds it, leaves no lock behind.
