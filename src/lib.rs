@@ -35,6 +35,10 @@ pub use distlock_runtime::{
     CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Process, Waiter, WakeUps,
 };
 
+#[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+pub use distlock_runtime::metrics;
+
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub use distlock_runtime::axum::{self, LockLayer};

@@ -9,7 +9,6 @@ mod exit;
 mod locks;
 mod ls;
 mod manual;
-mod one;
 mod release;
 mod run;
 mod say;

@@ -288,12 +288,14 @@ impl LockManagerBuilder {
         let namespace = settings.namespace()?;
         let locks = match StoreUrl::parse(&url)? {
             StoreUrl::Memory => {
+                let observers = observers.of_manager("memory");
                 Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                     over(Arc::new(MemoryStore::new()), handle, alarms)
                 })?
             }
             #[cfg(feature = "redis")]
             StoreUrl::Redis(info) => {
+                let observers = observers.of_manager("redis");
                 let config = RedisConfig {
                     info,
                     command_timeout: settings.command_timeout,

@@ -30,6 +30,8 @@ mod limit;
 mod limits;
 mod lock;
 mod manager;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
@@ -46,9 +48,6 @@ pub mod private;
 mod process;
 mod request;
 mod runtime_probe;
-#[cfg(feature = "redis")]
-#[doc(hidden)]
-pub mod scripts;
 mod select;
 mod settings;
 mod shield;

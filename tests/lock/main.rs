@@ -13,7 +13,6 @@ mod memory;
 mod nested;
 mod observer;
 mod renewal;
-mod scripts;
 mod several;
 mod shared_manager;
 mod testing;

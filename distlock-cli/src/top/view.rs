@@ -10,8 +10,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
 use super::state::{Focus, Order, State};
 use super::watch::{Seen, Watch};
-use crate::locks::several;
-use crate::one::One;
+use crate::locks::{Held, Process};
 use crate::say::{quoted, shown};
 
 /// Draws all of it.
@@ -87,7 +86,7 @@ fn row(seen: &Seen, now: Instant) -> Row<'static> {
     let changes = seen.changes_a_minute(now);
     Row::new([
         shown(&seen.held.key),
-        several(&seen.held.holders),
+        seen.held.holder.to_string(),
         held_for(seen, now),
         seen.held.remaining.map_or("no end".to_owned(), short),
         seen.held.waiting.to_string(),
@@ -138,11 +137,24 @@ fn footer(state: &State) -> Line<'static> {
 }
 
 /// One lock, in front of the others.
-fn one(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&One>) {
-    let lines = match found {
-        None => vec![Line::raw("it is free")],
-        Some(one) => one.lines().into_iter().map(Line::raw).collect(),
-    };
+fn one(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&(Held, Vec<Process>)>) {
+    let mut lines = Vec::new();
+    match found {
+        None => lines.push(Line::raw("it is free")),
+        Some((held, waiting)) => {
+            lines.push(Line::raw(format!("holder   {}", held.holder)));
+            let lease = held.remaining.map_or("without end".to_owned(), short);
+            lines.push(Line::raw(format!("lease    {lease}")));
+            for (name, is) in &held.holder.record {
+                lines.push(Line::raw(format!("{name:<8} {}", shown(is))));
+            }
+            lines.push(Line::raw(format!("waiting  {}", waiting.len())));
+            let in_line = waiting.iter().enumerate();
+            lines.extend(
+                in_line.map(|(at, process)| Line::raw(format!("{:>7}. {process}", at + 1))),
+            );
+        }
+    }
     let width = area.width.min(72);
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let [area] = Layout::horizontal([Constraint::Length(width)])
@@ -162,7 +174,6 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::locks::Held;
 
     fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
         let held =

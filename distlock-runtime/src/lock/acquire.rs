@@ -23,7 +23,7 @@ use super::told::Told;
 use super::waiter::Waiting;
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
-use crate::observe::{WaitSpan, in_acquire_span};
+use crate::observe::{InLine, WaitSpan, in_acquire_span};
 use crate::options::OnLost;
 use crate::store::{Answer, Attempt, Fault, OpOn};
 
@@ -37,6 +37,7 @@ pub(super) struct Acquiring<'a> {
     /// It has had a turn, of which nothing may have come.
     pub(super) has_waited: bool,
     pub(super) told: Told,
+    pub(super) in_line: InLine,
     /// The last of several locks that it got after it had waited for it.
     pub(super) waited_for: Option<Arc<LockName>>,
 }
@@ -69,7 +70,7 @@ impl<'a> Acquiring<'a> {
     fn waits_in_line(&mut self, place: &Waiting<'a>) -> WaitSpan {
         if self.told == Told::Nothing {
             self.told = Told::Waits;
-            self.locks.table.observers().waiting(self.wanted);
+            self.in_line = self.locks.table.observers().waiting(self.wanted);
         }
         WaitSpan::begin(self.wanted, || place.behind())
     }
@@ -284,6 +285,7 @@ impl<'a> Acquiring<'a> {
     /// Has observers told of a call that was refused, and says what they know of one that was not.
     pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
         let queued = self.told.queued();
+        self.in_line = InLine::default();
         if error.is_some() {
             self.tell_refused(error);
         }

@@ -14,6 +14,7 @@ use super::{nested, outage};
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::name::LockName;
+use crate::observe::InLine;
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release, Resolved};
 use crate::store::Limit;
@@ -89,6 +90,7 @@ impl Call {
     /// long.
     ///
     /// Not an `async fn`, which would keep twice what it is given.
+    #[allow(clippy::manual_async_fn)]
     pub(crate) fn acquire(
         mut self,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
@@ -104,6 +106,7 @@ impl Call {
                     line: self.line,
                     has_waited: false,
                     told: self.told,
+                    in_line: InLine::default(),
                     waited_for: None,
                 };
                 match (&self.open, self.joined.is_empty()) {

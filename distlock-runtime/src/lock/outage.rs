@@ -13,6 +13,7 @@ use super::told::Told;
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::name::LockName;
+use crate::observe::InLine;
 use crate::select::until;
 use crate::store::Fault;
 
@@ -61,12 +62,13 @@ struct Telling<'a> {
     asked: Moment,
     /// Its end was told.
     ended: bool,
+    _in_line: InLine,
 }
 
 impl<'a> Telling<'a> {
     fn begin(locks: &'a Locks, lock: Arc<LockName>, asked: Moment) -> Self {
-        locks.table.observers().waiting(&lock);
-        Self { locks, lock, asked, ended: false }
+        let in_line = locks.table.observers().waiting(&lock);
+        Self { locks, lock, asked, ended: false, _in_line: in_line }
     }
 
     fn refused(&mut self, fault: Fault) -> LockError {

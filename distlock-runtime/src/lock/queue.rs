@@ -8,7 +8,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use super::core::{Enter, Entered, Line};
 use super::table::LockTable;
@@ -36,12 +35,12 @@ impl LockTable {
     }
 
     /// Releases a token that left the queue, behind what was sent.
-    pub(super) fn leave_queue(self: &Arc<Self>, owner: Arc<Owner>, keep: Option<Duration>) {
+    pub(super) fn leave_queue(self: &Arc<Self>, owner: Arc<Owner>) {
         if self.agenda.is_the_engines() {
             let table = self.clone();
-            self.background().finish(async move { table.release_in_background(owner, keep) });
+            self.background().finish(async move { table.release_in_background(owner, None) });
         } else {
-            self.release_in_background(owner, keep);
+            self.release_in_background(owner, None);
         }
     }
 

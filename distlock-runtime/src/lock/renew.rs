@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use super::core::{Owned, Renew};
+use super::core::{Line, Owned, Renew};
+use super::lease::Lease;
 use super::table::LockTable;
 use super::turn::Live;
+use crate::name::LockName;
 use crate::shield::shielded;
 use crate::store::{Fault, Renewal, Renewed};
 
@@ -27,6 +29,16 @@ impl LockTable {
         let table = self.clone();
         self.follow(op, move |answer| answered(&renewals, answer, &table));
     }
+}
+
+/// Who has held the lock for longest, of those in whose hands it is.
+fn oldest_hold(lock: &LockName, table: &LockTable) -> Option<Arc<Lease>> {
+    let oldest = |line: &Line<Live>| {
+        let held = line.held().map(|(_, holder)| &holder.seat);
+        let in_hand = held.filter(|lease| lease.is_in_hand());
+        in_hand.min_by_key(|lease| lease.account().since()).cloned()
+    };
+    table.read(lock, oldest).flatten()
 }
 
 async fn renew_all(mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
@@ -62,7 +74,13 @@ fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Ar
                             line.renewed(renew, sent, Ok(owned), table.clock().now(), turn);
                         });
                         if is_ours {
-                            table.observers().renewed(&renew.token.lock);
+                            let lock = &renew.token.lock;
+                            table.observers().renewed(lock);
+                            if table.observers().has_metrics()
+                                && let Some(oldest) = oldest_hold(lock, table)
+                            {
+                                table.observers().lasts(oldest.account(), table.clock().now());
+                            }
                         }
                     }
                     Err(fault) => in_doubt(renew, fault, table),

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Via;
+use super::metrics::Hold;
 use crate::clock::Moment;
 
 /// When a lease began and ended, and what was told of that.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Account {
     since: AtomicU64,
     /// Zero while it lasts.
@@ -15,6 +16,7 @@ pub(crate) struct Account {
     via: AtomicU8,
     /// Bits.
     state: AtomicU8,
+    pub(super) hold: Hold,
 }
 
 const FREE: u8 = 0;

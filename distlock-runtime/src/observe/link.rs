@@ -1,6 +1,6 @@
 //! Whether a connection is there, for as long as it is wanted.
 
-use super::{Connection, Observers};
+use super::Observers;
 
 /// What was told of one connection. Dropped, it is not wanted any more.
 pub(crate) struct LinkWatch {
@@ -21,10 +21,8 @@ impl LinkWatch {
 
     fn change(&mut self, is_up: Option<bool>) {
         let was_up = std::mem::replace(&mut self.is_up, is_up);
-        match (was_up == Some(true), is_up == Some(true)) {
-            (false, true) => self.observers.connection(Connection::Connected),
-            (true, false) => self.observers.connection(Connection::Disconnected),
-            _ => {}
+        if was_up != is_up {
+            self.observers.link(was_up, is_up);
         }
     }
 }

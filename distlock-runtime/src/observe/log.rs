@@ -94,6 +94,16 @@ pub(crate) fn body_too_late(name: &str) {
     );
 }
 
+/// A manager has locks of more names than there are labels for.
+#[cfg(any(feature = "metrics", test))]
+pub(super) fn too_many_names(limit: usize) {
+    tracing::warn!(
+        target: "distlock",
+        limit,
+        "too_many_names: further ones have the label `other` in metrics; give locks names that do not contain values"
+    );
+}
+
 /// The log was too slow for so many events. Written here and now: by the reporter.
 pub(super) fn events_dropped(count: u64) {
     tracing::warn!(target: "distlock", count, "events_dropped");
@@ -209,6 +219,7 @@ mod tests {
             observers.released_late(&lock, error(), false);
             observers.released_late(&lock, error(), true);
             events_dropped(1);
+            too_many_names(1);
             not_returned(&error());
             #[cfg(any(feature = "axum", feature = "actix"))]
             {

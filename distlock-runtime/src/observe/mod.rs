@@ -7,10 +7,18 @@
 // panic of whoever is told ends here.
 
 mod account;
+#[cfg(feature = "metrics")]
+mod handles;
 #[cfg(feature = "redis")]
 mod link;
 mod log;
+#[cfg(feature = "metrics")]
+mod metric_table;
+#[cfg_attr(not(feature = "metrics"), path = "metrics_off.rs")]
+pub(crate) mod metrics;
 mod observer;
+#[cfg(feature = "metrics")]
+mod recorder;
 mod reporter;
 mod span;
 
@@ -27,6 +35,7 @@ use crate::error::LockError;
 use crate::name::LockName;
 use crate::shield::shield;
 use log::Log;
+use metrics::{Hold, Metrics};
 
 pub(crate) use account::Account;
 #[cfg(feature = "redis")]
@@ -34,6 +43,7 @@ pub(crate) use link::LinkWatch;
 pub(crate) use log::not_returned;
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) use log::{answered, body_too_late};
+pub(crate) use metrics::InLine;
 pub use observer::{
     Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate, Via,
 };
@@ -44,15 +54,23 @@ pub(crate) use span::{WaitSpan, in_acquire_span};
 pub(crate) struct Observers {
     /// Those of the user, behind the log.
     all: Arc<Vec<Arc<dyn Observer>>>,
+    metrics: Metrics,
 }
 
 impl Default for Observers {
     fn default() -> Self {
-        Self { all: Arc::new(vec![Arc::new(Log)]) }
+        Self { all: Arc::new(vec![Arc::new(Log)]), metrics: Metrics::default() }
     }
 }
 
 impl Observers {
+    /// The same for a manager of its own, whose locks are kept in such a `store`.
+    pub(crate) fn of_manager(self, store: &'static str) -> Self {
+        let metrics = Metrics::default();
+        shield(|| metrics.started(store));
+        Self { metrics, ..self }
+    }
+
     /// One more.
     pub(crate) fn add(&mut self, observer: impl Observer) {
         Arc::make_mut(&mut self.all).push(Arc::new(observer));
@@ -81,9 +99,10 @@ impl Observers {
         }
     }
 
-    /// A call begins to wait.
-    pub(crate) fn waiting(&self, lock: &LockName) {
+    /// A call begins to wait, until what is returned is dropped.
+    pub(crate) fn waiting(&self, lock: &LockName) -> InLine {
         self.tell(|observer| observer.waiting(lock));
+        shield(|| self.metrics.waiting(lock)).unwrap_or_default()
     }
 
     /// A call has a lock, the one of that `index` of those it asked for.
@@ -94,17 +113,23 @@ impl Observers {
         (asked, fencing_token): (Moment, u64),
         (queued, index): (bool, usize),
     ) {
-        if !self.users().is_empty() {
-            account.open();
-            let waited = account.since().since(asked);
-            let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
-            self.tell(|observer| observer.acquired(lock, &event));
+        let has_metrics = self.metrics.is_on();
+        if !has_metrics && self.users().is_empty() {
+            return;
         }
+        account.open();
+        let waited = account.since().since(asked);
+        let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
+        if has_metrics {
+            shield(|| self.metrics.acquired(lock, &account.hold, &event));
+        }
+        self.tell(|observer| observer.acquired(lock, &event));
     }
 
     /// A call takes part in the lock of an outer call.
     pub(crate) fn joined(&self, lock: &LockName, fencing_token: u64) {
         let event = Acquired::new(Duration::ZERO, Via::Outer, fencing_token, false, 0);
+        shield(|| self.metrics.acquired(lock, &Hold::default(), &event));
         self.tell(|observer| observer.acquired(lock, &event));
     }
 
@@ -117,15 +142,23 @@ impl Observers {
         queued: bool,
     ) {
         let event = Refused::new(waited, error, queued);
+        shield(|| self.metrics.refused(lock, &event));
         self.tell(|observer| observer.refused(lock, &event));
     }
 
     /// A holder has let go of its lock.
     pub(crate) fn released(&self, lock: &LockName, account: &Account, confirmed: bool) {
         if account.close() {
+            self.ended(account);
             let (held, lost) = (account.held(), account.was_lost());
             let event = Released { held, confirmed, lost };
             self.tell(|observer| observer.released(lock, &event));
+        }
+    }
+
+    fn ended(&self, account: &Account) {
+        if !account.hold.is_empty() {
+            shield(|| self.metrics.ended(&account.hold, account.since(), account.held()));
         }
     }
 
@@ -138,13 +171,27 @@ impl Observers {
         now: Moment,
     ) {
         account.ended(now, true);
+        self.ended(account);
+        shield(|| self.metrics.lost(lock, &account.hold, reason));
         let (lock, held) = (lock.clone(), now.since(account.since()));
         let event = Lost { held, reason, fencing_token };
         self.tell_later(Level::WARN, move |observer| observer.lost(&lock, &event));
     }
 
+    /// Whether somebody wants to know what [lasts](Self::lasts).
+    pub(crate) fn has_metrics(&self) -> bool {
+        self.metrics.is_on()
+    }
+
+    /// Nobody has held the lock for longer than this lease has.
+    pub(crate) fn lasts(&self, account: &Account, now: Moment) {
+        let since = account.since();
+        shield(|| self.metrics.lasts(&account.hold, since, now.since(since)));
+    }
+
     /// A lease was renewed.
     pub(crate) fn renewed(&self, lock: &Arc<LockName>) {
+        shield(|| self.metrics.renewed(lock, true));
         if !self.users().is_empty() {
             let lock = lock.clone();
             self.tell_later(Level::TRACE, move |observer| observer.renewed(&lock, true));
@@ -157,6 +204,7 @@ impl Observers {
         lock: &Arc<LockName>,
         error: impl fmt::Display + Send + 'static,
     ) {
+        shield(|| self.metrics.renewed(lock, false));
         let lock = lock.clone();
         if reporter::is_logged(Level::DEBUG) {
             let lock = lock.clone();
@@ -169,6 +217,10 @@ impl Observers {
 
     /// A body has returned, but its lock could not be freed as it should.
     pub(crate) fn released_late(&self, lock: &Arc<LockName>, error: LockError, given_up: bool) {
+        // Some are given up in the middle of something.
+        if !given_up {
+            shield(|| self.metrics.released_late(lock));
+        }
         let lock = lock.clone();
         let event = ReleasedLate { error, given_up };
         self.tell_later(Level::WARN, move |observer| observer.released_late(&lock, &event));
@@ -191,7 +243,7 @@ impl Observers {
         command: &'static str,
         op: Asked<'a, T, E>,
     ) -> Asked<'a, T, E> {
-        if self.users().is_empty() {
+        if self.users().is_empty() && !self.metrics.is_on() {
             return op;
         }
         let observers = self.clone();
@@ -199,9 +251,23 @@ impl Observers {
             let sent = Instant::now();
             let answer = op.await;
             let event = Command { command, took: sent.elapsed(), ok: answer.is_ok() };
+            shield(|| observers.metrics.command(&event));
             observers.tell(|observer| observer.command(&event));
             answer
         })
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Observers {
+    /// A connection was made, lost, or is not wanted any more.
+    fn link(&self, was_up: Option<bool>, is_up: Option<bool>) {
+        shield(|| self.metrics.link(was_up, is_up));
+        match (was_up == Some(true), is_up == Some(true)) {
+            (false, true) => self.connection(Connection::Connected),
+            (true, false) => self.connection(Connection::Disconnected),
+            _ => {}
+        }
     }
 }
 

@@ -51,8 +51,7 @@ impl<K: Kinds> Line<K> {
             if held.is_empty()
                 && let Some(claim) = self.take_claim(number, 0)
             {
-                let keep = claim.keep(now);
-                shell.release(claim.token, keep);
+                shell.release(claim.token);
             }
         }
         self.dissolve(number, shell);

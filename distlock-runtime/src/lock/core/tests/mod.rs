@@ -37,7 +37,6 @@ enum Did {
     Lost(u32, Loss),
     Enter(u32, u64),
     Release(u32),
-    Keep(u32, Duration),
     Retire(u32),
     Renew(u32, bool),
     Free(u32, bool),
@@ -141,11 +140,8 @@ impl Shell<Plain> for Notes {
         self.did.push(Did::Enter(enter.token, enter.ticket));
     }
 
-    fn release(&mut self, token: u32, keep: Option<Duration>) {
-        self.did.push(match keep {
-            None => Did::Release(token),
-            Some(keep) => Did::Keep(token, keep),
-        });
+    fn release(&mut self, token: u32) {
+        self.did.push(Did::Release(token));
     }
 
     fn retire(&mut self, token: &u32) {

@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use distlock::{LockError, LockManager};
+use distlock_testkit::{
+    LONG, RedisServer, dropped_after, in_own_process, ms, this_test, wait_until,
+};
+use tokio::runtime::Runtime;
+
+use crate::text::{install, sum};
+
+/// So many calls, in runtimes that are dropped one after the other.
+const CALLS: u64 = 100_000;
+const OF_RUNTIME: u64 = 5_000;
+
+/// A number that looks random.
+fn random(n: u64) -> u64 {
+    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x2545_f491_4f6c_dd1d);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Calls, of many kinds. Each is counted in the poll that it begins in.
+async fn call(manager: &LockManager, n: u64, begun: &AtomicU64) -> Result<(), LockError> {
+    let random = random(n);
+    let key = format!("key-{}", random % 8);
+    let wait = match random >> 8 & 3 {
+        0 => Duration::ZERO,
+        some => ms(some * 4),
+    };
+    let count = || _ = begun.fetch_add(1, Relaxed);
+    let lock = || {
+        count();
+        manager.lock(key.clone()).name("work").wait(wait)
+    };
+    let outer = || {
+        count();
+        manager.lock(key.clone()).name("outer").wait(wait)
+    };
+    match random >> 16 & 15 {
+        // Without a word of the hook.
+        0 => lock().run(async { std::panic::resume_unwind(Box::new("the body")) }).await,
+        1 => lock().max_hold(ms(10)).run(std::future::pending()).await,
+        2 => {
+            let lost = lock().run(async {
+                let _ = manager.force_release(key.clone()).await;
+                tokio::time::sleep(ms(1)).await;
+            });
+            lost.await
+        }
+        3 => lock().acquire().await.map(drop),
+        4 => lock().acquire().await?.release().await,
+        5 => {
+            let keys = (0..3).map(|at| format!("key-{}", (random >> 24 >> at) % 8));
+            count();
+            manager.lock_all(keys).name("work").wait(wait).acquire().await.map(drop)
+        }
+        6 => {
+            count();
+            manager.lock("").name("work").acquire().await.map(drop)
+        }
+        7 => lock().ttl(Duration::ZERO).acquire().await.map(drop),
+        8 => {
+            let nested = async { lock().reentrant(true).acquire().await.map(drop) };
+            outer().run(nested).await?
+        }
+        9 => {
+            let nested = async { lock().acquire().await.map(drop) };
+            outer().run(nested).await?
+        }
+        _ => lock().run(tokio::task::yield_now()).await,
+    }
+}
+
+fn run(manager: &LockManager, from: u64, calls: u64, begun: &Arc<AtomicU64>) {
+    let runtime = Runtime::new().expect("a runtime");
+    for task in 0..16 {
+        let (manager, begun) = (manager.clone(), begun.clone());
+        runtime.spawn(async move {
+            for n in (from..from + calls).skip(task).step_by(16) {
+                let (manager, begun) = (manager.clone(), begun.clone());
+                let one = async move { call(&manager, n, &begun).await };
+                match random(n) >> 40 & 7 {
+                    0 => {
+                        let polls = (random(n) >> 44 & 3) as usize;
+                        drop(tokio::spawn(dropped_after(polls, one)).await);
+                    }
+                    _ => drop(tokio::spawn(one).await),
+                }
+            }
+        });
+    }
+    let end = begun.load(Relaxed) + calls * 9 / 10;
+    wait_until("most calls have begun", || begun.load(Relaxed) >= end);
+    // Whatever is under way ends with it.
+    drop(runtime);
+}
+
+#[test]
+fn sums_are_right_and_gauges_zero_whatever_becomes_of_calls() {
+    if !in_own_process(this_test!(), &[]) {
+        return;
+    }
+    let prometheus = install();
+    let server = RedisServer::start();
+    let begun = Arc::new(AtomicU64::new(0));
+    for (url, calls) in [("memory://".to_owned(), CALLS - CALLS / 5), (server.url(), CALLS / 5)] {
+        let manager = LockManager::connect_lazy(&url).expect("a manager");
+        for from in (0..calls).step_by(OF_RUNTIME as usize) {
+            run(&manager, from, OF_RUNTIME, &begun);
+        }
+        let runtime = Runtime::new().expect("a runtime");
+        assert!(runtime.block_on(manager.close(LONG)).is_complete());
+    }
+    let text = prometheus.render();
+    let all = |name, labels: &[(&str, &str)]| sum(&text, name, labels);
+    for gauge in ["distlock_held", "distlock_waiting", "distlock_longest_hold_seconds"] {
+        assert_eq!(all(gauge, &[]), 0.0, "{gauge}: {text}");
+    }
+    let calls = all("distlock_acquisitions_total", &[]);
+    assert_eq!(calls, begun.load(Relaxed) as f64, "{text}");
+    assert!(calls >= CALLS as f64 * 0.9, "{calls}");
+    let acquired = all("distlock_acquisitions_total", &[("outcome", "acquired")]);
+    assert_eq!(all("distlock_wait_seconds_count", &[("outcome", "acquired")]), acquired);
+    let cancelled = all("distlock_acquisitions_total", &[("outcome", "cancelled")]);
+    let answered = all("distlock_wait_seconds_count", &[]);
+    assert_eq!(answered, calls - cancelled);
+    for outcome in ["acquired", "busy", "deadlock", "invalid", "cancelled"] {
+        let calls = all("distlock_acquisitions_total", &[("outcome", outcome)]);
+        assert!(calls > 100.0, "{outcome}: {text}");
+    }
+    for reason in ["forced", "max_hold"] {
+        assert!(all("distlock_lost_total", &[("reason", reason)]) > 100.0, "{reason}: {text}");
+    }
+}

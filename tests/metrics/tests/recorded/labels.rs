@@ -1,0 +1,107 @@
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use distlock::{LockManager, key};
+use metrics::with_local_recorder;
+
+use crate::text::{builder, samples};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+/// Numbers that look random; from the clock, and said where a test fails.
+fn numbers() -> (u64, impl FnMut() -> u64) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let seed = since.as_nanos() as u64 | 1;
+    let mut state = seed;
+    let next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (seed, next)
+}
+
+#[distlock::redis_lock(key = "user:{user}", manager = manager)]
+async fn annotated(manager: &LockManager, user: &str) -> Result<(), distlock::LockError> {
+    Ok(())
+}
+
+/// Whatever a key is, and whatever becomes of the call.
+#[test]
+fn no_label_contains_a_key() {
+    let (seed, mut next) = numbers();
+    let recorder = builder().build_recorder();
+    let manager = LockManager::in_memory();
+    let mut secrets = Vec::new();
+    with_local_recorder(&recorder, || {
+        block_on(async {
+            for _ in 0..300 {
+                let letters = "abcxyz019 :%-_@{}/é";
+                let letter = |at: u64| letters.chars().nth(at as usize % 18).unwrap_or('x');
+                let text: String = (0..next() % 20).map(|_| letter(next())).collect();
+                let secret = format!("s3cret{}{text}", next() % 1000);
+                match next() % 7 {
+                    0 => annotated(&manager, &secret).await.expect("free"),
+                    1 => manager.lock(key!("user:{secret}")).run(async {}).await.expect("free"),
+                    2 => {
+                        let guard = manager.lock(secret.clone()).acquire().await.expect("free");
+                        manager.lock(secret.clone()).acquire().await.expect_err("held");
+                        manager.force_release(secret.clone()).await.expect("asked");
+                        guard.lost().await;
+                    }
+                    3 => {
+                        let keys = [secret.clone(), format!("{secret}2")];
+                        drop(manager.lock_all(keys).acquire().await.expect("free"));
+                    }
+                    4 => {
+                        let long = secret.repeat(1000);
+                        manager.lock(long).acquire().await.expect_err("too long");
+                    }
+                    5 => manager.inspect(secret.clone()).await.map(drop).expect("an answer"),
+                    _ => {
+                        let request = manager.lock(secret.clone()).prefix(&secret);
+                        drop(request.acquire().await);
+                    }
+                }
+                secrets.push(secret);
+            }
+        });
+    });
+    let text = recorder.handle().render();
+    assert!(text.contains(r#"::labels::annotated""#), "{text}");
+    let samples = samples(&text);
+    for (name, value) in samples.iter().flat_map(|sample| &sample.labels) {
+        let tells = secrets.iter().find(|secret| value.contains("s3cret") || value == *secret);
+        assert_eq!(tells, None, "{name}={value:?}, seed {seed}");
+    }
+}
+
+#[test]
+fn names_beyond_five_hundred_are_called_other() {
+    let recorder = builder().build_recorder();
+    let manager = LockManager::in_memory();
+    with_local_recorder(&recorder, || {
+        block_on(async {
+            for _ in 0..2 {
+                for n in 0..520 {
+                    let request = manager.lock("k").name(format!("name-{n}"));
+                    request.run(async {}).await.expect("free");
+                }
+            }
+        });
+    });
+    let text = recorder.handle().render();
+    let calls: Vec<_> = samples(&text)
+        .into_iter()
+        .filter(|sample| sample.name == "distlock_acquisitions_total")
+        .filter(|sample| sample.label("outcome") == Some("acquired"))
+        .collect();
+    assert_eq!(calls.len(), 501);
+    for sample in calls {
+        let expected = if sample.label("lock") == Some("other") { 40.0 } else { 2.0 };
+        assert_eq!(sample.value, expected, "{sample:?}");
+    }
+}
