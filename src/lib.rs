@@ -26,7 +26,7 @@ pub use distlock_runtime::{LockManager, LockManagerBuilder, init, manager, with_
 
 // A lock: asked for, held, refused.
 pub use distlock_runtime::{
-    BackendKind, LockError, LockGuard, LockKey, LockName, LockRequest, OnLost, Release,
+    BackendKind, LockError, LockGuard, LockKey, LockMode, LockName, LockRequest, OnLost, Release,
 };
 
 // What a manager reports.

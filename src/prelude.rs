@@ -4,7 +4,8 @@
 //! names of crates, so that `axum::Router` would no longer be found.
 
 pub use crate::{
-    LockError, LockGuard, LockKey, LockManager, LockRequest, OnLost, key, redis_lock, with_manager,
+    LockError, LockGuard, LockKey, LockManager, LockMode, LockRequest, OnLost, key, redis_lock,
+    with_manager,
 };
 
 #[cfg(feature = "axum")]

@@ -71,6 +71,23 @@ fn contradictions(options: &Options, errors: &mut Errors) {
             "`guard` and `when` cannot be combined: without a lock there is no guard",
         );
     }
+    if let Some(permits) = options.given("permits") {
+        if options.given("mode").is_some() {
+            report(
+                permits.span(),
+                "`permits` and `mode` cannot be combined: `permits` alone says how many may hold the \
+                 lock at once, `mode = read` lets any number of readers in",
+            );
+        }
+        if options.given("keys").is_some() {
+            report(
+                permits.span(),
+                "`permits` goes with one lock: calls that hold a permit of one while they wait for \
+                 another could use up both; write `key = \"…\"`, and lock the others in functions of \
+                 their own",
+            );
+        }
+    }
     if let (Some(OnFail::Function(_)), Some(map_err)) = (&options.on_fail, options.given("map_err"))
     {
         report(

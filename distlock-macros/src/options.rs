@@ -57,7 +57,7 @@ const fn row(name: &'static str, example: &'static str, read: Read) -> Row {
     Row { name, example, read }
 }
 
-const TABLE: [Row; 18] = [
+const TABLE: [Row; 20] = [
     row("key", r#""order:{order_id}""#, |options, given| given.key(options)),
     row("keys", r#"["…", "…"]"#, |options, given| {
         given.once(&mut options.keys, key_value::keys)
@@ -74,6 +74,8 @@ const TABLE: [Row; 18] = [
         given.once(&mut options.map_err, value::map_err)
     }),
     row("reentrant", "true", |options, given| given.setting(options, value::boolean)),
+    row("mode", "read", |options, given| given.setting(options, value::mode)),
+    row("permits", "5", |options, given| given.setting(options, value::permits)),
     row("manager", "…", |options, given| given.once(&mut options.manager, value::manager)),
     row("guard", "lock", |options, given| given.once(&mut options.guard, value::guard)),
     row("name", "…", |options, given| given.once(&mut options.name, value::name)),

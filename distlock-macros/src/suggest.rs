@@ -1,8 +1,5 @@
 //! "Did you mean": what to answer to a name that is wrong.
 
-/// Options of the contract that are not built yet.
-const LATER: [&str; 2] = ["mode", "permits"];
-
 /// The option that was meant by a name that is none, and what to say about it; `names` are those that
 /// there are.
 pub(crate) fn option(unknown: &str, names: &[&'static str]) -> (Option<&'static str>, String) {
@@ -11,10 +8,8 @@ pub(crate) fn option(unknown: &str, names: &[&'static str]) -> (Option<&'static 
         let name = answer.strip_prefix("it is called `")?.split('`').next()?;
         names.iter().copied().find(|known| *known == name)
     });
-    let meant = named.or_else(|| nearest(unknown, names.iter().copied().chain(LATER)));
-    let message = if LATER.contains(&unknown) {
-        format!("`{unknown}` is not supported yet")
-    } else if let Some(answer) = answer {
+    let meant = named.or_else(|| nearest(unknown, names.iter().copied()));
+    let message = if let Some(answer) = answer {
         format!("unknown option `{unknown}`: {answer}")
     } else if let Some(name) = meant {
         format!("unknown option `{unknown}`: did you mean `{name}`?")
@@ -58,7 +53,20 @@ fn of_others(name: &str) -> Option<&'static str> {
             Some("it is called `on_fail` here: what to return without the lock")
         }
         "namespace" | "keyprefix" => Some("it is called `prefix` here"),
-        "locktype" | "fair" => Some("every lock is fair here: first come, first served"),
+        "shared" | "read" | "readlock" | "readonly" | "reader" | "readers" => Some(
+            "it is called `mode` here: write `mode = read`, which lets any number of readers in at once",
+        ),
+        "exclusive" | "write" | "writelock" | "writer" => Some(
+            "it is called `mode` here: write `mode = write`, or nothing, since it is the default",
+        ),
+        "locktype" | "lockmode" | "readwrite" | "rwlock" => {
+            Some("it is called `mode` here: `read`, or `write` (the default)")
+        }
+        "limit" | "maxconcurrent" | "maxconcurrency" | "concurrency" | "count" | "maxcount"
+        | "slots" | "maxleases" | "leases" | "capacity" | "semaphore" => {
+            Some("it is called `permits` here: how many may hold the lock at once")
+        }
+        "fair" => Some("every lock is fair here: first come, first served"),
         _ => None,
     }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Value {
     Bool(bool),
     /// `OnLost::Cancel`: a variant of an enum of the runtime.
     Variant(&'static str, &'static str),
+    /// A whole number, known now or an expression of its type.
+    Number(Expr),
 }
 
 /// What to return instead of an error.
@@ -142,6 +144,36 @@ pub(crate) fn release(input: ParseStream<'_>) -> Result<Value> {
     let wrong = "write `wait` (the call returns when the store has confirmed the release) or \
                  `background` (it returns as soon as the release is sent)";
     one_of(choices, wrong, input).map(|variant| Value::Variant("Release", variant))
+}
+
+pub(crate) fn mode(input: ParseStream<'_>) -> Result<Value> {
+    let choices = [("exclusive", "Exclusive"), ("read", "Read"), ("write", "Write")];
+    let wrong = "write `read` (any number of readers at once, while nobody writes) or `write` (alone, \
+                 as `exclusive`, the default)";
+    one_of(choices, wrong, input).map(|variant| Value::Variant("LockMode", variant))
+}
+
+pub(crate) fn permits(input: ParseStream<'_>) -> Result<Value> {
+    let number = expr(input)?;
+    let wrong = |message: &str| Err(Error::new_spanned(&number, message));
+    match &number {
+        Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) => match digits.base10_parse::<u64>() {
+            Ok(0) => wrong(
+                "with no permits nobody would ever be let in: write at least `permits = 1`, which is an \
+                 exclusive lock",
+            ),
+            // What is larger than its type is rustc's to say.
+            _ => Ok(Value::Number(number)),
+        },
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().parse::<u32>().is_ok() => {
+            Err(without_quotes(text))
+        }
+        Expr::Lit(_) | Expr::Unary(syn::ExprUnary { op: syn::UnOp::Neg(_), .. }) => {
+            wrong("write how many may hold the lock at once: `permits = 5`")
+        }
+        Expr::Path(_) if is_none(&number) => wrong("without `permits`, leave the option out"),
+        _ => Ok(Value::Number(number)),
+    }
 }
 
 /// One of these words, each of which stands for what is beside it.

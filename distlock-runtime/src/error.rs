@@ -4,13 +4,18 @@
 //! or an account number, and errors end up in logs. [`LockError::key`] hands the key to code that
 //! asks for it.
 
+mod backend_kind;
+
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::jitter::seconds_around;
+use crate::limit::Limit;
 use crate::name::{LockName, RETRY_AFTER};
+
+pub use backend_kind::BackendKind;
 
 /// Why a lock was not taken, not kept, or not released.
 ///
@@ -109,14 +114,17 @@ pub enum LockError {
     },
 
     /// A call would wait for a lock that its own caller holds, and so for ever. `reentrant` lets it join
-    /// the lock instead.
+    /// the lock instead, unless the call asks for more than its caller has: a write inside a read, or a
+    /// permit of fewer than the caller's. Such a call has to come after its caller's lock is free.
     #[error(
-        "{lock} is already held by the caller of this call; it would wait for itself for ever (add `reentrant = true` to join the lock)"
+        "{lock} is already held by the caller of this call; it would wait for itself for ever ({mend})"
     )]
     #[non_exhaustive]
     WouldDeadlock {
         /// Which lock.
         lock: Box<LockName>,
+        /// What to do instead.
+        mend: &'static str,
     },
 
     /// There is no process-wide manager: [`init`](crate::init) was not called, and `DISTLOCK_URL` is not
@@ -217,7 +225,7 @@ impl LockError {
             Self::Busy { lock, .. }
             | Self::Lost { lock, .. }
             | Self::InvalidKey { lock, .. }
-            | Self::WouldDeadlock { lock } => Some(lock),
+            | Self::WouldDeadlock { lock, .. } => Some(lock),
             Self::Backend { lock, .. } => lock.as_deref(),
             Self::InvalidOption { .. } | Self::NotConfigured | Self::Closed => None,
         }
@@ -315,44 +323,21 @@ impl LockError {
         self
     }
 
+    /// A call with the limit `inner` came inside a body that holds the lock with `outer`.
+    pub(crate) fn would_deadlock(lock: &LockName, outer: Limit, inner: Limit) -> Self {
+        let mend = match () {
+            () if outer <= inner => "add `reentrant = true` to join the lock",
+            () if outer.is_read() && inner.is_alone() => {
+                "a reader cannot become the writer: let the read end, take `mode = write`, and look again at \
+                 what was read"
+            }
+            () => "the caller's lock lets in more than this call allows: let it end first",
+        };
+        Self::WouldDeadlock { lock: Box::new(lock.clone()), mend }
+    }
+
     pub(crate) fn invalid_option(details: impl Into<Box<str>>) -> Self {
         Self::InvalidOption { details: details.into() }
-    }
-}
-
-/// What kind of failure a [`LockError::Backend`] is. `Display` says it in a sentence.
-///
-/// ```
-/// # use distlock_runtime::BackendKind;
-/// assert_eq!(BackendKind::TimedOut.to_string(), "the lock store did not answer in time");
-/// ```
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BackendKind {
-    /// No connection: refused, reset, or the name did not resolve.
-    Unreachable,
-    /// No answer within the manager's `command_timeout` or `connect_timeout`.
-    TimedOut,
-    /// Authentication failed, or an ACL forbids a command, a key or a channel.
-    Refused,
-    /// The store is out of memory and takes no new keys.
-    OutOfMemory,
-    /// The node takes no writes: it is a replica now.
-    ReadOnly,
-    /// Anything else; the source says what.
-    Other,
-}
-
-impl fmt::Display for BackendKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unreachable => "the lock store cannot be reached",
-            Self::TimedOut => "the lock store did not answer in time",
-            Self::Refused => "the lock store refused access (check user, password and ACL)",
-            Self::OutOfMemory => "the lock store is out of memory and takes no new keys",
-            Self::ReadOnly => "the lock store is read-only (a replica?)",
-            Self::Other => "the lock store answered with an error",
-        })
     }
 }
 

@@ -70,7 +70,7 @@ pub use key::LockKey;
 pub use lock::guard::LockGuard;
 pub use manager::LockManager;
 pub use name::LockName;
-pub use options::{OnLost, Release};
+pub use options::{LockMode, OnLost, Release};
 pub use process::Process;
 pub use request::LockRequest;
 pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waiter, WakeUps};

@@ -228,9 +228,13 @@ impl LockManager {
     /// calls wait for each other. While one is waited for, those that sort before it are held: let the key
     /// that is most in demand sort first. `max_hold`, and the `ttl` without renewal, count from when all of
     /// them are held.
+    ///
+    /// A [`mode`](LockRequest::mode) holds for all of them; [`permits`](LockRequest::permits) are for one
+    /// lock.
     #[track_caller]
     pub fn lock_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        let keys = keys.into_iter().map(Into::into).collect();
+        // A list also if there is one: what is refused for several must not depend on how many there are.
+        let keys = OneOrMany::Many(keys.into_iter().map(Into::into).collect());
         LockRequest::new(self.clone(), keys, Location::caller())
     }
 }

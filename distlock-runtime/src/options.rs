@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::error::LockError;
+use crate::limit::Limit;
 use crate::limits::{check_hold, check_ttl};
 use crate::store::Term;
 
@@ -81,6 +82,37 @@ pub enum Release {
     Background,
 }
 
+/// Who may hold a lock together with whom: see [`LockRequest::mode`](crate::LockRequest::mode).
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockManager, LockMode};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = LockManager::in_memory();
+/// let one = locks.lock("report").mode(LockMode::Read).acquire().await?;
+/// let other = locks.lock("report").mode(LockMode::Read).acquire().await?;
+/// assert!(locks.lock("report").mode(LockMode::Write).try_acquire().await?.is_none());
+///
+/// one.release().await?;
+/// other.release().await?;
+/// assert!(locks.lock("report").mode(LockMode::Write).try_acquire().await?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LockMode {
+    /// Nobody else holds the lock. The default; the same as [`Write`](Self::Write).
+    #[default]
+    Exclusive,
+    /// Any number hold the lock at once, in any number of processes, while nobody writes.
+    Read,
+    /// Nobody else holds the lock, neither readers nor writers.
+    Write,
+}
+
 /// The options that were given, to a request or to a manager for all of its locks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -91,6 +123,8 @@ pub(crate) struct Options {
     pub(crate) min_hold: Option<Duration>,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) reentrant: Option<bool>,
+    pub(crate) mode: Option<LockMode>,
+    pub(crate) permits: Option<u32>,
     pub(crate) release: Option<Release>,
     pub(crate) max_waiters: Option<u32>,
     pub(crate) prefix: Option<Box<str>>,
@@ -101,6 +135,8 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resolved {
     pub(crate) term: Term,
+    /// What `mode` and `permits` come to.
+    pub(crate) limit: Limit,
     pub(crate) wait: Duration,
     pub(crate) on_lost: OnLost,
     pub(crate) reentrant: bool,
@@ -127,12 +163,30 @@ impl Options {
         let renewed = self.renew.or(manager.renew).unwrap_or(true);
         Ok(Resolved {
             term: Term { ttl, renewed, max_hold, min_hold },
+            limit: self.limit()?,
             wait: self.wait.or(manager.wait).unwrap_or_default(),
             on_lost: self.on_lost.or(manager.on_lost).unwrap_or_default(),
             reentrant: self.reentrant.or(manager.reentrant).unwrap_or_default(),
             release: self.release.or(manager.release).unwrap_or_default(),
             max_waiters: self.max_waiters.or(manager.max_waiters),
         })
+    }
+
+    /// How many may hold the lock at once.
+    fn limit(&self) -> Result<Limit, LockError> {
+        match (self.mode, self.permits) {
+            (None | Some(LockMode::Exclusive | LockMode::Write), None) => Ok(Limit::ALONE),
+            (Some(LockMode::Read), None) => Ok(Limit::READ),
+            (None, Some(permits)) => Limit::permits(permits).ok_or_else(|| {
+                LockError::invalid_option(
+                    "permits: 0 would let nobody in; give at least 1, which is an exclusive lock",
+                )
+            }),
+            (Some(_), Some(_)) => Err(LockError::invalid_option(
+                "permits: not together with mode; permits alone says how many may hold the lock at once, \
+                 and mode lets readers in together",
+            )),
+        }
     }
 }
 
@@ -149,6 +203,26 @@ mod tests {
         assert_eq!((resolved.term.ttl, resolved.wait), (second, 2 * second));
         assert!(resolved.term.renewed && !resolved.reentrant);
         assert_eq!((resolved.on_lost, resolved.release), (OnLost::Cancel, Release::Wait));
+    }
+
+    #[test]
+    fn mode_and_permits_come_to_one_limit() {
+        let limit = |mode, permits| {
+            let options = Options { mode, permits, ..Options::default() };
+            options.resolve(&Options::default()).map(|resolved| resolved.limit)
+        };
+        for mode in [None, Some(LockMode::Exclusive), Some(LockMode::Write)] {
+            assert_eq!(limit(mode, None).ok(), Some(Limit::ALONE), "{mode:?}");
+        }
+        assert_eq!(limit(Some(LockMode::Read), None).ok(), Some(Limit::READ));
+        assert_eq!(limit(None, Some(1)).ok(), Some(Limit::ALONE));
+        assert_eq!(limit(None, Some(5)).ok(), Limit::permits(5));
+        for (mode, permits, mend) in
+            [(None, 0, "at least 1"), (Some(LockMode::Read), 5, "not together with mode")]
+        {
+            let refused = limit(mode, Some(permits)).expect_err(mend).to_string();
+            assert!(refused.starts_with("permits: ") && refused.contains(mend), "{refused}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub use crate::error::LockError;
 pub use crate::float::{Accepted, Float, Stands};
 pub use crate::global::manager as global;
 pub use crate::lock::guard::LockGuard;
-pub use crate::options::{OnLost, Release};
+pub use crate::options::{LockMode, OnLost, Release};
 pub use crate::outcome::{
     FromLockError, IsResult, LockFailure, OrLog, OrReturn, Skip, Skipping, skipping,
 };

@@ -19,6 +19,9 @@ use crate::name::{Label, LockName};
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 
+const PERMITS_OF_SEVERAL: &str = "permits: not with several locks, where calls that hold a permit of one while they \
+                                  wait for another could use up both; take a permit of each with a request of its own";
+
 /// A lock that is about to be taken: what to lock, and how to hold it. Made by
 /// [`LockManager::lock`] and [`LockManager::lock_all`].
 ///
@@ -223,6 +226,9 @@ fn ask(
 ) -> Result<Ask, LockError> {
     let Locks { settings, namespace, .. } = locks;
     let resolved = options.resolve(&settings.options)?;
+    if let (Some(_), OneOrMany::Many(_)) = (options.permits, &keys) {
+        return Err(LockError::invalid_option(PERMITS_OF_SEVERAL));
+    }
     let other = match &options.prefix {
         Some(prefix) => Some(namespace.of_request(prefix)?),
         None => None,

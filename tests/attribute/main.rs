@@ -6,5 +6,6 @@ mod future;
 mod keys;
 mod options;
 mod returns;
+mod sharing;
 mod support;
 mod ui;

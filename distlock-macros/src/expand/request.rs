@@ -118,6 +118,7 @@ impl Code<'_> {
             Value::Time(Time::Literal(duration, _)) => duration::tokens(*duration),
             Value::Time(Time::Expr(time)) => self.expr(time),
             Value::Bool(value) => value.to_token_stream(),
+            Value::Number(number) => self.expr(number),
             Value::Variant(of, variant) => {
                 let (of, variant) = (Ident::new(of, site), Ident::new(variant, site));
                 quote_spanned!(site=> #private::#of::#variant)

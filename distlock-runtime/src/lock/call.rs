@@ -17,7 +17,6 @@ use crate::name::LockName;
 use crate::observe::InLine;
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release, Resolved};
-use crate::store::Limit;
 
 /// How long after its time a call for several locks may still come to an end by itself.
 const LATE: Duration = Duration::from_millis(50);
@@ -49,16 +48,16 @@ impl Call {
     /// A call that begins at `asked`, in a poll of its caller's.
     pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
         let Ask { wanted, options } = ask;
-        let Resolved { term, wait, on_lost, reentrant, max_waiters, release } = options;
+        let Resolved { term, wait, on_lost, reentrant, max_waiters, release, limit } = options;
         let table = &locks.table;
         let answer_by = asked.after(wait.max(locks.settings.command_timeout));
         let (mut joined, mut open) = (OneOrMany::none(), OneOrMany::none());
         for one in wanted {
             match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
                 None => open.push(one),
-                Some(outer) if reentrant => joined.push(outer),
-                Some(_) => {
-                    let error = LockError::WouldDeadlock { lock: Box::new((*one).clone()) };
+                Some(outer) if reentrant && outer.limit() <= limit => joined.push(outer),
+                Some(outer) => {
+                    let error = LockError::would_deadlock(&one, outer.limit(), limit);
                     table.observers().refused(&one, Duration::ZERO, Some(&error), false);
                     return Err(error);
                 }
@@ -68,7 +67,6 @@ impl Call {
         // What is taken first must not be held for a future that nobody polls any more.
         let part_until = several.then(|| answer_by.after(LATE));
         let wait_until = asked.after(wait);
-        let limit = Limit::ALONE;
         let request =
             Request { limit, term, asked, wait_until, answer_by, part_until, hurried: false };
         let line = match max_waiters {

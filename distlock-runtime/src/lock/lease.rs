@@ -21,6 +21,7 @@ use super::waiter::Seat;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarm;
 use crate::error::LockError;
+use crate::limit::Limit;
 use crate::name::{LockName, StoredName};
 use crate::observe::{Account, LostReason};
 use crate::select::until;
@@ -132,6 +133,11 @@ impl Lease {
 
     pub(crate) fn name(&self) -> &Arc<LockName> {
         &self.lock
+    }
+
+    /// How many may hold the lock at once with it.
+    pub(crate) fn limit(&self) -> Limit {
+        self.request.limit
     }
 
     pub(crate) fn fencing_token(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::LockRequest;
 use crate::name::Label;
-use crate::options::{OnLost, Release};
+use crate::options::{LockMode, OnLost, Release};
 
 impl LockRequest {
     /// The length of the lease: how long the lock stays taken if its holder dies. 10 ms to 365 days.
@@ -169,6 +169,63 @@ impl LockRequest {
     /// ```
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = Some(reentrant);
+        self
+    }
+
+    /// Who may hold the lock at the same time. Default: [`LockMode::Exclusive`], nobody else.
+    ///
+    /// Readers hold it together, in any number of processes, and a writer alone. They are served in the
+    /// order in which they came: a writer that waits keeps later readers out, so it waits for those
+    /// readers only who came before it. A write inside a read of the same lock is always
+    /// [`WouldDeadlock`](crate::LockError::WouldDeadlock).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::LockMode;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let read = || locks.lock("prices").mode(LockMode::Read);
+    /// let readers = (read().acquire().await?, read().acquire().await?);
+    /// assert!(locks.lock("prices").mode(LockMode::Write).try_acquire().await?.is_none());
+    /// # drop(readers);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Of several locks ([`lock_all`](crate::LockManager::lock_all)) all are held in the same mode. Not
+    /// together with [`permits`](Self::permits).
+    pub fn mode(mut self, mode: LockMode) -> Self {
+        self.options.mode = Some(mode);
+        self
+    }
+
+    /// How many may hold the lock at once, over all processes: a counting semaphore. At least 1, which is
+    /// an exclusive lock. Default: exclusive.
+    ///
+    /// Each permit is a lease of its own, with its `ttl`: those of a process that died come free after
+    /// that. The number is not stored. Each call is let in if fewer than its own number hold the lock,
+    /// so callers with different numbers never make more than the largest of them, and a number that
+    /// was lowered takes effect as permits come back.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let call = || locks.lock("partner").permits(2);
+    /// let calls = (call().acquire().await?, call().acquire().await?);
+    /// assert!(call().try_acquire().await?.is_none(), "two are under way");
+    /// # drop(calls);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// For one lock: with [`lock_all`](crate::LockManager::lock_all), and together with
+    /// [`mode`](Self::mode), it is refused as [`InvalidOption`](crate::LockError::InvalidOption).
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.options.permits = Some(permits);
         self
     }
 

@@ -12,7 +12,7 @@ use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
 use crate::name::Label;
 use crate::one_or_many::OneOrMany;
-use crate::options::Options;
+use crate::options::{LockMode, Options};
 use crate::request::LockRequest;
 
 /// The lock that `K` names, as an argument of a handler: taken before the handler runs, and held for as
@@ -20,8 +20,8 @@ use crate::request::LockRequest;
 ///
 /// It is an extractor of axum and of actix-web, with their features. `K` is an extractor of the
 /// framework that can be made into a [`LockKey`]; a failure of its own is answered as it is without
-/// this. `O` has the lock's own `ttl`, `wait` and `max_hold` ([`LockOptions`]); without it they are
-/// its manager's.
+/// this. `O` has the lock's own `ttl`, `wait`, `mode` and so on ([`LockOptions`]); without it the lock is
+/// exclusive, and the others are its manager's.
 ///
 /// It dereferences to the [`LockGuard`], for the fencing token, `extend` and `lost`. Unlike the
 /// attribute it does not stop a handler whose lease is lost: ask [`is_held`](LockGuard::is_held), or
@@ -64,7 +64,7 @@ pub struct Locked<K, O = Defaults> {
     of: PhantomData<fn() -> (K, O)>,
 }
 
-/// The options of a [`Locked<K, O>`](Locked). Where one is `None`, it is the manager's.
+/// The options of a [`Locked<K, O>`](Locked). Where one is `None`, it is the manager's, or the default.
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
@@ -78,6 +78,14 @@ pub struct Locked<K, O = Defaults> {
 ///     const MAX_HOLD: Option<Duration> = Some(Duration::from_secs(30));
 /// }
 /// // lock: Locked<OrderId, Patient>
+///
+/// /// Any number at once, while nobody writes.
+/// struct Reading;
+///
+/// impl distlock::LockOptions for Reading {
+///     const MODE: Option<distlock::LockMode> = Some(distlock::LockMode::Read);
+/// }
+/// // lock: Locked<OrderId, Reading>
 /// ```
 pub trait LockOptions {
     /// The length of the lease: how long the lock stays taken if this process dies.
@@ -87,6 +95,10 @@ pub trait LockOptions {
     /// The longest time for which the lease is renewed, counted from when the lock was taken; then it
     /// counts as lost, and others may have the lock.
     const MAX_HOLD: Option<Duration> = None;
+    /// Who may hold the lock at the same time. Without it, nobody else.
+    const MODE: Option<LockMode> = None;
+    /// How many may hold the lock at once, over all processes; at least 1, and not together with `MODE`.
+    const PERMITS: Option<u32> = None;
     /// How many requests of this process may wait for one lock at a time; one that finds so many waiters
     /// is refused at once.
     const MAX_WAITERS: Option<u32> = None;
@@ -135,6 +147,8 @@ impl<K, O: LockOptions> Locked<K, O> {
             ttl: O::TTL,
             wait: O::WAIT,
             max_hold: O::MAX_HOLD,
+            mode: O::MODE,
+            permits: O::PERMITS,
             max_waiters: O::MAX_WAITERS,
             ..Options::default()
         };

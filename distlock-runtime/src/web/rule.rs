@@ -94,8 +94,11 @@ impl<R, A> Rule<R, A> {
 
     /// What is wrong with it, if anything is.
     pub(super) fn check(&self) -> Result<(), LockError> {
-        self.source()?;
-        self.lock(OneOrMany::One("check".into())).check()
+        let keys = match self.source()? {
+            Source::Templates(templates) => templates.iter().map(|_| "check".into()).collect(),
+            Source::Function(_) => OneOrMany::One("check".into()),
+        };
+        self.lock(keys).check()
     }
 
     pub(super) fn source(&self) -> Result<Source<'_, R, A>, LockError> {

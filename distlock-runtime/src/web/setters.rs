@@ -46,6 +46,22 @@ macro_rules! setters {
             self
         }
 
+        /// Who may hold the lock at the same time: with [`LockMode::Read`](crate::LockMode::Read) any
+        /// number of requests, while nobody writes. Default: exclusive. Not together with
+        /// [`permits`](Self::permits).
+        pub fn mode(mut self, mode: $crate::LockMode) -> Self {
+            self.rule.options.mode = Some(mode);
+            self
+        }
+
+        /// How many requests may hold the lock at once, over all processes; at least 1. Default: one.
+        /// For one key, and not together with [`mode`](Self::mode): see
+        /// [`LockRequest::permits`](crate::LockRequest::permits).
+        pub fn permits(mut self, permits: u32) -> Self {
+            self.rule.options.permits = Some(permits);
+            self
+        }
+
         /// Whether the response waits until the store has confirmed the release. Default:
         /// [`Release::Wait`](crate::Release::Wait): a client that has its response finds the lock free.
         pub fn release(mut self, release: $crate::Release) -> Self {

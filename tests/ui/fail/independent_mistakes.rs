@@ -4,9 +4,9 @@ use distlock::redis_lock;
 //~ ERROR ""lock"" write `lock`, without quotes
 //~ ERROR ""5"" `5` has no unit
 //~ ERROR "abort" write `cancel`
-//~ ERROR "permits" not supported yet
+//~ ERROR "0" write at least `permits = 1`
 //~ ERROR ""{nr}"" `locked` has no argument `nr`
-#[redis_lock(key = "{nr}", on_fail = "skip", guard = "lock", min_hold = "5", on_lost = abort, permits = 1)]
+#[redis_lock(key = "{nr}", on_fail = "skip", guard = "lock", min_hold = "5", on_lost = abort, permits = 0)]
 //~ ERROR "fn" write `async fn`
 fn locked(id: u64) -> Option<u64> {
     Some(id)

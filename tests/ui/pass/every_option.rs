@@ -12,6 +12,7 @@ use distlock::{LockError, redis_lock};
     on_fail = skip,
     map_err = |error| error,
     reentrant = true,
+    mode = read,
     manager = distlock::LockManager::in_memory(),
     name = "all",
     when = id > 0,

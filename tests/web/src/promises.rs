@@ -493,6 +493,53 @@ pub async fn wh5_an_extractor_has_options_of_its_own(site: Site) {
     assert_eq!(patient.head().await.expect("an answer").status, 200);
 }
 
+/// Readers hold a lock together, whatever takes it for them, and keep a writer out.
+pub async fn readers_are_served_together(site: Site) {
+    let mut readers = Vec::new();
+    for (path, begun) in [("layer", 1), ("locked", 2), ("attribute", 3), ("layer", 4)] {
+        readers.push(site.begin(&format!("/shared/7/{path}")).await);
+        site.work.wait_until_begun(begun).await;
+    }
+    is_busy(&site.post("/layer/7/hold").await);
+    for reader in readers {
+        is_busy(&site.post("/attribute/7/brief").await);
+        finish(&site, reader).await;
+    }
+    site.nothing_is_locked().await;
+    let writer = site.begin("/layer/7/hold").await;
+    site.work.wait_until_begun(5).await;
+    for path in ["layer", "locked", "attribute"] {
+        is_busy(&site.post(&format!("/shared/7/{path}")).await);
+    }
+    finish(&site, writer).await;
+    site.nothing_is_locked().await;
+}
+
+/// As many requests are served at once as there are permits.
+pub async fn permits_are_as_many_as_the_layer_says(site: Site) {
+    let one = site.begin("/shared/7/permit").await;
+    site.work.wait_until_begun(1).await;
+    let other = site.begin("/shared/7/locked_permit").await;
+    site.work.wait_until_begun(2).await;
+    is_busy(&site.post("/shared/7/permit").await);
+    is_busy(&site.post("/shared/7/locked_permit").await);
+    finish(&site, one).await;
+    let third = site.begin("/shared/7/permit").await;
+    site.work.wait_until_begun(3).await;
+    is_busy(&site.post("/shared/7/permit").await);
+    finish(&site, other).await;
+    finish(&site, third).await;
+    site.nothing_is_locked().await;
+}
+
+/// What cannot be meant is answered with 500, and the log says what to do.
+pub async fn permits_and_a_mode_are_a_mistake(site: Site) {
+    let log = Log::start_of("distlock");
+    is_misconfigured(&site.post("/shared/7/both").await);
+    assert!(log.text().contains("not together with mode"), "{}", log.text());
+    assert_eq!(site.work.begun.load(SeqCst), 0, "a handler ran without its lock");
+}
+
 /// Where there is no manager no other one is taken in its place.
 pub async fn wh5_without_a_manager_nobody_is_locked_by_another(site: Site) {
     let log = Log::start_of("distlock");

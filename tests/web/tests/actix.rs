@@ -32,6 +32,9 @@ promises! { serve;
     wh3_a_body_that_trickles_in_is_bounded
     wh5_an_optional_lock_is_a_try
     wh5_an_extractor_has_options_of_its_own
+    readers_are_served_together
+    permits_are_as_many_as_the_layer_says
+    permits_and_a_mode_are_a_mistake
     wh5_without_a_manager_nobody_is_locked_by_another
     wl1_clients_are_sent_back_at_different_times
     wm3_a_path_without_a_route_stays_404

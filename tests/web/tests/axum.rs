@@ -35,6 +35,9 @@ promises! { serve;
     wh3_a_body_that_trickles_in_is_bounded
     wh5_an_optional_lock_is_a_try
     wh5_an_extractor_has_options_of_its_own
+    readers_are_served_together
+    permits_are_as_many_as_the_layer_says
+    permits_and_a_mode_are_a_mistake
     wh5_without_a_manager_nobody_is_locked_by_another
     wl1_clients_are_sent_back_at_different_times
     wm3_a_path_without_a_route_stays_404
@@ -87,6 +90,9 @@ fn a_layer_can_be_checked_before_it_is_used() {
     assert!(mend(layer().key("a").ttl(std::time::Duration::ZERO)).starts_with("ttl: "));
     assert!(mend(layer().key("a").busy_status(200)).starts_with("busy_status: "));
     assert!(mend(layer().keys([""; 0])).starts_with("keys: none"));
+    assert!(mend(layer().key("a").permits(0)).starts_with("permits: 0"));
+    assert!(mend(layer().keys(["a", "b"]).permits(2)).starts_with("permits: not with several"));
+    assert!(layer().key("a").permits(2).checked().is_ok());
 }
 
 #[test]

@@ -16,10 +16,12 @@ use actix_web::{
     error, web,
 };
 use distlock::actix::{FencingToken, LockMiddleware, Locked};
-use distlock::{LockError, LockKey, LockManager, redis_lock, route_key};
+use distlock::{LockError, LockKey, LockManager, LockMode, redis_lock, route_key};
 use futures_util::StreamExt;
 
-use super::{AnyError, BODY_TIMEOUT, BRIEF, Item, Patient, TTL, Work, key_of_path};
+use super::{
+    AnyError, BODY_TIMEOUT, BRIEF, Item, OneOfTwo, Patient, Reading, TTL, Work, key_of_path,
+};
 
 type Shared = Data<Work>;
 type ItemPath = Path<(String,)>;
@@ -71,6 +73,8 @@ fn site(config: &mut ServiceConfig, work: &Work) {
     let own = layer(&work.hasty).busy_status(409).retry_after(TTL).name("own");
     let later =
         |error: &LockError| HttpResponse::Accepted().body(format!("later: {}", error.code()));
+    let reading = layer(&work.hasty).mode(LockMode::Read);
+    let both = layer(&work.hasty).mode(LockMode::Read).permits(2).name("both");
     let two = LockMiddleware::new(work.hasty.clone()).keys(["item:{item:str}", "item:{other:str}"]);
     let keyed = LockMiddleware::new(work.hasty.clone()).key_fn(|request: &ServiceRequest| {
         let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok());
@@ -173,6 +177,16 @@ fn site(config: &mut ServiceConfig, work: &Work) {
                     "/{item}/outage",
                     web::post().to(hold).wrap(layer(&work.hasty).name("outage")),
                 ),
+        )
+        .service(
+            web::scope("/shared")
+                .app_data(work.hasty.clone())
+                .route("/{item}/layer", web::post().to(hold).wrap(reading))
+                .route("/{item}/locked", web::post().to(reading_hold))
+                .route("/{item}/attribute", web::post().to(attribute_reading))
+                .route("/{item}/permit", web::post().to(hold).wrap(layer(&work.hasty).permits(2)))
+                .route("/{item}/locked_permit", web::post().to(permitted_hold))
+                .route("/{item}/both", web::post().to(hold).wrap(both)),
         )
         .service(
             web::scope("/attribute")
@@ -310,6 +324,19 @@ async fn locked_add(work: Shared, lock: Locked<Item>) -> String {
 }
 
 async fn locked_hold(work: Shared, _lock: Locked<Item>) -> String {
+    work.hold().await
+}
+
+async fn reading_hold(work: Shared, _lock: Locked<Item, Reading>) -> String {
+    work.hold().await
+}
+
+async fn permitted_hold(work: Shared, _lock: Locked<Item, OneOfTwo>) -> String {
+    work.hold().await
+}
+
+#[redis_lock(key = "item:{path.0}", mode = read, manager = work.hasty)]
+async fn attribute_reading(work: Shared, path: ItemPath) -> impl Responder {
     work.hold().await
 }
 

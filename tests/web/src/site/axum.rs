@@ -14,11 +14,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use distlock::axum::{FencingToken, LockLayer, Locked};
-use distlock::{LockError, LockKey, LockManager, redis_lock, route_key};
+use distlock::{LockError, LockKey, LockManager, LockMode, redis_lock, route_key};
 use futures_util::StreamExt;
 use tokio::net::TcpListener;
 
-use super::{AnyError, BODY_TIMEOUT, BRIEF, Item, Patient, TTL, Work, key_of_path};
+use super::{
+    AnyError, BODY_TIMEOUT, BRIEF, Item, OneOfTwo, Patient, Reading, TTL, Work, key_of_path,
+};
 
 /// A state with a manager, as apps have it.
 #[derive(Clone, FromRef)]
@@ -112,6 +114,15 @@ fn router(work: &Arc<Work>) -> Router<Arc<Work>> {
         .route("/attribute/{item}/brief", post(attribute_brief))
         .route("/attribute/{item}/status", post(attribute_status))
         .route("/attribute/{item}/own", post(attribute_own));
+    let reading = layer(&work.hasty).mode(LockMode::Read);
+    let both = layer(&work.hasty).mode(LockMode::Read).permits(2).name("both");
+    let shared = Router::new()
+        .route("/shared/{item}/layer", post(hold).route_layer(reading))
+        .route("/shared/{item}/locked", post(reading_hold))
+        .route("/shared/{item}/attribute", post(attribute_reading))
+        .route("/shared/{item}/permit", post(hold).route_layer(layer(&work.hasty).permits(2)))
+        .route("/shared/{item}/locked_permit", post(permitted_hold))
+        .route("/shared/{item}/both", post(hold).route_layer(both));
     let inner = Router::new()
         .route("/inner/{part}", post(hold))
         .route_layer(LockLayer::new(work.hasty.clone()).key("{item:str}-{part:str}"));
@@ -134,6 +145,7 @@ fn router(work: &Arc<Work>) -> Router<Arc<Work>> {
         .merge(extracted)
         .merge(attributed)
         .merge(typed)
+        .merge(shared)
         .merge(late)
         .merge(of_its_own)
         .merge(wrong)
@@ -238,6 +250,19 @@ async fn locked_add(State(work): Shared, lock: Locked<Item>) -> String {
 }
 
 async fn locked_hold(State(work): Shared, _lock: Locked<Item>) -> String {
+    work.hold().await
+}
+
+async fn reading_hold(State(work): Shared, _lock: Locked<Item, Reading>) -> String {
+    work.hold().await
+}
+
+async fn permitted_hold(State(work): Shared, _lock: Locked<Item, OneOfTwo>) -> String {
+    work.hold().await
+}
+
+#[redis_lock(key = "item:{item}", mode = read, manager = work.hasty)]
+async fn attribute_reading(State(work): Shared, Path((item,)): ItemPath) -> impl IntoResponse {
     work.hold().await
 }
 

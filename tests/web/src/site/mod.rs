@@ -11,6 +11,7 @@
 //! | `/typed/{id}/…`, `/uuid/{id}/…` | the same with a number or a UUID for a parameter |
 //! | `/late/{item}/…` | the same with a short `body_timeout` |
 //! | `/own/{item}/…` | the same with answers of its own |
+//! | `/shared/{item}/…` | all of them in turn, as readers, and with two permits |
 //! | `/bare/{item}/…` | nothing |
 //!
 //! `add` waits for its turn, `/layer/{item}/brief` a little; `hold`, `stream` and the other `brief`s do
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use distlock::{LockKey, LockManager, LockOptions, key};
+use distlock::{LockKey, LockManager, LockMode, LockOptions, key};
 use distlock_testkit::{HttpClient, HttpResponse, RedisServer, wait_for};
 use futures_util::Stream;
 use tokio::sync::Semaphore;
@@ -175,6 +176,20 @@ pub struct Patient;
 impl LockOptions for Patient {
     const WAIT: Option<Duration> = Some(PATIENCE);
     const NAME: Option<&'static str> = Some("patient");
+}
+
+/// Holds its lock together with other readers.
+pub struct Reading;
+
+impl LockOptions for Reading {
+    const MODE: Option<LockMode> = Some(LockMode::Read);
+}
+
+/// Holds its lock together with one other.
+pub struct OneOfTwo;
+
+impl LockOptions for OneOfTwo {
+    const PERMITS: Option<u32> = Some(2);
 }
 
 /// What users do who take any error.

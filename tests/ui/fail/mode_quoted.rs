@@ -1,0 +1,11 @@
+use distlock::{LockError, redis_lock};
+
+//~ ERROR ""read"" write `read`, without quotes
+#[redis_lock(key = "{id}", mode = "read")]
+async fn locked(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(locked(1));
+}

@@ -1,0 +1,10 @@
+use distlock::{LockError, redis_lock};
+
+#[redis_lock(keys = ["a:{id}", "b"], mode = read)]
+async fn locked(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {
+    drop(locked(1));
+}
