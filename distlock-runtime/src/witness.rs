@@ -2,6 +2,8 @@
 //! this in the program.
 
 #[cfg(feature = "test-util")]
+use crate::limit::Limit;
+#[cfg(feature = "test-util")]
 use crate::name::LockName;
 
 /// What is to be seen of a lease.
@@ -17,9 +19,20 @@ pub(crate) enum Seen {
     Lost,
 }
 
+/// A lease of which something is seen.
+#[cfg(feature = "test-util")]
+pub(crate) struct Sighting<'a> {
+    pub(crate) lock: &'a LockName,
+    /// Tells it apart from every other that there is at the same time. Fencing tokens do not: readers who
+    /// share a lease have the same.
+    pub(crate) lease: usize,
+    pub(crate) limit: Limit,
+    pub(crate) fencing_token: u64,
+    pub(crate) seen: Seen,
+}
+
 /// Keeps a record of the leases of one manager.
 #[cfg(feature = "test-util")]
 pub(crate) trait Witness: Send + Sync {
-    /// Fencing tokens tell the leases of a lock apart.
-    fn see(&self, lock: &LockName, fencing_token: u64, seen: Seen);
+    fn see(&self, sighting: &Sighting<'_>);
 }

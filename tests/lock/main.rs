@@ -16,4 +16,5 @@ mod renewal;
 mod several;
 mod shared_manager;
 mod testing;
+mod testing_shared;
 mod waiting;

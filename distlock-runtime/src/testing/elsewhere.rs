@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Condition, Locks};
 use crate::key::LockKey;
-use crate::store::Limit;
+use crate::limit::Limit;
 
 /// What calls are told of a lock that is held elsewhere for ever.
 const ELSEWHERE: Duration = Duration::from_secs(30);
@@ -32,17 +32,77 @@ impl Locks {
     /// If the lock is held already, or the key cannot be used.
     #[track_caller]
     pub fn held_elsewhere(&self, key: impl Into<LockKey>) -> Condition {
-        let key = key.into();
-        let token = format!("elsewhere.{}", self.shared.issued.fetch_add(1, Ordering::Relaxed));
-        let stored = self.stored(&key);
-        for stored in &stored {
-            let held = self.shared.server.hold(stored, &token, Limit::ALONE, ELSEWHERE);
-            assert!(held, "held_elsewhere: {:?} is held already", key.as_str());
+        self.elsewhere("held_elsewhere", &key.into(), Limit::ALONE, 1)
+    }
+
+    /// Somebody else reads under the lock, until this is dropped: calls with `mode = read` have it beside
+    /// them, and writers find it busy, or wait.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use distlock_runtime::LockMode;
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let _read = locks.read_elsewhere("k");
+    /// let lock = || locks.manager().lock("k");
+    /// assert!(lock().mode(LockMode::Write).acquire().await.unwrap_err().is_busy());
+    /// lock().mode(LockMode::Read).acquire().await?.release().await?;
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the lock is held alone, or the key cannot be used.
+    #[track_caller]
+    pub fn read_elsewhere(&self, key: impl Into<LockKey>) -> Condition {
+        self.elsewhere("read_elsewhere", &key.into(), Limit::READ, 1)
+    }
+
+    /// So many permits are out elsewhere, until this is dropped: calls with more `permits` have the lock
+    /// beside them, and others find it busy, or wait.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let _out = locks.permits_elsewhere("k", 4);
+    /// let lock = || locks.manager().lock("k").permits(5);
+    /// let _fifth = lock().acquire().await?;
+    /// assert!(lock().acquire().await.unwrap_err().is_busy());
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the lock is held alone, or the key cannot be used.
+    #[track_caller]
+    pub fn permits_elsewhere(&self, key: impl Into<LockKey>, count: u32) -> Condition {
+        // Whatever others are out: what is out is not for those to decide who hold it elsewhere.
+        self.elsewhere("permits_elsewhere", &key.into(), Limit::READ, count)
+    }
+
+    #[track_caller]
+    fn elsewhere(&self, what: &str, key: &LockKey, limit: Limit, count: u32) -> Condition {
+        let stored = self.stored(key);
+        let mut held = Vec::new();
+        for _ in 0..count {
+            let token = format!("elsewhere.{}", self.shared.issued.fetch_add(1, Ordering::Relaxed));
+            for stored in &stored {
+                let fits = self.shared.server.hold(stored, &token, limit, ELSEWHERE);
+                assert!(fits, "{what}: {:?} is held already", key.as_str());
+                held.push((stored.clone(), token.clone()));
+            }
         }
         let server = self.shared.server.clone();
         Condition::until(move || {
-            for stored in &stored {
-                server.free(stored, Some(&token));
+            for (stored, token) in &held {
+                server.free(stored, Some(token));
             }
         })
     }

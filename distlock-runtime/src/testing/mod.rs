@@ -39,7 +39,7 @@
 //!
 //! | error | how a test brings it about |
 //! |---|---|
-//! | `Busy` | [`Locks::held_elsewhere`] |
+//! | `Busy` | [`Locks::held_elsewhere`], [`Locks::read_elsewhere`], [`Locks::permits_elsewhere`] |
 //! | `Lost` | [`Locks::lose`], [`Replica::kill`], or [`Locks::down`] for longer than the `ttl` |
 //! | `Backend` | [`Locks::down`], [`Locks::slow`], [`Locks::refuse`], [`Replica::cut_off`] |
 //! | `WouldDeadlock` | a call inside the body of the same lock |

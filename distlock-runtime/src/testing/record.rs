@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::Locks;
 use crate::key::LockKey;
-use crate::name::LockName;
-use crate::witness::{Seen, Witness};
+use crate::limit::Limit;
+use crate::witness::{Seen, Sighting, Witness};
 
 impl Locks {
     /// Who has held the lock so far, in order. Calls that were refused, and
@@ -34,9 +34,13 @@ impl Locks {
         self.shared.record.history(key.into().as_str())
     }
 
-    /// Nobody was in a body under this lock, or had a guard of it, while somebody else was, from the
-    /// beginning of the test until now. A body counts from its first poll to its last, also if its
-    /// lease was lost in between; a guard while its lease lasts.
+    /// Nobody was in a body under this lock, or had a guard of it, while somebody else was whom it
+    /// excludes, from the beginning of the test until now: nobody beside one who is to be alone, and no
+    /// more at once than there are permits. Readers may be together.
+    ///
+    /// A body counts from its first poll to its last, also if its lease was lost in between; a guard while
+    /// its lease lasts. Whether readers were in fact together, [`most_together`](Self::most_together)
+    /// says.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -57,16 +61,40 @@ impl Locks {
     ///
     /// # Panics
     ///
-    /// If two were, or if nobody has ever held the lock, so that the test shows nothing.
+    /// If some were, or if nobody has ever held the lock, so that the test shows nothing.
     #[track_caller]
     pub fn assert_never_together(&self, key: impl Into<LockKey>) {
         let key = key.into();
         let record = &self.shared.record;
         let never = record.history(key.as_str()).is_empty();
         assert!(!never, "assert_never_together: nobody has ever held {:?}", key.as_str());
-        if let Some((one, other)) = record.together(key.as_str()) {
-            panic!("two had {:?} at once:\n  {one:?}\n  {other:?}", key.as_str());
+        let together = record.too_many(key.as_str());
+        if !together.is_empty() {
+            let (count, key) = (together.len(), key.as_str());
+            let together: String = together.iter().map(|held| format!("\n  {held:?}")).collect();
+            panic!("{count} had {key:?} at once, of whom one excludes the others:{together}");
         }
+    }
+
+    /// How many were in a body under this lock, or had a guard of it, at once at most.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    /// # runtime.unwrap().block_on(async {
+    /// use distlock_runtime::LockMode;
+    /// use distlock_runtime::testing::Locks;
+    ///
+    /// let locks = Locks::new();
+    /// let read = |replica: &str| locks.replica(replica).manager().lock("k").mode(LockMode::Read);
+    /// let both = (read("a").acquire().await?, read("b").acquire().await?);
+    /// drop(both);
+    /// locks.assert_never_together("k");
+    /// assert_eq!(locks.most_together("k"), 2);
+    /// # Ok::<_, distlock_runtime::LockError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn most_together(&self, key: impl Into<LockKey>) -> usize {
+        self.shared.record.most_together(key.into().as_str())
     }
 }
 
@@ -104,7 +132,8 @@ pub struct Held {
     /// The lock's name: `module::function` of an annotated function, what `name` says, or the file in
     /// which the lock was asked for.
     pub name: String,
-    /// Larger than that of everyone who held it before.
+    /// Of an exclusive lock larger than that of everyone who held it before. Readers who share a lease
+    /// have the same.
     pub fencing_token: u64,
     /// When it was taken, since the [`Locks`](super::Locks) were made.
     pub from: Duration,
@@ -155,6 +184,8 @@ struct State {
 
 struct Span {
     key: String,
+    lease: usize,
+    limit: Limit,
     held: Held,
     begun: u64,
     over: Option<u64>,
@@ -195,38 +226,49 @@ impl Record {
         History(spans.map(|span| span.held.clone()).collect())
     }
 
-    /// Two who had the lock of that key at once, if there are any.
-    pub(super) fn together(&self, key: &str) -> Option<(Held, Held)> {
+    /// How many had the lock of that key at once at most.
+    pub(super) fn most_together(&self, key: &str) -> usize {
         let state = self.state();
         let spans: Vec<_> = state.spans.iter().filter(|span| span.key == key).collect();
-        let pairs = spans
-            .iter()
-            .enumerate()
-            .flat_map(|(at, one)| spans[at + 1..].iter().map(move |other| (*one, *other)));
-        for (one, other) in pairs {
-            let ((begun, over), (other_begun, other_over)) = (one.bounds(), other.bounds());
-            if begun <= other_over && other_begun <= over {
-                return Some((one.held.clone(), other.held.clone()));
-            }
-        }
-        None
+        spans.iter().map(|span| at(span.bounds().0, &spans).count()).max().unwrap_or(0)
     }
 
-    fn see(&self, replica: &str, lock: &LockName, fencing_token: u64, seen: Seen) {
+    /// Some who had the lock of that key at once, although one of them excludes the others.
+    pub(super) fn too_many(&self, key: &str) -> Vec<Held> {
+        let state = self.state();
+        let spans: Vec<_> = state.spans.iter().filter(|span| span.key == key).collect();
+        for span in &spans {
+            let together: Vec<_> = at(span.bounds().0, &spans).collect();
+            let permits = together.iter().filter_map(|span| span.limit.as_permits());
+            let most = permits.clone().max().map_or(usize::MAX, |most| most.get() as usize);
+            let are_alone = together.iter().any(|span| span.limit.is_alone());
+            // Each is let in by its own number, and readers by none.
+            if are_alone && together.len() > 1 || permits.count() > most {
+                return together.into_iter().map(|span| span.held.clone()).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    fn see(&self, replica: &str, sighting: &Sighting<'_>) {
+        let Sighting { lock, lease, limit, fencing_token, seen } = *sighting;
         let now = self.start.elapsed();
         {
             let mut state = self.state();
             state.seen += 1;
             let at = state.seen;
             let is_it = |span: &&mut Span| {
-                span.held.fencing_token == fencing_token
+                span.lease == lease
+                    && span.held.fencing_token == fencing_token
                     && span.held.replica == replica
-                    && span.key == lock.key()
             };
+            // The last of them: a lease that is gone leaves its place to another.
             let span = state.spans.iter_mut().rev().find(is_it);
-            match (span, seen) {
+            match (span.filter(|span| seen != Seen::Held || span.over.is_none()), seen) {
                 (None, Seen::Held) => state.spans.push(Span {
                     key: lock.key().to_owned(),
+                    lease,
+                    limit,
                     held: Held {
                         replica: replica.to_owned(),
                         name: lock.name().to_owned(),
@@ -254,6 +296,12 @@ impl Record {
     }
 }
 
+/// Those who had the lock then.
+fn at<'a>(then: u64, spans: &'a [&'a Span]) -> impl Iterator<Item = &'a Span> {
+    let had = move |span: &&Span| (span.bounds().0..=span.bounds().1).contains(&then);
+    spans.iter().copied().filter(had)
+}
+
 /// What one replica does goes into the record.
 pub(super) struct Recorder {
     pub(super) replica: String,
@@ -261,8 +309,8 @@ pub(super) struct Recorder {
 }
 
 impl Witness for Recorder {
-    fn see(&self, lock: &LockName, fencing_token: u64, seen: Seen) {
-        self.record.see(&self.replica, lock, fencing_token, seen);
+    fn see(&self, sighting: &Sighting<'_>) {
+        self.record.see(&self.replica, sighting);
     }
 }
 
