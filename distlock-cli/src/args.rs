@@ -56,6 +56,8 @@ pub(crate) enum Action {
 pub(crate) struct RunOptions {
     pub(crate) keys: Vec<String>,
     pub(crate) command: Vec<OsString>,
+    pub(crate) shared: bool,
+    pub(crate) permits: Option<u32>,
     pub(crate) wait: Duration,
     pub(crate) ttl: Duration,
     pub(crate) busy_code: u8,
@@ -139,6 +141,8 @@ fn run_options(matches: &ArgMatches) -> RunOptions {
     RunOptions {
         keys: matches.get_many("keys").into_iter().flatten().cloned().collect(),
         command: matches.get_many("command").into_iter().flatten().cloned().collect(),
+        shared: flag("shared"),
+        permits: matches.get_one("permits").copied(),
         wait: duration("wait").unwrap_or_default(),
         ttl: duration("ttl").unwrap_or(Duration::from_secs(30)),
         busy_code: matches.get_one("busy-exit-code").copied().unwrap_or(exit::BUSY),

@@ -50,9 +50,26 @@ fn run() -> Command {
         .after_long_help(EXIT_CODES)
         .override_usage("distlock run [OPTIONS] <KEY>... -- <COMMAND> [ARGUMENTS]...")
         .args([keys, command])
+        .args(run_sharing())
         .args(run_waiting())
         .args(run_holding())
         .args(run_saying())
+}
+
+fn run_sharing() -> [Arg; 2] {
+    [
+        flag(
+            "shared",
+            "Hold the lock as a reader: together with other readers, and with no writer",
+        )
+        .short('s')
+        .conflicts_with("permits"),
+        Arg::new("permits")
+            .long("permits")
+            .value_name("N")
+            .value_parser(value_parser!(u32).range(1..))
+            .help("Hold the lock together with up to N-1 others; of one key only [default: 1]"),
+    ]
 }
 
 fn run_waiting() -> [Arg; 4] {

@@ -14,7 +14,7 @@ mod wire;
 use std::pin::pin;
 use std::time::Duration;
 
-use distlock::{LockError, LockGuard, LockManager};
+use distlock::{LockError, LockGuard, LockManager, LockMode};
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::isatty;
 
@@ -138,9 +138,20 @@ impl Run<'_> {
     }
 
     async fn acquire(&self, manager: &LockManager) -> Result<LockGuard, LockError> {
-        let RunOptions { keys, wait, ttl, name, min_hold, max_hold, .. } = self.options;
+        let RunOptions { keys, shared, permits, wait, ttl, name, min_hold, max_hold, .. } =
+            self.options;
         let name = name.clone().unwrap_or_else(|| "distlock run".to_owned());
-        let mut request = manager.lock_all(keys).ttl(*ttl).wait(*wait).name(name);
+        let request = match &keys[..] {
+            [key] => manager.lock(key),
+            keys => manager.lock_all(keys),
+        };
+        let mut request = request.ttl(*ttl).wait(*wait).name(name);
+        if *shared {
+            request = request.mode(LockMode::Read);
+        }
+        if let Some(permits) = permits {
+            request = request.permits(*permits);
+        }
         if let Some(min_hold) = min_hold {
             request = request.min_hold(*min_hold);
         }
@@ -317,7 +328,10 @@ impl Run<'_> {
     /// The lock is held elsewhere; the exit code.
     fn busy(&self, rest: Option<Duration>) -> u8 {
         let code = if self.options.skip_if_held { exit::OK } else { self.options.busy_code };
-        let mut text = format!("{} is held elsewhere", self.keys());
+        let mut text = match self.options.permits {
+            Some(permits @ 2..) => format!("all {permits} permits of {} are taken", self.keys()),
+            _ => format!("{} is held elsewhere", self.keys()),
+        };
         if let Some(rest) = rest {
             text += &format!("; the lease runs for another {}", rounded(rest));
         }

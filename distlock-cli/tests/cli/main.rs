@@ -5,6 +5,7 @@ mod doctor;
 mod exit_codes;
 mod lease;
 mod looking;
+mod sharing;
 mod signals;
 mod support;
 mod terminal;
