@@ -1,7 +1,7 @@
 //! The guide, a page a module.
 //!
-//! Begin with [`start`]; [`keys`], [`attribute`] and [`waiting`] are the daily work, [`several`] and [`fencing`]
-//! for when it gets serious, [`guarantees`] says what is promised and what breaks it. [`jobs`], [`web`] and
+//! Begin with [`start`]; [`keys`], [`attribute`] and [`waiting`] are the daily work, [`several`], [`sharing`]
+//! and [`fencing`] for when it gets serious, [`guarantees`] says what is promised and what breaks it. [`jobs`], [`web`] and
 //! [`testing`] show whole cases, [`observability`], [`stores`], [`production`] and [`io`] are for operators. [`from_java`] is for those
 //! who know Redisson or ShedLock, [`wrong_ways`] shows the locks of tutorials failing, [`faq`] answers the rest;
 //! [`numbers`] and [`policy`] say how fast it is and what stays as it is.
@@ -26,6 +26,10 @@ pub mod waiting {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/guide/several.md")]
 pub mod several {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/guide/sharing.md")]
+pub mod sharing {}
 
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/guide/diagrams/embedded.md")]

@@ -3,6 +3,7 @@
 
 mod commands;
 mod diagram;
+mod examples;
 mod links;
 mod wrong_ways;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Set, the pictures are written instead of compared.
 const WRITE: &str = "DISTLOCK_WRITE_DIAGRAMS";
@@ -33,6 +35,20 @@ fn read(path: &Path) -> String {
 
 fn stem(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).expect("a name")
+}
+
+/// The program of an example. Cargo does not say where they are, and builds them first only where no
+/// target is named.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("path of this test");
+    let target = test.parent().and_then(|deps| deps.parent()).expect("it is in target/…/deps");
+    let program = target.join("examples").join(name);
+    if !program.exists() {
+        let mut build = Command::new(env!("CARGO"));
+        let built = build.args(["build", "--example", name]).status().expect("cargo runs");
+        assert!(built.success() && program.exists(), "no {}", program.display());
+    }
+    program
 }
 
 /// For documentation that can show no file beside it.

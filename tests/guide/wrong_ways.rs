@@ -1,20 +1,8 @@
 //! The page of wrong ways says what the program prints: that each of them goes wrong, and how.
 
-use std::path::PathBuf;
 use std::process::Command;
 
-/// Cargo does not say where examples are, and builds them first only where no target is named.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("path of this test");
-    let target = test.parent().and_then(|deps| deps.parent()).expect("it is in target/…/deps");
-    let program = target.join("examples/wrong_ways");
-    if !program.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        let built = build.args(["build", "--example", "wrong_ways"]).status().expect("cargo runs");
-        assert!(built.success() && program.exists(), "no {}", program.display());
-    }
-    program
-}
+use crate::example;
 
 /// The words of a page or an output, a line each, without fences and marks of headings.
 fn lines(text: &str) -> Vec<&str> {
@@ -26,7 +14,7 @@ fn lines(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_page_says_what_the_program_prints() {
-    let output = Command::new(program()).output().expect("it starts");
+    let output = Command::new(example("wrong_ways")).output().expect("it starts");
     let (said, complaint) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{complaint}");
@@ -38,7 +26,7 @@ fn the_page_says_what_the_program_prints() {
 
 #[test]
 fn without_a_server_it_says_how_to_get_one() {
-    let output = Command::new(program()).env("PATH", "").output().expect("it starts");
+    let output = Command::new(example("wrong_ways")).env("PATH", "").output().expect("it starts");
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{complaint}");
     assert!(complaint.contains("apt-get install redis-server"), "{complaint}");
