@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use distlock::__console::{StoreCommand, StoreReply};
+use distlock::__console::{StoreCommand, StoreReply, unescaped};
 use distlock::LockManager;
 use serde_json::{Value, json};
 
@@ -17,7 +17,10 @@ pub(crate) struct Held {
     /// Another one means that it was released in between.
     #[cfg(feature = "top")]
     pub(crate) token: String,
-    pub(crate) holder: Process,
+    /// At least one.
+    pub(crate) holders: Vec<Process>,
+    /// Nobody else may hold it beside its holder.
+    pub(crate) alone: bool,
     /// What is left of the lease; `None` where it has no end, which no lock of ours is.
     pub(crate) remaining: Option<Duration>,
     /// How many places of its queue are taken.
@@ -25,7 +28,7 @@ pub(crate) struct Held {
 }
 
 /// A process that holds or waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Process {
     /// What its tokens begin with.
     pub(crate) id: String,
@@ -78,7 +81,7 @@ impl<'a> Locks<'a> {
         }
         let more = found.len() > limit;
         let mut held: Vec<Held> = found.into_values().take(limit).collect();
-        self.introduce(held.iter_mut().map(|held| &mut held.holder)).await?;
+        self.introduce(held.iter_mut().flat_map(|held| &mut held.holders)).await?;
         Ok((held, more))
     }
 
@@ -107,7 +110,7 @@ impl<'a> Locks<'a> {
         // A process may stand there more than once.
         let mut waiting: Vec<Process> =
             waiting.filter(|process| seen.insert(process.id.clone())).collect();
-        self.introduce(waiting.iter_mut().chain([&mut held.holder])).await?;
+        self.introduce(waiting.iter_mut().chain(&mut held.holders)).await?;
         Ok(Some((held, waiting)))
     }
 
@@ -118,23 +121,48 @@ impl<'a> Locks<'a> {
             [command(&["GET", name]), command(&["PTTL", name]), command(&["ZCARD", &queue])]
         });
         let answers = self.ask(questions.collect()).await?;
+        let shared = self.shared(names, &answers).await?;
         let held = names.iter().zip(answers.chunks(3)).filter_map(|(name, answers)| {
             let [token, rest, waiting] = answers else { return None };
             let number = |reply: &StoreReply| match reply {
                 StoreReply::Number(number) => u64::try_from(*number).ok(),
                 _ => None,
             };
-            let token = text(token)?;
+            let (tokens, alone) = match text(token) {
+                Some(token) => (vec![token], true),
+                None => (shared.get(name)?.clone(), false),
+            };
             Some(Held {
                 key: self.key_of(name)?,
-                holder: Process::of_token(&token),
+                holders: tokens.iter().map(|token| Process::of_token(token)).collect(),
+                alone,
                 #[cfg(feature = "top")]
-                token,
+                token: tokens.join(" "),
                 remaining: number(rest).map(Duration::from_millis),
                 waiting: number(waiting).unwrap_or(0),
             })
         });
         Ok(held.collect())
+    }
+
+    /// The tokens of those locks that were no text: a set of them where several hold a lock.
+    async fn shared(
+        &self,
+        names: &[String],
+        answers: &[StoreReply],
+    ) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+        let is_shared = |answers: &[StoreReply]| matches!(answers[0], StoreReply::Error(_));
+        let both = names.iter().zip(answers.chunks(3));
+        let shared: Vec<&String> =
+            both.filter(|(_, answers)| is_shared(answers)).map(|(name, _)| name).collect();
+        let range = |name: &&String| command(&["ZRANGE", name, "0", "-1"]);
+        let sets = self.ask(shared.iter().map(range).collect()).await?;
+        let tokens = |set: StoreReply| match set {
+            StoreReply::List(tokens) => tokens.iter().filter_map(text).collect(),
+            _ => Vec::new(),
+        };
+        let sets = shared.into_iter().cloned().zip(sets.into_iter().map(tokens));
+        Ok(sets.filter(|(_, tokens): &(_, Vec<String>)| !tokens.is_empty()).collect())
     }
 
     /// Adds what processes say of themselves.
@@ -153,7 +181,7 @@ impl<'a> Locks<'a> {
             let at = known.binary_search(&id).unwrap_or_default();
             let words = answers.get(at).and_then(text).unwrap_or_default();
             let pairs = words.split_whitespace().filter_map(|word| word.split_once('='));
-            process.record = pairs.map(|(name, is)| (name.to_owned(), is.to_owned())).collect();
+            process.record = pairs.map(|(name, is)| (name.to_owned(), unescaped(is))).collect();
         }
         Ok(())
     }
@@ -197,7 +225,8 @@ impl Held {
         Self {
             key: key.to_owned(),
             token: token.to_owned(),
-            holder: Process::of_token(token),
+            holders: vec![Process::of_token(token)],
+            alone: true,
             remaining: Some(Duration::from_secs(20)),
             waiting,
         }
@@ -228,6 +257,23 @@ impl std::fmt::Display for Process {
             (Some(app), Some(host), Some(pid)) => write!(f, "{app}@{host}:{pid}"),
             _ => f.write_str(&crate::say::shown(&self.id.chars().take(12).collect::<String>())),
         }
+    }
+}
+
+impl From<distlock::Process> for Process {
+    fn from(process: distlock::Process) -> Self {
+        let distlock::Process { id, app, host, pid, version, .. } = process;
+        let fields = [("app", app), ("host", host), ("pid", pid.to_string()), ("v", version)];
+        Self { id, record: fields.map(|(name, is)| (name.to_owned(), is)).into() }
+    }
+}
+
+/// The first of them, and how many more there are.
+pub(crate) fn several(processes: &[Process]) -> String {
+    match processes {
+        [] => "nobody".to_owned(),
+        [one] => one.to_string(),
+        [one, more @ ..] => format!("{one} +{}", more.len()),
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::exit;
-use crate::locks::{Held, Locks, fits};
+use crate::locks::{Held, Locks, Process, fits, several};
+use crate::one::One;
 use crate::say;
 use crate::store::{Failure, Named, rounded};
 
@@ -37,7 +38,7 @@ pub(crate) async fn list(
 pub(crate) async fn inspect(store: &Named, key: &str, as_json: bool) -> Result<u8, Failure> {
     let manager = store.connect().await?;
     let locks = Locks::of(store, &manager)?;
-    let Some((held, waiting)) = locks.one_held(key).await? else {
+    let Some(one) = One::look(&locks, key).await? else {
         if as_json {
             say::print_json(&json!({ "key": key, "held": false }));
         } else {
@@ -46,28 +47,11 @@ pub(crate) async fn inspect(store: &Named, key: &str, as_json: bool) -> Result<u
         return Ok(exit::OK);
     };
     if as_json {
-        let mut json = as_value(&held);
-        json["held"] = true.into();
-        json["waiting"] = waiting.iter().map(|process| process.json()).collect();
-        say::print_json(&json);
-        return Ok(exit::OK);
+        say::print_json(&one.json());
+    } else {
+        let lines: String = one.lines().iter().map(|line| format!("  {line}\n")).collect();
+        say::print(&format!("{} is held\n{lines}", say::quoted(key)));
     }
-    let mut lines = format!(
-        "{} is held\n  holder   {}\n  lease    {}\n",
-        say::quoted(key),
-        held.holder,
-        lease(held.remaining)
-    );
-    for name in ["started", "v"] {
-        if let Some(is) = held.holder.record.get(name) {
-            lines += &format!("  {name:<8} {}\n", say::shown(is));
-        }
-    }
-    lines += &format!("  waiting  {}\n", processes(waiting.len()));
-    for (at, process) in waiting.iter().enumerate() {
-        lines += &format!("  {:>7}. {process}\n", at + 1);
-    }
-    say::print(&lines);
     Ok(exit::OK)
 }
 
@@ -76,7 +60,7 @@ pub(crate) fn sentence(held: &Held) -> String {
     format!(
         "{} is held by {}, for another {}; waiting: {}",
         say::quoted(&held.key),
-        held.holder,
+        several(&held.holders),
         lease(held.remaining),
         held.waiting
     )
@@ -86,7 +70,9 @@ pub(crate) fn sentence(held: &Held) -> String {
 pub(crate) fn as_value(held: &Held) -> Value {
     json!({
         "key": held.key,
-        "holder": held.holder.json(),
+        "holder": held.holders.first().map(Process::json),
+        "holders": held.holders.iter().map(Process::json).collect::<Value>(),
+        "alone": held.alone,
         "remaining_ms": held.remaining.map(|rest| u64::try_from(rest.as_millis()).unwrap_or(u64::MAX)),
         "waiting": held.waiting,
     })
@@ -96,7 +82,7 @@ pub(crate) fn as_value(held: &Held) -> Value {
 pub(crate) fn table(held: &[Held]) -> String {
     let row = |held: &Held| {
         let lease = lease(held.remaining);
-        [say::shown(&held.key), held.holder.to_string(), lease, held.waiting.to_string()]
+        [say::shown(&held.key), several(&held.holders), lease, held.waiting.to_string()]
     };
     let heads = ["KEY", "HOLDER", "LEASE", "WAITING"].map(str::to_owned);
     let rows: Vec<[String; 4]> = [heads].into_iter().chain(held.iter().map(row)).collect();
@@ -111,14 +97,6 @@ pub(crate) fn table(held: &[Held]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn lease(rest: Option<Duration>) -> String {
+pub(crate) fn lease(rest: Option<Duration>) -> String {
     rest.map_or_else(|| "without end".to_owned(), rounded)
-}
-
-fn processes(count: usize) -> String {
-    match count {
-        0 => "nobody".to_owned(),
-        1 => "1 process".to_owned(),
-        _ => format!("{count} processes"),
-    }
 }

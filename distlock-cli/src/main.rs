@@ -9,6 +9,7 @@ mod exit;
 mod locks;
 mod ls;
 mod manual;
+mod one;
 mod release;
 mod run;
 mod say;

@@ -7,6 +7,7 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::Label;
 
+pub use crate::process::unescaped;
 pub use crate::store::console::{StoreCommand, StoreReply};
 
 impl LockManager {

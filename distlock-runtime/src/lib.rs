@@ -48,6 +48,9 @@ pub mod private;
 mod process;
 mod request;
 mod runtime_probe;
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub mod scripts;
 mod select;
 mod settings;
 mod shield;

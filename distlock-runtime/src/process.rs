@@ -159,7 +159,10 @@ fn word(text: &str) -> String {
     word
 }
 
-fn unescaped(word: &str) -> String {
+/// A word of a record as the text that it was.
+// Public for the command-line tool.
+#[allow(unreachable_pub)]
+pub fn unescaped(word: &str) -> String {
     let bytes = word.as_bytes();
     let (mut text, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while at < bytes.len() {

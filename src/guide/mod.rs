@@ -2,7 +2,7 @@
 //!
 //! Begin with [`start`]; [`keys`], [`attribute`] and [`waiting`] are the daily work, [`several`], [`sharing`]
 //! and [`fencing`] for when it gets serious, [`guarantees`] says what is promised and what breaks it. [`jobs`], [`web`] and
-//! [`testing`] show whole cases, [`observability`], [`stores`], [`production`] and [`io`] are for operators. [`from_java`] is for those
+//! [`testing`] show whole cases, [`operating`], [`observability`], [`stores`], [`production`] and [`io`] are for operators. [`from_java`] is for those
 //! who know Redisson or ShedLock, [`wrong_ways`] shows the locks of tutorials failing, [`faq`] answers the rest;
 //! [`numbers`] and [`policy`] say how fast it is and what stays as it is.
 
@@ -58,6 +58,10 @@ pub mod testing {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/guide/observability.md")]
 pub mod observability {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/guide/operating.md")]
+pub mod operating {}
 
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/guide/production.md")]

@@ -504,7 +504,6 @@ async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
         vec!["RPUSH", "x"],
         vec!["SADD", "x"],
         vec!["HSET", "x", "y"],
-        vec!["ZADD", "1", "x"],
         vec!["XADD", "*", "x", "y"],
     ];
     for thing in things {
@@ -551,6 +550,16 @@ async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
         assert_eq!(server.cli::<String>(&["GET", &name]), value);
         assert!(manager.force_release("k").await.expect("an answer"), "an operator may");
     }
+    // Nor is a set of somebody else's touched: those of ours expire.
+    let name = stored("k");
+    server.cli::<i64>(&["ZADD", &name, "1", "theirs", "1e15", "too"]);
+    for wait in [Duration::ZERO, ms(20)] {
+        assert_busy(manager.lock("k").wait(wait).acquire().await);
+    }
+    assert!(!manager.inspect("k").await.expect("an answer").is_free());
+    assert_eq!(server.cli::<i64>(&["ZCARD", &name]), 2);
+    assert_eq!(ttl_of(&server, "k"), -1);
+    assert!(manager.force_release("k").await.expect("an answer"), "an operator may");
     // Junk elsewhere under our prefix is nobody's business, the counter excepted.
     server.cli::<()>(&["SET", "distlock:junk", "x"]);
     server.cli::<i64>(&["RPUSH", "distlock:lock:junk", "x"]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Holder, LockManager, LockStatus, Process, Waiter, key};
 use distlock_testkit::{
-    Fork, LONG, RedisServer, SECOND, connect, connect_all, fork_self, held, in_fork, in_line, ms,
+    Fork, LONG, RedisServer, connect, connect_all, fork_self, held, in_fork, in_line,
     patient_builder, runs, served, stand, wait_for, wait_until, waits,
 };
 

@@ -13,6 +13,7 @@ mod memory;
 mod nested;
 mod observer;
 mod renewal;
+mod scripts;
 mod several;
 mod shared_manager;
 mod testing;

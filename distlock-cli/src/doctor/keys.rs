@@ -97,9 +97,11 @@ impl Census {
                 name.strip_prefix(&begin).is_some_and(|rest| rest.starts_with(&kind))
             }
         };
-        let (is_lock, is_queue) = (of("lock"), of("queue"));
-        let ours: Vec<&String> =
-            names.iter().filter(|name| is_lock(name) || is_queue(name)).collect();
+        let (is_lock, is_queue, is_record) = (of("lock"), of("queue"), of("process"));
+        let list = format!("{prefix}processes");
+        let is_ours =
+            |name: &&String| is_lock(name) || is_queue(name) || is_record(name) || **name == list;
+        let ours: Vec<&String> = names.iter().filter(is_ours).collect();
         self.locks += names.iter().filter(&is_lock).count() as u64;
         self.queues += names.iter().filter(&is_queue).count() as u64;
         let prefixes = names.iter().filter_map(|name| prefix_of(name));
@@ -129,7 +131,7 @@ fn prefix_of(name: &str) -> Option<&str> {
 fn expiry(census: &Census) -> Finding {
     const CHECK: &str = "expiry";
     match &census.endless[..] {
-        [] => Finding::ok(CHECK, "no lock is kept without an end"),
+        [] => Finding::ok(CHECK, "nothing of ours is kept without an end, but the counter"),
         endless => {
             let names: Vec<String> = endless.iter().take(NAMED).map(|name| shown(name)).collect();
             let more = if endless.len() > NAMED { ", …" } else { "" };

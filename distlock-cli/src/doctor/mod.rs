@@ -54,7 +54,7 @@ async fn findings(store: &Named) -> Result<Vec<Finding>, Failure> {
     let contents = keys::check(store, &manager).await;
     findings.push(locking::check(store, &manager).await);
     findings.push(server::eviction(&info));
-    findings.push(server::persistence(&info));
+    findings.push(server::persistence(&info, server::fsync(&manager).await.as_deref()));
     findings.extend(server::replicas(&info, &manager).await);
     findings.extend(contents);
     Ok(findings)

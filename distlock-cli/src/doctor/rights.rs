@@ -43,6 +43,9 @@ pub(super) async fn check(store: &Named, manager: &LockManager) -> Vec<Finding> 
         trial("echo", &["ECHO", "doctor"]),
         trial("publish", &["PUBLISH", &channel, ""]),
         trial("pubsub|numsub", &["PUBSUB", "NUMSUB", &channel]),
+        // Of a key that is not there.
+        trial("pexpireat", &["PEXPIREAT", &queue, "1"]),
+        trial("zremrangebyscore", &["ZREMRANGEBYSCORE", &queue, "1", "1"]),
         trial("client|info", &["CLIENT", "INFO"]),
         trial("client|kill", &["CLIENT", "KILL", "ID", "9223372036854775807"]),
         trial("info", &["INFO", "memory"]),
@@ -108,6 +111,9 @@ fn useful(missing: &[&str]) -> Finding {
         "echo" => "echo: mixed-up answers of a broken proxy go unnoticed",
         "publish" | "pubsub|numsub" => {
             "publish, pubsub|numsub: waiters look once a second instead of being told"
+        }
+        "pexpireat" | "zremrangebyscore" => {
+            "pexpireat, zremrangebyscore: read locks and permits are refused"
         }
         "client|info" | "client|kill" => {
             "client|info, client|kill: releases are repeated where a connection broke"

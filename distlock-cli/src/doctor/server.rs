@@ -69,14 +69,44 @@ pub(super) fn eviction(info: &Info) -> Finding {
     }
 }
 
-pub(super) fn persistence(info: &Info) -> Finding {
+/// How often the append-only file is written to the disk, if the server says.
+pub(super) async fn fsync(manager: &LockManager) -> Option<String> {
+    let question = vec![command(&["CONFIG", "GET", "appendfsync"])];
+    let answers = manager.ask_store(question).await.ok()?;
+    match answers.first() {
+        Some(StoreReply::List(pair)) => pair.get(1).and_then(text),
+        _ => None,
+    }
+}
+
+/// `fsync`: how often the append-only file is written to the disk.
+pub(super) fn persistence(info: &Info, fsync: Option<&str>) -> Finding {
     const CHECK: &str = "persistence";
     match info.get("aof_enabled") {
         None => Finding::unknown(CHECK, "the server does not say"),
         Some("1") => match info.get("aof_last_write_status") {
-            Some("ok") | None => {
-                Finding::ok(CHECK, "appendonly: locks are there again after a restart")
-            }
+            Some("ok") | None => match fsync {
+                Some("always") => {
+                    Finding::ok(CHECK, "appendonly, appendfsync always: a restart forgets no lock")
+                }
+                Some("no") => Finding::warn(
+                    CHECK,
+                    "appendonly, appendfsync no: a crash of the machine forgets the locks of half a minute",
+                    "set appendfsync to always, or to everysec at least",
+                ),
+                Some(fsync) => Finding::ok(
+                    CHECK,
+                    format!(
+                        "appendonly, appendfsync {fsync}: locks are there again after a restart; a crash of \
+                         the machine forgets those of the last second"
+                    ),
+                ),
+                None => Finding::ok(
+                    CHECK,
+                    "appendonly: locks are there again after a restart; how often it is written to the disk \
+                     the server does not say",
+                ),
+            },
             Some(_) => Finding::fail(
                 CHECK,
                 "appendonly, but the last write to it failed",
@@ -145,6 +175,15 @@ mod tests {
     #[test]
     fn an_appendonly_file_that_cannot_be_written_fails() {
         let info = Info(Some("aof_enabled:1\r\naof_last_write_status:err\r\n".to_owned()));
-        assert_eq!(persistence(&info).level, Level::Fail);
+        assert_eq!(persistence(&info, Some("always")).level, Level::Fail);
+        let info = Info(Some("aof_enabled:1\r\naof_last_write_status:ok\r\n".to_owned()));
+        for (fsync, level) in [
+            (Some("always"), Level::Ok),
+            (Some("everysec"), Level::Ok),
+            (Some("no"), Level::Warn),
+            (None, Level::Ok),
+        ] {
+            assert_eq!(persistence(&info, fsync).level, level, "{fsync:?}");
+        }
     }
 }

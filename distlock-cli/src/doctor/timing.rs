@@ -14,6 +14,10 @@ const QUESTIONS: usize = 100;
 const LONGEST: Duration = Duration::from_secs(3);
 /// A lease is renewed after a third of its ttl: answers must come much sooner than that.
 const SLOW: Duration = Duration::from_millis(100);
+/// For so long the server's clock is watched.
+const WATCHED: Duration = Duration::from_millis(300);
+/// More than that is no drift.
+const JUMP: Duration = Duration::from_millis(50);
 /// Between the server's clock and ours.
 const APART: Duration = Duration::from_secs(2);
 
@@ -51,20 +55,22 @@ fn shown(time: Duration) -> String {
 pub(super) async fn clock(manager: &LockManager) -> Finding {
     const CHECK: &str = "clock";
     let unknown = || Finding::unknown(CHECK, "the server does not tell its time");
-    let before = now();
-    let Ok(answers) = manager.ask_store(vec![command(&["TIME"])]).await else { return unknown() };
-    let after = now();
-    let Some(StoreReply::List(parts)) = answers.first() else { return unknown() };
-    let seconds = parts.first().and_then(text).and_then(|seconds| seconds.parse().ok());
-    let micros = parts.get(1).and_then(text).and_then(|micros| micros.parse().ok());
-    let (Some(seconds), Some(micros)) = (seconds, micros) else { return unknown() };
-    let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);
+    let Some(first) = Reading::take(manager).await else { return unknown() };
+    tokio::time::sleep(WATCHED).await;
+    let Some(last) = Reading::take(manager).await else { return unknown() };
+    if let Some(jump) = last.jumped_since(&first) {
+        return Finding::warn(
+            CHECK,
+            format!("the server's went {} wrong within {}", shown(jump), shown(WATCHED)),
+            "have its machine's clock slewed and not set: a lease ends early or late by each jump",
+        );
+    }
     // Somewhere between the question and the answer.
-    let ahead = theirs.saturating_sub(after);
-    let behind = before.saturating_sub(theirs);
+    let ahead = last.theirs.saturating_sub(last.after);
+    let behind = last.before.saturating_sub(last.theirs);
     let (apart, word) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     if apart <= APART {
-        return Finding::ok(CHECK, "the server's is as ours");
+        return Finding::ok(CHECK, "the server's is as ours, and goes as fast");
     }
     let apart = humantime::format_duration(Duration::from_secs(apart.as_secs()));
     Finding::warn(
@@ -72,6 +78,40 @@ pub(super) async fn clock(manager: &LockManager) -> Finding {
         format!("the server's is {apart} {word} ours; fencing tokens are drawn from it"),
         "have both follow a time server: a clock that is set back while data is lost repeats tokens",
     )
+}
+
+/// The server's clock, read once.
+struct Reading {
+    theirs: Duration,
+    /// Ours, before and after.
+    before: Duration,
+    after: Duration,
+    /// The same on a clock that nobody sets.
+    asked: Instant,
+    answered: Instant,
+}
+
+impl Reading {
+    async fn take(manager: &LockManager) -> Option<Self> {
+        let (before, asked) = (now(), Instant::now());
+        let answers = manager.ask_store(vec![command(&["TIME"])]).await.ok()?;
+        let (after, answered) = (now(), Instant::now());
+        let Some(StoreReply::List(parts)) = answers.first() else { return None };
+        let seconds = text(parts.first()?)?.parse().ok()?;
+        let micros = text(parts.get(1)?)?.parse().ok()?;
+        let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        Some(Self { theirs, before, after, asked, answered })
+    }
+
+    /// By how much their clock has moved differently from ours since an earlier reading, if it is much.
+    fn jumped_since(&self, first: &Self) -> Option<Duration> {
+        let (least, most) = (self.asked - first.answered, self.answered - first.asked);
+        let jump = match self.theirs.checked_sub(first.theirs) {
+            Some(theirs) => theirs.saturating_sub(most).max(least.saturating_sub(theirs)),
+            None => first.theirs - self.theirs + least,
+        };
+        (jump > JUMP).then_some(jump)
+    }
 }
 
 fn now() -> Duration {

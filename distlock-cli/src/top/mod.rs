@@ -18,6 +18,7 @@ use self::watch::Watch;
 use crate::exit;
 use crate::locks::Locks;
 use crate::ls;
+use crate::one::One;
 use crate::say::{self, quoted, shown};
 use crate::store::{Failure, Named, describe};
 
@@ -93,7 +94,7 @@ async fn live(
 async fn grant(action: Action, locks: &Locks<'_>, watch: &mut Watch, state: &mut State) {
     match action {
         Action::Quit => {}
-        Action::Inspect(key) => match locks.one_held(&key).await {
+        Action::Inspect(key) => match One::look(locks, &key).await {
             Ok(found) => state.focus = Focus::One(key, found),
             Err(failure) => state.said = Some(failure.text),
         },

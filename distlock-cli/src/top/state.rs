@@ -6,7 +6,8 @@ use std::time::Duration;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::watch::{Seen, Watch};
-use crate::locks::{Held, Process, fits};
+use crate::locks::{Held, fits, several};
+use crate::one::One;
 
 /// By what locks are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(super) enum Focus {
     /// A filter is typed.
     Filter,
     /// One lock is shown; `None` if it is free by now.
-    One(String, Option<(Held, Vec<Process>)>),
+    One(String, Option<One>),
     /// Whether to take this lock away is asked.
     Confirm(String),
 }
@@ -83,7 +84,7 @@ impl State {
         match self.order {
             Order::Waiting => rows.sort_by_key(|seen| Reverse(seen.held.waiting)),
             Order::Key => {}
-            Order::Holder => rows.sort_by_key(|seen| seen.held.holder.to_string()),
+            Order::Holder => rows.sort_by_key(|seen| several(&seen.held.holders)),
             Order::Held => rows.sort_by_key(|seen| seen.since),
             Order::Lease => {
                 rows.sort_by_key(|seen| seen.held.remaining.unwrap_or(Duration::MAX));
@@ -102,7 +103,7 @@ impl State {
         filter.is_empty()
             || fits(filter, &held.key)
             || held.key.contains(filter)
-            || held.holder.to_string().contains(filter)
+            || several(&held.holders).contains(filter)
     }
 
     pub(super) fn press(&mut self, key: KeyEvent, watch: &Watch) -> Option<Action> {

@@ -10,7 +10,8 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
 use super::state::{Focus, Order, State};
 use super::watch::{Seen, Watch};
-use crate::locks::{Held, Process};
+use crate::locks::several;
+use crate::one::One;
 use crate::say::{quoted, shown};
 
 /// Draws all of it.
@@ -86,7 +87,7 @@ fn row(seen: &Seen, now: Instant) -> Row<'static> {
     let changes = seen.changes_a_minute(now);
     Row::new([
         shown(&seen.held.key),
-        seen.held.holder.to_string(),
+        several(&seen.held.holders),
         held_for(seen, now),
         seen.held.remaining.map_or("no end".to_owned(), short),
         seen.held.waiting.to_string(),
@@ -137,24 +138,11 @@ fn footer(state: &State) -> Line<'static> {
 }
 
 /// One lock, in front of the others.
-fn one(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&(Held, Vec<Process>)>) {
-    let mut lines = Vec::new();
-    match found {
-        None => lines.push(Line::raw("it is free")),
-        Some((held, waiting)) => {
-            lines.push(Line::raw(format!("holder   {}", held.holder)));
-            let lease = held.remaining.map_or("without end".to_owned(), short);
-            lines.push(Line::raw(format!("lease    {lease}")));
-            for (name, is) in &held.holder.record {
-                lines.push(Line::raw(format!("{name:<8} {}", shown(is))));
-            }
-            lines.push(Line::raw(format!("waiting  {}", waiting.len())));
-            let in_line = waiting.iter().enumerate();
-            lines.extend(
-                in_line.map(|(at, process)| Line::raw(format!("{:>7}. {process}", at + 1))),
-            );
-        }
-    }
+fn one(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&One>) {
+    let lines = match found {
+        None => vec![Line::raw("it is free")],
+        Some(one) => one.lines().into_iter().map(Line::raw).collect(),
+    };
     let width = area.width.min(72);
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let [area] = Layout::horizontal([Constraint::Length(width)])
@@ -174,6 +162,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
+    use crate::locks::Held;
 
     fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
         let held =

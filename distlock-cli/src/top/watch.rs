@@ -80,7 +80,7 @@ impl Watch {
         names.dedup();
         names.truncate(MOST);
         let mut held = locks.look(&names).await?;
-        locks.introduce(held.iter_mut().map(|held| &mut held.holder)).await?;
+        locks.introduce(held.iter_mut().flat_map(|held| &mut held.holders)).await?;
         self.take_in(held, Instant::now());
         self.is_whole |= is_end;
         Ok(())

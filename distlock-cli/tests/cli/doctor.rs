@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -98,12 +99,30 @@ fn a_slow_network() {
 #[test]
 fn a_clock_of_another_time() {
     let server = healthy();
-    let url = format!("redis://{}", other_time(server.addr()));
+    let url = format!("redis://{}", in_front(server.addr(), set_ahead));
     Report::of(&url).ends_with(1).has("clock", "warn", &["ahead of ours"]);
 }
 
-/// In front of a server whose clock is about 31 years ahead, to whoever asks for the time alone.
-fn other_time(server: SocketAddr) -> SocketAddr {
+#[test]
+fn a_clock_that_jumps() {
+    let server = healthy();
+    let url = format!("redis://{}", in_front(server.addr(), set_ahead_every_other));
+    Report::of(&url).ends_with(1).has("clock", "warn", &["went", "wrong"]);
+}
+
+#[test]
+fn a_file_that_is_seldom_written_to_the_disk() {
+    let server = healthy();
+    let _: () = ask(&server, &["CONFIG", "SET", "appendfsync", "no"]);
+    Report::of(&server.url()).ends_with(1).has("persistence", "warn", &["appendfsync no"]);
+    let _: () = ask(&server, &["CONFIG", "SET", "appendfsync", "everysec"]);
+    Report::of(&server.url()).ends_with(0).has("persistence", "ok", &["last second"]);
+    let _: () = ask(&server, &["CONFIG", "SET", "appendfsync", "always"]);
+    Report::of(&server.url()).ends_with(0).has("persistence", "ok", &["forgets no lock"]);
+}
+
+/// In front of a server whose answers are changed.
+fn in_front(server: SocketAddr, change: fn(&mut [u8])) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let addr = listener.local_addr().expect("an address");
     thread::spawn(move || {
@@ -111,17 +130,26 @@ fn other_time(server: SocketAddr) -> SocketAddr {
             let to = TcpStream::connect(server).expect("connect");
             let (from, back) = (to.try_clone().expect("clone"), client.try_clone().expect("clone"));
             thread::spawn(move || pass(client, to, |_| {}));
-            thread::spawn(move || pass(from, back, set_ahead));
+            thread::spawn(move || pass(from, back, change));
         }
     });
     addr
 }
 
-/// Seconds and microseconds, as texts.
+/// Of whoever asks for the time alone: it is about 31 years ahead.
 fn set_ahead(bytes: &mut [u8]) {
     const TIME: &[u8] = b"*2\r\n$10\r\n1";
+    // Seconds and microseconds, as texts.
     if bytes.starts_with(TIME) {
         bytes[TIME.len() - 1] = b'2';
+    }
+}
+
+/// The same of one answer, and not of the next.
+fn set_ahead_every_other(bytes: &mut [u8]) {
+    static TIMES: AtomicU64 = AtomicU64::new(0);
+    if bytes.starts_with(b"*2\r\n$10\r\n1") && TIMES.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+        set_ahead(bytes);
     }
 }
 
@@ -228,6 +256,9 @@ fn locks_without_an_end() {
     let server = healthy();
     let _: () = ask(&server, &["SET", "distlock:lock:{forgotten}", "t"]);
     Report::of(&server.url()).ends_with(2).has("expiry", "fail", &["distlock:lock:{forgotten}"]);
+    let _: () = ask(&server, &["DEL", "distlock:lock:{forgotten}"]);
+    let _: () = ask(&server, &["SET", "distlock:process:forgotten", "app=a"]);
+    Report::of(&server.url()).ends_with(2).has("expiry", "fail", &["distlock:process:forgotten"]);
 }
 
 #[test]

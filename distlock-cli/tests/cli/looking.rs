@@ -84,6 +84,62 @@ fn inspect_shows_one() {
     }
 }
 
+/// The holder says itself who it is, since when, and what the lock is called; those who wait do, too.
+#[test]
+fn inspect_names_who_holds_and_who_waits() {
+    let server = RedisServer::start();
+    let run = |app: &str, name: &str| {
+        let args = ["run", "-w", "60s", "--name", name, "k", "--", "sleep", "60"];
+        let mut command = distlock_at(&server, &args);
+        command.env("DISTLOCK_APP", app);
+        Tool::start(command)
+    };
+    let holder = run("billing", "nightly");
+    wait_until("it is held", || is_held(&server, "k"));
+    let waits = |count: u64| ask::<u64>(&server, &["ZCARD", "distlock:queue:{k}"]) == count;
+    let _first = run("the till", "by hand");
+    wait_until("the first waits", || waits(1));
+    let _second = run("cellar", "weekly");
+    wait_until("the second waits", || waits(2));
+    let status = json(ran(distlock_at(&server, &["inspect", "k", "--json"])));
+    let pid = status["holder"]["pid"].as_str().expect("a number");
+    assert_eq!(
+        (status["holder"]["app"].as_str(), pid),
+        (Some("billing"), &*holder.pid().as_raw_nonzero().to_string())
+    );
+    assert_eq!(status["holder"]["name"], "nightly");
+    assert_eq!(status["alone"], true);
+    assert!(status["holder"]["since_ms"].is_u64() && status["holder"]["fencing_token"].is_u64());
+    let line = |field: &str| {
+        let waiting = status["waiting"].as_array().expect("a list").iter();
+        waiting.map(|waits| waits[field].as_str().unwrap_or("?").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(line("app"), ["the till", "cellar"]);
+    assert_eq!(line("name"), ["by hand", "weekly"]);
+    let shown = ran(distlock_at(&server, &["inspect", "k"])).ends_with(0).stdout;
+    for words in ["billing@", "nightly", "ago", "1. the till@", "2. cellar@"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let table = ran(distlock_at(&server, &["ls"])).ends_with(0).stdout;
+    assert!(table.contains(&format!(":{pid}")), "{table}");
+}
+
+/// Several that hold a lock together stand in a set.
+#[test]
+fn holders_of_a_shared_lock_are_all_shown() {
+    let server = RedisServer::start();
+    let far = "99999999999999";
+    let _: () = ask(&server, &["ZADD", &lock_of("k"), far, "abc.1.1000sr", far, "def.2.1000sr"]);
+    let _: () = ask(&server, &["PEXPIRE", &lock_of("k"), "60000"]);
+    let held = json(ran(distlock_at(&server, &["ls", "--json"])));
+    assert_eq!(
+        (held[0]["alone"].as_bool(), held[0]["holders"].as_array().map(Vec::len)),
+        (Some(false), Some(2))
+    );
+    let table = ran(distlock_at(&server, &["ls"])).ends_with(0).stdout;
+    assert!(table.contains("abc +1"), "{table}");
+}
+
 /// What a process says of itself is shown.
 #[test]
 fn a_process_that_is_known_is_named() {

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::core::{Enter, Entered, Line};
 use super::table::LockTable;
@@ -35,12 +36,12 @@ impl LockTable {
     }
 
     /// Releases a token that left the queue, behind what was sent.
-    pub(super) fn leave_queue(self: &Arc<Self>, owner: Arc<Owner>) {
+    pub(super) fn leave_queue(self: &Arc<Self>, owner: Arc<Owner>, keep: Option<Duration>) {
         if self.agenda.is_the_engines() {
             let table = self.clone();
-            self.background().finish(async move { table.release_in_background(owner, None) });
+            self.background().finish(async move { table.release_in_background(owner, keep) });
         } else {
-            self.release_in_background(owner, None);
+            self.release_in_background(owner, keep);
         }
     }
 

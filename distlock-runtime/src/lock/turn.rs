@@ -69,7 +69,7 @@ struct More {
 /// A command to be sent, in order.
 enum Sent {
     Enter(Enter<Live>),
-    Release(Arc<Owner>),
+    Release(Arc<Owner>, Option<Duration>),
 }
 
 impl<'a> Turn<'a> {
@@ -135,7 +135,7 @@ impl<'a> Turn<'a> {
         for command in sent {
             match command {
                 Sent::Enter(enter) => table.enter(enter),
-                Sent::Release(owner) => table.leave_queue(owner),
+                Sent::Release(owner, keep) => table.leave_queue(owner, keep),
             }
         }
         // Last: whoever is told may take its time.
@@ -223,9 +223,13 @@ impl Shell<Live> for Turn<'_> {
         self.more().sent.push(Sent::Enter(enter));
     }
 
-    fn release(&mut self, token: Arc<Owner>) {
+    fn release(&mut self, token: Arc<Owner>, keep: Option<Duration>) {
+        if let Some(keep) = keep {
+            // Before it is retired: see `Lead::undo`.
+            token.keep_until(self.table.clock().now().after(keep));
+        }
         token.retire();
-        self.more().sent.push(Sent::Release(token));
+        self.more().sent.push(Sent::Release(token, keep));
     }
 
     fn retire(&mut self, token: &Arc<Owner>) {

@@ -52,6 +52,24 @@ pub enum Entered {
     },
 }
 
+/// What a store says to an exchange of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+// Public for the model.
+#[allow(unreachable_pub)]
+pub enum Exchanged {
+    /// The lock is the new token's.
+    Granted {
+        /// A value of the fence counter, drawn for this grant.
+        fence: u64,
+        /// Read before the command was sent.
+        sent: Moment,
+        /// Others stand in the queue.
+        contended: bool,
+    },
+    /// The lock was not the old token's any more, and is not the new one's.
+    NotHeld,
+}
+
 /// What a store says to a renewal (R10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 // Public for the model.

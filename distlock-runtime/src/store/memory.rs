@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Entered, Entry, Freed, Held, Holder, Limit, Listener, Op, OpOn, Outage, Owned,
-    Renewal, Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Holder, Limit, Listener, Op,
+    OpOn, Outage, Owned, Renewal, Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
 use crate::name::{BuildStoredHasher, LockName, StoredName};
@@ -218,6 +218,25 @@ impl MemoryStore {
         was_held
     }
 
+    fn exchange_now(&self, exchange: &Exchange) -> Exchanged {
+        let Exchange { old, new, term } = exchange;
+        let (sent, until) = (self.clock.now(), self.end(self.clock.now(), *term));
+        let mut state = self.state();
+        // One that was delivered twice finds the new token.
+        let is_held =
+            |owner: &&&Arc<Owner>| state.lease(owner).is_some_and(|lease| lease.until > sent);
+        let holder = [old, new].iter().find(is_held).copied();
+        let Some(lease) = holder.and_then(|holder| state.lease(holder)) else {
+            return Exchanged::NotHeld;
+        };
+        *lease = Lease { token: new.token.clone(), limit: new.limit, ttl: term.ttl, until };
+        new.sending(sent, until.since(sent), 1);
+        new.answered(1);
+        new.leaves_a_trace();
+        state.fence += 1;
+        Exchanged::Granted { fence: state.fence, sent, contended: false }
+    }
+
     fn extend(&self, renewal: &Renewal, now: Moment) -> Owned {
         let mut state = self.state();
         let until = now.after(renewal.ttl);
@@ -294,6 +313,10 @@ impl Store for MemoryStore {
             let was_ours = self.free(&owner, keep);
             Ok(Freed { was_ours, settled: true, next: Vec::new(), awaited: false })
         })
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, _answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move { Ok(self.exchange_now(&exchange)) })
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {

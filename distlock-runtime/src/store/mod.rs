@@ -33,7 +33,7 @@ use owner::Owner;
 #[allow(unreachable_pub)]
 pub use crate::limit::Limit;
 #[allow(unreachable_pub)]
-pub use answer::{Answer, Entered, Owned};
+pub use answer::{Answer, Entered, Exchanged, Owned};
 #[allow(unreachable_pub)]
 pub use term::Term;
 
@@ -87,6 +87,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
         keep: Option<Duration>,
         answer_by: Moment,
     ) -> Op<Freed>;
+
+    /// Gives the lock from a token that has it alone to one that does not keep others out, with nobody
+    /// in between. Idempotent. Answers by `answer_by`, or with a fault: then either may hold the lock, and
+    /// both are to be released, the new one first.
+    #[allow(dead_code)] // Until a guard can be downgraded.
+    fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged>;
 
     /// Over which of its connections goes what may free this lock.
     fn lane(&self, _lock: &LockName) -> usize {
@@ -231,6 +237,17 @@ pub(crate) struct Entry {
     pub(crate) term: Term,
     /// The place it had before; 0 for a new one at the end.
     pub(crate) ticket: u64,
+}
+
+/// A token for another one of the same lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Exchange {
+    /// Has the lock alone.
+    pub(crate) old: Arc<Owner>,
+    /// Does not hold it yet.
+    pub(crate) new: Arc<Owner>,
+    /// On what terms the new one holds it.
+    pub(crate) term: Term,
 }
 
 /// A lock that is held.

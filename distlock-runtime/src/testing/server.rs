@@ -16,8 +16,8 @@ use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Holder, Limit, Listener, Op, OpOn, Outage,
-    Owned, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
+    Listener, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
 };
 use crate::token::Token;
 use crate::witness::Witness;
@@ -195,6 +195,26 @@ impl Connection {
         })
     }
 
+    fn exchange_now(&self, exchange: &Exchange) -> Result<Exchanged, Fault> {
+        let Exchange { old, new, term } = exchange;
+        if new.is_retired() {
+            return Err(Fault::given_up());
+        }
+        let stored = new.lock.stored();
+        Ok(self.server.with(|state, now, told| {
+            told.extend(state.settle(stored, now));
+            let lock = state.lock(stored);
+            if lock.holder(&old.token).is_none() && lock.holder(&new.token).is_none() {
+                return Exchanged::NotHeld;
+            }
+            lock.holders.retain(|holder| holder.token != old.token);
+            let fence = state.grant(new, *term, now);
+            told.extend(state.settle(stored, now));
+            let contended = !state.lock(stored).queue.is_empty();
+            Exchanged::Granted { fence, sent: now, contended }
+        }))
+    }
+
     fn renew_now(&self, renewal: &Renewal) -> Owned {
         let Renewal { owner: claim, ttl, draw, .. } = renewal;
         self.server.with(|state, now, _| {
@@ -251,6 +271,10 @@ impl Store for Connection {
         _answer_by: Moment,
     ) -> Op<Freed> {
         Box::pin(async move { Ok(self.release_now(&claim, keep)) })
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, _answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move { self.exchange_now(&exchange) })
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {

@@ -149,7 +149,7 @@ impl Config {
     fn outsiders(&self, world: &World, actions: &mut Vec<Action>) {
         for key in 0..self.keys {
             let state = &world.server.keys[usize::from(key)];
-            if world.faults.force_releases > 0 && state.lock.is_some() {
+            if world.faults.force_releases > 0 && !state.lock.is_free() {
                 actions.push(Action::ForceRelease { key });
             }
             if world.faults.queue_losses > 0 && !state.queue.is_empty() {

@@ -1,5 +1,7 @@
 //! What one scenario allows: sizes, times, and how many faults may happen.
 
+use distlock_runtime::model::Limit;
+
 use crate::mutants::Mutant;
 
 /// One way of asking for locks. Times are in ms.
@@ -7,6 +9,8 @@ use crate::mutants::Mutant;
 pub(crate) struct Ask {
     /// One key, or two in order.
     pub(crate) keys: Vec<u8>,
+    /// How many may hold the lock.
+    pub(crate) limit: Limit,
     pub(crate) ttl: u32,
     pub(crate) renew: bool,
     /// False is `wait = none`.
@@ -128,7 +132,8 @@ pub(crate) struct Config {
 
 impl Default for Ask {
     fn default() -> Self {
-        Self { keys: vec![0], ttl: 3000, renew: false, patient: true, min_hold: 0 }
+        let (keys, limit) = (vec![0], Limit::ALONE);
+        Self { keys, limit, ttl: 3000, renew: false, patient: true, min_hold: 0 }
     }
 }
 

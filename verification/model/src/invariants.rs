@@ -3,9 +3,10 @@
 use stateright::Property;
 
 use crate::config::Config;
-use crate::driver::{Body, Process, Started};
+use crate::driver::{self, Body, Process, Started, Task};
 use crate::mutants::Mutant;
 use crate::network::{Command, Sent};
+use crate::server::Holder;
 use crate::token::Token;
 use crate::world::World;
 
@@ -14,6 +15,10 @@ use crate::world::World;
 pub enum Invariant {
     /// I2: at most one body runs per key.
     Exclusion,
+    /// I2a: a body that has the lock alone runs beside no other.
+    Alone,
+    /// I2b: whoever is let in is one of no more than its limit allows.
+    Limit,
     /// I1: while a body runs, the lock is in its lease's name.
     Lease,
     /// I3: whatever can still make a lock is owned, waiting, or with the janitor.
@@ -24,6 +29,12 @@ pub enum Invariant {
     Stray,
     /// I4: the lock does not lie idle under a live waiter for longer than the bound.
     Idle,
+    /// I4a: nobody who is first and could have the lock waits for longer than the bound.
+    Front,
+    /// J: a script that can let others in leaves nobody at the front of the queue who could have the lock.
+    Next,
+    /// K: a lock ends with the last of its leases.
+    End,
     /// I5: a live waiter is back at its place within the bound.
     Place,
     /// I6: fencing tokens grow with every body.
@@ -45,11 +56,16 @@ pub enum Invariant {
 pub(crate) struct Ghost {
     /// The highest fencing token a body of each key has had.
     pub(crate) highest: Vec<u64>,
+    /// The highest of one that had the lock alone.
+    pub(crate) highest_alone: Vec<u64>,
     /// Ticks for which each key has lain idle under a live waiter.
     pub(crate) idle: Vec<u16>,
+    /// Ticks for which whoever is first in each queue could have had the lock.
+    pub(crate) front: Vec<u16>,
     /// Ticks for which nothing has run although somebody waits.
     pub(crate) stall: u16,
-    pub(crate) stray: Vec<u16>,
+    /// Ticks for which a lock has been held in the name of a live process that does not know the token.
+    pub(crate) stray: Vec<Noted>,
     /// Ticks for which a batch (of a process, by key and token) has been neither in the queue nor in
     /// the lock.
     pub(crate) outside: Vec<Noted>,
@@ -81,9 +97,11 @@ impl Ghost {
         let keys = usize::from(cfg.keys);
         Self {
             highest: vec![0; keys],
+            highest_alone: vec![0; keys],
             idle: vec![0; keys],
+            front: vec![0; keys],
             stall: 0,
-            stray: vec![0; keys],
+            stray: Vec::new(),
             outside: Vec::new(),
             robbed: Vec::new(),
             outdated: Vec::new(),
@@ -97,7 +115,8 @@ impl Ghost {
     /// Something went wrong: what takes time may take it from here.
     pub(crate) fn begin_again(&mut self) {
         self.idle.fill(0);
-        self.stray.fill(0);
+        self.front.fill(0);
+        self.stray.clear();
         self.stall = 0;
         self.outside.clear();
         self.robbed.iter_mut().for_each(|noted| noted.ticks = 0);
@@ -118,15 +137,20 @@ impl Ghost {
 type Condition = fn(&Config, &World) -> bool;
 
 /// Each with its name in figures, and what must be true.
-const ALL: [(Invariant, &str, Condition); 13] = [
+const ALL: [(Invariant, &str, Condition); 18] = [
     (Invariant::Exclusion, "I2 exclusion", |_, world| world.excludes()),
+    (Invariant::Alone, "I2a alone", |_, world| world.are_alone()),
+    (Invariant::Limit, "I2b limit", |_, world| world.keeps(Invariant::Limit)),
     (Invariant::Lease, "I1 lease", |_, world| world.leases()),
     (Invariant::Accounted, "I3 accounted", |cfg, world| world.accounts(cfg)),
     (Invariant::Terminal, "I3 terminal", |_, world| world.is_terminal()),
-    (Invariant::Stray, "I3 stray", |cfg, world| within(cfg.bounds.stray, &world.ghost.stray)),
+    (Invariant::Stray, "I3 stray", |cfg, world| noted_within(cfg.bounds.stray, &world.ghost.stray)),
     (Invariant::Idle, "I4 idle", |cfg, world| {
         within(cfg.bounds.idle, &world.ghost.idle) && within(cfg.bounds.idle, &[world.ghost.stall])
     }),
+    (Invariant::Front, "I4a front", |cfg, world| within(cfg.bounds.idle, &world.ghost.front)),
+    (Invariant::Next, "J next", |_, world| world.keeps(Invariant::Next)),
+    (Invariant::End, "K end", |_, world| world.ends()),
     (Invariant::Place, "I5 place", |cfg, world| world.places(cfg)),
     (Invariant::Fencing, "I6 fencing", |_, world| world.keeps(Invariant::Fencing)),
     (Invariant::Order, "I7 order", |_, world| world.keeps(Invariant::Order)),
@@ -168,6 +192,17 @@ fn within(bound: Option<u16>, ticks: &[u16]) -> bool {
     bound.is_none_or(|bound| ticks.iter().all(|ticks| *ticks <= bound))
 }
 
+fn noted_within(bound: Option<u16>, noted: &[Noted]) -> bool {
+    bound.is_none_or(|bound| noted.iter().all(|noted| noted.ticks <= bound))
+}
+
+/// It has been so for one tick more.
+fn once_more(before: &[Noted], key: u8, token: Token, bound: u16) -> Noted {
+    let noted = before.iter().find(|noted| (noted.key, noted.token) == (key, token));
+    let ticks = noted.map_or(1, |noted| (noted.ticks + 1).min(bound + 1));
+    Noted { key, token, ticks }
+}
+
 impl World {
     fn living(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().filter(|process| process.alive)
@@ -178,19 +213,42 @@ impl World {
         self.living().flat_map(Process::bodies)
     }
 
+    /// Those of a key whose lock was not taken away from outside.
+    fn bodies_of(&self, key: usize) -> Vec<Token> {
+        let own = |body: &Body| {
+            usize::from(body.key) == key && !self.ghost.is_robbed(body.key, body.token)
+        };
+        self.bodies().filter(own).map(|body| body.token).collect()
+    }
+
+    /// Only readers share an owner token, and no two have the lock alone.
     fn excludes(&self) -> bool {
         (0..self.server.keys.len()).all(|key| {
-            let bodies = self.bodies().filter(|body| {
-                usize::from(body.key) == key && !self.ghost.is_robbed(body.key, body.token)
-            });
-            bodies.count() <= 1
+            let bodies = self.bodies_of(key);
+            let of = |token: &Token| bodies.iter().filter(|other| *other == token).count();
+            let alone = bodies.iter().filter(|token| token.limit.is_alone()).count();
+            alone <= 1 && bodies.iter().all(|token| token.limit.is_read() || of(token) == 1)
+        })
+    }
+
+    fn are_alone(&self) -> bool {
+        (0..self.server.keys.len()).all(|key| {
+            let bodies = self.bodies_of(key);
+            bodies.len() <= 1 || !bodies.iter().any(|token| token.limit.is_alone())
+        })
+    }
+
+    fn ends(&self) -> bool {
+        self.server.keys.iter().all(|key| {
+            let last = key.lock.holders.iter().map(|holder| holder.ttl).max();
+            last.unwrap_or_default() == key.lock.end
         })
     }
 
     fn leases(&self) -> bool {
         self.bodies().all(|body| {
-            let lock = self.server.keys[usize::from(body.key)].lock;
-            lock.is_some_and(|lock| lock.token == body.token)
+            let lock = &self.server.keys[usize::from(body.key)].lock;
+            lock.live().any(|holder| holder.token == body.token)
                 || self.ghost.is_robbed(body.key, body.token)
         })
     }
@@ -221,8 +279,7 @@ impl World {
     }
 
     fn places(&self, cfg: &Config) -> bool {
-        let Some(bound) = cfg.bounds.outside else { return true };
-        self.ghost.outside.iter().all(|noted| noted.ticks <= bound)
+        noted_within(cfg.bounds.outside, &self.ghost.outside)
     }
 
     fn finds_out(&self, cfg: &Config) -> bool {
@@ -247,27 +304,49 @@ impl World {
         self.measure_robbed(cfg.bounds.robbed);
         for key in 0..cfg.keys {
             let place = usize::from(key);
-            let lock = self.server.keys[place].lock;
+            let lock = &self.server.keys[place].lock;
             let used = self.living().any(|process| process.uses(key));
-            let owner = lock.map(|lock| self.process_of(lock.token).is_some());
             // Of many that died each may have the lock reserved once.
-            let excused = lock.is_some_and(|lock| {
-                lock.kept || (owner == Some(false) && (!lock.claimed || cfg.endless))
+            let excused = lock.live().any(|holder| {
+                let dead = self.process_of(holder.token).is_none();
+                holder.kept || (dead && (!holder.claimed || cfg.endless))
             });
             let idle = self.waits(cfg, key) && !used && !excused;
             count(&mut self.ghost.idle[place], idle, cfg.bounds.idle);
-            let unknown = lock.is_some_and(|lock| {
-                let process = self.process_of(lock.token);
-                !lock.kept && process.is_some_and(|process| !process.knows(key, lock.token))
-            });
-            count(&mut self.ghost.stray[place], unknown, cfg.bounds.stray);
+            let could = self.is_first_kept_out(cfg, key);
+            count(&mut self.ghost.front[place], could, cfg.bounds.idle);
         }
         let runs = self.bodies().next().is_some();
         let waits = (0..cfg.keys).any(|key| self.waits(cfg, key));
-        let mut locks = self.server.keys.iter().filter_map(|key| key.lock);
-        let dead = locks.any(|lock| lock.kept || self.process_of(lock.token).is_none());
+        let dead = |holder: &Holder| holder.kept || self.process_of(holder.token).is_none();
+        let dead = self.server.keys.iter().any(|key| key.lock.live().any(dead));
         count(&mut self.ghost.stall, waits && !runs && !dead, cfg.bounds.idle);
         self.measure_places(cfg);
+        self.measure_stray(cfg);
+    }
+
+    fn measure_stray(&mut self, cfg: &Config) {
+        let before = std::mem::take(&mut self.ghost.stray);
+        let Some(bound) = cfg.bounds.stray else { return };
+        let mut stray = Vec::new();
+        for (key, state) in (0..).zip(&self.server.keys) {
+            let unknown = state.lock.live().filter(|holder| {
+                let process = self.process_of(holder.token);
+                !holder.kept && process.is_some_and(|process| !process.knows(key, holder.token))
+            });
+            stray.extend(unknown.map(|holder| once_more(&before, key, holder.token, bound)));
+        }
+        self.ghost.stray = stray;
+    }
+
+    /// I4a: whoever is first in the queue could have the lock, and somebody waits there for it.
+    fn is_first_kept_out(&self, cfg: &Config, key: u8) -> bool {
+        let state = &self.server.keys[usize::from(key)];
+        let Some(first) = state.queue.first().map(|entry| entry.token) else { return false };
+        let Some(process) = self.process_of(first) else { return false };
+        let waits = |task: &Task| task.waits_for(key) && !task.dozes && !task.unsent;
+        let lives = process.knows(key, first) && process.tasks.iter().any(waits);
+        lives && (process.subscribed || !cfg.silent) && state.lock.has_room_for(first)
     }
 
     /// The living process that issued a token.
@@ -294,12 +373,9 @@ impl World {
             for (key, token) in process.queued() {
                 let state = &self.server.keys[usize::from(key)];
                 let stands = state.queue.iter().any(|entry| entry.token == token)
-                    || state.lock.is_some_and(|lock| lock.token == token);
+                    || state.lock.of(token).is_some();
                 if !stands {
-                    let noted =
-                        before.iter().find(|noted| (noted.key, noted.token) == (key, token));
-                    let ticks = noted.map_or(1, |noted| (noted.ticks + 1).min(bound + 1));
-                    outside.push(Noted { key, token, ticks });
+                    outside.push(once_more(&before, key, token, bound));
                 }
             }
         }
@@ -309,19 +385,23 @@ impl World {
     /// I6 and I7 are about the moment a body starts.
     pub(crate) fn on_started(&mut self, cfg: &Config, started: &Started) {
         let key = usize::from(started.key);
-        let lock = self.server.keys[key].lock;
-        let highest = &mut self.ghost.highest[key];
+        let lock = &self.server.keys[key].lock;
         // Who was robbed and has not heard of it is behind those who came after, and should be.
-        let holds = lock.is_some_and(|lock| lock.token == started.token)
+        let holds = lock.of(started.token).is_some()
             && !self.ghost.outdated.contains(&(started.key, started.token));
-        if holds && started.fencing <= *highest {
+        // Those who have the lock together have no order among them.
+        let alone = started.token.limit.is_alone();
+        let Ghost { highest, highest_alone, .. } = &mut self.ghost;
+        let before = if alone { highest[key] } else { highest_alone[key] };
+        if holds {
+            highest[key] = started.fencing.max(highest[key]);
+            highest_alone[key] = highest_alone[key].max(if alone { started.fencing } else { 0 });
+        }
+        if holds && started.fencing <= before {
             self.ghost.broken = Some(Invariant::Fencing);
         }
         if cfg.lag == 0 && !started.fits() {
             self.ghost.broken = Some(Invariant::Ttl);
-        }
-        if holds {
-            *highest = started.fencing.max(*highest);
         }
         (self.ghost.idle[key], self.ghost.stall) = (0, 0);
         if self.ghost.unordered {
@@ -329,8 +409,16 @@ impl World {
         }
         let broken = &mut self.ghost.broken;
         for process in self.processes.iter_mut().filter(|process| process.alive) {
+            let line = &process.lines[key];
+            // What is let in together starts in any order.
+            let is_let_in = |task: u32| {
+                driver::tokens_of_waiter(line, task).any(|token| lock.of(token).is_some())
+            };
             for task in &mut process.tasks {
                 let waits = task.waits_for(started.key) && !task.unsent && !task.dozes;
+                let own = cfg.asks[usize::from(task.ask)].limit;
+                let reads_too = started.token.limit.is_read() && own.is_read();
+                let waits = waits && !reads_too && !is_let_in(task.id);
                 let overtaken = waits && task.epoch + cfg.grace < started.epoch;
                 let passes = started.epoch == self.ghost.expired[key];
                 if !overtaken || task.exempt || passes {

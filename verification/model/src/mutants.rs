@@ -47,6 +47,30 @@ mutants! {
     RenewCreates,
     /// `not_after` is not looked at.
     NoNotAfter,
+    /// One more is let in than the limit allows.
+    OneTooMany,
+    /// Who wants the lock alone is let in beside those who have it together.
+    AloneBesideOthers,
+    /// `share` does not look at the queue.
+    ReadersPass,
+    /// Only the first of the queue is let in at a time.
+    LetsInOneAtATime,
+    /// One that is dead stays at the front while it would not fit.
+    TheDeadHaveToFit,
+    /// A lock that is held together ends with who came last.
+    EndsWithWhoCameLast,
+    /// `prolong` does not move the end of the lock.
+    ProlongMovesNoEnd,
+    /// The end of who left stays the end of the lock.
+    EndOfWhoLeftLingers,
+    /// `leave` ends the leases of all who hold the lock together.
+    LeavesForAll,
+    /// Only one of those who hold the lock together is told that another process waits.
+    TellsOneHolder,
+    /// Whoever waits is not told that the lock ends earlier, because who had it for longest has left.
+    EarlierEndUntold,
+    /// Of readers in a row only the last is told that a writer waits.
+    TellsOneReader,
 }
 
 impl Mutant {
@@ -67,6 +91,16 @@ impl Mutant {
             (RenewShortens, "late hints", Exclusion),
             (RenewCreates, "lost queue", Stray),
             (NoNotAfter, "parked", Accounted),
+            (OneTooMany, "permits", Limit),
+            (AloneBesideOthers, "readers and a writer", Limit),
+            (ReadersPass, "readers and a writer", Order),
+            (LetsInOneAtATime, "runs of readers", Next),
+            (TheDeadHaveToFit, "dead in front", Next),
+            (EndsWithWhoCameLast, "runs of readers", End),
+            (ProlongMovesNoEnd, "readers and a writer", End),
+            (EndOfWhoLeftLingers, "readers and a writer", End),
+            (LeavesForAll, "readers and a writer", Lease),
+            (EarlierEndUntold, "readers' leases", Idle),
         ]
     };
 
@@ -74,6 +108,8 @@ impl Mutant {
     pub const SURVIVORS: &[(Self, &str)] = {
         use Mutant::*;
         &[
+            (TellsOneHolder, "who is not told learns it from a renewal, which is a tick here"),
+            (TellsOneReader, "who is not told learns it from a renewal, which is a tick here"),
             (SkipsNobody, "a dead process costs its reservation, which is a tick here"),
             (
                 AnswersFreshTicket,

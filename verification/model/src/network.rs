@@ -50,6 +50,8 @@ pub(crate) enum Command {
         ttl: u32,
         ticket: u64,
         seen: u64,
+        /// It does not stand in the queue.
+        is_try: bool,
     },
     Release {
         key: u8,
@@ -128,7 +130,7 @@ impl Sent {
 }
 
 /// What the server says.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Result {
     Taken {
         ok: bool,
@@ -144,7 +146,7 @@ pub(crate) enum Result {
 }
 
 /// An answer under way.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Answer {
     pub(crate) sent: Sent,
     pub(crate) result: Result,

@@ -119,14 +119,16 @@ impl World {
         with.number(&mut self.server.fence);
         with.number(&mut self.server.clock);
         for key in &mut self.server.keys {
-            key.lock.iter_mut().for_each(|lock| with.token(&mut lock.token));
+            key.lock.holders.iter_mut().for_each(|holder| with.token(&mut holder.token));
             for entry in &mut key.queue {
                 with.number(&mut entry.ticket);
                 with.token(&mut entry.token);
             }
         }
-        self.ghost.highest.iter_mut().for_each(|token| with.fencing(token));
-        let noted = self.ghost.outside.iter_mut().chain(&mut self.ghost.robbed);
+        let highest = self.ghost.highest.iter_mut().chain(&mut self.ghost.highest_alone);
+        highest.for_each(|token| with.fencing(token));
+        let noted = self.ghost.outside.iter_mut().chain(&mut self.ghost.stray);
+        let noted = noted.chain(&mut self.ghost.robbed);
         noted.for_each(|noted| with.token(&mut noted.token));
         self.ghost.outdated.iter_mut().for_each(|(_, token)| with.token(token));
     }

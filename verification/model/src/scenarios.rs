@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use distlock_runtime::model::Limit;
+
 use crate::check::{Outcome, run};
 use crate::config::{Ask, Bounds, Config, Faults};
 use crate::mutants::Mutant;
@@ -37,7 +39,7 @@ pub struct Scenario {
 
 /// All of them.
 pub fn scenarios() -> Vec<Scenario> {
-    [clocks(), queue(), deaths(), messages(), holders(), outsiders()].concat()
+    [clocks(), queue(), deaths(), messages(), holders(), outsiders(), together()].concat()
 }
 
 impl Scenario {
@@ -532,6 +534,167 @@ fn holders() -> Vec<Scenario> {
                 ],
                 who_asks: vec![vec![0, 1], vec![0, 2]],
                 ..base()
+            },
+        },
+    ]
+}
+
+fn read(ttl: u32) -> Ask {
+    Ask { limit: Limit::READ, ..ask(ttl) }
+}
+
+fn permits(permits: u32, ask: Ask) -> Ask {
+    Ask { limit: Limit::permits(permits).unwrap_or(Limit::ALONE), ..ask }
+}
+
+/// Locks that several hold: I2a, I2b, I4a, J, K.
+fn together() -> Vec<Scenario> {
+    let several = || Config { prompt_hints: true, arrivals: Some(1), ..base() };
+    vec![
+        Scenario {
+            name: "readers and a writer",
+            about: "two readers in one process, a reader and writer in another one",
+            cfg: Config {
+                tasks: 2,
+                tasks_of: vec![2, 1],
+                arrivals: Some(2),
+                asks: vec![read(2000), ask(2000)],
+                who_asks: vec![vec![0], vec![0, 1]],
+                ..several()
+            },
+        },
+        Scenario {
+            name: "runs of readers",
+            about: "writers and readers in three processes",
+            cfg: Config {
+                processes: 3,
+                asks: vec![ask(2000), read(2000)],
+                who_asks: vec![vec![0, 1], vec![1], vec![0, 1]],
+                ..several()
+            },
+        },
+        Scenario {
+            name: "readers overtaking",
+            about: "answers and messages to readers and writers in any order",
+            cfg: Config {
+                prompt: false,
+                prompt_hints: false,
+                asks: vec![read(2000), ask(2000)],
+                tasks: 2,
+                arrivals: Some(1),
+                ..several()
+            },
+        },
+        Scenario {
+            name: "permits",
+            about: "two permits and three processes, without renewal",
+            cfg: Config {
+                processes: 3,
+                asks: vec![permits(2, fixed(2000))],
+                bounds: Bounds { idle: Some(1), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "local permits",
+            about: "two permits and three tasks of one process, without end",
+            cfg: Config {
+                tasks: 3,
+                tasks_of: vec![3, 1],
+                who_asks: vec![vec![0], vec![]],
+                arrivals: Some(4),
+                asks: vec![permits(2, ask(2000))],
+                ..several()
+            },
+        },
+        Scenario {
+            name: "different limits",
+            about: "two permits, three permits and readers of one lock",
+            cfg: Config {
+                processes: 3,
+                asks: vec![permits(2, ask(2000)), permits(3, ask(2000)), read(2000)],
+                who_asks: vec![vec![0], vec![1, 2], vec![0, 2]],
+                ..several()
+            },
+        },
+        Scenario {
+            name: "cancelled in front",
+            about: "a writer in front of readers that goes",
+            cfg: Config {
+                processes: 3,
+                asks: vec![ask(2000), read(2000)],
+                who_asks: vec![vec![1], vec![0], vec![1]],
+                faults: Faults { cancels: 1, ..NONE },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "dead in front",
+            about: "readers, permits and writers of which one dies",
+            cfg: Config {
+                processes: 3,
+                asks: vec![ask(2000), read(2000), permits(2, ask(2000))],
+                who_asks: vec![vec![1], vec![0], vec![2]],
+                faults: Faults { crashes: 1, ..NONE },
+                bounds: Bounds { idle: Some(3), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "deaf in front",
+            about: "the same, of which one is deaf and knows it",
+            cfg: Config {
+                processes: 3,
+                asks: vec![ask(2000), read(2000)],
+                who_asks: vec![vec![1], vec![0], vec![1]],
+                faults: Faults { deafenings: 1, ..NONE },
+                bounds: Bounds { idle: Some(2), outside: Some(1), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "lost seals",
+            about: "readers, a writer and a message that is lost",
+            cfg: Config {
+                tasks: 2,
+                prompt_hints: false,
+                asks: vec![read(2000), ask(2000)],
+                tasks_of: vec![2, 1],
+                who_asks: vec![vec![0], vec![1]],
+                arrivals: Some(2),
+                faults: Faults { lost_hints: 1, ..NONE },
+                bounds: Bounds { idle: Some(3), outside: Some(3), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "late share",
+            about: "connections of readers and of permits that die, whose bytes run late and twice",
+            cfg: Config {
+                doubles: true,
+                asks: vec![read(2000), permits(2, ask(2000)), ask(2000)],
+                who_asks: vec![vec![0, 1], vec![1, 2]],
+                faults: Faults { disconnects: 1, cancels: 1, ..NONE },
+                bounds: Bounds { stray: Some(2), idle: Some(2), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "readers' leases",
+            about: "readers with leases that are renewed and not, kept and not, beside a writer",
+            cfg: Config {
+                tasks: 2,
+                tasks_of: vec![2, 1],
+                order: false,
+                asks: vec![
+                    Ask { limit: Limit::READ, ..fixed(2000) },
+                    Ask { min_hold: 2000, ..read(3000) },
+                    ask(3000),
+                ],
+                who_asks: vec![vec![0, 1], vec![2]],
+                arrivals: Some(2),
+                bounds: Bounds { idle: Some(1), ..STRICT },
+                ..several()
             },
         },
     ]

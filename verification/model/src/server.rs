@@ -21,17 +21,27 @@ pub(crate) struct Server {
 /// `L` and `q` of one key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Key {
-    pub(crate) lock: Option<Lock>,
+    pub(crate) lock: Lock,
     /// By ticket, lowest first.
     pub(crate) queue: Vec<Entry>,
     /// Only for a mutant that keeps a mark in the lock's value instead of looking at the queue.
     pub(crate) marked: bool,
 }
 
-/// The value of `L`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// `L`: a string, which is one that has it alone; or a sorted set of those who have it together, of
+/// which some may have ended in nobody's way; or nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lock {
+    pub(crate) holders: Vec<Holder>,
+    /// In how many ms the key expires.
+    pub(crate) end: u32,
+}
+
+/// One that the lock is held by at the server.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Holder {
     pub(crate) token: Token,
+    /// What is left of its lease, in ms.
     pub(crate) ttl: u32,
     /// Reserved by a script, not confirmed. The server cannot tell; invariants can.
     pub(crate) claimed: bool,
@@ -48,23 +58,47 @@ pub(crate) struct Entry {
     pub(crate) token: Token,
 }
 
-/// An answer of `acquire`.
+/// An answer of `acquire` or `share`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Acquired {
-    Granted { fence: u64, contended: bool },
-    Queued { ticket: u64, remaining: u32, rank: u64, behind: u64, added: bool },
+    Granted {
+        fence: u64,
+        contended: bool,
+    },
+    Queued {
+        ticket: u64,
+        remaining: u32,
+        rank: u64,
+        behind: u64,
+        added: bool,
+    },
+    /// A try came too early.
+    Taken {
+        remaining: u32,
+    },
     Stale,
 }
 
-/// An answer of `release`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// An answer of `release` or `leave`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Released {
     /// The lock was the token's until now.
     pub(crate) was_ours: bool,
-    /// Whom the lock was handed to.
-    pub(crate) next: Option<Token>,
+    /// Who was let in.
+    pub(crate) next: Vec<Token>,
     /// It is kept, and others wait for it.
     pub(crate) awaited: bool,
+}
+
+/// What `acquire` and `share` are asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) ttl: u32,
+    pub(crate) ticket: u64,
+    /// It leaves nothing if it cannot have the lock now.
+    pub(crate) is_try: bool,
+    /// It runs after its time.
+    pub(crate) expired: bool,
 }
 
 /// One script call: the server, who listens, and the messages it publishes.
@@ -74,50 +108,145 @@ pub(crate) struct Script<'a> {
     /// `PUBSUB NUMSUB`: the identities that are subscribed.
     pub(crate) listening: &'a [u16],
     pub(crate) published: Vec<Hint>,
+    /// Ghost: it has let in whoever it could of this key's queue.
+    pub(crate) admitted: Option<u8>,
+    /// Ghost: somebody was let in beside more than its limit allows.
+    pub(crate) crowded: bool,
 }
 
-impl Script<'_> {
+impl Lock {
+    pub(crate) fn of(&self, token: Token) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.token == token)
+    }
+
+    pub(crate) fn of_mut(&mut self, token: Token) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.token == token)
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.holders.is_empty()
+    }
+
+    /// Who has it alone: `v` of the scripts.
+    pub(crate) fn alone(&self) -> Option<Token> {
+        let first = self.holders.first()?;
+        first.token.limit.is_alone().then_some(first.token)
+    }
+
+    /// Those whose lease has not ended.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Holder> {
+        self.holders.iter().filter(|holder| holder.ttl > 0)
+    }
+
+    /// `end_with_last`: `PEXPIREAT` with the last score.
+    fn end_with_last(&mut self) {
+        self.end = self.holders.iter().map(|holder| holder.ttl).max().unwrap_or_default();
+    }
+
+    /// Whether another one with this limit could be let in now.
+    pub(crate) fn has_room_for(&self, token: Token) -> bool {
+        if self.alone().is_some() {
+            return false;
+        }
+        token.limit.fits(self.live().count())
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl<'a> Script<'a> {
+    pub(crate) fn new(cfg: &'a Config, server: &'a mut Server, listening: &'a [u16]) -> Self {
+        let (published, admitted, crowded) = (Vec::new(), None, false);
+        Self { cfg, server, listening, published, admitted, crowded }
+    }
+
     fn key(&mut self, key: u8) -> &mut Key {
         &mut self.server.keys[usize::from(key)]
+    }
+
+    fn lock(&mut self, key: u8) -> &mut Lock {
+        &mut self.key(key).lock
     }
 
     fn tell(&mut self, kind: HintKind, key: u8, token: Token) {
         self.published.push(Hint { kind, key, token });
     }
 
-    fn set(&mut self, key: u8, token: Token, ttl: u32, claimed: bool) {
-        let key = self.key(key);
-        key.lock = Some(Lock { token, ttl, claimed, kept: false, due: 0 });
-        key.marked = false;
-    }
-
-    fn remove(&mut self, key: u8, token: Token) {
+    fn dequeue(&mut self, key: u8, token: Token) {
         self.key(key).queue.retain(|entry| entry.token != token);
     }
 
-    /// `reserve`: false if the process cannot hear.
-    fn reserve(&mut self, key: u8, token: Token) -> bool {
-        let heard = self.listening.contains(&token.process);
-        if !token.deaf && !heard && !self.cfg.is(Mutant::SkipsNobody) {
-            return false;
+    /// `hold`: `SET PX` for one alone, `ZADD GT` and `PEXPIREAT` for others.
+    fn hold(&mut self, key: u8, token: Token, ttl: u32, claimed: bool) {
+        let last_comer_ends_it = self.cfg.is(Mutant::EndsWithWhoCameLast);
+        let others = self.lock(key).live().filter(|holder| holder.token != token).count();
+        let alone = self.lock(key).alone().is_some_and(|alone| alone != token);
+        self.crowded |= alone || !token.limit.fits(others);
+        let state = self.key(key);
+        state.marked = false;
+        let new = Holder { token, ttl, claimed, kept: false, due: 0 };
+        let lock = &mut state.lock;
+        if token.limit.is_alone() || lock.alone().is_some() {
+            lock.holders = vec![new];
+        } else if let Some(holder) = lock.of_mut(token) {
+            holder.ttl = holder.ttl.max(ttl);
+        } else {
+            lock.holders.push(new);
         }
-        self.set(key, token, token.claim, true);
-        self.tell(HintKind::Grant, key, token);
-        true
+        lock.end_with_last();
+        if last_comer_ends_it {
+            lock.end = ttl;
+        }
     }
 
-    /// `hand_on`: the lock is the caller's, or absent.
-    fn hand_on(&mut self, key: u8) -> Option<Token> {
-        loop {
-            if self.key(key).queue.is_empty() {
-                self.key(key).lock = None;
-                return None;
+    /// `fits`: whether one more may hold the lock whose limit is this token's. Those whose leases have
+    /// ended go if they are in the way.
+    fn fits(&mut self, key: u8, token: Token) -> bool {
+        let one_more = usize::from(self.cfg.is(Mutant::OneTooMany));
+        let beside_readers = self.cfg.is(Mutant::AloneBesideOthers) && token.limit.is_alone();
+        let lock = self.lock(key);
+        if lock.alone().is_some() {
+            return false;
+        }
+        if beside_readers || lock.is_free() {
+            return true;
+        }
+        if !token.limit.fits(lock.holders.len()) {
+            lock.holders.retain(|holder| holder.ttl > 0);
+        }
+        token.limit.fits(lock.holders.len().saturating_sub(one_more))
+    }
+
+    /// `admit`: lets in the first of the queue, and the next one, as long as they fit: each for its
+    /// claim, and the `own` token for its ttl.
+    fn admit(&mut self, key: u8, own: Option<(Token, u32)>) -> (bool, Vec<Token>) {
+        self.admitted = Some(key);
+        let (mut was_own, mut let_in) = (false, Vec::new());
+        while self.lock(key).alone().is_none() {
+            let Some(Entry { token, .. }) = self.key(key).queue.first().copied() else { break };
+            let own = own.filter(|(own, _)| *own == token);
+            let heard = token.deaf || self.listening.contains(&token.process);
+            let lives = own.is_some() || heard || self.cfg.is(Mutant::SkipsNobody);
+            let stops = lives || self.cfg.is(Mutant::TheDeadHaveToFit);
+            if stops && !self.fits(key, token) {
+                break;
             }
-            let entry = self.key(key).queue.remove(0);
-            if self.reserve(key, entry.token) {
-                return Some(entry.token);
+            self.key(key).queue.remove(0);
+            if let Some((_, ttl)) = own {
+                self.hold(key, token, ttl, false);
+                was_own = true;
+            } else if lives {
+                self.hold(key, token, token.claim, true);
+                self.tell(HintKind::Grant, key, token);
+                let_in.push(token);
+            }
+            if self.cfg.is(Mutant::LetsInOneAtATime) && !let_in.is_empty() {
+                break;
             }
         }
+        (was_own, let_in)
     }
 
     /// `fence`: max(previous + 1, server time).
@@ -128,9 +257,9 @@ impl Script<'_> {
 
     /// `SET NX PX`.
     pub(crate) fn take(&mut self, key: u8, token: Token, ttl: u32) -> bool {
-        let free = self.key(key).lock.is_none();
+        let free = self.lock(key).is_free();
         if free {
-            self.set(key, token, ttl, false);
+            self.hold(key, token, ttl, false);
         }
         free
     }
@@ -146,113 +275,221 @@ impl Script<'_> {
         if self.cfg.server_time { self.fence() } else { self.draw() }
     }
 
-    pub(crate) fn acquire(
-        &mut self,
-        key: u8,
-        token: Token,
-        ttl: u32,
-        ticket: u64,
-        expired: bool,
-    ) -> Acquired {
-        if expired && !self.cfg.is(Mutant::NoNotAfter) {
+    /// `confirm` and `acquire`, or `share` and `acquire`.
+    pub(crate) fn acquire(&mut self, key: u8, token: Token, wish: Wish) -> Acquired {
+        if wish.expired && !self.cfg.is(Mutant::NoNotAfter) {
             return Acquired::Stale;
         }
-        let mine = |key: &Key| key.lock.is_some_and(|lock| lock.token == token);
+        let confirmed = match token.limit.is_alone() {
+            true => self.confirm(key, token, wish.ttl),
+            false => self.share(key, token, wish.ttl),
+        };
+        if confirmed { self.granted(key) } else { self.enter(key, token, wish) }
+    }
+
+    /// `confirm`: the owner of a reserved lock takes it.
+    fn confirm(&mut self, key: u8, token: Token, ttl: u32) -> bool {
+        let extends = !self.cfg.is(Mutant::ConfirmDoesNotExtend);
+        let mine = self.lock(key).alone() == Some(token);
+        if mine {
+            self.dequeue(key, token);
+            self.confirmed(key, token, if extends { ttl } else { 0 });
+        }
+        mine
+    }
+
+    /// `share`: one that was let in takes the lock, or one that is not alone finds nobody in the queue.
+    fn share(&mut self, key: u8, token: Token, ttl: u32) -> bool {
+        let extends = !self.cfg.is(Mutant::ConfirmDoesNotExtend);
+        let blind = self.cfg.is(Mutant::ReadersPass);
+        let Key { lock, queue, .. } = self.key(key);
+        if lock.alone().is_some() {
+            return false;
+        }
+        let mine = lock.of(token).is_some_and(|holder| holder.ttl > 0);
+        let joins = (queue.is_empty() || blind) && token.limit.fits(lock.holders.len());
+        if mine {
+            self.confirmed(key, token, if extends { ttl } else { 0 });
+        } else if joins {
+            self.hold(key, token, ttl, false);
+        }
+        if mine || joins {
+            self.dequeue(key, token);
+        }
+        mine || joins
+    }
+
+    fn confirmed(&mut self, key: u8, token: Token, ttl: u32) {
+        let lock = self.lock(key);
+        if let Some(holder) = lock.of_mut(token) {
+            (holder.claimed, holder.kept) = (false, false);
+            holder.ttl = holder.ttl.max(ttl);
+        }
+        lock.end_with_last();
+    }
+
+    fn granted(&mut self, key: u8) -> Acquired {
+        let reused = self.cfg.is(Mutant::ConfirmReusesFence);
+        let fence = if reused { self.server.fence.max(1) } else { self.fence() };
+        Acquired::Granted { fence, contended: !self.key(key).queue.is_empty() }
+    }
+
+    /// `acquire`, behind its hot part.
+    fn enter(&mut self, key: u8, token: Token, wish: Wish) -> Acquired {
+        let Wish { ttl, ticket, is_try, .. } = wish;
+        if is_try {
+            self.admit(key, None);
+        }
+        let nobody_waits = self.key(key).queue.is_empty() || self.cfg.is(Mutant::TakesWithoutQueue);
+        if self.fits(key, token) && nobody_waits {
+            self.hold(key, token, ttl, false);
+            self.dequeue(key, token);
+            return self.granted(key);
+        }
+        if is_try {
+            return Acquired::Taken { remaining: self.remaining(key, token) };
+        }
         let had_ticket = ticket != 0;
-        let ticket = if mine(self.key(key)) || had_ticket { ticket } else { self.fence() };
-        while self.key(key).lock.is_none() {
-            let head = self.key(key).queue.first().copied();
-            match head {
-                Some(head) if head.ticket < ticket && !self.cfg.is(Mutant::TakesWithoutQueue) => {
-                    self.remove(key, head.token);
-                    self.reserve(key, head.token);
-                }
-                _ => self.set(key, token, ttl, false),
-            }
-        }
-        if mine(self.key(key)) {
-            self.remove(key, token);
-            let extends = !self.cfg.is(Mutant::ConfirmDoesNotExtend);
-            let fence = if self.cfg.is(Mutant::ConfirmReusesFence) {
-                self.server.fence.max(1)
-            } else {
-                self.fence()
-            };
-            let key = self.key(key);
-            let contended = !key.queue.is_empty();
-            if let Some(lock) = &mut key.lock {
-                lock.claimed = false;
-                lock.kept = false;
-                if extends {
-                    lock.ttl = lock.ttl.max(ttl);
-                }
-            }
-            return Acquired::Granted { fence, contended };
-        }
+        let ticket = if had_ticket { ticket } else { self.fence() };
         let known = self.key(key).queue.iter().any(|entry| entry.token == token);
         let twice = self.cfg.is(Mutant::AddsTwice);
         let added = (!known || twice) && !(had_ticket && self.cfg.is(Mutant::LookDoesNotReturn));
         if added {
             let queue = &mut self.key(key).queue;
-            let place = if twice {
-                queue.len()
-            } else {
-                queue.partition_point(|entry| entry.ticket < ticket)
+            let place = match twice {
+                true => queue.len(),
+                false => queue.partition_point(|entry| entry.ticket < ticket),
             };
             queue.insert(place, Entry { ticket, token });
         }
-        self.answer_queued(key, token, ticket, added)
+        // Free: lower tickets go first (I7).
+        if self.admit(key, Some((token, ttl))).0 {
+            return self.granted(key);
+        }
+        self.queued(key, token, ticket, added)
     }
 
-    fn answer_queued(&mut self, key: u8, token: Token, ticket: u64, added: bool) -> Acquired {
-        let unsealed = self.cfg.is(Mutant::NoSealMessage);
+    fn queued(&mut self, key: u8, token: Token, ticket: u64, added: bool) -> Acquired {
         let forgets = self.cfg.is(Mutant::AnswersFreshTicket);
+        let remaining = self.remaining(key, token);
         let state = self.key(key);
         state.marked = true;
-        let Some(lock) = state.lock else { unreachable!("a free lock was taken above") };
-        let Some(rank) = state.queue.iter().position(|entry| entry.token == token) else {
-            return Acquired::Queued { ticket, remaining: lock.ttl, rank: 0, behind: 0, added };
+        let queue = &state.queue;
+        let Some(rank) = queue.iter().position(|entry| entry.token == token) else {
+            return Acquired::Queued { ticket, remaining, rank: 0, behind: 0, added };
         };
-        let ticket = if forgets { ticket } else { state.queue[rank].ticket };
-        let behind = (state.queue.len() - 1 - rank) as u64;
-        let before = rank.checked_sub(1).map(|rank| state.queue[rank].token);
-        if !unsealed {
-            match before {
-                None => self.tell(HintKind::Seal, key, lock.token),
-                Some(before) if added && behind == 0 => self.tell(HintKind::Seal, key, before),
-                Some(_) => {}
-            }
+        let ticket = if forgets { ticket } else { queue[rank].ticket };
+        let after = &queue[rank + 1..];
+        // More readers may join one that only readers stand behind.
+        let behind = match token.limit.is_read() {
+            true => usize::from(after.iter().any(|entry| !entry.token.limit.is_read())),
+            false => after.len(),
+        };
+        if !self.cfg.is(Mutant::NoSealMessage) {
+            self.tell_behind(key, token, rank, added);
         }
-        Acquired::Queued { ticket, remaining: lock.ttl, rank: rank as u64, behind, added }
+        Acquired::Queued { ticket, remaining, rank: rank as u64, behind: behind as u64, added }
     }
 
-    pub(crate) fn release(&mut self, key: u8, token: Token, keep: Option<u32>) -> Released {
-        let lock = self.key(key).lock;
-        let blind = self.cfg.is(Mutant::BlindRelease);
-        if lock.is_some_and(|lock| lock.token == token || blind) {
-            if let Some(keep) = keep {
-                let awaited = !self.key(key).queue.is_empty();
-                if let Some(lock) = &mut self.key(key).lock {
-                    lock.ttl = keep + KEEP_MARGIN * u32::from(awaited);
-                    lock.kept = true;
-                    lock.due = keep;
+    /// Those that another process waits behind (R4).
+    fn tell_behind(&mut self, key: u8, token: Token, rank: usize, added: bool) {
+        let (one_holder, one_reader) =
+            (self.cfg.is(Mutant::TellsOneHolder), self.cfg.is(Mutant::TellsOneReader));
+        let state = self.key(key);
+        let is_last = rank + 1 == state.queue.len();
+        let told: Vec<Token> = if rank == 0 {
+            let all = state.lock.holders.iter().map(|holder| holder.token);
+            all.take(if one_holder { 1 } else { usize::MAX }).collect()
+        } else if added && is_last {
+            let mut before = state.queue[..rank].iter().rev().map(|entry| entry.token);
+            match before.next() {
+                Some(first) if !first.limit.is_read() => vec![first],
+                // Readers in a row are let in together.
+                Some(first) if !token.limit.is_read() => {
+                    let row = before.take_while(|token| token.limit.is_read());
+                    let row = std::iter::once(first).chain(row);
+                    row.take(if one_reader { 1 } else { usize::MAX }).collect()
                 }
-                return Released { was_ours: true, next: None, awaited };
+                _ => Vec::new(),
             }
-            if self.cfg.is(Mutant::MarkerForQueue) && !self.key(key).marked {
-                self.key(key).lock = None;
-                return Released { was_ours: true, next: None, awaited: false };
-            }
-            return Released { was_ours: true, next: self.hand_on(key), awaited: false };
-        }
-        self.remove(key, token);
-        let repairs =
-            !self.cfg.is(Mutant::ReleaseDoesNotRepair) && !self.cfg.is(Mutant::MarkerForQueue);
-        let next = if lock.is_none() && repairs { self.hand_on(key) } else { None };
-        Released { was_ours: false, next, awaited: false }
+        } else {
+            Vec::new()
+        };
+        told.into_iter().for_each(|token| self.tell(HintKind::Seal, key, token));
     }
 
-    /// `None`: not the holder. Otherwise whether somebody waits, and a fence if one was asked for.
+    /// In how many ms there is room, if nobody leaves or is renewed.
+    fn remaining(&mut self, key: u8, token: Token) -> u32 {
+        let lock = self.lock(key);
+        let too_many = token.limit.too_many(lock.holders.len());
+        if lock.alone().is_some() || token.limit.is_alone() || too_many == 0 {
+            return lock.end;
+        }
+        let mut ends: Vec<u32> = lock.holders.iter().map(|holder| holder.ttl).collect();
+        ends.sort_unstable();
+        ends[too_many - 1]
+    }
+
+    /// `free` and `release`, or `leave` and `release`.
+    pub(crate) fn release(&mut self, key: u8, token: Token, keep: Option<u32>) -> Released {
+        let blind = self.cfg.is(Mutant::BlindRelease);
+        let marked = self.key(key).marked || !self.cfg.is(Mutant::MarkerForQueue);
+        let lock = self.lock(key);
+        let own = lock.of(token).is_some() || (blind && !lock.is_free());
+        let end = match lock.alone() {
+            Some(_) => 0,
+            None => lock.end,
+        };
+        let mut released = Released { was_ours: own, next: Vec::new(), awaited: false };
+        let waits = !self.key(key).queue.is_empty();
+        match (own, keep) {
+            (false, _) => self.dequeue(key, token),
+            (true, Some(keep)) => {
+                released.awaited = waits;
+                self.keep(key, token, keep);
+            }
+            (true, None) if blind => self.lock(key).clear(),
+            (true, None) => self.leave(key, token),
+        }
+        // The hot part looks no further if nobody waits.
+        let repairs = own || !self.cfg.is(Mutant::ReleaseDoesNotRepair);
+        if waits && marked && repairs {
+            released.next = self.admit(key, None).1;
+        }
+        // It was told when the lock ends, which is earlier now.
+        let first = self.key(key).queue.first().map(|entry| entry.token);
+        let ends_earlier = !self.lock(key).is_free() && self.lock(key).end < end;
+        let tells = ends_earlier && !self.cfg.is(Mutant::EarlierEndUntold);
+        first.filter(|_| own && tells).into_iter().for_each(|first| {
+            self.tell(HintKind::Grant, key, first);
+        });
+        released
+    }
+
+    fn leave(&mut self, key: u8, token: Token) {
+        let lingers = self.cfg.is(Mutant::EndOfWhoLeftLingers);
+        let all = self.cfg.is(Mutant::LeavesForAll);
+        let lock = self.lock(key);
+        let end = lock.end;
+        lock.holders.retain(|holder| holder.token != token && !all);
+        lock.end_with_last();
+        if lingers && !lock.is_free() {
+            lock.end = end;
+        }
+    }
+
+    fn keep(&mut self, key: u8, token: Token, keep: u32) {
+        let waits = u32::from(!self.key(key).queue.is_empty());
+        let lock = self.lock(key);
+        if let Some(holder) = lock.of_mut(token) {
+            holder.ttl = keep + KEEP_MARGIN * waits;
+            (holder.kept, holder.due) = (true, keep);
+        }
+        lock.end_with_last();
+    }
+
+    /// `renew` and `prolong`. `None`: not a holder. Otherwise whether somebody waits, and a fence if one
+    /// was asked for.
     pub(crate) fn renew(
         &mut self,
         key: u8,
@@ -261,13 +498,17 @@ impl Script<'_> {
         draws: bool,
     ) -> Option<(bool, Option<u64>)> {
         let shortens = self.cfg.is(Mutant::RenewShortens);
-        if self.key(key).lock.is_none() && self.cfg.is(Mutant::RenewCreates) {
-            self.set(key, token, ttl, false);
+        let moves_no_end = self.cfg.is(Mutant::ProlongMovesNoEnd) && !token.limit.is_alone();
+        if self.lock(key).is_free() && self.cfg.is(Mutant::RenewCreates) {
+            self.hold(key, token, ttl, false);
         }
         let state = self.key(key);
         let contended = !state.queue.is_empty();
-        let lock = state.lock.as_mut().filter(|lock| lock.token == token)?;
-        lock.ttl = if shortens { ttl } else { lock.ttl.max(ttl) };
+        let holder = state.lock.of_mut(token).filter(|holder| holder.ttl > 0)?;
+        holder.ttl = if shortens { ttl } else { holder.ttl.max(ttl) };
+        if !moves_no_end {
+            state.lock.end_with_last();
+        }
         Some((contended, draws.then(|| self.fence())))
     }
 
@@ -276,12 +517,14 @@ impl Script<'_> {
         self.server.fence
     }
 
-    /// `force_release`: `release` of whoever holds it, and a message to them.
-    pub(crate) fn force_release(&mut self, key: u8) -> Option<Token> {
-        let token = self.key(key).lock?.token;
-        self.release(key, token, None);
-        self.tell(HintKind::Taken, key, token);
-        Some(token)
+    /// `force_release`: `release` of each that holds it, and a message to them.
+    pub(crate) fn force_release(&mut self, key: u8) -> Vec<Token> {
+        let all: Vec<Token> = self.lock(key).holders.iter().map(|holder| holder.token).collect();
+        for token in &all {
+            self.release(key, *token, None);
+            self.tell(HintKind::Taken, key, *token);
+        }
+        all
     }
 }
 
@@ -290,12 +533,18 @@ impl Server {
     pub(crate) fn tick(&mut self, tick: u32) -> Vec<u8> {
         let mut expired = Vec::new();
         for (number, key) in (0..).zip(&mut self.keys) {
-            let Some(lock) = &mut key.lock else { continue };
-            lock.ttl = lock.ttl.saturating_sub(tick);
-            lock.due = lock.due.saturating_sub(tick);
-            if lock.ttl == 0 {
-                key.lock = None;
-                key.marked = false;
+            let Key { lock, marked, .. } = key;
+            if lock.is_free() {
+                continue;
+            }
+            for holder in &mut lock.holders {
+                holder.ttl = holder.ttl.saturating_sub(tick);
+                holder.due = holder.due.saturating_sub(tick);
+            }
+            lock.end = lock.end.saturating_sub(tick);
+            if lock.end == 0 {
+                lock.clear();
+                *marked = false;
                 expired.push(number);
             }
         }

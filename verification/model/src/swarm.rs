@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use distlock_runtime::model::RELEASE_REPEATS;
+use distlock_runtime::model::{Limit, RELEASE_REPEATS};
 
 use crate::actions::Action;
 use crate::config::{Ask, Bounds, Config, Faults};
@@ -53,7 +53,8 @@ pub(crate) fn config(seed: u64) -> Config {
         faults,
         ..Config::default()
     };
-    cfg.asks = (0..2 + random.below(5)).map(|_| ask(random, keys, tick, lag)).collect();
+    let mixed = one_in(random, 2);
+    cfg.asks = (0..2 + random.below(5)).map(|_| ask(random, keys, tick, lag, mixed)).collect();
     cfg.bounds = bounds(&cfg);
     cfg
 }
@@ -69,7 +70,18 @@ fn one_in(random: &mut Random, many: u64) -> bool {
     random.below(many) == 0
 }
 
-fn ask(random: &mut Random, keys: u8, tick: u32, lag: u8) -> Ask {
+/// Several locks are never permits.
+fn limit(random: &mut Random, mixed: bool, several: bool) -> Limit {
+    match random.below(4) {
+        _ if !mixed => Limit::ALONE,
+        0 => Limit::ALONE,
+        1 if !several => Limit::permits(2).unwrap_or(Limit::ALONE),
+        2 if !several => Limit::permits(3).unwrap_or(Limit::ALONE),
+        _ => Limit::READ,
+    }
+}
+
+fn ask(random: &mut Random, keys: u8, tick: u32, lag: u8, mixed: bool) -> Ask {
     let first = random.below(keys.into()) as u8;
     let second = random.below(keys.into()) as u8;
     let several = one_in(random, 4) && first != second;
@@ -78,7 +90,9 @@ fn ask(random: &mut Random, keys: u8, tick: u32, lag: u8) -> Ask {
     // Some differ by little.
     let ttl = ttl + ttl / 25 * random.below(3) as u32;
     let min_hold = if one_in(random, 5) { tick * (1 + random.below(4) as u32) } else { 0 };
-    Ask { keys, ttl, renew: !one_in(random, 3), patient: !one_in(random, 6), min_hold }
+    let (renew, patient) = (!one_in(random, 3), !one_in(random, 6));
+    let limit = limit(random, mixed, several);
+    Ask { keys, limit, ttl, renew, patient, min_hold }
 }
 
 fn faults(random: &mut Random) -> Faults {

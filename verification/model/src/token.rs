@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-/// Names one lease or waiting batch, as `<process>.<number>.<claim><mode>` does. In an exhaustive run a
-/// number is used again only when nothing in the world mentions it any more, which keeps the state
+use distlock_runtime::model::Limit;
+
+/// Names one lease or waiting batch, as `<process>.<number>.<claim><mode><limit>` does. In an exhaustive
+/// run a number is used again only when nothing in the world mentions it any more, which keeps the state
 /// space finite.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
@@ -14,11 +16,13 @@ pub(crate) struct Token {
     pub(crate) claim: u32,
     /// Mode `n`: the process may be unable to hear, and must not be skipped for it.
     pub(crate) deaf: bool,
+    /// How many may hold the lock while it is let in.
+    pub(crate) limit: Limit,
 }
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.deaf { "n" } else { "" };
-        write!(f, "P{}.{}.{}{mode}", self.process, self.seq, self.claim)
+        write!(f, "P{}.{}.{}{mode}{}", self.process, self.seq, self.claim, self.limit)
     }
 }

@@ -5,7 +5,7 @@ use crate::config::{Config, Faults};
 use crate::driver::{Process, Started, Turn};
 use crate::invariants::{Ghost, Invariant, Noted};
 use crate::network::{Answer, Command, Connection, Hint, HintKind, Result, Sent, Wire};
-use crate::server::{Key, Script, Server};
+use crate::server::{Holder, Key, Script, Server, Wish};
 use crate::token::Token;
 
 /// One state.
@@ -67,16 +67,19 @@ impl World {
         let subscribed = self.processes.iter().filter(|process| process.subscribed);
         let listening: Vec<_> = subscribed.map(|process| process.identity).collect();
         let server = &mut self.server;
-        let mut script = Script { cfg, server, listening: &listening, published: Vec::new() };
+        let mut script = Script::new(cfg, server, &listening);
         let answer = run(&mut script);
-        let published = script.published;
+        let Script { published, admitted, crowded, .. } = script;
+        if crowded {
+            self.ghost.broken = Some(Invariant::Limit);
+        }
+        if admitted.is_some_and(|key| self.is_kept_out(key, &listening)) {
+            self.ghost.broken = Some(Invariant::Next);
+        }
         // An `acquire` that was under way may have made a lock again that was taken away.
         if !self.ghost.robbed.is_empty() {
             let keys = &self.server.keys;
-            let owns = |noted: &Noted| {
-                let lock = keys[usize::from(noted.key)].lock;
-                lock.is_some_and(|lock| lock.token == noted.token)
-            };
+            let owns = |noted: &Noted| keys[usize::from(noted.key)].lock.of(noted.token).is_some();
             let (again, robbed): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut self.ghost.robbed).into_iter().partition(owns);
             self.ghost.robbed = robbed;
@@ -90,6 +93,15 @@ impl World {
             self.publish(cfg, hint);
         }
         answer
+    }
+
+    /// J: whoever is first in the queue could have the lock, and is alive.
+    fn is_kept_out(&self, key: u8, listening: &[u16]) -> bool {
+        let state = &self.server.keys[usize::from(key)];
+        state.queue.first().is_some_and(|first| {
+            let lives = first.token.deaf || listening.contains(&first.token.process);
+            lives && state.lock.has_room_for(first.token)
+        })
     }
 
     fn place_of(&self, token: Token) -> Option<u8> {
@@ -136,22 +148,21 @@ impl World {
                 let fence = self.script(cfg, |script| script.draw_with_raise());
                 Result::Taken { ok: taken, fence }
             }
-            Command::Acquire { key, token, ttl, ticket, .. } => {
-                let run =
-                    |script: &mut Script<'_>| script.acquire(key, token, ttl, ticket, expired);
-                Result::Acquired(self.script(cfg, run))
+            Command::Acquire { key, token, ttl, ticket, is_try, .. } => {
+                let wish = Wish { ttl, ticket, is_try, expired };
+                Result::Acquired(self.script(cfg, |script| script.acquire(key, token, wish)))
             }
             Command::Release { key, token, keep } => {
-                let lock = self.server.keys[usize::from(key)].lock;
-                let early = lock.is_some_and(|lock| lock.token == token && lock.due > 0);
+                let lock = &self.server.keys[usize::from(key)].lock;
+                let early = lock.of(token).is_some_and(|holder| holder.due > 0);
                 if keep.is_none() && early {
                     self.ghost.broken = Some(Invariant::Kept);
                 }
                 let released = self.script(cfg, |script| script.release(key, token, keep));
-                if let Some(lock) = self.server.keys[usize::from(key)].lock.as_mut() {
+                if let Some(holder) = self.server.keys[usize::from(key)].lock.of_mut(token) {
                     // It counts from its holder's end, not from when the server hears of it.
                     let late = u32::from(sent.age) * cfg.tick + cfg.drift;
-                    lock.due = if sent.is_stale { 0 } else { lock.due.saturating_sub(late) };
+                    holder.due = if sent.is_stale { 0 } else { holder.due.saturating_sub(late) };
                 }
                 Result::Released(released)
             }
@@ -167,7 +178,7 @@ impl World {
     fn run(&mut self, cfg: &Config, process: u8, connection: Connection) {
         let Some(sent) = self.line(process, connection).requests.pop_front() else { return };
         let takes = match sent.command {
-            Command::Take { key, .. } => self.server.keys[usize::from(key)].lock.is_none(),
+            Command::Take { key, .. } => self.server.keys[usize::from(key)].lock.is_free(),
             _ => false,
         };
         let Some(result) = self.execute(cfg, sent) else {
@@ -188,8 +199,9 @@ impl World {
     }
 
     fn answer(&mut self, cfg: &Config, process: u8, answer: Answer) {
+        let sent = answer.sent;
         self.turn(cfg, process, |turn| turn.on_answer(answer));
-        if let Some((key, token)) = answer.sent.command.grants().filter(|_| answer.sent.robbed) {
+        if let Some((key, token)) = sent.command.grants().filter(|_| sent.robbed) {
             self.ghost.rob(key, token);
         }
     }
@@ -201,8 +213,8 @@ impl World {
     fn tick(&mut self, cfg: &Config, slow: Option<u8>) {
         self.measure(cfg);
         // Who waits for a lock that was kept looks right behind its end, which here is a tick.
-        let kept = |key: &Key| key.lock.is_some_and(|lock| lock.kept && lock.ttl <= cfg.tick);
-        self.ghost.unordered |= self.server.keys.iter().any(kept);
+        let kept = |holder: &Holder| holder.kept && holder.ttl <= cfg.tick;
+        self.ghost.unordered |= self.server.keys.iter().any(|key| key.lock.live().any(kept));
         for key in self.server.tick(cfg.tick) {
             self.on_expired(cfg, key);
         }
@@ -225,11 +237,15 @@ impl World {
     /// The lock is taken from whoever holds it, by somebody outside the protocol.
     fn rob(&mut self, key: u8) {
         self.ghost.unordered = true;
-        let Some(lock) = self.server.keys[usize::from(key)].lock else { return };
-        self.ghost.rob(key, lock.token);
-        let Some(place) = self.place_of(lock.token) else { return };
+        let holders = self.server.keys[usize::from(key)].lock.holders.clone();
+        holders.into_iter().for_each(|holder| self.rob_of(key, holder.token));
+    }
+
+    fn rob_of(&mut self, key: u8, token: Token) {
+        self.ghost.rob(key, token);
+        let Some(place) = self.place_of(token) else { return };
         let line = &mut self.process(place).main;
-        let of_lock = |sent: &Sent| sent.command.token() == Some(lock.token);
+        let of_lock = |sent: &Sent| sent.command.token() == Some(token);
         for answer in &mut line.answers {
             answer.sent.robbed |= of_lock(&answer.sent);
         }
@@ -357,10 +373,9 @@ impl World {
             }
             Action::ForceRelease { key } => {
                 self.faults.force_releases -= 1;
-                let token = self.server.keys[usize::from(key)].lock.map(|lock| lock.token);
                 self.rob(key);
-                self.script(cfg, |script| script.force_release(key));
-                token.into_iter().for_each(|token| self.ghost.rob(key, token));
+                let all = self.script(cfg, |script| script.force_release(key));
+                all.into_iter().for_each(|token| self.ghost.rob(key, token));
             }
             Action::LoseData { drops_connections } => {
                 self.faults.data_losses -= 1;
@@ -391,7 +406,8 @@ impl World {
     pub(crate) fn brief(&self) -> String {
         let mut text = String::new();
         for (number, key) in self.server.keys.iter().enumerate() {
-            let lock = key.lock.map(|lock| (lock.token, lock.ttl, lock.claimed, lock.kept));
+            let of = |holder: &Holder| (holder.token, holder.ttl, holder.claimed, holder.kept);
+            let lock: Vec<_> = key.lock.holders.iter().map(of).collect();
             let queue: Vec<_> = key.queue.iter().map(|entry| (entry.ticket, entry.token)).collect();
             text.push_str(&format!("    key {number}: {lock:?} queue {queue:?}\n"));
         }

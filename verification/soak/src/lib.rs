@@ -16,6 +16,7 @@ pub mod outage;
 pub mod pairs;
 pub mod refused;
 mod report;
+pub mod scripts;
 pub mod stages;
 mod stamp;
 pub mod suspend;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use distlock_testkit::in_fork;
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, stages, suspend,
-    waiters,
+    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, scripts, stages,
+    suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
@@ -23,6 +23,7 @@ chaos     waiting and holding processes that are killed at random (60 seconds)
 handoffs  a lock that many tasks of several processes want all the time (1,000,000)
 waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
+scripts   random processes that send scripts for one lock (60 seconds)
 stages    from a release to the next process's body, in round trips (2,000)";
 
 fn main() -> ExitCode {
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
                 "handoffs" => Some(handoffs::run(or(Effort::Times(1_000_000))).await),
                 "waiters" => Some(waiters::run(10_000, or(Effort::Time(waiters::WHILE))).await),
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
+                "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
                 _ => None,
             }

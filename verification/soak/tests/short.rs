@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, stages, suspend,
-    waiters,
+    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, scripts, stages,
+    suspend, waiters,
 };
 
 #[track_caller]
@@ -45,6 +45,11 @@ async fn refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kept() {
     clean(&kept::run(1_000).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts() {
+    clean(&scripts::run(Effort::Times(4_000)).await);
 }
 
 /// The name by which the processes find this test.

@@ -51,7 +51,8 @@ impl<K: Kinds> Line<K> {
             if held.is_empty()
                 && let Some(claim) = self.take_claim(number, 0)
             {
-                shell.release(claim.token);
+                let keep = claim.keep(now);
+                shell.release(claim.token, keep);
             }
         }
         self.dissolve(number, shell);

@@ -150,7 +150,7 @@ impl<K: Kinds> Batch<K> {
         shell.enter(Enter { token: queued.token.clone(), term, ticket });
         // Behind it, or the batch would lose its place, or its grant.
         if let Some(old) = instead_of {
-            shell.release(old);
+            shell.release(old, None);
         }
     }
 
@@ -197,7 +197,7 @@ impl<K: Kinds> Batch<K> {
             Some(pause) => {
                 queued.failed(Denied::Outlasted, now, pause);
                 self.ticket = 0;
-                shell.release(old);
+                shell.release(old, None);
             }
         }
     }

@@ -42,7 +42,8 @@ impl<K: Kinds> Line<K> {
             HandedOn::Nobody => {
                 let claim = self.take_claim(number, index);
                 if let Some(claim) = claim.and_then(|claim| self.pass_on(claim, now, shell)) {
-                    shell.release(claim.token);
+                    let keep = claim.keep(now);
+                    shell.release(claim.token, keep);
                 }
             }
         }
@@ -77,7 +78,7 @@ impl<K: Kinds> Line<K> {
         }
         let keep = claim.keep(now);
         if let Some(new) = claim.exchange.take() {
-            shell.release(new);
+            shell.release(new, None);
             return self.end_in_doubt(place.batch, keep, now, shell);
         }
         let Some(batch) = self.numbered(place.batch) else {
@@ -162,7 +163,10 @@ impl<K: Kinds> Line<K> {
     ) {
         let Some(batch) = self.numbered(number) else { return };
         match batch.claims_mut().and_then(|claims| claims.take(index)) {
-            Some(claim) => shell.release(claim.token),
+            Some(claim) => {
+                let keep = claim.keep(now);
+                shell.release(claim.token, keep);
+            }
             None => batch.swap(now, shell),
         }
     }
@@ -170,8 +174,8 @@ impl<K: Kinds> Line<K> {
     /// A lease lies with somebody that does not take it, or waits for other locks for too long: it ends
     /// here, and the line sees to its token.
     pub(super) fn let_go<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
-        if let Some(Freeing { token, .. }) = self.finish(place, now, shell).release {
-            shell.release(token);
+        if let Some(Freeing { token, keep, .. }) = self.finish(place, now, shell).release {
+            shell.release(token, keep);
         }
     }
 

@@ -133,12 +133,6 @@ impl<K: Kinds> Holder<K> {
         self.free_from.filter(|_| shell.in_hand(&self.seat))
     }
 
-    /// For how long the store is to keep the lock after it was given back.
-    pub(super) fn keep<X: Shell<K>>(&self, now: Moment, shell: &X) -> Option<Duration> {
-        let left = self.kept_until(shell)?.since(now);
-        (!left.is_zero()).then_some(left)
-    }
-
     pub(super) fn grant(&self, claim: Moment) -> Grant {
         Grant { fencing_token: self.fencing_token, deadline: self.deadline(claim) }
     }

@@ -39,6 +39,8 @@ pub struct Lost<K: Kinds> {
     pub deadline: Moment,
     /// Who had it.
     pub holder: Holder<K>,
+    /// `min_hold` of others that had the lock by the same token: it is not to be free before this.
+    pub free_from: Option<Moment>,
     /// Why it is not ours any more.
     pub loss: Loss,
 }
@@ -260,16 +262,16 @@ impl<K: Kinds> Line<K> {
         let token = match batch.stage {
             Stage::Queued(queued) => {
                 if let Some(old) = queued.instead_of {
-                    shell.release(old);
+                    shell.release(old, None);
                 }
                 queued.token
             }
             Stage::Leading { token, .. } => token,
             Stage::Owned(claims) => {
-                return claims.into_all().for_each(|claim| shell.release(claim.token));
+                return claims.into_all().for_each(|claim| shell.release(claim.token, None));
             }
         };
-        shell.release(token);
+        shell.release(token, None);
     }
 }
 

@@ -20,21 +20,23 @@ impl<K: Kinds> Line<K> {
         let (token, deadline) = (claim.token.clone(), claim.deadline);
         let exchange = claim.exchange.take();
         let is_last = !claim.is_held();
+        let free_from = claim.free_from.filter(|_| is_last);
         // A store that ends no lease by itself would keep what several readers may have.
         let is_kept = deadline == Moment::NEVER && claim.limit.is_read();
         let is_over = loss.is_none();
         let loss = loss.unwrap_or_else(|| holder.expiry(deadline));
         shell.lost(&holder.seat, loss);
         if let Some(new) = exchange {
-            shell.release(new);
+            shell.release(new, None);
         }
         if is_last {
             self.end_lost(place.batch, &token, now, shell);
             if is_kept && is_over {
-                shell.release(token.clone());
+                shell.release(token.clone(), None);
             }
         }
-        self.lost.push(Lost { number: place.batch, token, deadline, holder, loss });
+        let number = place.batch;
+        self.lost.push(Lost { number, token, deadline, holder, free_from, loss });
     }
 
     /// The last lease under a claim is lost.
@@ -82,16 +84,17 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) -> Option<Freeing<K>> {
-        let Lost { number, token, deadline, holder, .. } = lost;
+        let free_from = lost.kept_until(shell);
+        let Freeing { token, keep, deadline } = lost.release(now, shell);
         if let Some(claim) = self.claim_mut(&token) {
-            claim.free_from = claim.free_from.max(holder.kept_until(shell));
+            claim.free_from = claim.free_from.max(free_from);
             return None;
         }
         if let Some(other) = self.lost.iter_mut().find(|lost| lost.token == token) {
-            other.holder.free_from = other.holder.free_from.max(holder.kept_until(shell));
+            other.free_from = other.free_from.max(free_from);
             return None;
         }
-        let keep = holder.keep(now, shell);
+        let number = lost.number;
         if keep.is_none() && self.release_behind(number, &token, shell) {
             return None;
         }
@@ -112,7 +115,7 @@ impl<K: Kinds> Line<K> {
             shell.retire(&lost);
             queued.instead_of = Some(lost);
         } else {
-            shell.release(lost);
+            shell.release(lost, None);
         }
         true
     }
@@ -152,7 +155,7 @@ impl<K: Kinds> Line<K> {
             return self.put_back(number, index, now, shell);
         }
         if let Some(claim) = self.take_claim(number, index) {
-            shell.release(claim.token);
+            shell.release(claim.token, None);
         }
     }
 
@@ -174,9 +177,15 @@ impl<K: Kinds> Line<K> {
 }
 
 impl<K: Kinds> Lost<K> {
+    /// `min_hold` of its holder and of others by the same token.
+    fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
+        self.holder.kept_until(shell).max(self.free_from)
+    }
+
     pub(super) fn release<X: Shell<K>>(&self, now: Moment, shell: &X) -> Freeing<K> {
         let Self { token, deadline, .. } = self;
-        let keep = self.holder.keep(now, shell);
+        let left = self.kept_until(shell).map(|until| until.since(now));
+        let keep = left.filter(|left| !left.is_zero());
         Freeing { token: token.clone(), keep, deadline: *deadline }
     }
 }

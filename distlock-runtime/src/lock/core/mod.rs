@@ -146,8 +146,9 @@ pub trait Shell<K: Kinds> {
 
     /// Enter the queue, or look at it. Answered with [`Line::entered`].
     fn enter(&mut self, enter: Enter<K>);
-    /// Release, behind what was sent for the lock so far, and until it is confirmed (R8, R9).
-    fn release(&mut self, token: K::Token);
+    /// Release, behind what was sent for the lock so far, and until it is confirmed (R8, R9). With `keep`
+    /// the lock is kept for that time (`min_hold`).
+    fn release(&mut self, token: K::Token, keep: Option<Duration>);
     /// Nothing that creates the lock is sent for this token any more (R7).
     fn retire(&mut self, token: &K::Token);
     /// Renew. Answered with [`Line::renewed`].

@@ -56,6 +56,7 @@ impl<K: Kinds> Line<K> {
             with.number(&mut lost.number);
             with.token(&mut lost.token);
             with.moment(&mut lost.deadline);
+            lost.free_from.iter_mut().for_each(|at| with.moment(at));
             lost.holder.relabel(with);
         }
     }

@@ -10,13 +10,13 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use super::connection::{Connection, Live, integer};
 use super::error::{fault, is_denied};
 use super::fence::Fence;
-use super::inspect;
+use super::inspect::{self, Found};
 use super::renew::Renewals;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::limits::millis;
 use crate::store::owner::Owner;
-use crate::store::{Answer, Attempt, Fault, Holder};
+use crate::store::{Answer, Attempt, Fault};
 
 /// Takes the lock if it is free.
 ///
@@ -76,15 +76,16 @@ async fn taken(
     live: &mut Connection,
     answer_by: Moment,
 ) -> Result<Option<Answer>, Fault> {
-    Ok(match inspect::holder(owner.lock.stored(), live, answer_by).await? {
-        Some(holder) if holder.token == owner.token => None,
-        Some(Holder { remaining, .. }) => Some(Answer::Taken { remaining }),
-        None => Some(Answer::Taken { remaining: Some(Duration::ZERO) }),
-    })
+    let remaining = match inspect::find(owner, live, answer_by).await? {
+        Found::Own => return Ok(None),
+        Found::Others { remaining } => remaining,
+        Found::Nothing => Some(Duration::ZERO),
+    };
+    Ok(Some(Answer::Taken { remaining }))
 }
 
 /// What a try comes to whose token the engine has sent. Its line has the counter value.
-async fn taken_over(
+pub(super) async fn taken_over(
     attempt: &Attempt,
     live: &mut Connection,
     answer_by: Moment,

@@ -1,9 +1,9 @@
-//! Questions that change nothing: the holder of a lock, the processes that wait for it, and whether the
+//! Questions that change nothing: who holds a lock, the processes that wait for it, and whether the
 //! server answers.
 
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, FromRedisValue, RedisError, Value};
 
 use super::connection::{Connection, RedisOr, integer};
 use super::error::fault;
@@ -11,45 +11,115 @@ use super::script::Arg;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
+use crate::store::owner::Owner;
 use crate::store::{Fault, Held, Holder};
 
-/// The holder of a lock, without the processes that wait for it.
-pub(super) async fn holder(
-    lock: &str,
+/// What a server says to a command that does not fit what is stored.
+const WRONG_TYPE: &str = "WRONGTYPE";
+
+/// What a try finds that has not got the lock.
+pub(super) enum Found {
+    /// It has it after all.
+    Own,
+    Nothing,
+    /// Others hold it, or something else stands there. `None` if that has no end.
+    Others {
+        remaining: Option<Duration>,
+    },
+}
+
+/// Whose the lock is that this token was not given.
+pub(super) async fn find(
+    owner: &Owner,
     live: &mut Connection,
     answer_by: Moment,
-) -> Result<Option<Holder>, Fault> {
+) -> Result<Found, Fault> {
+    let lock = &**owner.lock.stored();
     let mut pipeline = redis::pipe();
     pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
     match live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?.as_slice() {
-        [Value::Nil, _] => Ok(None),
-        [Value::BulkString(token), remaining] => {
-            let token = String::from_utf8_lossy(token).into_owned();
-            let remaining = u64::try_from(integer(remaining)?).ok().map(Duration::from_millis);
-            Ok(Some(Holder { token, remaining }))
+        [Value::Nil, _] => Ok(Found::Nothing),
+        [Value::BulkString(token), _] if *token == owner.token.as_bytes() => Ok(Found::Own),
+        [Value::BulkString(_), left] => Ok(Found::Others { remaining: after(integer(left)?) }),
+        [Value::ServerError(error), left] => {
+            let error = RedisError::from(error.clone());
+            if error.code() != Some(WRONG_TYPE) {
+                return Err(fault(&error));
+            }
+            // Rare, so not worth a command of every try: a set is held together, anything else is no
+            // lock, and refuses this too.
+            let mut own = redis::cmd("ZSCORE");
+            own.arg(lock).arg(&owner.token);
+            match live.command(&own, answer_by).await.map_err(RedisOr::into_fault)? {
+                Value::Nil => Ok(Found::Others { remaining: after(integer(left)?) }),
+                _ => Ok(Found::Own),
+            }
         }
-        [Value::ServerError(error), _] => Err(fault(&RedisError::from(error.clone()))),
         _ => Err(live.unexpected_answer()),
     }
 }
 
-/// The holder of a lock and the processes that wait for it.
+/// Who holds a lock, and the processes that wait for it.
 pub(super) async fn inspect(
     server: &Server,
     lock: &LockName,
     answer_by: Moment,
 ) -> Result<Option<Held>, Fault> {
     let mut live = server.pool.commands(lock.stored()).live(answer_by).await?;
-    let holder = holder(lock.stored(), &mut live, answer_by).await?;
-    let queue = Cmd::zrange(Arg::Queue(lock), 0, -1);
-    let queue = live.command(&queue, answer_by).await.map_err(RedisOr::into_fault)?;
-    let Value::Array(queue) = queue else { return Err(live.unexpected_answer()) };
-    let token = |token: &Value| match token {
-        Value::BulkString(token) => Some(String::from_utf8_lossy(token).into_owned()),
-        _ => None,
+    let name = lock.stored();
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("GET").arg(&**name).cmd("PTTL").arg(&**name);
+    pipeline.cmd("ZRANGE").arg(&**name).arg(0).arg(-1).arg("WITHSCORES").cmd("TIME");
+    pipeline.add_command(Cmd::zrange(Arg::Queue(lock), 0, -1));
+    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    let [alone, remaining, together, time, queue] = answers.as_slice() else {
+        return Err(live.unexpected_answer());
+    };
+    let holders = match (alone, together) {
+        (Value::Nil, _) => return Ok(None),
+        (Value::BulkString(token), _) => {
+            let token = String::from_utf8_lossy(token).into_owned();
+            vec![Holder { token, remaining: after(integer(remaining)?) }]
+        }
+        (Value::ServerError(_), Value::Array(_)) => {
+            let now = time_ms(time).ok_or_else(|| live.unexpected_answer())?;
+            let ends = integer(remaining)? >= 0;
+            let tokens = Vec::<(String, f64)>::from_redis_value(together.clone());
+            let tokens = tokens.map_err(|_| live.unexpected_answer())?;
+            // Those whose lease has ended stand there until their place is needed.
+            let tokens = tokens.into_iter().filter(|(_, end)| !ends || *end >= now as f64);
+            let lasts = |end: f64| ends.then(|| Duration::from_millis((end - now as f64) as u64));
+            tokens.map(|(token, end)| Holder { token, remaining: lasts(end) }).collect()
+        }
+        (Value::ServerError(error), _) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(live.unexpected_answer()),
+    };
+    let queue = match queue {
+        Value::Array(queue) => queue,
+        Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(live.unexpected_answer()),
     };
     let queue = queue.iter().filter_map(token).collect();
-    Ok(holder.map(|holder| Held { holders: vec![holder], queue }))
+    Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+}
+
+/// What stands in a queue, be it a token or not.
+fn token(value: &Value) -> Option<String> {
+    let Value::BulkString(token) = value else { return None };
+    Some(String::from_utf8_lossy(token).into_owned())
+}
+
+/// What `PTTL` says; `None` for what does not expire.
+fn after(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// What `TIME` says, in ms.
+fn time_ms(answer: &Value) -> Option<u64> {
+    let Value::Array(parts) = answer else { return None };
+    let [seconds, micros] = parts.as_slice() else { return None };
+    let number = |part: &Value| u64::from_redis_value(part.clone()).ok();
+    Some(number(seconds)? * 1000 + number(micros)? / 1000)
 }
 
 /// How long the server takes to answer.

@@ -4,9 +4,9 @@
 //! documentation describes; what it leaves out is here: fencing tokens that grow over lost data, a
 //! fair queue, and releases that are never overtaken by what was sent before them.
 //!
-//! - `acquire`: the fast path, without Lua
+//! - `acquire`: the fast path of a lock that is taken alone, without Lua
 //! - `queue`: waiting behind others
-//! - `renew`, `release`, `inspect`
+//! - `renew`, `release`, `exchange`, `inspect`
 //! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`: notifications
@@ -20,6 +20,7 @@ mod connection;
 mod console;
 mod error;
 mod eviction;
+mod exchange;
 mod fence;
 mod inspect;
 mod io;
@@ -32,7 +33,7 @@ mod queue;
 mod record;
 mod release;
 mod renew;
-mod script;
+pub(crate) mod script;
 mod server;
 mod server_clock;
 
@@ -44,8 +45,8 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Attempt, Entered, Entry, Freed, Held, Letter, Listener, Op, OpOn, Outage, Records,
-    Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Letter, Listener, Op, OpOn,
+    Outage, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
@@ -56,6 +57,7 @@ use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
+use exchange::Exchanges;
 use fence::Fences;
 use link::LinkConfig;
 use pool::ConnectionPool;
@@ -86,6 +88,7 @@ pub(crate) struct RedisStore {
     queue: Queue,
     renewals: Renewals,
     releases: Releases,
+    exchanges: Exchanges,
     link: LinkConfig,
     handle: Handle,
 }
@@ -115,6 +118,7 @@ impl RedisStore {
             queue: Queue::new(),
             renewals: Renewals::new(),
             releases: Releases::new(),
+            exchanges: Exchanges::new(),
             link,
             handle: handle.clone(),
         }
@@ -171,6 +175,11 @@ impl Store for RedisStore {
     }
 
     fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
+        if !attempt.owner.limit.is_alone() {
+            return Box::pin(async move {
+                self.queue.try_share(&self.server, &attempt, answer_by).await
+            });
+        }
         Box::pin(async move {
             acquire::try_acquire(&self.server, &self.renewals, &attempt, answer_by).await
         })
@@ -187,6 +196,10 @@ impl Store for RedisStore {
         answer_by: Moment,
     ) -> Op<Freed> {
         Box::pin(async move { self.releases.release(&self.server, &owner, keep, answer_by).await })
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move { self.exchanges.exchange(&self.server, &exchange, answer_by).await })
     }
 
     fn lane(&self, lock: &LockName) -> usize {

@@ -1,34 +1,43 @@
 //! Waiting in the queue: one idempotent script that enqueues, takes a free lock, confirms a reserved one
-//! and polls (R3, R4, R11).
+//! and polls (R3, R4, R11). For a token that is not alone it is also the try without a place (R2).
 
 use std::time::Duration;
 
 use redis::Value;
 
+use super::acquire::taken_over;
 use super::connection::{Connection, RedisOr, ints};
-use super::fence::Fence;
-use super::script::{Arg, Script};
+use super::script::{Arg, Scripts};
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::limits::millis;
-use crate::store::{Entered, Entry, Fault};
+use crate::store::{Answer, Attempt, Entered, Entry, Fault};
 
 /// How often the script is run for one entry, when the counter or the clock of the server has changed.
 const TRIES: usize = 3;
 /// A queue is deleted so many ms after its last poll; every waiter polls more often than that (R11).
 const QUEUE_EXPIRY: u64 = 20_000;
 /// A script must not run any more this long after its caller has stopped waiting for the answer.
-const NOT_AFTER: Duration = Duration::from_secs(1);
+pub(super) const NOT_AFTER: Duration = Duration::from_secs(1);
+
+/// What becomes of a token that cannot have the lock yet.
+#[derive(Clone, Copy)]
+enum Otherwise {
+    /// It stands in the queue.
+    Wait,
+    /// Nothing is left of it.
+    Leave,
+}
 
 /// The queues of one server.
 pub(super) struct Queue {
-    acquire: Script,
+    acquire: Scripts,
 }
 
 impl Queue {
     pub(super) fn new() -> Self {
-        Self { acquire: Script::acquire() }
+        Self { acquire: Scripts::acquire() }
     }
 
     /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
@@ -36,6 +45,36 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
+        answer_by: Moment,
+    ) -> Result<Entered, Fault> {
+        self.run(server, entry, Otherwise::Wait, answer_by).await
+    }
+
+    /// Takes the lock beside those who hold it, if there is room and nobody waits.
+    pub(super) async fn try_share(
+        &self,
+        server: &Server,
+        attempt: &Attempt,
+        answer_by: Moment,
+    ) -> Result<Answer, Fault> {
+        let Attempt { owner, term, .. } = attempt;
+        // R2: the engine has sent this token since, and only the answer to that counts.
+        if !owner.is_unsent() {
+            let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
+            return taken_over(attempt, &mut live, answer_by).await;
+        }
+        let entry = Entry { owner: owner.clone(), term: *term, ticket: 0 };
+        Ok(match self.run(server, &entry, Otherwise::Leave, answer_by).await? {
+            Entered::Granted { fence, sent, .. } => Answer::Granted { fence, sent },
+            Entered::Queued { remaining, .. } => Answer::Taken { remaining },
+        })
+    }
+
+    async fn run(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        otherwise: Otherwise,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
         let Entry { owner, term, .. } = entry;
@@ -49,7 +88,7 @@ impl Queue {
                 fences.raise(counter, Some(&owner.lock), &mut live, answer_by).await?;
             }
             let seen = counter.seen();
-            let (sent, answer) = self.ask(server, entry, counter, &mut live, answer_by).await?;
+            let (sent, answer) = self.ask(server, entry, otherwise, &mut live, answer_by).await?;
             server.record.used(sent);
             match ints(&answer) {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
@@ -94,7 +133,7 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
-        counter: &Fence,
+        otherwise: Otherwise,
         live: &mut Connection,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
@@ -103,8 +142,8 @@ impl Queue {
         if owner.is_retired() {
             return Err(Fault::given_up());
         }
-        let keys =
-            [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock), Arg::Text(&counter.key)];
+        let counter = owner.lock.fence().unwrap_or(&server.fences.own.key);
+        let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock), Arg::Text(counter)];
         let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
         let args = [
             Arg::Text(&owner.token),
@@ -112,12 +151,18 @@ impl Queue {
             Arg::Number(*ticket),
             Arg::Number(QUEUE_EXPIRY),
             Arg::Number(server.fences.server_clock.time_after(lifetime)),
+            Arg::Number(1),
         ];
+        let is_try = matches!(otherwise, Otherwise::Leave);
+        let args = &args[..5 + usize::from(is_try)];
         let sent = Clock::Boottime.now();
         owner.sending(sent, term.stored_for(), live.number);
-        owner.leaves_a_trace();
+        if !is_try {
+            owner.leaves_a_trace();
+        }
         let given_up = || owner.is_retired();
-        let answer = live.run_unless(given_up, &self.acquire, &keys, &args, answer_by).await;
+        let script = self.acquire.of(owner.limit);
+        let answer = live.run_unless(given_up, script, &keys, args, answer_by).await;
         // R9: an error of the script is an answer; the script will not run any more.
         if let Err(RedisOr::Redis(error)) = &answer
             && error.code().is_some()
@@ -132,6 +177,9 @@ impl Queue {
             _ => return Err(live.desynchronized()),
         }
         owner.answered(live.number);
+        if matches!(answer.first(), Some(Value::Int(1))) {
+            owner.leaves_a_trace();
+        }
         Ok((sent, answer))
     }
 }

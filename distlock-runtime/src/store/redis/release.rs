@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::script::{Arg, Script};
+use super::script::{Arg, Scripts};
 use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
@@ -14,12 +14,12 @@ use crate::store::{Fault, Freed};
 
 /// The release of locks.
 pub(super) struct Releases {
-    script: Script,
+    scripts: Scripts,
 }
 
 impl Releases {
     pub(super) fn new() -> Self {
-        Self { script: Script::release() }
+        Self { scripts: Scripts::release() }
     }
 
     /// Frees the lock if this token owns it, or with `keep` has it expire after that time.
@@ -36,17 +36,27 @@ impl Releases {
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
         let args = [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis))];
         let args = &args[..1 + usize::from(keep.is_some())];
-        let (state, next) = match live.run(&self.script, &keys, args, answer_by).await? {
-            Value::Int(state) => (state, Vec::new()),
-            Value::Array(answer) => match answer.as_slice() {
-                [Value::Int(state), Value::BulkString(next)] => {
-                    let next = String::from_utf8_lossy(next);
-                    (*state, if next.is_empty() { Vec::new() } else { vec![next.into()] })
-                }
+        let (state, next) =
+            match live.run(self.scripts.of(owner.limit), &keys, args, answer_by).await? {
+                Value::Int(state) => (state, Vec::new()),
+                Value::Array(answer) => match answer.split_first() {
+                    Some((Value::Int(state), next)) => match tokens(next) {
+                        Some(next) => (*state, next),
+                        None => return Err(live.unexpected_answer()),
+                    },
+                    _ => return Err(live.unexpected_answer()),
+                },
                 _ => return Err(live.unexpected_answer()),
-            },
-            _ => return Err(live.unexpected_answer()),
-        };
+            };
         Ok(Freed { was_ours: state != 0, settled, next, awaited: state == 3 })
     }
+}
+
+/// Those for whom the lock was reserved.
+fn tokens(answer: &[Value]) -> Option<Vec<Box<str>>> {
+    let token = |value: &Value| match value {
+        Value::BulkString(token) => Some(String::from_utf8_lossy(token).into()),
+        _ => None,
+    };
+    answer.iter().map(token).collect()
 }

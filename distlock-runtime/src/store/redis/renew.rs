@@ -8,7 +8,7 @@ use redis::{Pipeline, RedisError, Value};
 use super::connection::{Connection, Live, ints};
 use super::error::{fault, is_missing_script};
 use super::fence::{Fence, Fences};
-use super::script::{Arg, Script};
+use super::script::{Arg, Script, Scripts};
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
@@ -22,14 +22,14 @@ const BACKWARDS: &str = "the counter of fencing tokens goes backwards";
 
 /// The renewals of one manager.
 pub(super) struct Renewals {
-    script: Script,
+    scripts: Scripts,
     /// How many were sent: each has a number, which its answer repeats.
     sent: AtomicU64,
 }
 
 impl Renewals {
     pub(super) fn new() -> Self {
-        Self { script: Script::renew(), sent: AtomicU64::new(0) }
+        Self { scripts: Scripts::renew(), sent: AtomicU64::new(0) }
     }
 
     /// Extends all of these leases.
@@ -48,18 +48,23 @@ impl Renewals {
             renewal.owner.stored_until(sent.after(renewal.ttl));
             server.keep_subscribed(&renewal.owner.lock, renewal.ttl);
             let (keys, args) = words(&server.fences, renewal, number);
-            pipeline.add_command(self.script.by_hash(keys_of(renewal, &keys), &args));
+            let script = self.scripts.of(renewal.owner.limit);
+            pipeline.add_command(script.by_hash(keys_of(renewal, &keys), &args));
         }
         let mut answers: Vec<_> = live.pipeline(&pipeline, sent, answer_by).await?;
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = Pipeline::with_capacity(missing.len());
-            for (nth, at) in missing.iter().enumerate() {
+            let mut known = Vec::new();
+            for at in &missing {
                 let renewal = &renewals[*at];
+                let alone = renewal.owner.limit.is_alone();
                 let (keys, args) = words(&server.fences, renewal, first + *at as u64);
-                // One text is enough: by the next command the server knows the script.
-                let call = if nth == 0 { Script::by_text } else { Script::by_hash };
-                again.add_command(call(&self.script, keys_of(renewal, &keys), &args));
+                // One text of each is enough: by the next command the server knows the script.
+                let call = if known.contains(&alone) { Script::by_hash } else { Script::by_text };
+                known.push(alone);
+                let script = self.scripts.of(renewal.owner.limit);
+                again.add_command(call(script, keys_of(renewal, &keys), &args));
             }
             let repeated = live.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
@@ -93,7 +98,8 @@ impl Renewals {
             let number = self.sent.fetch_add(1, Ordering::Relaxed);
             renewal.owner.stored_until(Clock::Boottime.now().after(ttl));
             let (keys, args) = words(fences, &renewal, number);
-            let answer = live.run(&self.script, keys_of(&renewal, &keys), &args, answer_by).await?;
+            let script = self.scripts.of(renewal.owner.limit);
+            let answer = live.run(script, keys_of(&renewal, &keys), &args, answer_by).await?;
             match owned(&answer, number, live)? {
                 Owned::Yes { fence: Some(fence), .. } if fences.is_new(counter, fence, seen)? => {
                     return Ok(Some(fence));

@@ -11,6 +11,7 @@ use std::io::Write;
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::name::LockName;
+use crate::store::Limit;
 
 /// A script: its text, and the hash by which the server knows it.
 pub(crate) struct Script {
@@ -31,30 +32,23 @@ impl Script {
         Self { bit, ..Self::new(text) }
     }
 
-    pub(crate) fn acquire() -> Self {
+    /// The alone token of a lock becomes another one.
+    pub(crate) fn downgrade() -> Self {
         let text = concat!(
-            include_str!("lua/confirm.lua"),
+            "local v, n = redis.pcall('GET', KEYS[1]), 0\n",
             include_str!("lua/prelude.lua"),
-            include_str!("lua/acquire.lua")
+            include_str!("lua/fence.lua"),
+            include_str!("lua/downgrade.lua")
         );
-        Self::in_order(1, text)
-    }
-
-    pub(crate) fn release() -> Self {
-        let text = concat!(
-            include_str!("lua/free.lua"),
-            include_str!("lua/prelude.lua"),
-            include_str!("lua/release.lua")
-        );
-        Self::in_order(2, text)
-    }
-
-    pub(crate) fn renew() -> Self {
-        Self::new(include_str!("lua/renew.lua"))
+        Self::in_order(16, text)
     }
 
     pub(crate) fn raise() -> Self {
         Self::new(include_str!("lua/raise.lua"))
+    }
+
+    pub(crate) fn text(&self) -> &'static str {
+        self.text
     }
 
     /// Runs it from the server's cache.
@@ -65,6 +59,57 @@ impl Script {
     /// Runs it and fills the server's cache.
     pub(crate) fn by_text(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", self.text, keys, args)
+    }
+}
+
+/// One step of a lock's life as two scripts: they differ in their hot parts, so that tokens that are alone
+/// and tokens that are not each have what they need first.
+pub(crate) struct Scripts {
+    alone: Script,
+    shared: Script,
+}
+
+impl Scripts {
+    pub(crate) fn acquire() -> Self {
+        let alone = concat!(
+            include_str!("lua/confirm.lua"),
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/fence.lua"),
+            include_str!("lua/acquire.lua")
+        );
+        let shared = concat!(
+            include_str!("lua/share.lua"),
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/fence.lua"),
+            include_str!("lua/acquire.lua")
+        );
+        Self { alone: Script::in_order(1, alone), shared: Script::in_order(2, shared) }
+    }
+
+    pub(crate) fn release() -> Self {
+        let alone = concat!(
+            include_str!("lua/free.lua"),
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/release.lua")
+        );
+        let shared = concat!(
+            include_str!("lua/leave.lua"),
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/release.lua")
+        );
+        Self { alone: Script::in_order(4, alone), shared: Script::in_order(8, shared) }
+    }
+
+    pub(crate) fn renew() -> Self {
+        Self {
+            alone: Script::new(include_str!("lua/renew.lua")),
+            shared: Script::new(include_str!("lua/prolong.lua")),
+        }
+    }
+
+    /// The script for tokens with this limit.
+    pub(crate) fn of(&self, limit: Limit) -> &Script {
+        if limit.is_alone() { &self.alone } else { &self.shared }
     }
 }
 

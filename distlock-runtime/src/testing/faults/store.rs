@@ -15,8 +15,8 @@ use crate::status::StoreStatus;
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Fault, Freed, Held, Letter, Listener, Notification, Op, OpOn,
-    Outage, Records, Renewal, Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
+    Notification, Op, OpOn, Outage, Records, Renewal, Renewed, Store, Term,
 };
 use crate::witness::Witness;
 
@@ -192,6 +192,13 @@ impl Store for FaultyStore {
 
     fn lane(&self, lock: &LockName) -> usize {
         self.inner.lane(lock)
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move {
+            let exchanged = || self.inner.clone().exchange(exchange.clone(), answer_by);
+            self.deliver(answer_by, exchanged).await
+        })
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {

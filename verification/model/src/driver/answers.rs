@@ -64,8 +64,11 @@ impl Turn<'_> {
     }
 
     fn on_acquired(&mut self, sent: Sent, key: u8, token: Token, answer: Acquired) {
-        let Origin::Batch(terms) = sent.origin else { return };
         let Command::Acquire { seen, .. } = sent.command else { return };
+        if let Origin::Try(seat) = sent.origin {
+            return self.on_tried(sent, seat, seen, answer);
+        }
+        let Origin::Batch(terms) = sent.origin else { return };
         let answer = match answer {
             Acquired::Granted { fence, contended } if self.is_new(fence, seen) => {
                 Entered::Granted { fence, sent: sent.at, contended }
@@ -88,14 +91,30 @@ impl Turn<'_> {
                 return self.ask_again_for(sent, key, token);
             }
             Acquired::Stale => return self.ask_again_for(sent, key, token),
+            Acquired::Taken { .. } => unreachable!("a batch does not only try"),
         };
         self.entered(key, token, terms, Ok(answer));
     }
 
+    /// R2: the answer to a try of a token that is not alone.
+    fn on_tried(&mut self, sent: Sent, seat: Seat, seen: u64, answer: Acquired) {
+        let Some((key, token)) = sent.command.creates() else { return };
+        match answer {
+            Acquired::Granted { fence, .. } if self.is_new(fence, seen) => {
+                self.tried(seat, Ok(Said::Granted { fence, sent: sent.at }));
+            }
+            Acquired::Granted { .. } => {
+                self.raise();
+                self.ask_again_for(sent, key, token);
+            }
+            Acquired::Stale => self.ask_again_for(sent, key, token),
+            Acquired::Taken { .. } | Acquired::Queued { .. } => self.tried(seat, Ok(Said::Taken)),
+        }
+    }
+
     fn ask_again_for(&mut self, sent: Sent, key: u8, token: Token) {
-        let Origin::Batch(terms) = sent.origin else { return };
         if self.process.known(key, token).is_some_and(|entry| entry.retired) {
-            return self.entered(key, token, terms, Err(Fault::Lost));
+            return self.unanswered(sent, Fault::Lost);
         }
         let now_seen = self.process.seen;
         let mut command = sent.command;
@@ -123,6 +142,10 @@ impl Turn<'_> {
         at: Moment,
         owned: Option<(bool, Option<u64>)>,
     ) {
+        if owned.is_none() {
+            // There is nothing to keep.
+            self.process.entry(key, token).not_before = None;
+        }
         match origin {
             Origin::Question if owned.is_none() => self.on(key, |line, now, side| {
                 line.taken_away(&token, Loss::Forced, now, side);

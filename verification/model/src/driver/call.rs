@@ -1,7 +1,7 @@
 //! Tasks: R1 from the caller's side. All locks at once, then one after the other in order.
 
 use distlock_runtime::model::{
-    self, Arrival, Attempt, Finished, Freeing, Limit, Place, Request, Tried,
+    self, Arrival, Attempt, Finished, Freeing, Place, Renewal, Request, Tried,
 };
 
 use super::shell::{Fault, Seat, millis};
@@ -17,6 +17,9 @@ impl Turn<'_> {
     pub(crate) fn call(&mut self, ask: u8, exempt: bool) {
         let keys = self.cfg.asks[usize::from(ask)].keys.iter();
         let process = &mut *self.process;
+        // Who joins others shares their place.
+        let licences = process.tasks.iter().filter(|task| task.waits()).map(|task| task.licence);
+        let licence = licences.max().unwrap_or_default();
         if process.arrivals != u8::MAX {
             process.arrivals -= 1;
         }
@@ -26,7 +29,7 @@ impl Turn<'_> {
             id,
             ask,
             epoch: self.epoch,
-            licence: 0,
+            licence,
             exempt,
             dozes: false,
             slept: false,
@@ -72,7 +75,7 @@ impl Turn<'_> {
         // equal states apart.
         let asked = super::START;
         let hurried = false;
-        let (limit, term) = (Limit::ALONE, terms.term());
+        let (limit, term) = (ask.limit, terms.term());
         Request { limit, term, asked, wait_until, answer_by: FOR_EVER, part_until, hurried }
     }
 
@@ -112,7 +115,7 @@ impl Turn<'_> {
             Arrival::Alone(Attempt { token, place, .. }) => {
                 (Some(Try { token, alone: true, answer: None }), place, Has::Nothing)
             }
-            Arrival::Held(place, _, grant) => (None, place, Has::Offered(grant)),
+            Arrival::Held(place, _, grant) => (None, place, Has::Held(grant)),
             Arrival::Wait(place, _) => (None, place, Has::Waits),
             Arrival::Busy(_) => (None, NOWHERE, Has::Denied),
         };
@@ -142,7 +145,11 @@ impl Turn<'_> {
                 self.tried(seat, Ok(Answer::Taken));
             } else {
                 let (ttl, seen) = (self.stored_for(id), self.process.seen);
-                self.send(Command::Take { key, token, ttl, seen }, Origin::Try(seat));
+                let command = match token.limit.is_alone() {
+                    true => Command::Take { key, token, ttl, seen },
+                    false => Command::Acquire { key, token, ttl, ticket: 0, seen, is_try: true },
+                };
+                self.send(command, Origin::Try(seat));
             }
         }
     }
@@ -390,11 +397,14 @@ impl Turn<'_> {
             let line = &self.process.lines[usize::from(part.key)];
             let Some(claim) = line.claim_at(part.place) else { continue };
             let token = claim.token;
+            // A lease that is kept for others may just not have been renewed in time.
+            let steady = !several || claim.renewal == Renewal::Idle;
             if let Some(task) = self.process.task_mut(id) {
                 let own = task.parts.iter_mut().filter(|own| own.key == part.key);
                 own.for_each(|own| own.runs_under = Some(token));
             }
-            let left = part.held().filter(|_| at_once).map(|grant| grant.deadline.since(now));
+            let left =
+                part.held().filter(|_| at_once && steady).map(|grant| grant.deadline.since(now));
             let key = part.key;
             self.started.push(Started {
                 key,

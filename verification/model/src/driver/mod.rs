@@ -18,8 +18,9 @@ mod visit;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use distlock_runtime::model::Limit;
 pub(crate) use distlock_runtime::model::{Line, Moment, TOKENS_PER_FENCE};
-pub(crate) use shell::{Model, Seat, millis, ms};
+pub(crate) use shell::{Model, Seat, millis, ms, tokens_of_waiter};
 pub(crate) use task::Task;
 pub(crate) use visit::Visit;
 
@@ -73,7 +74,13 @@ pub(crate) enum Job {
     /// See to the line of a key.
     Run(u8),
     /// Release a token.
-    Release(u8, Token),
+    Release(u8, Token, Option<Duration>),
+}
+
+impl Job {
+    fn releases(&self, key: u8, token: Token) -> bool {
+        matches!(self, Self::Release(of, own, _) if (*of, *own) == (key, token))
+    }
 }
 
 /// What is known of a token, beside what its line knows.
@@ -96,7 +103,7 @@ pub(crate) struct Entry {
 impl Entry {
     const NEW: Self = Self {
         key: 0,
-        token: Token { process: 0, seq: 0, claim: 0, deaf: false },
+        token: Token { process: 0, seq: 0, claim: 0, deaf: false, limit: Limit::ALONE },
         sent: false,
         retired: false,
         kept_until: None,
@@ -168,7 +175,12 @@ impl Started {
             return self.asked / 5 <= left;
         }
         let more = (self.stored / 10).max(Duration::from_millis(100));
-        let most = if self.fixed { self.asked } else { self.stored + more };
+        let most = match self.fixed {
+            true => self.asked,
+            // Readers share what is there.
+            false if self.token.limit.is_read() => Duration::MAX,
+            false => self.stored + more,
+        };
         // Nine tenths, after drift.
         self.asked * 9 / 10 <= left + Duration::from_millis(50) && left <= most
     }
@@ -303,7 +315,7 @@ impl Process {
         let chore = |chore: &Chore| (chore.key, chore.token) == (key, token);
         self.knows(key, token)
             || self.chores.iter().any(chore)
-            || self.jobs.contains(&Job::Release(key, token))
+            || self.jobs.iter().any(|job| job.releases(key, token))
             || self.lines[usize::from(key)]
                 .batches()
                 .any(|batch| shell::is_to_be_released(batch, token))

@@ -48,7 +48,7 @@ impl Turn<'_> {
             entry.kept_until = entry.kept_until.max(Some(now.after(keep)));
         }
         if !entry.sent {
-            let nothing = Released { was_ours: false, next: None, awaited: false };
+            let nothing = Released { was_ours: false, next: Vec::new(), awaited: false };
             return self.freed(key, token, None, nothing);
         }
         let due = keep.map(|keep| now.after(keep));
@@ -92,14 +92,15 @@ impl Turn<'_> {
     ) {
         let (now, notified) = (self.process.now, self.process.notified);
         let own = self.process.identity;
-        let next = released
-            .next
+        for next in released.next.iter().filter(|next| next.process == own) {
+            self.on(key, |line, _, _| line.called(|own| own == next));
+        }
+        let next = released.next.iter();
+        let next = next
             .map(|next| NextOwner { ours: next.process == own, reserved_for: millis(next.claim) });
-        match follow_up(keep, released.awaited, next, notified) {
-            FollowUp::Nothing => {}
-            FollowUp::Called => {
-                self.on(key, |line, _, _| line.called(|own| Some(*own) == released.next));
-            }
+        let latest = next.max_by_key(|next| (!next.ours, next.reserved_for));
+        match follow_up(keep, released.awaited, latest, notified) {
+            FollowUp::Nothing | FollowUp::Called => {}
             FollowUp::Look => self.on(key, |line, _, _| line.look()),
             FollowUp::RepeatAfter(pause) => {
                 let at = now.after(pause);

@@ -53,7 +53,7 @@ impl distlock_runtime::model::Fault for Fault {
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Enter(Enter<Model>),
-    Release(Token),
+    Release(Token, Option<Duration>),
     Renew(Renew<Model>),
 }
 
@@ -73,11 +73,12 @@ impl Side<'_> {
 }
 
 impl Shell<Model> for Side<'_> {
-    fn issue(&mut self, _limit: Limit, reservation: Reservation, _now: Moment) -> Token {
+    fn issue(&mut self, limit: Limit, reservation: Reservation, _now: Moment) -> Token {
         let Process { identity, next_token, .. } = self.process;
         let (process, seq) = (*identity, *next_token);
         *next_token += 1;
-        Token { process, seq, claim: ms(reservation.time), deaf: !reservation.notified }
+        let (claim, deaf) = (ms(reservation.time), !reservation.notified);
+        Token { process, seq, claim, deaf, limit }
     }
 
     fn number(&mut self) -> u64 {
@@ -164,9 +165,9 @@ impl Shell<Model> for Side<'_> {
         self.effects.push(Effect::Enter(enter));
     }
 
-    fn release(&mut self, token: Token) {
+    fn release(&mut self, token: Token, keep: Option<Duration>) {
         self.retire(&token);
-        self.effects.push(Effect::Release(token));
+        self.effects.push(Effect::Release(token, keep));
     }
 
     fn retire(&mut self, token: &Token) {
@@ -191,7 +192,9 @@ impl Turn<'_> {
         let (done, effects) = self.change(key, act);
         for effect in effects {
             match effect {
-                Effect::Release(token) => self.process.jobs.push_back(Job::Release(key, token)),
+                Effect::Release(token, keep) => {
+                    self.process.jobs.push_back(Job::Release(key, token, keep));
+                }
                 effect => self.carry_out(key, effect),
             }
         }
@@ -242,7 +245,7 @@ impl Turn<'_> {
     fn engine(&mut self) {
         match self.process.jobs.pop_front() {
             None => {}
-            Some(Job::Release(key, token)) => self.give_back(key, token, None),
+            Some(Job::Release(key, token, keep)) => self.give_back(key, token, keep),
             Some(Job::Run(key)) => {
                 let ((), effects) = self.change(key, |line, now, side| line.run(now, side));
                 effects.into_iter().for_each(|effect| self.carry_out(key, effect));
@@ -255,11 +258,11 @@ impl Turn<'_> {
 
     fn carry_out(&mut self, key: u8, effect: Effect) {
         match effect {
-            Effect::Release(token) => self.give_back(key, token, None),
+            Effect::Release(token, keep) => self.give_back(key, token, keep),
             Effect::Enter(Enter { token, term, ticket }) => {
                 let terms = Terms::of(term);
                 let (ttl, seen) = (terms.ttl.max(terms.min_hold), self.process.seen);
-                let command = Command::Acquire { key, token, ttl, ticket, seen };
+                let command = Command::Acquire { key, token, ttl, ticket, seen, is_try: false };
                 self.send(command, Origin::Batch(terms));
             }
             Effect::Renew(Renew { token, ttl, draw, fence, .. }) => {
@@ -300,6 +303,17 @@ pub(crate) fn token_of(batch: &Batch<Model>) -> Option<Token> {
         Stage::Queued(queued) => Some(queued.token),
         Stage::Owned(claims) => claims.iter().next().map(|claim| claim.token),
     }
+}
+
+/// The tokens under which a task may have been let in.
+pub(crate) fn tokens_of_waiter(line: &Line<Model>, task: u32) -> impl Iterator<Item = Token> {
+    let waits =
+        move |batch: &&Batch<Model>| batch.waiters.iter().any(|(seat, _)| seat.task == task);
+    let tokens = line.batches().filter(waits).map(|batch| match &batch.stage {
+        Stage::Queued(queued) => [Some(queued.token), queued.instead_of],
+        _ => [token_of(batch), None],
+    });
+    tokens.flatten().flatten()
 }
 
 /// The token of a batch that the server has said to stand in its queue.

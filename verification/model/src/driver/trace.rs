@@ -35,7 +35,7 @@ impl Process {
                 let _ = writeln!(text, "      {name} sent {:?}", sent.command);
             }
             for answer in &wire.answers {
-                let (command, result) = (answer.sent.command, answer.result);
+                let (command, result) = (answer.sent.command, &answer.result);
                 let _ = writeln!(text, "      {name} answer {command:?} {result:?}");
             }
         }

@@ -66,7 +66,7 @@ impl Process {
         self.stale.iter_mut().for_each(|sent| visit_sent(sent, with));
         self.hints.iter_mut().for_each(|hint| with.token(&mut hint.token));
         for job in &mut self.jobs {
-            if let Job::Release(_, token) = job {
+            if let Job::Release(_, token, _) = job {
                 with.token(token);
             }
         }
@@ -167,6 +167,6 @@ fn visit_result(result: &mut Result, with: &mut impl Visit) {
         Result::Released(released) => {
             released.next.iter_mut().for_each(|token| with.token(token));
         }
-        Result::Acquired(Acquired::Stale) | Result::Renewed(_) => {}
+        Result::Acquired(Acquired::Stale | Acquired::Taken { .. }) | Result::Renewed(_) => {}
     }
 }

@@ -37,6 +37,7 @@ enum Did {
     Lost(u32, Loss),
     Enter(u32, u64),
     Release(u32),
+    Keep(u32, Duration),
     Retire(u32),
     Renew(u32, bool),
     Free(u32, bool),
@@ -140,8 +141,11 @@ impl Shell<Plain> for Notes {
         self.did.push(Did::Enter(enter.token, enter.ticket));
     }
 
-    fn release(&mut self, token: u32) {
-        self.did.push(Did::Release(token));
+    fn release(&mut self, token: u32, keep: Option<Duration>) {
+        self.did.push(match keep {
+            None => Did::Release(token),
+            Some(keep) => Did::Keep(token, keep),
+        });
     }
 
     fn retire(&mut self, token: &u32) {

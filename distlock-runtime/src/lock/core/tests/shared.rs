@@ -167,6 +167,34 @@ fn min_hold_of_one_reader_outlasts_the_others() {
 }
 
 #[test]
+fn min_hold_of_one_reader_outlasts_another_whose_lease_ran_out() {
+    let mut bench = Bench::new();
+    let fixed = Term { renewed: false, ..read().term };
+    let first = bench.leads(Request { term: fixed, ..read() }, 7, at(0));
+    let kept = Term { min_hold: Some(30 * SECOND), ..read().term };
+    let (second, _) = bench.joins(Request { term: kept, ..read() }, at(1000));
+    let second = bench.place(second);
+    assert!(bench.finish(second, at(2000)).release.is_none());
+    bench.run(at(30_000));
+    let release = bench.finish(first, at(30_000)).release.expect("it is to be kept");
+    assert_eq!(release.keep, Some(SECOND));
+}
+
+#[test]
+fn min_hold_of_one_reader_outlasts_another_that_does_not_take_its_grant() {
+    let mut bench = Bench::new();
+    let term = Term { min_hold: Some(5 * SECOND), ..read().term };
+    let first = bench.leads(Request { term, ..read() }, 7, at(0));
+    // It wants more than is left, and is granted it once the lease was renewed.
+    bench.wait(Request { term: Term { ttl: 60 * SECOND, ..term }, ..read() }, at(1));
+    assert_eq!(bench.run(at(1)), [Did::Renew(1, false)]);
+    bench.notes.asleep.push(2);
+    assert_eq!(bench.renewed(60 * SECOND, at(2), false), [Did::Granted(2, 7 * TOKENS_PER_FENCE)]);
+    assert!(bench.finish(first, at(3)).release.is_none());
+    assert_eq!(bench.run(at(2_000)), [Did::Keep(1, 3 * SECOND)]);
+}
+
+#[test]
 fn without_waiting_a_reader_joins_readers_and_tries_where_it_may_not() {
     let mut bench = Bench::new();
     bench.leads(read(), 7, at(0));

@@ -1,12 +1,17 @@
--- Enqueue, take a free lock, poll: idempotent, and harmless to every other token. (The lock is not this
--- token's: `confirm` asked, and found `v`.)
+
+-- Enqueue, take a free lock, poll: idempotent, and harmless to every other token. (This token does
+-- not hold the lock: the hot part has asked, and knows its `limit`.)
 -- ARGV[2] ttl in ms, [3] ticket or '0', [4] expiry of the queue in ms, [5] server time in µs after
--- which this must not run any more, or '0'.
-local token, ttl, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local t = redis.call('TIME')
-local at = t[1] * 1000000 + t[2]
+-- which this must not run any more, or '0', [6] '1' for a try, which takes the lock or leaves nothing.
+local token, ttl, ticket, try = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6] == '1'
+local reads = limit == math.huge
+read_clock()
 if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
   return {3, token, at}
+end
+
+local function is_reader(m)
+  return string.sub(m, -1) == 'r'
 end
 
 -- Notifies an owner or a waiter that another process waits behind it (R4).
@@ -17,43 +22,68 @@ local function tell_behind(m)
   end
 end
 
--- Never lower than the server's time, so that it also grows where the counter was lost.
-local function fence()
-  local n = redis.call('INCR', f)
-  if n < at then
-    n = at
-    redis.call('SET', f, string.format('%.0f', n))
+-- In how many ms there is room, if nobody leaves or is renewed.
+local function remaining()
+  if n > 0 and n >= limit and limit > 1 then
+    local till = redis.call('ZRANGE', L, n - limit, n - limit, 'WITHSCORES')[2]
+    return till and math.max(till - now, 0) or 0
   end
-  return n
+  return redis.call('PTTL', L)
 end
 
+if try then
+  admit(nil, {})
+end
+if fits(limit) and redis.call('EXISTS', q) == 0 then
+  hold(token, limit, ttl)
+  return {1, token, fence(), 0}
+elseif try then
+  return {0, token, 0, remaining(), 0, 0, 0}
+end
 if ticket == 0 then
   ticket = fence()
 end
--- Free: lower tickets go first (I7).
-while not v do
-  local h = redis.call('ZRANGE', q, 0, 0, 'WITHSCORES')
-  if not h[1] or tonumber(h[2]) >= ticket then
-    redis.call('SET', L, token, 'PX', ttl)
-    redis.call('ZREM', q, token)
-    return {1, token, fence(), redis.call('EXISTS', q)}
-  end
-  redis.call('ZREM', q, h[1])
-  if reserve(h[1]) then
-    v = h[1]
-  end
-end
 local new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
 redis.call('PEXPIRE', q, ARGV[4])
+-- Free: lower tickets go first (I7).
+if admit(ttl, {}) then
+  return {1, token, fence(), redis.call('EXISTS', q)}
+end
+
 local rank, last = redis.call('ZRANK', q, token), redis.call('ZCARD', q) - 1
 if rank == 0 then
   -- Also if notified before: the holder may have come by the fast path, or missed the message.
-  tell_behind(v)
+  for _, m in ipairs(v and {v} or redis.call('ZRANGE', L, 0, -1)) do
+    tell_behind(m)
+  end
 elseif new == 1 and rank == last then
-  tell_behind(redis.call('ZRANGE', q, rank - 1, rank - 1)[1])
+  local m = redis.call('ZRANGE', q, rank - 1, rank - 1)[1]
+  if not is_reader(m) then
+    tell_behind(m)
+  elseif not reads then
+    -- Readers in a row are let in together. Without this one, others could go on joining the first of
+    -- them; a reader behind them only joins that row.
+    local i = rank - 1
+    repeat
+      tell_behind(m)
+      i = i - 1
+      m = i >= 0 and redis.call('ZRANGE', q, i, i)[1]
+    until not m or not is_reader(m)
+  end
+end
+local behind = last - rank
+if reads and behind > 0 then
+  -- More readers may join one that only readers stand behind.
+  behind = 0
+  for _, m in ipairs(redis.call('ZRANGE', q, rank + 1, -1)) do
+    if not is_reader(m) then
+      behind = 1
+      break
+    end
+  end
 end
 -- The ticket in the queue: an earlier attempt may have drawn one that this one does not know.
 if new == 0 then
   ticket = tonumber(redis.call('ZSCORE', q, token))
 end
-return {0, token, ticket, redis.call('PTTL', L), rank, last - rank, new}
+return {0, token, ticket, remaining(), rank, behind, new}

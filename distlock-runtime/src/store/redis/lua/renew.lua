@@ -1,9 +1,10 @@
--- Extends the lock only if this token owns it (R10); never creates it, never shortens it (Redis 6.2 has
--- no PEXPIRE GT). KEYS lock, queue, and the counter where a value is drawn; ARGV[1] token, [2] ttl in
+-- Extends the lock only if this token has it alone (R10); never creates it, never shortens it (Redis 6.2
+-- has no PEXPIRE GT). KEYS lock, queue, and the counter where a value is drawn; ARGV[1] token, [2] ttl in
 -- ms, [3] '1' to draw a value from the counter as well (R5), [4] a number that no other renewal has.
 -- Answers with 0 if it is not this token's, 1 if it is, 2 if others stand in the queue; with that
 -- number, which says whose answer it is; and with the value, if one was drawn.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+-- (`pcall`: a lock that is held together is no string, and not this token's.)
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   return {0, tonumber(ARGV[4])}
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

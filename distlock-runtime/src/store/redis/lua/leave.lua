@@ -1,0 +1,14 @@
+-- Without waiters: leave those who hold the lock together, which then ends with the last of them.
+local v, n
+if #ARGV == 1 and redis.call('EXISTS', KEYS[2]) == 0 then
+  -- (`pcall`: a lock that one has alone is no set.)
+  if redis.pcall('ZREM', KEYS[1], ARGV[1]) ~= 1 then
+    return 0
+  end
+  local till = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+  if till then
+    redis.call('PEXPIREAT', KEYS[1], till)
+  end
+  return 1
+end
+v, n = redis.pcall('GET', KEYS[1]), 0

@@ -1,0 +1,23 @@
+-- What `renew` is to a token that has the lock alone, this is to one that holds it with others. A lease
+-- that has ended is not extended, even if its place was not needed since.
+local t, till = redis.call('TIME'), redis.pcall('ZSCORE', KEYS[1], ARGV[1])
+local at = t[1] * 1000000 + t[2]
+local now = math.floor(at / 1000)
+-- (`pcall`: a lock that one has alone is no set, and not this token's.)
+if type(till) ~= 'string' or tonumber(till) < now then
+  return {0, tonumber(ARGV[4])}
+end
+if tonumber(till) < now + ARGV[2] then
+  redis.call('ZADD', KEYS[1], 'XX', now + ARGV[2], ARGV[1])
+  redis.call('PEXPIREAT', KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
+end
+local state = 1 + redis.call('EXISTS', KEYS[2])
+if ARGV[3] == '0' then
+  return {state, tonumber(ARGV[4])}
+end
+local n = redis.call('INCR', KEYS[3])
+if n < at then
+  n = at
+  redis.call('SET', KEYS[3], string.format('%.0f', n))
+end
+return {state, tonumber(ARGV[4]), n}

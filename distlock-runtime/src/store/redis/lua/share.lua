@@ -1,0 +1,35 @@
+-- A token that is not alone takes the lock with nobody in the queue, or confirms that it was let in: first,
+-- before closures are made that this does not need.
+local t = redis.call('TIME')
+local at = t[1] * 1000000 + t[2]
+if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
+  return {3, ARGV[1], at}
+end
+local limit = tonumber(string.match(ARGV[1], '[sn](%d+)$')) or math.huge
+-- (`pcall`: a lock that one has alone is no set.)
+local v, n = false, redis.pcall('ZCARD', KEYS[1])
+if type(n) == 'table' then
+  v, n = redis.call('GET', KEYS[1]), 0
+else
+  local now, behind = math.floor(at / 1000), redis.call('EXISTS', KEYS[2])
+  local mine = n > 0 and redis.call('ZSCORE', KEYS[1], ARGV[1])
+  mine = mine and tonumber(mine) >= now
+  -- A set that does not expire was not made by us.
+  if mine or behind == 0 and n < limit and (n == 0 or redis.call('PTTL', KEYS[1]) ~= -1) then
+    local till = now + ARGV[2]
+    redis.call('ZADD', KEYS[1], 'GT', till, ARGV[1])
+    if n > 0 then
+      till = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+    end
+    redis.call('PEXPIREAT', KEYS[1], till)
+    if behind == 1 and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then
+      behind = redis.call('EXISTS', KEYS[2])
+    end
+    local n = redis.call('INCR', KEYS[3])
+    if n < at then
+      n = at
+      redis.call('SET', KEYS[3], string.format('%.0f', n))
+    end
+    return {1, ARGV[1], n, behind}
+  end
+end
