@@ -5,11 +5,12 @@
 //! nothing a renewal could be late for. (Unless faults are to be shown: then the store behaves as one
 //! far away, and every lease ends that is not renewed.)
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::memory_line::MemoryLine;
 use super::owner::Owner;
 use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Holder, Limit, Listener, Op,
@@ -31,48 +32,19 @@ pub(crate) struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<StoredName, Leases, BuildStoredHasher>,
-    /// The tokens that stand in line for a lock, by ticket.
-    waiting: HashMap<StoredName, BTreeSet<(u64, String)>, BuildStoredHasher>,
+    line: MemoryLine,
     fence: u64,
 }
 
 impl State {
-    /// Others stand in line for the lock before this token.
-    fn is_behind(&self, owner: &Owner) -> bool {
-        let first = |waiting: &BTreeSet<_>| waiting.first().is_some_and(|(_, t)| *t != owner.token);
-        !self.waiting.is_empty() && self.waiting.get(owner.lock.stored()).is_some_and(first)
-    }
-
-    /// Puts a token in line, where it stood before or behind all others. Says where that is.
-    fn stand(&mut self, owner: &Owner, ticket: u64) -> (u64, usize) {
-        let waiting = self.waiting.entry(owner.lock.stored().clone()).or_default();
-        let stands = waiting.iter().position(|(_, token)| *token == owner.token);
-        if let Some((rank, (ticket, _))) = stands.and_then(|at| Some((at, waiting.iter().nth(at)?)))
-        {
-            return (*ticket, rank);
-        }
-        if ticket == 0 {
-            self.fence += 1;
-        }
-        let ticket = if ticket == 0 { self.fence } else { ticket };
-        let place = (ticket, owner.token.clone());
-        let rank = waiting.range(..&place).count();
-        waiting.insert(place);
-        (ticket, rank)
-    }
-
-    /// Takes a token out of the line.
-    fn leave(&mut self, owner: &Owner) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let lock = owner.lock.stored();
-        let Some(waiting) = self.waiting.get_mut(lock) else { return };
-        waiting.retain(|(_, token)| *token != owner.token);
-        if waiting.is_empty() {
-            self.waiting.remove(lock);
-            shrink(&mut self.waiting);
-        }
+    /// Has a token stand in line, and says where.
+    fn stand(&mut self, entry: &Entry) -> (u64, usize) {
+        let fence = &mut self.fence;
+        let draw = || {
+            *fence += 1;
+            *fence
+        };
+        self.line.stand(&entry.owner, entry.ticket, draw)
     }
 
     /// The lease of this token, even if it has ended.
@@ -177,7 +149,7 @@ impl MemoryStore {
             state.end(lock, |lease| lease.until <= now);
         }
         let lease = || Lease { token: owner.token.clone(), limit, ttl: term.ttl, until };
-        let is_behind = state.is_behind(owner);
+        let is_behind = state.line.is_behind(owner);
         match state.held.get_mut(lock) {
             Some(leases) if leases.admit(limit) && !is_behind => leases.others.push(lease()),
             Some(leases) => return Err(leases.remaining(limit, now)),
@@ -187,7 +159,7 @@ impl MemoryStore {
                 state.held.insert(lock.clone(), leases);
             }
         }
-        state.leave(owner);
+        state.line.leave(owner);
         owner.sending(now, until.since(now), 1);
         owner.answered(1);
         owner.leaves_a_trace();
@@ -208,7 +180,7 @@ impl MemoryStore {
     fn free(&self, owner: &Owner, keep: Option<Duration>) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
-        state.leave(owner);
+        state.line.leave(owner);
         let Some(lease) = state.lease(owner) else { return false };
         let was_held = lease.until > now;
         match keep {
@@ -295,7 +267,7 @@ impl Store for MemoryStore {
             Ok(match self.take(&entry.owner, entry.term) {
                 Ok((fence, sent)) => Entered::Granted { fence, sent, contended: false },
                 Err(remaining) => {
-                    let (ticket, rank) = self.state().stand(&entry.owner, entry.ticket);
+                    let (ticket, rank) = self.state().stand(&entry);
                     let (remaining, rank) = (Some(remaining), rank as u64);
                     Entered::Queued { ticket, remaining, rank, behind: 0, added: false }
                 }
@@ -356,7 +328,7 @@ impl Store for MemoryStore {
                 Holder { token: lease.token.clone(), remaining }
             };
             let holders: Vec<_> = leases.iter().map(holder).collect();
-            let queue = state.waiting.get(lock.stored()).into_iter().flatten();
+            let queue = state.line.of(lock.stored());
             let queue = queue.map(|(_, token)| token.clone()).collect();
             Ok((!holders.is_empty()).then_some(Held { holders, queue }))
         })

@@ -8,6 +8,7 @@
 mod answer;
 pub(crate) mod console;
 pub(crate) mod memory;
+mod memory_line;
 pub(crate) mod owner;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -91,7 +92,6 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Gives the lock from a token that has it alone to one that does not keep others out, with nobody
     /// in between. Idempotent. Answers by `answer_by`, or with a fault: then either may hold the lock, and
     /// both are to be released, the new one first.
-    #[allow(dead_code)] // Until a guard can be downgraded.
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged>;
 
     /// Over which of its connections goes what may free this lock.
