@@ -26,6 +26,7 @@ mod release;
 mod renewals;
 mod server;
 mod several;
+mod sharing;
 mod subscription;
 mod support;
 mod table;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ENTRIES: [(&str, usize); 14] = [
+const ENTRIES: [(&str, usize); 15] = [
     ("A", 12),
     ("B", 14),
     ("C", 10),
@@ -17,6 +17,7 @@ const ENTRIES: [(&str, usize); 14] = [
     ("I", 6),
     ("Q", 7),
     ("R", 31),
+    ("S", 7),
     ("WH", 5),
     ("WM", 9),
     ("WL", 2),

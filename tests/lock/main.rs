@@ -16,6 +16,7 @@ mod renewal;
 mod scripts;
 mod several;
 mod shared_manager;
+mod sharing;
 mod testing;
 mod testing_shared;
 mod waiting;

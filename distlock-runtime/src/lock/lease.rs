@@ -81,6 +81,8 @@ pub(crate) struct Lease {
     /// Whoever asked for it has it, with all the others it asked for: before that nothing was done
     /// under it.
     in_hand: AtomicBool,
+    /// It was exchanged for one to read.
+    reads_on: AtomicBool,
     /// A body runs under it.
     body: AtomicBool,
     /// Its holder has let go of it, body and all; and whether that is waited for.
@@ -112,6 +114,7 @@ impl Lease {
             fencing_token: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             in_hand: AtomicBool::new(false),
+            reads_on: AtomicBool::new(false),
             body: AtomicBool::new(false),
             returned: AtomicU8::new(0),
             changed: Notify::new(),
@@ -137,7 +140,14 @@ impl Lease {
 
     /// How many may hold the lock at once with it.
     pub(crate) fn limit(&self) -> Limit {
-        self.request.limit
+        if self.reads_on.load(Ordering::Acquire) { Limit::READ } else { self.request.limit }
+    }
+
+    /// Its holder has the lock with others that read from now on.
+    pub(super) fn read_on(&self, place: Place, grant: Grant) {
+        self.moved(place);
+        self.granted(grant);
+        self.reads_on.store(true, Ordering::Release);
     }
 
     pub(crate) fn fencing_token(&self) -> u64 {

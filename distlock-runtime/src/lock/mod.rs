@@ -10,6 +10,7 @@
 //! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due, `waits` when a wait ends |
 //! | its batches enter the store's queue | `queue` |
 //! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
+//! | a writer goes on as a reader | `downgrade` |
 //! | the lease is renewed, or said to be taken away | `renew`, `force_released` |
 //! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat` |
 //!
@@ -41,6 +42,7 @@ pub(crate) mod call;
 mod calls;
 mod census;
 pub(crate) mod core;
+mod downgrade;
 mod finish;
 mod force_released;
 pub(crate) mod guard;

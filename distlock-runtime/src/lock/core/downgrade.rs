@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::arrive::issue;
 use super::claim::deadline_of;
 use super::{
-    Batch, Claim, Grant, Holder, Kinds, Limit, Line, Place, RESERVATION, Request, Shell, Stage,
+    Batch, Claim, Exchanged, Grant, Holder, Kinds, Limit, Line, Loss, Place, RESERVATION, Renewal,
+    Request, Shell, Stage,
 };
 use crate::clock::Moment;
 use crate::store::Term;
@@ -23,17 +24,6 @@ pub struct Exchange<K: Kinds> {
     pub new: K::Token,
     /// On these terms.
     pub term: Term,
-}
-
-/// What the store has said to that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Downgraded {
-    /// A value of the fence counter, drawn for this.
-    pub fence: u64,
-    /// Read before the command was sent.
-    pub sent: Moment,
-    /// Others stand in the queue.
-    pub contended: bool,
 }
 
 impl<K: Kinds> Line<K> {
@@ -57,50 +47,67 @@ impl<K: Kinds> Line<K> {
         Some(Exchange { old, new: new.clone(), term })
     }
 
-    /// The store has exchanged the token. Whoever waits behind the holder asks from its place now. `None`
-    /// if the lease was lost meanwhile.
-    pub fn downgraded<X: Shell<K>>(
+    /// The store has answered. Whoever waits behind the holder asks from its place now. `None` if the lease
+    /// is lost.
+    pub fn exchanged<X: Shell<K>>(
         &mut self,
         place: Place,
         exchange: &Exchange<K>,
-        answer: Downgraded,
+        answer: Exchanged,
         now: Moment,
         shell: &mut X,
     ) -> Option<(Place, Grant)> {
+        let Exchanged::Granted { fence, sent, contended } = answer else {
+            self.taken_away(&exchange.old, Loss::Taken, now, shell);
+            return None;
+        };
         let is_it = |claim: &&mut Claim<K>| claim.exchange.as_ref() == Some(&exchange.new);
         let claim = self.claim_at_mut(place).filter(is_it)?;
         let ticket = claim.ticket;
-        let grant = claim.become_shared(place.at, exchange, answer, shell.needs_renewal())?;
-        let Some(batch) = self.numbered(place.batch) else { return Some((place, grant)) };
-        if answer.contended {
+        let grant = claim.goes_on(place.at, exchange, (fence, sent), shell.needs_renewal())?;
+        let place = self.make_room(place, ticket, contended, now, shell).unwrap_or(place);
+        // Who stands in front may read as well, and would not be told.
+        if !shell.is_notified() {
+            self.look();
+        }
+        Some((place, grant))
+    }
+
+    /// A batch reads from now on. Those who wait in it keep theirs and their place: then it is another one.
+    fn make_room<X: Shell<K>>(
+        &mut self,
+        place: Place,
+        ticket: u64,
+        contended: bool,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Place> {
+        let batch = self.numbered(place.batch)?;
+        if contended {
             batch.seal(now);
         }
         batch.room = 0;
         if batch.waiters.next(now).is_none() {
-            batch.limit = Limit::READ;
-            return Some((place, grant));
+            (batch.limit, batch.ticket) = (Limit::READ, 0);
+            return None;
         }
-        // Those who wait keep their batch and their place.
-        let number = shell.number();
-        let claims = batch.claims()?.clone();
-        let (old_ticket, sealed_at) = (batch.ticket, Some(now));
+        let (number, claims) = (shell.number(), batch.claims()?.clone());
         batch.reenter(ticket, now, shell);
         let readers = Batch::new(number, Limit::READ, Stage::Owned(claims));
-        let readers = Batch { ticket: old_ticket, sealed_at, ..readers };
-        self.insert_before(place.batch, readers);
-        Some((Place { batch: number, at: place.at }, grant))
+        self.insert_before(place.batch, Batch { sealed_at: Some(now), ..readers });
+        Some(Place { batch: number, ..place })
     }
 }
 
 impl<K: Kinds> Claim<K> {
-    fn become_shared(
+    /// It is the new token's, for whom others may have the lock as well.
+    fn goes_on(
         &mut self,
         at: i64,
         exchange: &Exchange<K>,
-        answer: Downgraded,
+        (fence, sent): (u64, Moment),
         needs_renewal: bool,
     ) -> Option<Grant> {
-        let Downgraded { fence, sent, .. } = answer;
         self.token = exchange.new.clone();
         self.limit = Limit::READ;
         self.exchange = None;
@@ -108,7 +115,7 @@ impl<K: Kinds> Claim<K> {
         // What the old token had is gone, also if it was longer.
         self.deadline = deadline_of(sent, &exchange.term, needs_renewal);
         (self.confirmed, self.term) = (sent, exchange.term);
-        self.renewal = super::Renewal::Idle;
+        self.renewal = Renewal::Idle;
         let fencing_token = self.issue()?;
         let end = self.deadline;
         self.holders.change(at, |holder| {

@@ -59,11 +59,11 @@ use crate::store::Term;
 
 #[cfg(any(feature = "model", test))]
 pub use crate::store::owner::TOKENS_PER_FENCE;
-pub use crate::store::{Answer, Entered, Limit, Owned};
+pub use crate::store::{Answer, Entered, Exchanged, Limit, Owned};
 pub use batch::{Batch, Queued, Stage};
 pub use claim::{Claim, Renewal};
 pub use claims::Claims;
-pub use downgrade::{Downgraded, Exchange};
+pub use downgrade::Exchange;
 pub use free::{FollowUp, NextOwner, follow_up};
 pub use holder::{Holder, Phase};
 #[cfg(feature = "model")]

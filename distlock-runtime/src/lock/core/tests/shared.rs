@@ -302,8 +302,8 @@ fn who_does_not_wait_is_told_when_all_permits_are_out_here() {
     assert!(matches!(third, Arrival::Busy(Some(_))), "{third:?}");
 }
 
-fn downgraded(fence: u64, now: Moment, contended: bool) -> Downgraded {
-    Downgraded { fence, sent: now, contended }
+fn exchanged(fence: u64, now: Moment, contended: bool) -> Exchanged {
+    Exchanged::Granted { fence, sent: now, contended }
 }
 
 #[test]
@@ -315,8 +315,8 @@ fn a_writer_goes_on_as_a_reader_and_those_behind_it_ask_from_its_place() {
     assert_eq!((exchange.old, exchange.new), (1, 2));
     let again = bench.line.downgrade(writer, at(3), &mut bench.notes);
     assert_eq!(again.as_ref(), Some(&exchange), "the answer may have been lost");
-    let answer = downgraded(9, at(3), false);
-    let went = bench.line.downgraded(writer, &exchange, answer, at(4), &mut bench.notes);
+    let answer = exchanged(9, at(3), false);
+    let went = bench.line.exchanged(writer, &exchange, answer, at(4), &mut bench.notes);
     let (place, grant) = went.expect("it was held all the time");
     assert_eq!(grant.fencing_token, 9 * TOKENS_PER_FENCE);
     assert_ne!(place.batch, writer.batch);
@@ -334,8 +334,8 @@ fn others_read_with_a_writer_that_went_on_as_a_reader_unless_somebody_stands_beh
         let mut bench = Bench::new();
         let writer = bench.held(7, at(0));
         let exchange = bench.line.downgrade(writer, at(1), &mut bench.notes).expect("it is held");
-        let answer = downgraded(9, at(1), contended);
-        let went = bench.line.downgraded(writer, &exchange, answer, at(2), &mut bench.notes);
+        let answer = exchanged(9, at(1), contended);
+        let went = bench.line.exchanged(writer, &exchange, answer, at(2), &mut bench.notes);
         assert_eq!(went.map(|(place, _)| place), Some(writer));
         match bench.arrive(read(), at(3)) {
             Arrival::Held(_, _, grant) => {
