@@ -35,7 +35,7 @@ const GRACE: u64 = 10;
 
 /// At most one request of all instances is here for an order. `order_id` is a number by now: `/orders/7`
 /// and `/orders/07` have the same lock.
-#[redis_lock(key = "order:{order_id}", wait = turn.wait(), manager = shop.locks)]
+#[redis_lock(key = "order:{order_id}", name = "pay", wait = turn.wait(), manager = shop.locks)]
 #[post("/orders/{order_id}/pay", wrap = "from_fn(announce)")]
 async fn pay(
     shop: Shared,
@@ -74,6 +74,11 @@ async fn board(shop: Shared) -> impl Responder {
     Json(shop.show().await)
 }
 
+#[get("/metrics")]
+async fn metrics(shop: Shared) -> String {
+    shop.metrics()
+}
+
 #[get("/api/audit")]
 async fn audit(shop: Shared) -> Result<impl Responder, Failure> {
     Ok(Json(shop.audit().await?))
@@ -82,11 +87,13 @@ async fn audit(shop: Shared) -> Result<impl Responder, Failure> {
 fn routes(config: &mut ServiceConfig, shop: &Shop) {
     let one_at_a_time = LockMiddleware::new(shop.locks.clone())
         .key(route_key!("order:{order_id:u64}"))
+        .name("cancel")
         .wait(shop.wait);
     config
         .service(page)
         .service(board)
         .service(audit)
+        .service(metrics)
         .service(pay)
         .service(
             web::resource("/orders/{order_id}/cancel")

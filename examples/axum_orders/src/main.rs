@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// At most one request of all instances is here for an order. `order_id` is a number by now: `/orders/7`
 /// and `/orders/07` have the same lock.
-#[redis_lock(key = "order:{order_id}", wait = turn.wait(), manager = shop.locks)]
+#[redis_lock(key = "order:{order_id}", name = "pay", wait = turn.wait(), manager = shop.locks)]
 async fn pay(
     State(shop): Shared,
     Path(order_id): Path<u64>,
@@ -74,9 +74,15 @@ async fn audit(State(shop): Shared) -> Result<Json<Audit>, Failure> {
     Ok(Json(shop.audit().await?))
 }
 
+async fn metrics(State(shop): Shared) -> String {
+    shop.metrics()
+}
+
 fn router(shop: Arc<Shop>) -> Router {
-    let one_at_a_time =
-        LockLayer::new(shop.locks.clone()).key(route_key!("order:{order_id:u64}")).wait(shop.wait);
+    let one_at_a_time = LockLayer::new(shop.locks.clone())
+        .key(route_key!("order:{order_id:u64}"))
+        .name("cancel")
+        .wait(shop.wait);
     Router::new()
         .route("/orders/{order_id}/cancel", post(cancel).route_layer(one_at_a_time))
         .route("/orders/{order_id}/pay", post(pay))
@@ -86,6 +92,7 @@ fn router(shop: Arc<Shop>) -> Router {
         .route("/", get(Html(orders::PAGE)))
         .route("/api/board", get(board))
         .route("/api/audit", get(audit))
+        .route("/metrics", get(metrics))
         .with_state(shop)
 }
 

@@ -49,3 +49,13 @@ async fn wl2_sigterm_lets_who_is_at_work_finish_and_leaves_no_lock() {
 fn wl2_a_service_that_cannot_start_says_why_and_helps_who_asks() {
     trial::start(PROGRAM);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_each_names_who_holds_a_lock_and_who_waits() {
+    trial::board(PROGRAM).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prometheus_is_told_of_locks() {
+    trial::metrics(PROGRAM).await;
+}

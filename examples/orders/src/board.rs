@@ -1,10 +1,11 @@
-//! Who holds which lock, who waits, and how it ended: what the page shows.
+//! What the requests of this instance are about, and how they ended. Who holds which lock the manager knows:
+//! see `held`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// How many answers are remembered.
 const REMEMBERED: usize = 14;
@@ -37,17 +38,15 @@ struct Doing {
     changed: Instant,
 }
 
-/// An instance as others see it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// An instance as its page shows it.
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Seen {
     pub(crate) instance: String,
-    /// When, in milliseconds since 1970.
-    pub(crate) at: u64,
     turns: Vec<SeenTurn>,
     answers: Vec<Answer>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 struct SeenTurn {
     who: String,
     what: String,
@@ -56,7 +55,7 @@ struct SeenTurn {
     ms: u64,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Answer {
     /// Of its request, among those of its instance.
     number: u64,
@@ -117,10 +116,16 @@ impl Board {
         };
         Seen {
             instance: self.instance.to_string(),
-            at: now(),
             turns: inner.turns.values().map(turn).collect(),
             answers: inner.answers.iter().cloned().collect(),
         }
+    }
+
+    /// The locks that requests of this instance have or want.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let inner = self.lock();
+        let keys = inner.turns.values().flat_map(|doing| doing.holds.iter().chain(&doing.wants));
+        keys.cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -176,7 +181,7 @@ impl Drop for Ticket {
     }
 }
 
-pub(crate) fn now() -> u64 {
+fn now() -> u64 {
     millis(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default())
 }
 

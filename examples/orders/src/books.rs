@@ -9,15 +9,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, AsyncConnectionConfig, Client, FromRedisValue, RedisError};
 use serde::{Deserialize, Serialize};
 
-use crate::board::{Seen, now};
-
 /// Whose money the shop takes, in the beginning. All amounts are in cents.
 const CUSTOMERS: [&str; 8] = ["ann", "bob", "cleo", "dan", "eve", "finn", "gita", "hugo"];
 const BEGINNING: i64 = 100_000_000;
 /// Whose it becomes.
 pub(crate) const SHOP: &str = "shop";
-/// An instance that was not heard of for so long is gone.
-const FORGOTTEN: u64 = 5_000;
 
 /// An order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,22 +262,6 @@ impl Books {
             missing: BEGINNING * CUSTOMERS.len() as i64 - accounts.values().sum::<i64>(),
             surplus: accounts.get(SHOP).copied().unwrap_or(0) - taken,
         })
-    }
-
-    /// Tells other instances what goes on here.
-    pub(crate) async fn publish(&self, seen: &Seen) -> Result<(), RedisError> {
-        let Kept::Redis(server) = &self.0 else { return Ok(()) };
-        let text = serde_json::to_string(seen).unwrap_or_default();
-        server.ask::<()>(redis::pipe().hset("orders:instances", &seen.instance, text)).await
-    }
-
-    /// What other instances said.
-    pub(crate) async fn others(&self, me: &str) -> Result<Vec<Seen>, RedisError> {
-        let Kept::Redis(server) = &self.0 else { return Ok(Vec::new()) };
-        let (texts,): (Vec<String>,) = server.ask(redis::pipe().hvals("orders:instances")).await?;
-        let seen = texts.iter().filter_map(|text| serde_json::from_str::<Seen>(text).ok());
-        let alive = |seen: &Seen| seen.instance != me && seen.at + FORGOTTEN > now();
-        Ok(seen.filter(alive).collect())
     }
 }
 

@@ -11,6 +11,9 @@ pub enum ShopError {
     /// The orders cannot be reached.
     #[error("the shop's store cannot be used at the moment")]
     Store(#[from] redis::RedisError),
+    /// Its metrics cannot be recorded.
+    #[error("metrics cannot be recorded: {0}")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
     /// No such order or account.
     #[error("there is no {0}")]
     NotFound(String),
@@ -30,7 +33,7 @@ impl ShopError {
     pub fn status(&self) -> u16 {
         match self {
             Self::Lock(error) => error.http_status(),
-            Self::Store(_) => 503,
+            Self::Store(_) | Self::Metrics(_) => 503,
             Self::NotFound(_) => 404,
             Self::NotOpen(_) => 409,
             Self::TooLittle(_) => 402,

@@ -15,6 +15,9 @@
 //! cargo run -p orders_load -- 127.0.0.1:3000 127.0.0.1:3001
 //! ```
 //!
+//! `/metrics` is for Prometheus; `contrib/` has a dashboard and alerts. The page shows who holds which lock, at
+//! whichever instance, as [`inspect`](distlock::LockManager::inspect) says.
+//!
 //! Orders and balances are read, looked at for a while, and then written: without the locks an order
 //! would be paid twice as soon as two customers are quick enough. A payment takes the lock of its
 //! order and the one of its customer's account. What the shop earns is added up by the store in one
@@ -26,6 +29,7 @@ mod arguments;
 mod board;
 mod books;
 mod error;
+mod held;
 mod process;
 mod shop;
 

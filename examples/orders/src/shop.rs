@@ -1,9 +1,11 @@
 //! What the shop does.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{LockManager, redis_lock};
+use distlock::{LockManager, Process, redis_lock};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -12,13 +14,14 @@ use crate::arguments::Arguments;
 use crate::board::{Board, Turn};
 use crate::books::{Audit, Books, Change, Order, SHOP, State};
 use crate::error::ShopError;
+use crate::held::{held, said};
 
 /// How many orders the page shows.
 const SHOWN: u64 = 12;
-/// How often an instance tells the others what goes on.
-const BEAT: Duration = Duration::from_millis(250);
 /// How long the page waits for the store.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it waits for other instances, which answer once a second.
+const ANSWERS: Duration = Duration::from_secs(2);
 
 /// One instance of the shop.
 pub struct Shop {
@@ -29,6 +32,7 @@ pub struct Shop {
     board: Board,
     books: Books,
     work: Duration,
+    metrics: PrometheusHandle,
 }
 
 /// `POST /orders`.
@@ -50,6 +54,9 @@ pub struct Transfer {
 impl Shop {
     /// Opens the shop, on the Redis server that `DISTLOCK_URL` names if it names one.
     pub async fn open(instance: &str, arguments: Arguments) -> Result<Arc<Self>, ShopError> {
+        // Before the first lock: what was taken before nobody has counted.
+        let metrics = PrometheusBuilder::new().set_buckets(distlock::metrics::BUCKETS)?;
+        let metrics = metrics.install_recorder()?;
         let url = std::env::var("DISTLOCK_URL").ok().filter(|url| !url.starts_with("memory:"));
         let locks = match &url {
             Some(url) => {
@@ -59,11 +66,8 @@ impl Shop {
         };
         let books = Books::open(url.as_deref()).await?;
         let Arguments { work, wait, .. } = arguments;
-        let shop = Arc::new(Self { locks, wait, board: Board::new(instance), books, work });
-        if shop.books.are_shared() {
-            tokio::spawn(shop.clone().tell_the_others());
-        }
-        Ok(shop)
+        let board = Board::new(instance);
+        Ok(Arc::new(Self { locks, wait, board, books, work, metrics }))
     }
 
     /// Takes an order. Nobody else knows it yet, so there is nothing to lock.
@@ -97,7 +101,12 @@ impl Shop {
     }
 
     /// The order's lock keeps others from this order; other orders are of the same account.
-    #[redis_lock(key = "account:{order.account}", wait = turn.wait(), manager = self.locks)]
+    #[redis_lock(
+        key = "account:{order.account}",
+        name = "pay",
+        wait = turn.wait(),
+        manager = self.locks
+    )]
     async fn charge(&self, mut order: Order, turn: &Turn) -> Result<Order, ShopError> {
         turn.has([format!("account:{}", order.account)]);
         let from = self.balance(&order.account).await?;
@@ -141,6 +150,7 @@ impl Shop {
     /// not wait for each other.
     #[redis_lock(
         keys = ["account:{from}", "account:{to}"],
+        name = "transfer",
         wait = turn.wait(),
         manager = self.locks
     )]
@@ -181,32 +191,39 @@ impl Shop {
         Ok(self.books.audit().await?)
     }
 
+    /// `GET /metrics`: what happens to locks, for Prometheus.
+    pub fn metrics(&self) -> String {
+        self.metrics.run_upkeep();
+        self.metrics.render()
+    }
+
     /// `GET /api/board`: what the page shows. What goes on here is known even if the store is gone.
     pub async fn show(&self) -> Value {
         let me = self.board.seen();
         let store = if self.books.are_shared() { "redis" } else { "memory" };
         // A server that stands still is as good as gone: the page is not to stand still as well.
-        let (books, others) = tokio::join!(
+        let (books, processes) = tokio::join!(
             timeout(PATIENCE, self.books.latest(SHOWN)),
-            timeout(PATIENCE, self.books.others(&me.instance)),
+            timeout(PATIENCE, self.locks.processes()),
         );
         let books = books.ok().and_then(Result::ok);
-        let others = others.ok().and_then(Result::ok).unwrap_or_default();
+        let processes = processes.ok().and_then(Result::ok).unwrap_or_default();
         let reachable = books.is_some();
         let (orders, accounts) = books.unwrap_or_default();
-        let name = me.instance.clone();
-        let instances: Vec<_> = [me].into_iter().chain(others).collect();
+        let mut keys: BTreeSet<String> = self.board.keys().into_iter().collect();
+        keys.extend(orders.iter().map(|order| format!("order:{}", order.id)));
+        keys.extend(accounts.iter().map(|account| format!("account:{}", account.name)));
+        let locks = match reachable {
+            true => timeout(ANSWERS, held(&self.locks, keys)).await.unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let is_me = |process: &&Process| process.pid == std::process::id();
+        let own = said(processes.iter().find(is_me).cloned());
+        let processes: BTreeSet<_> = processes.iter().map(Process::to_string).collect();
         json!({
-            "instance": name, "store": store, "reachable": reachable,
-            "orders": orders, "accounts": accounts, "instances": instances,
+            "instance": me.instance.clone(), "store": store, "reachable": reachable,
+            "orders": orders, "accounts": accounts, "me": me,
+            "process": own, "processes": processes, "locks": locks,
         })
-    }
-
-    async fn tell_the_others(self: Arc<Self>) {
-        loop {
-            // If it fails the page says that the store is gone.
-            let _ = self.books.publish(&self.board.seen()).await;
-            tokio::time::sleep(BEAT).await;
-        }
     }
 }

@@ -249,3 +249,66 @@ pub(crate) fn start(program: &str) {
     let (success, _, said) = run(&["--prot", "0"], "");
     assert!(!success && said.contains("--prot") && said.contains("--port"), "{said}");
 }
+
+/// Each instance's page names who holds a lock, at whichever instance that is, and who waits for it.
+pub(crate) async fn board(program: &str) {
+    let options = ["--work-ms", "6000", "--wait-ms", "30000"];
+    let shop = Shop::open(program, RedisServer::start(), &options);
+    let (_, order) = shop.place().await;
+    let path = format!("/orders/{order}/pay");
+    let mut holder = HttpClient::connect(shop.instances[0].addr()).await.expect("connect");
+    let mut waiter = HttpClient::connect(shop.instances[1].addr()).await.expect("connect");
+    let paying = async { holder.request("POST", &path, "").await.expect("an answer").status };
+    let waiting = async {
+        wait_for("it is being paid", async || shop.held() > 0).await;
+        waiter.request("POST", &path, "").await.expect("an answer").status
+    };
+    let looking = async {
+        let key = format!("order:{order}");
+        let mut seen = Value::Null;
+        wait_for("both boards name both", async || {
+            let mut boards = Vec::new();
+            for instance in &shop.instances {
+                let mut client = HttpClient::connect(instance.addr()).await.expect("connect");
+                let answer = client.request("GET", "/api/board", "").await.expect("a board");
+                boards.push(serde_json::from_str::<Value>(&answer.body).expect("JSON"));
+            }
+            let lock = |board: &Value| {
+                let mut locks = board["locks"].as_array().cloned().unwrap_or_default().into_iter();
+                locks.find(|lock| lock["key"] == *key).unwrap_or_default()
+            };
+            let locks: Vec<Value> = boards.iter().map(lock).collect();
+            let own: Vec<&Value> = boards.iter().map(|board| &board["process"]).collect();
+            seen = boards[1].clone();
+            locks.iter().all(|lock| {
+                lock["holders"][0]["process"] == *own[0] && lock["waiters"][0]["process"] == *own[1]
+            }) && own[0] != own[1]
+                && own[0].is_string()
+        })
+        .await;
+        assert_eq!(seen["processes"].as_array().map(Vec::len), Some(2), "{seen}");
+    };
+    let (paid, refused, ()) = tokio::join!(paying, waiting, looking);
+    assert_eq!((paid, refused), (200, 409));
+    shop.is_in_order().await;
+}
+
+/// Prometheus is told what happened to locks, by their names and without a key.
+pub(crate) async fn metrics(program: &str) {
+    let shop = Shop::open(program, RedisServer::start(), &["--work-ms", "1"]);
+    let (_, order) = shop.place().await;
+    assert_eq!(shop.post(0, &format!("/orders/{order}/pay"), "").await.0, 200);
+    let mut client = HttpClient::connect(shop.instances[0].addr()).await.expect("connect");
+    let mut text = String::new();
+    // The order and the account.
+    let acquired = "distlock_acquisitions_total{lock=\"pay\",outcome=\"acquired\"} 2";
+    let held = "distlock_held{lock=\"pay\"} 0";
+    wait_for("all of it has been told", async || {
+        text = client.request("GET", "/metrics", "").await.expect("a scrape").body;
+        [acquired, held].iter().all(|line| text.lines().any(|said| said == *line))
+    })
+    .await;
+    assert!(text.contains("# TYPE distlock_wait_seconds histogram"), "{text}");
+    assert!(text.contains("distlock_hold_seconds_count{lock=\"pay\"} 2"), "{text}");
+    assert!(!text.contains("order:") && !text.contains("account:"), "{text}");
+}
