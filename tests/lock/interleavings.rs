@@ -66,8 +66,12 @@ async fn a_try_that_is_sent_late_does_not_take_a_lock_again_that_was_taken_away(
     server.cli::<()>(&["DEL", "distlock:lock:{k}"]);
     let begun = Instant::now();
     while begun.elapsed() < ms(300) {
-        assert!(poll_now(&mut leader).await.is_pending(), "another one has it");
+        // The second one may have heard by now that its lock is gone, and the first one have it anew.
+        let granted = poll_now(&mut leader).await.is_ready();
         assert_ne!(server.cli::<Option<String>>(&["GET", "distlock:lock:{k}"]), token);
+        if granted {
+            break;
+        }
     }
     drop((leader, second));
 }

@@ -92,14 +92,14 @@ impl Mutant {
             (RenewCreates, "lost queue", Stray),
             (NoNotAfter, "parked", Accounted),
             (OneTooMany, "permits", Limit),
-            (AloneBesideOthers, "readers and a writer", Limit),
+            (AloneBesideOthers, "readers and a writer", Alone),
             (ReadersPass, "readers and a writer", Order),
             (LetsInOneAtATime, "runs of readers", Next),
             (TheDeadHaveToFit, "dead in front", Next),
-            (EndsWithWhoCameLast, "runs of readers", End),
-            (ProlongMovesNoEnd, "readers and a writer", End),
+            (EndsWithWhoCameLast, "cancelled in front", End),
+            (ProlongMovesNoEnd, "readers and a writer", Alone),
             (EndOfWhoLeftLingers, "readers and a writer", End),
-            (LeavesForAll, "readers and a writer", Lease),
+            (LeavesForAll, "readers and a writer", Alone),
             (EarlierEndUntold, "readers' leases", Idle),
         ]
     };

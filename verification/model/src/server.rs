@@ -108,8 +108,8 @@ pub(crate) struct Script<'a> {
     /// `PUBSUB NUMSUB`: the identities that are subscribed.
     pub(crate) listening: &'a [u16],
     pub(crate) published: Vec<Hint>,
-    /// Ghost: it has let in whoever it could of this key's queue.
-    pub(crate) admitted: Option<u8>,
+    /// Ghost: it has let in whoever it could of this key's queue, and holds its own token for alive.
+    pub(crate) admitted: Option<(u8, Option<Token>)>,
     /// Ghost: somebody was let in beside more than its limit allows.
     pub(crate) crowded: bool,
 }
@@ -222,7 +222,7 @@ impl<'a> Script<'a> {
     /// `admit`: lets in the first of the queue, and the next one, as long as they fit: each for its
     /// claim, and the `own` token for its ttl.
     fn admit(&mut self, key: u8, own: Option<(Token, u32)>) -> (bool, Vec<Token>) {
-        self.admitted = Some(key);
+        self.admitted = Some((key, own.map(|(own, _)| own)));
         let (mut was_own, mut let_in) = (false, Vec::new());
         while self.lock(key).alone().is_none() {
             let Some(Entry { token, .. }) = self.key(key).queue.first().copied() else { break };

@@ -73,7 +73,7 @@ impl World {
         if crowded {
             self.ghost.broken = Some(Invariant::Limit);
         }
-        if admitted.is_some_and(|key| self.is_kept_out(key, &listening)) {
+        if admitted.is_some_and(|(key, own)| self.is_kept_out(key, own, &listening)) {
             self.ghost.broken = Some(Invariant::Next);
         }
         // An `acquire` that was under way may have made a lock again that was taken away.
@@ -95,13 +95,13 @@ impl World {
         answer
     }
 
-    /// J: whoever is first in the queue could have the lock, and is alive.
-    fn is_kept_out(&self, key: u8, listening: &[u16]) -> bool {
+    /// J: the first in the queue that is alive could have the lock.
+    fn is_kept_out(&self, key: u8, own: Option<Token>, listening: &[u16]) -> bool {
         let state = &self.server.keys[usize::from(key)];
-        state.queue.first().is_some_and(|first| {
-            let lives = first.token.deaf || listening.contains(&first.token.process);
-            lives && state.lock.has_room_for(first.token)
-        })
+        let lives =
+            |token: Token| token.deaf || own == Some(token) || listening.contains(&token.process);
+        let first = state.queue.iter().map(|entry| entry.token).find(|token| lives(*token));
+        first.is_some_and(|first| state.lock.has_room_for(first))
     }
 
     fn place_of(&self, token: Token) -> Option<u8> {
