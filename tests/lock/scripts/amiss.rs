@@ -49,7 +49,8 @@ fn a_full_server_lets_out_and_extends_and_lets_in_nobody_new() {
     bench.is_full(true);
     for late in &late {
         let refused = bench.try_ask(late, Args::default()).expect_err("refused");
-        assert_eq!(refused.code(), Some("OOM"), "{refused}");
+        // In 6.2 the code of an error inside a script is only in its text.
+        assert!(refused.to_string().contains("OOM"), "{refused}");
     }
     assert_eq!(bench.waiting().len(), 3, "nothing is left of it");
     assert_eq!(bench.renew(&writer, 200_000), 2);
@@ -103,7 +104,7 @@ fn what_is_not_ours_is_waited_for_and_left_as_it_is() {
         bench.lock::<u64>(command, &["theirs"]);
         for token in &tokens {
             let refused = bench.try_ask(token, Args::default()).expect_err("no lock at all");
-            assert_eq!(refused.code(), Some("WRONGTYPE"), "{refused}");
+            assert!(refused.to_string().contains("WRONGTYPE"), "{refused}");
             let _ = bench.try_release(token, None);
             assert_eq!(bench.renew(token, 90_000), 0);
         }
