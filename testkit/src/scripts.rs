@@ -38,8 +38,6 @@ pub struct Sight {
     pub together: Vec<(String, u64)>,
     /// For how many ms the lock is stored; -1 for ever, -2 if it is not.
     pub lives: i64,
-    /// When it expires, in ms of the server's time.
-    pub ends: i64,
     /// Those who wait, with their tickets.
     pub queue: Vec<(String, u64)>,
     /// As `lives`, of the queue.
@@ -335,7 +333,7 @@ impl Bench {
             return self.raw(&eval);
         }
         let mut look = redis::cmd("EVAL");
-        look.arg([ENDS, LOOK].concat()).arg(2).arg(LOCK).arg(QUEUE);
+        look.arg(LOOK).arg(2).arg(LOCK).arg(QUEUE);
         let mut all = redis::pipe();
         all.atomic().add_command(look.clone()).add_command(eval).add_command(look);
         let (before, answer, after): (Looked, Value, Looked) = all.query(&mut self.eye)?;
@@ -413,18 +411,13 @@ impl Bench {
     /// The lock ends with the last lease of those who hold it together, to the millisecond.
     #[track_caller]
     pub fn ends_with_the_last(&mut self) {
-        let look = [
-            ENDS,
-            "return {ends, tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])}",
-        ]
-        .concat();
+        // The time stands still in a script.
+        const LOOK: &str = "local t = redis.call('TIME') \
+            return {math.floor((t[1] * 1000000 + t[2]) / 1000) + redis.call('PTTL', KEYS[1]), \
+            tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])}";
         let (end, last): (i64, i64) =
-            self.raw(redis::cmd("EVAL").arg(look).arg(1).arg(LOCK)).expect("a set");
-        assert!(
-            (end - last).abs() <= SLACK,
-            "the lock ends {} ms after its last lease",
-            end - last
-        );
+            self.raw(redis::cmd("EVAL").arg(LOOK).arg(1).arg(LOCK)).expect("a set");
+        assert!((end - last).abs() <= 1, "the lock ends {} ms after its last lease", end - last);
     }
 
     /// Waits until the lease of a token has ended, whether it still stands in the set or not.
@@ -469,33 +462,25 @@ impl Bench {
     }
 }
 
-/// When a lock expires, by the server's time: exactly, if the server can say so (7.0).
-const ENDS: &str = "local t = redis.call('TIME') \
-    local now = math.floor((t[1] * 1000000 + t[2]) / 1000) \
-    local ends = redis.pcall('PEXPIRETIME', KEYS[1]) \
-    if type(ends) ~= 'number' then ends = now + redis.call('PTTL', KEYS[1]) end ";
-
-/// By how much that may be wrong where the server cannot: between two commands of a script.
-const SLACK: i64 = 20;
-
 /// All that there is of a lock, at one moment.
-const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok \
-    return {now, kind == 'string' and redis.call('GET', KEYS[1]) or '', \
+const LOOK: &str = "local t = redis.call('TIME') \
+    local kind = redis.call('TYPE', KEYS[1]).ok \
+    return {math.floor((t[1] * 1000000 + t[2]) / 1000), \
+    kind == 'string' and redis.call('GET', KEYS[1]) or '', \
     kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}, \
-    redis.call('PTTL', KEYS[1]), ends, \
+    redis.call('PTTL', KEYS[1]), \
     redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[2])}";
 
-type Looked = (u64, String, Vec<(String, f64)>, i64, i64, Vec<(String, f64)>, i64);
+type Looked = (u64, String, Vec<(String, f64)>, i64, Vec<(String, f64)>, i64);
 
 impl From<Looked> for Sight {
-    fn from((now, alone, together, lives, ends, queue, queue_lives): Looked) -> Self {
+    fn from((now, alone, together, lives, queue, queue_lives): Looked) -> Self {
         let whole = |(token, score): (String, f64)| (token, score as u64);
         Self {
             now,
             alone: (!alone.is_empty()).then_some(alone),
             together: together.into_iter().map(whole).collect(),
             lives,
-            ends,
             queue: queue.into_iter().map(whole).collect(),
             queue_lives,
         }
