@@ -642,10 +642,8 @@ fn together() -> Vec<Scenario> {
         },
         Scenario {
             name: "deaf in front",
-            about: "the same, of which one is deaf and knows it",
+            about: "a reader and a writer, of which one is deaf and knows it",
             cfg: Config {
-                tasks: 2,
-                tasks_of: vec![2, 1],
                 arrivals: Some(2),
                 // Who was deaf keeps its place, but counts as having come when it is heard of again.
                 order: false,
