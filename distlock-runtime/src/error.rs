@@ -5,6 +5,7 @@
 //! asks for it.
 
 mod backend_kind;
+mod debug;
 
 use std::error::Error;
 use std::fmt;
@@ -49,8 +50,17 @@ pub use backend_kind::BackendKind;
 /// `Display` and `Debug` show the lock's name and the template of its key, never the values in the key
 /// and never a password, so an error may be logged. Code that needs the key asks for
 /// [`key`](Self::key).
+///
+/// `Debug` is the same text, followed by the store's own words if there are any, since it is what
+/// `unwrap` and a `main` that returns the error print:
+///
+/// ```
+/// # use distlock_runtime::LockManager;
+/// let mistake = LockManager::connect_lazy("http://localhost").unwrap_err();
+/// assert_eq!(format!("{mistake:?}"), mistake.to_string());
+/// ```
 #[non_exhaustive]
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum LockError {
     /// Others hold the lock, and the time to wait for it, if any, is over. The body did not run. Trying
     /// again later makes sense.
