@@ -1,4 +1,6 @@
-//! How a manager is made: the builder, the URL, the environment.
+//! How a manager is made: the builder.
+
+mod environment;
 
 use std::fmt;
 use std::sync::Arc;
@@ -113,6 +115,20 @@ impl LockManagerBuilder {
     ///
     /// The default for requests that do not say; see
     /// [`LockRequest::max_hold`](crate::LockRequest::max_hold).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = LockManager::builder().url("memory://").max_hold(Duration::from_secs(60)).build()?;
+    /// let hangs = std::future::pending::<()>();
+    /// let stopped = locks.lock("import").run(hangs).await;
+    /// assert!(stopped.is_err_and(|error| error.is_lost()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.settings.options.max_hold = Some(max_hold);
         self
@@ -163,6 +179,19 @@ impl LockManagerBuilder {
     /// Once the outage has lasted for this time, new calls fail with [`Backend`](LockError::Backend) after
     /// `command_timeout`, unless the store is back by then. Calls that were waiting before go on until
     /// their `wait` is over. With zero, no call that arrives during an outage waits for its end.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// // A web service that would rather answer with an error than wait:
+    /// let locks = LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .command_timeout(Duration::from_millis(300))
+    ///     .outage_grace(Duration::ZERO)
+    ///     .build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
     pub fn outage_grace(mut self, grace: Duration) -> Self {
         self.settings.outage_grace = grace;
         self
@@ -196,12 +225,22 @@ impl LockManagerBuilder {
     ///
     /// Then the store has, for as long as the manager takes or renews locks and a minute more, a small record
     /// with the name of the application (`DISTLOCK_APP`, or the executable's), the host, the process
-    /// number and the version; and whoever may publish and subscribe to the wake-up channels can ask the
+    /// number and the version; and any client that may publish and subscribe to the wake-up channels can ask the
     /// process which locks it holds and waits for: their names in the store, which contain their keys.
     /// Nothing is stored for a lock, and nothing is sent for one.
     ///
     /// `false`: no record, and no answer. Locks work as well, and others see that they are held and not by
     /// whom. Default: `true`.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = distlock::LockManager::builder().url("memory://").identify(false).build()?;
+    /// assert!(locks.processes().await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn identify(mut self, identify: bool) -> Self {
         self.settings.identify = identify;
         self
@@ -226,7 +265,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long clients are told to wait before they try again: the `Retry-After` of a lock that is held
+    /// How long clients are advised to wait before they try again: the `Retry-After` of a lock that is held
     /// and of a store that cannot be used, with jitter; see [`LockError::http_retry_after`]. Choose about
     /// the time that the work under a lock takes. Default: 1 s.
     ///
@@ -248,8 +287,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Has an observer told of everything that happens to the manager's locks. May be called several times:
-    /// each is told, in this order. See [`Observer`].
+    /// Registers an observer, which is called on everything that happens to the manager's locks. There may
+    /// be several: they are called in the order in which they were registered. See [`Observer`] for an example.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.add(observer);
         self
@@ -330,42 +369,6 @@ impl LockManagerBuilder {
         manager.ready().await?;
         Ok(manager)
     }
-
-    /// The settings that the environment names, see [`LockManager::from_env`].
-    pub(crate) fn from_env() -> Result<Self, LockError> {
-        let mut builder =
-            Self::default().url(variable("DISTLOCK_URL")?.ok_or(LockError::NotConfigured)?);
-        if let Some(prefix) = variable("DISTLOCK_PREFIX")? {
-            builder = builder.prefix(prefix);
-        }
-        if let Some(ttl) = variable("DISTLOCK_TTL")? {
-            builder = builder.ttl(duration("DISTLOCK_TTL", &ttl)?);
-        }
-        if let Some(wait) = variable("DISTLOCK_WAIT")? {
-            let none = wait.trim() == "none";
-            builder =
-                builder.wait(if none { Duration::ZERO } else { duration("DISTLOCK_WAIT", &wait)? });
-        }
-        Ok(builder)
-    }
-}
-
-fn variable(name: &str) -> Result<Option<String>, LockError> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => {
-            Err(LockError::invalid_option(format!("{name}: is not valid UTF-8")))
-        }
-    }
-}
-
-fn duration(name: &str, text: &str) -> Result<Duration, LockError> {
-    humantime::parse_duration(text).map_err(|error| {
-        LockError::invalid_option(format!(
-            "{name}: {error}; write a duration such as `5s` or `1m 30s`"
-        ))
-    })
 }
 
 impl fmt::Debug for LockManagerBuilder {

@@ -147,6 +147,14 @@ impl LockManager {
     ///
     /// The process-wide manager is made like this if [`init`](crate::init) was not called.
     ///
+    /// ```no_run
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::LockManager;
+    /// // DISTLOCK_URL=redis://127.0.0.1:6379 DISTLOCK_PREFIX=shop DISTLOCK_WAIT=2s
+    /// let locks = LockManager::from_env()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`NotConfigured`](LockError::NotConfigured) if `DISTLOCK_URL` is not set;

@@ -112,6 +112,22 @@ pub enum LockStatus {
 
 /// A holder of a lock, as [`LockManager::inspect`](crate::LockManager::inspect) sees it. What only the holder's
 /// process knows is `None` where that does not answer.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::LockStatus;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
+/// let guard = locks.lock("order:42").name("checkout").acquire().await?;
+/// if let LockStatus::Held { holders, .. } = locks.inspect("order:42").await? {
+///     assert_eq!(holders[0].name.as_deref(), Some("checkout"));
+///     assert_eq!(holders[0].fencing_token, Some(guard.fencing_token()));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
@@ -131,6 +147,33 @@ pub struct Holder {
 
 /// Calls of one process that wait for a lock together: they have one place in its queue. What only their
 /// process knows is `None` where that does not answer.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// # use std::time::Duration;
+/// use distlock::LockStatus;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
+/// let _guard = locks.lock("order:42").acquire().await?;
+/// let waits = locks.lock("order:42").name("refund").wait(Duration::from_secs(60)).acquire();
+/// let inspects = async {
+///     # while locks.status().waiting == 0 {
+///     #     tokio::task::yield_now().await;
+///     # }
+///     locks.inspect("order:42").await
+/// };
+/// tokio::select! {
+///     _ = waits => unreachable!("it is held"),
+///     status = inspects => if let LockStatus::Held { waiters, .. } = status? {
+///         assert_eq!(waiters[0].name.as_deref(), Some("refund"));
+///         assert_eq!(waiters[0].calls, Some(1));
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {

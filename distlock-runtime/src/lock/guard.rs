@@ -145,6 +145,20 @@ impl LockGuard {
     /// How long the lease still runs if it is not renewed; of several, the shortest. Zero once it is lost.
     ///
     /// With renewal it goes up again, so it says how long the holder survives an outage that begins now.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let ttl = Duration::from_secs(30);
+    /// let guard = locks.lock("import").ttl(ttl).renew(false).acquire().await?;
+    /// tokio::time::sleep(Duration::from_secs(10)).await;
+    /// assert!(guard.remaining() <= Duration::from_secs(20));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remaining(&self) -> Duration {
         self.leases.iter().map(|lease| lease.remaining()).min().unwrap_or_default()
     }

@@ -274,6 +274,18 @@ impl LockRequest {
     ///
     /// Each prefix that was ever used leaves one small key in the store for good; see
     /// [`LockManagerBuilder::prefix`](crate::LockManagerBuilder::prefix).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let shop = locks.lock("order:42").prefix("shop").acquire().await?;
+    /// let billing = locks.lock("order:42").prefix("billing").acquire().await?;
+    /// assert!(shop.is_held() && billing.is_held(), "different prefixes are different locks");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.options.prefix = Some(prefix.as_ref().into());
         self
@@ -286,6 +298,21 @@ impl LockRequest {
     /// store: better than a crowd that waits in vain. Each key is counted by itself, over all calls of this
     /// manager that wait for it, and only when a call arrives: the first call that finds no holder and no
     /// waiter in this process asks the store, and counts once it waits.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let call = || locks.lock("report").wait(Duration::from_secs(10)).max_waiters(1).acquire();
+    /// let held = call().await?;
+    /// let (waits, too_many, _) = tokio::join!(call(), call(), held.release());
+    /// assert!(waits?.is_held());
+    /// assert!(too_many.unwrap_err().is_busy());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_waiters(mut self, waiters: u32) -> Self {
         self.options.max_waiters = Some(waiters);
         self
