@@ -1,4 +1,4 @@
-//! The example of the page on readers, writers and permits comes to what it says, in memory and on a
+//! The examples of the page on readers, writers and permits come to what it says, in memory and on a
 //! server.
 
 use std::process::Command;
@@ -27,6 +27,19 @@ fn figures(name: &str, options: &[&str], url: Option<&str>) -> Vec<Vec<String>> 
 fn in_memory_and_on_a_server(check: impl Fn(Option<&str>)) {
     check(None);
     check(Some(&RedisServer::start().url()));
+}
+
+#[test]
+fn report_cache() {
+    in_memory_and_on_a_server(|url| {
+        let rows = figures("report_cache", &["--instances", "3", "--readers", "8"], url);
+        let [_, exclusive, shared] = &rows[..] else { panic!("{rows:?}") };
+        // Served, rebuilt, torn, at once.
+        assert_eq!((&*exclusive[0], &*exclusive[2], &*exclusive[3]), ("120", "0", "1"), "{rows:?}");
+        assert_eq!((&*shared[0], &*shared[2]), ("120", "0"), "{rows:?}");
+        let at_once: u32 = shared[3].parse().expect("a number");
+        assert!(at_once > 8, "readers of several instances are not together: {rows:?}");
+    });
 }
 
 #[test]

@@ -177,7 +177,8 @@ impl LockRequest {
     /// Readers hold it together, in any number of processes, and a writer alone. They are served in the
     /// order in which they came: a writer that waits keeps later readers out, so it waits for those
     /// readers only who came before it. A write inside a read of the same lock is always
-    /// [`WouldDeadlock`](crate::LockError::WouldDeadlock).
+    /// [`WouldDeadlock`](crate::LockError::WouldDeadlock); the other way round there is
+    /// [`downgrade`](crate::LockGuard::downgrade).
     ///
     /// ```
     /// # use distlock_runtime as distlock;
