@@ -82,7 +82,7 @@ async fn work(
 ) -> Result<(), Error> {
     let guard = match kind {
         Work::ReadAndWrite { locked: false } => None,
-        Work::ReadAndWrite { .. } if n % 3 == 0 => Some(write(manager).acquire()),
+        Work::ReadAndWrite { .. } if n.is_multiple_of(3) => Some(write(manager).acquire()),
         Work::ReadAndWrite { .. } => Some(read(manager).acquire()),
         Work::Permits => Some(permit(manager, PERMITS).acquire()),
     };
@@ -90,7 +90,7 @@ async fn work(
         Some(taking) => Some(taking.await?),
         None => None,
     };
-    let writes = matches!(kind, Work::ReadAndWrite { .. }) && n % 3 == 0;
+    let writes = matches!(kind, Work::ReadAndWrite { .. }) && n.is_multiple_of(3);
     let met = if writes { "writing" } else { "within" };
     let within: i64 = data.incr(met, 1).await?;
     let others: i64 = data.get(if writes { "within" } else { "writing" }).await.unwrap_or(0);

@@ -7,13 +7,13 @@ use crate::clock::Moment;
 use crate::name::LockName;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Metrics;
+pub(super) struct Metrics(());
 
 #[derive(Debug, Default)]
-pub(super) struct Hold;
+pub(super) struct Hold(());
 
 #[derive(Debug, Default)]
-pub(crate) struct InLine;
+pub(crate) struct InLine(());
 
 #[allow(clippy::unused_self)]
 impl Metrics {
@@ -26,7 +26,7 @@ impl Metrics {
 
     #[inline(always)]
     pub(super) fn waiting(&self, _lock: &LockName) -> InLine {
-        InLine
+        InLine(())
     }
 
     pub(super) fn acquired(&self, _lock: &LockName, _hold: &Hold, _event: &Acquired) {}
