@@ -299,15 +299,14 @@ impl Run {
         // Those that surely were live while the script ran.
         let stayed =
             after.together.iter().filter(|(token, end)| holds(before, token) && *end >= after.now);
-        let mut count = stayed.count();
+        let stayed = stayed.count();
         let queue = before.queue.iter().map(|(token, _)| token.as_str());
         let new = queue.chain(asked.filter(|token| place(before, token).is_none()));
         let new: Vec<_> =
             new.filter(|token| holds(after, token) && !holds(before, token)).collect();
         self.let_in += new.len() as u64;
         self.several += u64::from(new.len() > 1);
-        for token in &new {
-            count += 1;
+        for (count, token) in (stayed + 1..).zip(&new) {
             self.must(
                 limit(token).is_none_or(|limit| count <= limit),
                 "one more than there may be",
