@@ -5,7 +5,7 @@
 //! asks for it.
 
 mod backend_kind;
-mod debug;
+mod text;
 
 use std::error::Error;
 use std::fmt;
@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::jitter::seconds_around;
 use crate::limit::Limit;
 use crate::name::{LockName, RETRY_AFTER};
+use text::{Aftermath, Of, Retry};
 
 pub use backend_kind::BackendKind;
 
@@ -351,39 +352,31 @@ impl LockError {
     }
 }
 
-/// What a loss means for what was done under the lock.
-struct Aftermath(bool);
-
-impl fmt::Display for Aftermath {
+/// The text for people, and the store's own words: `main` and `unwrap` print no source.
+impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            true => "the body was stopped, and what it had begun must be checked",
-            false => "what was done under it must be checked",
-        })
-    }
-}
-
-struct Retry(Option<Duration>);
-
-impl fmt::Display for Retry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            // Tenths of a second: a lease's rest is an estimate, more digits would pretend otherwise.
-            Some(rest) => write!(f, " (its lease runs for another {:.1} s)", rest.as_secs_f64()),
-            None => Ok(()),
-        }
-    }
-}
-
-struct Of<'a>(Option<&'a LockName>);
-
-impl fmt::Display for Of<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(lock) => write!(f, "{lock}: "),
+        fmt::Display::fmt(self, f)?;
+        match self.source() {
+            Some(source) => write!(f, ": {source}"),
             None => Ok(()),
         }
     }
 }
 
 const _: () = assert!(size_of::<LockError>() <= 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_is_the_readable_text_with_the_stores_own_words() {
+        let source: Arc<dyn Error + Send + Sync> = Arc::from(Box::from("connection refused"));
+        let kind = BackendKind::Unreachable;
+        let error = LockError::Backend { lock: None, kind, source: Some(source) };
+        let text = "the lock store cannot be reached: connection refused";
+        assert_eq!(format!("{error:?}"), text);
+        assert_eq!(format!("{error:#?}"), text);
+        assert_eq!(format!("{:?}", LockError::Closed), LockError::Closed.to_string());
+    }
+}
