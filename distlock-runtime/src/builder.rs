@@ -220,8 +220,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether others may learn which process this is, and what its locks are called: the answers to "who
-    /// has my lock?" in [`LockManager::inspect`] and [`LockManager::processes`].
+    /// Whether other processes may learn which process this is, and what its locks are called: the answers to
+    /// "who has my lock?" in [`LockManager::inspect`] and [`LockManager::processes`].
     ///
     /// Then the store has, for as long as the manager takes or renews locks and a minute more, a small record
     /// with the name of the application (`DISTLOCK_APP`, or the executable's), the host, the process

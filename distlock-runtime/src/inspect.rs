@@ -183,7 +183,7 @@ impl LockManager {
         records.into_iter().map(|process| (process.id.clone(), process)).collect()
     }
 
-    /// Whether answers can be heard. One is not waited for where nobody can be asked.
+    /// Whether answers can be received. Without a subscription no process is asked.
     async fn is_subscribed(&self, lock: &LockName) -> bool {
         let locks = self.locks();
         let clock = locks.table.clock();
@@ -338,7 +338,7 @@ struct Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// A value that is no token of ours is whoever wrote it.
+    /// A value that is no token of ours stands for the process that wrote it.
     fn of(token: &'a str) -> Self {
         let parsed =
             Token::parse(token).map(|Token { process, number, .. }| Self { process, number });

@@ -1,5 +1,5 @@
-//! As much of JSON as processes tell each other: written by hand, read with limits. What is read may come
-//! from anybody who may publish.
+//! As much of JSON as the messages between processes need: written by hand, read with limits. What is read
+//! may come from any client that may publish.
 
 use std::fmt::Write as _;
 

@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 
 /// How many may hold the lock at once while a token with this limit is let in.
 ///
-/// A token is let in while nobody holds the lock alone and fewer than its limit hold it. So [`ALONE`] waits
-/// for everybody and keeps everybody out, [`READ`] runs beside whoever is not alone, and `permits(n)` is
-/// at most the n-th. Each token is counted by its own limit: different ones may meet on one key.
+/// A token is let in while no token has the lock alone and fewer than its limit hold it. So [`ALONE`] waits
+/// for all other holders and keeps all others out, [`READ`] runs beside any holder that is not alone, and
+/// `permits(n)` is at most the n-th. Each token is counted by its own limit: different ones may meet on one key.
 ///
 /// [`ALONE`]: Self::ALONE
 /// [`READ`]: Self::READ
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn nobody_is_beside_one_that_is_alone() {
         assert!(!Limit::ALONE.joins(Limit::READ, 1) && !Limit::READ.joins(Limit::ALONE, 1));
-        // Each by its own limit, whoever the others are.
+        // Each by its own limit, whatever the others' limits are.
         assert!(permits(3).joins(permits(2), 2) && !permits(2).joins(permits(9), 2));
         assert!(Limit::READ.joins(permits(1000), 1000));
     }

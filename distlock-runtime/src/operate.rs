@@ -135,7 +135,7 @@ impl LockManager {
         failed.map_or(Ok(released), Err)
     }
 
-    /// Releases one token, whose ever it is. Returns whether the lock was its.
+    /// Releases one token, of this process or another. Returns whether it had the lock.
     async fn take_away(&self, lock: &Arc<LockName>, token: String) -> Result<bool, LockError> {
         let Locks { table, store, .. } = self.locks();
         // Its holder may give the lock back before we do.

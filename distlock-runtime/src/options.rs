@@ -104,12 +104,12 @@ pub enum Release {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LockMode {
-    /// Nobody else holds the lock. The default; the same as [`Write`](Self::Write).
+    /// One holder alone. The default; the same as [`Write`](Self::Write).
     #[default]
     Exclusive,
-    /// Any number hold the lock at once, in any number of processes, while nobody writes.
+    /// Any number of readers hold the lock at once, in any number of processes, while there is no writer.
     Read,
-    /// Nobody else holds the lock, neither readers nor writers.
+    /// One holder alone: no readers and no other writer.
     Write,
 }
 

@@ -1,4 +1,4 @@
-//! Which process it is: what a process says of itself to those who ask who holds a lock.
+//! Which process it is: what a process answers when another one asks for the holder of a lock.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const LONGEST: usize = 128;
 /// # }
 /// ```
 ///
-/// It is said and not proved: whoever may write to the store can say anything. For operators and
+/// The process says so itself, without proof: any client that may write to the store can say anything. For operators and
 /// dashboards, not for decisions.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]

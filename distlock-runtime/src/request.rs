@@ -253,7 +253,7 @@ struct Unusable {
 }
 
 impl Unusable {
-    /// Has observers told.
+    /// Reports it to observers.
     fn refused(self) -> LockError {
         let table = &self.manager.locks().table;
         if table.home().is_here() {

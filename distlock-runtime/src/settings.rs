@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) outage_grace: Duration,
     pub(crate) connections: usize,
     pub(crate) io_on_caller_runtime: bool,
-    /// Others are told which process this is.
+    /// Other processes may learn which process this is.
     pub(crate) identify: bool,
 }
 

@@ -105,7 +105,7 @@ pub enum LockStatus {
         holders: Vec<Holder>,
         /// Who waits for it, the next one first.
         waiters: Vec<Waiter>,
-        /// Whether nobody else may hold the lock beside its holder.
+        /// Whether the holder has the lock alone: no reader and no other permit beside it.
         alone: bool,
     },
 }

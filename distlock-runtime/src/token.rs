@@ -11,7 +11,7 @@
 //!
 //! The time is there for a virtual machine that is cloned, or goes on twice from one snapshot: both
 //! have the UUID and the counter, and a lock that one of them took must not look like the other's.
-//! Randomness would not help, whose source was cloned as well.
+//! Random numbers would not help: their source was cloned as well.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

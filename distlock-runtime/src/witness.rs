@@ -23,7 +23,7 @@ pub(crate) enum Seen {
 #[cfg(feature = "test-util")]
 pub(crate) struct Sighting<'a> {
     pub(crate) lock: &'a LockName,
-    /// Tells it apart from every other that there is at the same time. Fencing tokens do not: readers who
+    /// Tells it apart from every other that there is at the same time. Fencing tokens do not: readers that
     /// share a lease have the same.
     pub(crate) lease: usize,
     pub(crate) limit: Limit,

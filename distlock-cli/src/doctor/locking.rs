@@ -65,7 +65,7 @@ pub(super) async fn told(manager: &LockManager) -> Finding {
         Ok(()) => Finding::ok(CHECK, "waiters are told when a lock is theirs"),
         Err(_) => Finding::warn(
             CHECK,
-            "no subscription: waiters ask the store once a second instead of being told",
+            "no subscription: waiters poll once a second instead of being notified",
             "allow the user +subscribe +unsubscribe and &PREFIX:wake:*, and pub/sub on the way to the server",
         ),
     }

@@ -110,7 +110,7 @@ fn useful(missing: &[&str]) -> Finding {
     let loss = |right: &&str| match *right {
         "echo" => "echo: mixed-up answers of a broken proxy go unnoticed",
         "publish" | "pubsub|numsub" => {
-            "publish, pubsub|numsub: waiters look once a second instead of being told"
+            "publish, pubsub|numsub: waiters poll once a second instead of being notified"
         }
         "pexpireat" | "zremrangebyscore" => {
             "pexpireat, zremrangebyscore: read locks and permits are refused"

@@ -4,8 +4,8 @@
 //! future dropped at any await, or an answer that never came, is followed by a release of it.
 //!
 //! Several locks are taken in stored order, all at once if they are free. If one is not, those
-//! behind it are given back and taken one after the other, holding what comes before: everybody
-//! waits in the same order, so nobody waits in a circle.
+//! behind it are given back and taken one after the other, holding what comes before: all calls
+//! wait in the same order, so there is no circle of waiters.
 //!
 //! A lease that ends before the caller has it is nothing the caller needs to know of: no body has run
 //! under it. The call asks again while it may wait, and is `Busy` then.
@@ -282,7 +282,7 @@ impl<'a> Acquiring<'a> {
         fault.into_error(Some(wanted)).advising(self.locks.settings.retry_after)
     }
 
-    /// Has observers told of a call that was refused, and says what they know of one that was not.
+    /// Reports a refused call to observers, and returns what they know of one that was not refused.
     pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
         let queued = self.told.queued();
         self.in_line = InLine::default();

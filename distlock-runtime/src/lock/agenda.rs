@@ -15,11 +15,11 @@ use crate::clock::{Clock, Moment};
 use crate::engine::timers::{Slot, Timers};
 use crate::name::LockName;
 
-/// What came due is not due again before this: a lease that has ended but is still in somebody's hand
-/// must not keep the engine from everything else.
+/// What came due is not due again before this: a lease that has ended, while its holder has not given it
+/// back, must not keep the engine from everything else.
 const NOT_BEFORE: Duration = Duration::from_millis(1);
 
-/// Whose business it is that a line is looked at in time.
+/// What wakes up for a line in time: the engine, or its callers.
 pub(super) enum Agenda {
     Engine(Clock),
     Callers(Clock),
@@ -28,7 +28,7 @@ pub(super) enum Agenda {
 /// When a line is looked at next.
 #[derive(Default)]
 pub(super) enum Planned {
-    /// Nobody looks.
+    /// Nothing is planned.
     #[default]
     No,
     /// It was looked at just now.

@@ -81,7 +81,7 @@ impl LockGuard {
         self.on_lost
     }
 
-    /// What the caller is told when a lease is lost: the first one that is. A body may have been
+    /// What the caller gets when a lease is lost: the error of the first one that is. A body may have been
     /// `stopped` for it.
     pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let lost = self.leases.iter().find(|lease| !lease.is_held()).unwrap_or(&self.leases[0]);
@@ -99,7 +99,7 @@ impl LockGuard {
         }
     }
 
-    /// What a caller is told whose body has not begun.
+    /// The error for a caller whose body has not begun.
     pub(crate) fn not_begun_error(&self) -> LockError {
         match self.lost_before_use() {
             Ok(lost) => self.locks.busy(&lost, None),

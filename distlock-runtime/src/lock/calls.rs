@@ -107,8 +107,8 @@ impl LockTable {
         });
     }
 
-    /// Why a caller whose wait is over did not get the lock; `None` if nobody has said yet that it is
-    /// taken.
+    /// Why a caller whose wait is over did not get the lock; `None` if it is not known yet whether the lock
+    /// is taken.
     pub(super) fn verdict(&self, lease: &Lease) -> Option<Denied<Fault>> {
         let now = self.clock().now();
         let verdict = self.read(&lease.lock, |line| line.verdict(lease.place(), now));
@@ -142,8 +142,8 @@ impl LockTable {
         finished.unwrap_or(Finished { was_held: false, release: None })
     }
 
-    /// Ends a lease and sees to what becomes of its token in the background. Observers are told by the
-    /// caller.
+    /// Ends a lease, and releases its token in the background if it is to be released. The caller reports it
+    /// to observers.
     pub(crate) fn end_in_background(self: &Arc<Self>, lease: &Arc<Lease>) {
         if let Some(Freeing { token, keep, .. }) = self.finish(lease).release {
             self.release_in_background(token, keep);
@@ -157,7 +157,7 @@ impl LockTable {
         });
     }
 
-    /// The caller has the lock in hand, and all others that it asked for.
+    /// The caller has the lock, and all others that it asked for.
     pub(crate) fn complete(self: &Arc<Self>, lease: &Arc<Lease>) {
         lease.put_in_hand();
         lease.is_seen(Seen::Held);

@@ -16,7 +16,7 @@ use crate::token::Token;
 use crate::who::{AccountWriter, Asker, HeldLock, LONGEST_MESSAGE, Place};
 
 impl LockTable {
-    /// Who this is, to those who ask.
+    /// What other processes may learn of this one.
     pub(crate) fn itself(&self) -> Option<&Itself> {
         self.itself.as_ref()
     }
@@ -28,7 +28,7 @@ impl LockTable {
         self.read_stored(stored, both).unwrap_or_default()
     }
 
-    /// R15: somebody asks, under this prefix. He is answered on the engine's thread, once a second.
+    /// R15: a process asks, under this prefix. Questions are answered on the engine's thread, once a second.
     pub(super) fn asked(self: &Arc<Self>, prefix: &str, question: &str) {
         let now = Clock::Boottime.now();
         let Some(pause) = self.answers.asked(prefix, question, now) else { return };
@@ -49,7 +49,7 @@ impl LockTable {
         for asker in askers {
             let account = match &self.itself {
                 Some(itself) => self.account(&itself.process(), &asker, longest).await,
-                // At once, so that nobody waits for it.
+                // At once, so that the other process does not wait for it.
                 None => "{}".to_owned(),
             };
             let text = format!("a {} {account}", asker.nonces.join(","));

@@ -62,7 +62,7 @@ impl LockGuard {
         self.tell_released(&leases);
     }
 
-    /// Has observers told that these leases were given back, once all of them were.
+    /// Reports to observers that these leases were given back, once all of them were.
     fn tell_released(&self, leases: &[Arc<Lease>]) {
         for lease in leases.iter().rev() {
             self.locks.table.observers().released(lease.name(), lease.account(), false);
@@ -99,7 +99,7 @@ impl LockGuard {
     }
 }
 
-/// A lease that was given back. Dropped, it is on its way, and observers are told.
+/// A lease that was given back. Dropped, its release goes on by itself, and is reported to observers.
 struct Ending<'a> {
     lease: Arc<Lease>,
     table: &'a Arc<LockTable>,

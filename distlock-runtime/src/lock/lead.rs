@@ -1,6 +1,6 @@
 //! The try of a call by itself: `SET NX`, without a place in the store's queue (R2).
 //!
-//! [`Lead`] is the try of a call that found nobody in line; the engine takes it over as soon as another
+//! [`Lead`] is the try of a call that found an empty line; the engine takes it over as soon as another
 //! call depends on it. [`Alone`] is the try of a call that found others and does not wait. Dropped before
 //! it is settled, a try releases what it may have taken.
 

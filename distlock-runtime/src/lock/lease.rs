@@ -35,7 +35,7 @@ impl Loss {
         }
     }
 
-    /// As it is reported. Nobody has a lease in hand that is abandoned.
+    /// As it is reported. No caller has a lease that is abandoned.
     fn reported(self) -> LostReason {
         match self {
             Self::Expired | Self::Abandoned => LostReason::Expired,
@@ -59,9 +59,9 @@ const RELEASED: u8 = 1;
 /// Not granted. The others are losses.
 const WAITING: u8 = u8::MAX;
 
-/// Its holder has let go of it.
+/// Its holder has given it back.
 const RETURNED: u8 = 1;
-/// Somebody waits for that. Nearly nobody ever does, and to notify costs 2 % of a hand-over.
+/// A task waits for that. Hardly any does, and notifying costs 2 % of a hand-over.
 const WAITED_FOR: u8 = 2;
 
 /// A lock that one caller waits for or holds.
@@ -78,17 +78,17 @@ pub(crate) struct Lease {
     state: AtomicU8,
     fencing_token: AtomicU64,
     deadline: AtomicU64,
-    /// Whoever asked for it has it, with all the others it asked for: before that nothing was done
+    /// The call that asked for it has it, with all others that it asked for: before that nothing was done
     /// under it.
     in_hand: AtomicBool,
     /// It was exchanged for one to read.
     reads_on: AtomicBool,
     /// A body runs under it.
     body: AtomicBool,
-    /// Its holder has let go of it, body and all; and whether that is waited for.
+    /// Its holder has given it back, after its body was dropped; and whether a task waits for that.
     returned: AtomicU8,
     changed: Notify,
-    /// What observers are told of it.
+    /// What is reported of it to observers.
     account: Account,
     #[cfg(feature = "test-util")]
     pub(super) store: Arc<dyn crate::store::Store>,
@@ -166,7 +166,7 @@ impl Lease {
         self.state.store(HELD, Ordering::Release);
     }
 
-    /// The caller has not come for it: it is somebody else's now.
+    /// The caller has not taken it: another caller gets it now.
     pub(super) fn passed_over(&self) {
         self.state.store(WAITING, Ordering::Release);
     }
@@ -189,7 +189,7 @@ impl Lease {
     /// is as it must be then.
     pub(super) fn report(&self, loss: Loss, table: &LockTable) {
         shield(|| self.changed.notify_waiters());
-        // A caller that never had it in hand asks again, or is told that it is busy.
+        // A caller that never had it asks again, or fails with `Busy`.
         if self.is_in_hand() {
             let told = (loss.reported(), self.fencing_token());
             table.observers().lost(self.name(), &self.account, told, self.clock.now());
@@ -200,7 +200,7 @@ impl Lease {
         &self.account
     }
 
-    /// Its holder has let go of it, body and all.
+    /// Its holder has given it back, after its body was dropped.
     pub(super) fn returned_now(&self) {
         if self.returned.fetch_or(RETURNED, Ordering::AcqRel) & WAITED_FOR != 0 {
             shield(|| self.changed.notify_waiters());
@@ -243,7 +243,7 @@ impl Lease {
     /// A body is about to run under it, unless it is lost: to be looked at behind this.
     pub(crate) fn begin_body(&self) {
         self.body.store(true, Ordering::Release);
-        // Whoever ends the lease looks for a body behind that, and frees the lock if there is none:
+        // The code that ends the lease looks for a body after that, and frees the lock if there is none:
         // one of the two sees the other.
         fence(Ordering::SeqCst);
     }
@@ -254,7 +254,7 @@ impl Lease {
         self.body.load(Ordering::Acquire)
     }
 
-    /// Resolves when the holder has let go, after its body was dropped.
+    /// Resolves when the holder has given it back, after its body was dropped.
     pub(crate) async fn returned(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -296,7 +296,7 @@ impl Lease {
         }
     }
 
-    /// What the caller is told once the lease is lost; with it a body may have been `stopped`.
+    /// The error for the caller once the lease is lost; with it a body may have been `stopped`.
     pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
         LockError::lost(self.name(), loss.reason(), stopped)
@@ -350,8 +350,8 @@ mod tests {
         }
     }
 
-    /// A body that begins and whoever ends its lease: one of the two sees the other, or the lock would
-    /// be freed under the body.
+    /// A body that begins and the end of its lease: one of the two sees the other, or the lock would be freed
+    /// under the body.
     #[test]
     fn r28_a_body_that_begins_and_the_end_of_its_lease_do_not_miss_each_other() {
         const ROUNDS: usize = 5_000;

@@ -55,12 +55,12 @@ pub(super) fn acquire_meanwhile(mut call: Call) -> Acquiring {
     })
 }
 
-/// What observers are told of such a call: it waits for the store, and may be cut short.
+/// What is reported to observers of such a call: it waits for the store, and may be cut short.
 struct Telling<'a> {
     locks: &'a Locks,
     lock: Arc<LockName>,
     asked: Moment,
-    /// Its end was told.
+    /// Its end was reported.
     ended: bool,
     _in_line: InLine,
 }

@@ -85,7 +85,7 @@ impl LockTable {
         self.change_stored(stored, |line| line.called(|own| own.token == token));
     }
 
-    /// The lock may be free: whoever waits for it here looks.
+    /// The lock may be free: the first waiter of this process polls.
     pub(super) fn look(self: &Arc<Self>, owner: &Owner) {
         self.change_known(&owner.lock, |line, _| Line::look(line));
     }

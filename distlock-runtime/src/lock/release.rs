@@ -23,7 +23,7 @@
 //!
 //! A lease that ends before its `min_hold` is over ([`Holder::free_from`](super::core::Holder)) is
 //! released with `keep`, the time that is left: the store has the lock expire then, also if this
-//! process ends now. Those who wait here ask for it again from their old place. The owner token remembers
+//! process ends now. Waiters of this process ask for it again from their old places. The owner token remembers
 //! until when it is kept, so that no other release of the same token frees it earlier
 //! ([`Owner::kept`]).
 
@@ -92,7 +92,7 @@ impl LockTable {
     /// answer, the engine finishes it.
     ///
     /// With `keep` the lock is not free before that time, though it is not held any more: the
-    /// store is told now, so that this also holds when the process ends.
+    /// command is sent now, so that this also holds when the process ends.
     pub(crate) fn release(self: &Arc<Self>, freeing: Freeing<Live>) -> Releasing {
         freeing.token.retire();
         Releasing { table: self.clone(), freeing, state: State::Unsent, reported: false }

@@ -1,7 +1,7 @@
 //! Releases that are sent a second time, at a known moment: see [`release`](super::release).
 //!
 //! A lock that was kept for its `min_hold`, or reserved for a process that died before it took it,
-//! would else be free without anybody noticing, with others in the queue. Only the last release of each
+//! would else become free unnoticed, with waiters in the queue. Only the last release of each
 //! lock is repeated.
 
 use std::collections::{BTreeMap, HashMap};

@@ -31,7 +31,7 @@ impl LockTable {
     }
 }
 
-/// Who has held the lock for longest, of those in whose hands it is.
+/// The lease that has been held for longest, of those whose callers have it.
 fn oldest_hold(lock: &LockName, table: &LockTable) -> Option<Arc<Lease>> {
     let oldest = |line: &Line<Live>| {
         let held = line.held().map(|(_, holder)| &holder.seat);
@@ -48,7 +48,7 @@ async fn renew_all(mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
     }
     for together in renewals.chunks(TOGETHER) {
         // One of many waits for the one before, and its time begins when it is sent: a server that
-        // needs longer for all of them than for one answers each in time. Few wait for nobody.
+        // needs longer for all of them than for one answers each in time. A few do not wait for others.
         let turn = if many { Some(table.many_renewals.lock().await) } else { None };
         let op = table.store().clone().renew(sendable(together));
         let op = table.observers().timed("renew", op);

@@ -42,14 +42,14 @@ pub(crate) struct LockTable {
     pub(super) store: Arc<dyn Store>,
     background: Background,
     identity: Identity,
-    /// Who this is, to those who ask; `None`: nobody is told.
+    /// What other processes may learn of this one; `None`: nothing.
     pub(super) itself: Option<Itself>,
     pub(crate) questions: Questions,
     pub(super) answers: Answers,
     pub(super) command_timeout: Duration,
     pub(super) repeats: Repeats,
     pub(crate) retries: Retries,
-    /// Whose turn it is of those that renew very many leases.
+    /// Held by the task whose turn it is to renew very many leases.
     pub(super) many_renewals: tokio::sync::Mutex<()>,
     pub(super) force_released: ForceReleased,
     pub(super) agenda: Agenda,

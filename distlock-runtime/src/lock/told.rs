@@ -1,4 +1,4 @@
-//! How much observers know of a call: its end is told once, by whoever sees it.
+//! How much observers know of a call: its end is reported once, by the code that sees it first.
 
 /// What observers know of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(crate) enum Told {
     Nothing,
     /// It waits.
     Waits,
-    /// It waits, and whoever drops it has its end told.
+    /// It waits, and its end is reported when it is dropped.
     WaitsFor,
     /// How it ended.
     End,

@@ -95,7 +95,7 @@ impl<'a> Turn<'a> {
         self.more.get_or_insert_default()
     }
 
-    /// What is to be renewed: it is left to whoever has made the change.
+    /// What is to be renewed: the code that made the change sends it.
     pub(super) fn take_renewals(&mut self) -> Vec<Renew<Live>> {
         self.more.as_mut().map(|more| std::mem::take(&mut more.renewals)).unwrap_or_default()
     }
@@ -113,7 +113,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Has a witness told, where a test has one.
+    /// Reports it to the witness, where a test has one.
     pub(super) fn see(&mut self, lease: &Arc<Lease>, seen: Seen) {
         if cfg!(feature = "test-util") {
             self.more().seen.push((lease.clone(), seen));
@@ -138,7 +138,7 @@ impl<'a> Turn<'a> {
                 Sent::Release(owner, keep) => table.leave_queue(owner, keep),
             }
         }
-        // Last: whoever is told may take its time.
+        // Last, since an observer may be slow.
         for (lease, loss) in lost {
             lease.report(loss, table);
         }

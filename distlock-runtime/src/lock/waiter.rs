@@ -174,7 +174,7 @@ impl<'a> Waiting<'a> {
 /// Waits in line for the lock. Not an `async fn`: nothing of it is worth a place on the heap.
 pub(crate) struct Granted<'a> {
     place: Waiting<'a>,
-    /// The end of `wait`, or beyond that for as long as nobody has said yet that the lock is taken.
+    /// The end of `wait`, or later while it is not known yet whether the lock is taken.
     limit: Moment,
     /// When it looks by itself if nothing happens: nowhere but where no engine does (`agenda`).
     alarm: Option<Alarm<'a>>,

@@ -14,7 +14,7 @@ use crate::clock::Moment;
 pub(super) struct Waits {
     /// None ends before this.
     next: Moment,
-    /// Whoever's wait ended before this was woken for it.
+    /// Callers whose wait ended before this were woken for it.
     told: Moment,
 }
 
@@ -36,7 +36,7 @@ impl Waits {
         self.next
     }
 
-    /// Wakes whoever's wait is over: the time for which others may have the lock, or that for an answer.
+    /// Wakes the callers whose time is over: the `wait` for the lock, or the time for an answer.
     pub(super) fn look(&mut self, line: &Line<Live>, now: Moment, turn: &mut Turn<'_>) {
         if now < self.next {
             return;

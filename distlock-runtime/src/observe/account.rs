@@ -1,4 +1,4 @@
-//! What is to be told of one lease: kept with it, because whoever sees its end did not see its beginning.
+//! What observers learn of one lease: kept with it, because the code that ends it did not see its beginning.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Via;
 use super::metrics::Hold;
 use crate::clock::Moment;
 
-/// When a lease began and ended, and what was told of that.
+/// When a lease began and ended, and which of the two was reported.
 #[derive(Default)]
 pub(crate) struct Account {
     since: AtomicU64,
@@ -23,7 +23,7 @@ const FREE: u8 = 0;
 const QUEUE: u8 = 1;
 const HAND_OVER: u8 = 2;
 
-/// It is told that its caller has it. Where nobody is told it is never set.
+/// It was reported that its caller has it. Never set where there are no observers.
 const OPEN: u8 = 1;
 const LOST: u8 = 2;
 
@@ -72,12 +72,12 @@ impl Account {
         self.state.load(Ordering::Relaxed) & LOST != 0
     }
 
-    /// It is told that it is held.
+    /// It is reported as held.
     pub(super) fn open(&self) {
         self.state.fetch_or(OPEN, Ordering::AcqRel);
     }
 
-    /// It is told that it is not held any more: only if the other was told, and once.
+    /// Whether its end is to be reported: once, and only if it was reported as held.
     pub(super) fn close(&self) -> bool {
         self.state.load(Ordering::Acquire) & OPEN != 0
             && self.state.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0

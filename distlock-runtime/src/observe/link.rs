@@ -2,7 +2,7 @@
 
 use super::Observers;
 
-/// What was told of one connection. Dropped, it is not wanted any more.
+/// The state of one connection as it was last reported. Dropped, the connection is not wanted any more.
 pub(crate) struct LinkWatch {
     observers: Observers,
     is_up: Option<bool>,

@@ -24,7 +24,7 @@ macro_rules! about {
     }};
 }
 
-/// Writes events, on the thread that it is told on.
+/// Writes events, on the thread that reports them.
 pub(super) struct Log;
 
 impl Observer for Log {
@@ -47,7 +47,7 @@ impl Observer for Log {
             Connection::Denied { error } => tracing::warn!(
                 target: "distlock",
                 error = %error,
-                "wake_ups_denied: waiters look up to once a second instead of being told; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
+                "wake_ups_denied: waiters poll up to once a second instead of being notified; allow HELLO, SUBSCRIBE, PUBLISH and PUBSUB|NUMSUB, and the channels `<prefix>:wake:*`"
             ),
             Connection::MayEvict { policy } => tracing::warn!(
                 target: "distlock",

@@ -70,14 +70,14 @@ struct Shared {
     links: Mutex<Links>,
 }
 
-/// How many connections there are, and are not, and how many of them were told.
+/// How many connections are up and down now, and how many the recorder has been given.
 #[derive(Default)]
 struct Links {
     now: [i64; 2],
     told: [i64; 2],
 }
 
-/// The handles of the recorder that was told that a lock is held; whoever ends the hold tells it that.
+/// The handles of the recorder that has counted a lock as held: the end of the hold goes to the same one.
 #[derive(Default)]
 pub(super) struct Hold {
     handles: OnceLock<Arc<OfLock>>,

@@ -1,10 +1,10 @@
-//! Being told what happens to locks: the trait [`Observer`], and what it is told.
+//! Reports of what happens to locks: the trait [`Observer`] and its events.
 //!
 //! The log is an observer that every manager has. The guide's page on observability lists its events, and
 //! when to be alerted of which.
-// What a call brings about is told in its own task. What is lost or fails in the background is told on
-// the thread of the reporter. Everything is told after it has happened and while no mutex is held, and a
-// panic of whoever is told ends here.
+// What a call brings about is reported in its own task. What is lost or fails in the background is reported
+// on the reporter's thread. Everything is reported after it has happened and while no mutex is held, and a
+// panic of an observer ends here.
 
 mod account;
 #[cfg(feature = "metrics")]
@@ -49,7 +49,7 @@ pub use observer::{
 };
 pub(crate) use span::{WaitSpan, in_acquire_span};
 
-/// Everybody who is told what happens to the locks of one manager.
+/// The observers of one manager's locks.
 #[derive(Clone)]
 pub(crate) struct Observers {
     /// Those of the user, behind the log.
@@ -76,7 +76,7 @@ impl Observers {
         Arc::make_mut(&mut self.all).push(Arc::new(observer));
     }
 
-    /// Those that are told of every call. To the log that is worth no line.
+    /// Those that every call is reported to; the log has no line for it.
     fn users(&self) -> &[Arc<dyn Observer>] {
         &self.all[1..]
     }
@@ -87,7 +87,7 @@ impl Observers {
         }
     }
 
-    /// Has all be told in the background; `level` is that of the event in the log.
+    /// Reports to all in the background; `level` is that of the event in the log.
     fn tell_later(&self, level: Level, tell: impl Fn(&dyn Observer) + Send + 'static) {
         if !self.users().is_empty() || reporter::is_logged(level) {
             let all = self.all.clone();
@@ -146,7 +146,7 @@ impl Observers {
         self.tell(|observer| observer.refused(lock, &event));
     }
 
-    /// A holder has let go of its lock.
+    /// A holder has given its lock back.
     pub(crate) fn released(&self, lock: &LockName, account: &Account, confirmed: bool) {
         if account.close() {
             self.ended(account);
@@ -178,12 +178,12 @@ impl Observers {
         self.tell_later(Level::WARN, move |observer| observer.lost(&lock, &event));
     }
 
-    /// Whether somebody wants to know what [lasts](Self::lasts).
+    /// Whether an observer or the log wants what [lasts](Self::lasts).
     pub(crate) fn has_metrics(&self) -> bool {
         self.metrics.is_on()
     }
 
-    /// Nobody has held the lock for longer than this lease has.
+    /// No other lease of the lock has been held for longer.
     pub(crate) fn lasts(&self, account: &Account, now: Moment) {
         let since = account.since();
         shield(|| self.metrics.lasts(&account.hold, since, now.since(since)));
@@ -237,7 +237,7 @@ impl Observers {
         }
     }
 
-    /// The same operation, of which observers are told how long it took, under the name of its command.
+    /// The same operation; how long it took is reported to observers, under the name of its command.
     pub(crate) fn timed<'a, T: 'a, E: 'a>(
         &self,
         command: &'static str,

@@ -1,4 +1,4 @@
-//! What users are told of their locks: the trait [`Observer`], and what it is told.
+//! The trait [`Observer`], which reports to a program what happens to its locks, and its events.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::LockError;
 use crate::name::LockName;
 
-/// Is told of everything that happens to the locks of a manager: for metrics, audits and alerts of your own.
+/// Is called on everything that happens to the locks of a manager: for metrics, audits and alerts of your own.
 /// Every method has an empty default.
 ///
 /// ```
@@ -41,8 +41,8 @@ use crate::name::LockName;
 /// - A call ends in one [`acquired`](Self::acquired) or one [`refused`](Self::refused), whatever becomes of
 ///   it: its future may be dropped, panic, or end with its runtime. (A call for several locks ends in one
 ///   `acquired` for each of them, with an [`index`](Acquired::index).)
-/// - [`waiting`](Self::waiting) is told once at most of a call, before that; `queued` says there whether it
-///   was.
+/// - Before that, [`waiting`](Self::waiting) is called at most once for the call; `queued` in the event says
+///   whether it was.
 /// - Each `acquired` is followed by one [`released`](Self::released), also if the lease was lost. Not if it
 ///   is [`Via::Outer`]: then nothing new is held.
 ///
@@ -53,10 +53,10 @@ use crate::name::LockName;
 /// [`waiting`](Self::waiting), [`acquired`](Self::acquired), [`refused`](Self::refused),
 /// [`released`](Self::released) and [`command`](Self::command) are called in the task of the caller, or on
 /// the manager's thread if that has sent the command: be quick, and do not block. No mutex is held
-/// meanwhile, and what is told of is done: a release is on its way.
+/// meanwhile, and what is reported has been done: a release, for example, has been sent.
 ///
-/// The others tell what happens in the background. They are called on a thread that does nothing else but
-/// this and writing the log: in order, a moment later. If an observer is so slow that tens of
+/// The other methods report what happens in the background. They are called on a thread that only does this
+/// and writes the log: in order, a moment later. If an observer is so slow that tens of
 /// thousands of these pile up, further ones are dropped, and counted in the event `events_dropped`.
 ///
 /// A panic of an observer ends there, and harms no lock. In a child that was forked nothing is observed.
@@ -79,8 +79,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A holder has let go of its lock: the release is sent, or another call of this process has it.
     fn released(&self, lock: &LockName, event: &Released) {}
 
-    /// A lease was renewed, or the try has failed: it is repeated while the lease lasts. On the manager's
-    /// own accord: not by [`LockGuard::extend`](crate::LockGuard::extend).
+    /// The manager has renewed a lease, or has failed to; then it tries again while the lease lasts. Not called
+    /// for [`LockGuard::extend`](crate::LockGuard::extend).
     fn renewed(&self, lock: &LockName, ok: bool) {}
 
     /// A lease was lost while it was held.
@@ -174,8 +174,8 @@ impl<'a> Refused<'a> {
 pub struct Released {
     /// From the grant until the release was sent, or the lease was lost.
     pub held: Duration,
-    /// The store has confirmed it, or another call of this process has the lock. If not, nobody has waited
-    /// for the answer, or there was none yet.
+    /// The store has confirmed it, or another call of this process has the lock. If false, the caller did not
+    /// wait for the answer, or there was none yet.
     pub confirmed: bool,
     /// It had been lost before.
     pub lost: bool,
@@ -242,8 +242,8 @@ impl fmt::Display for LostReason {
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub struct ReleasedLate {
-    /// What its caller would have been told. If nobody knows any more whose lock it was, that of the call
-    /// that had asked for it.
+    /// The error that a caller waiting for the release would get. Where the holder is no longer known, it names
+    /// the call that first asked for the lock.
     pub error: LockError,
     /// It was repeated in the background until the lock had expired by itself, and is given up now. If not,
     /// that is what begins.
@@ -258,13 +258,13 @@ pub enum Connection {
     Connected,
     /// It was lost. It is made again by itself.
     Disconnected,
-    /// The server does not let us subscribe or publish; told once.
+    /// The server does not let us subscribe or publish; reported once.
     #[non_exhaustive]
     Denied {
         /// The server's words.
         error: String,
     },
-    /// The server throws keys away when its memory is full, locks among them; told once.
+    /// The server evicts keys when its memory is full, locks among them; reported once.
     #[non_exhaustive]
     MayEvict {
         /// Its `maxmemory-policy`.

@@ -1,9 +1,8 @@
 //! Events in the background on their way to the log and to observers.
 //!
-//! Both belong to the user: they may sleep over every event or panic at it. So what is to be told is
-//! put into a queue here, and a thread that does nothing else tells it. It starts with the first
-//! event and ends when there was none for a while. Where the queue is full, events are dropped and
-//! counted.
+//! Both belong to the user: they may block on every event or panic at it. So events are put into a queue
+//! here, and a thread of their own reports them. It starts with the first event and ends when there was
+//! none for a while. Where the queue is full, events are dropped and counted.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,8 +52,8 @@ pub(super) fn is_logged(level: Level) -> bool {
     level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
 }
 
-/// Has an event told by the thread for that, in order, with the log of the thread this is called on.
-/// Nothing of the log's runs here. `tell` is to write one line at most.
+/// Has the reporter's thread report an event, in order, to the log of the thread this is called on. No code
+/// of the log runs here. `tell` is to write one line at most.
 pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
     QUEUE.put(Box::new(tell));
 }

@@ -172,11 +172,11 @@ impl LockRequest {
         self
     }
 
-    /// Who may hold the lock at the same time. Default: [`LockMode::Exclusive`], nobody else.
+    /// Which calls may hold the lock at the same time. Default: [`LockMode::Exclusive`], one alone.
     ///
     /// Readers hold it together, in any number of processes, and a writer alone. They are served in the
-    /// order in which they came: a writer that waits keeps later readers out, so it waits for those
-    /// readers only who came before it. A write inside a read of the same lock is always
+    /// order in which they came: a writer that waits keeps later readers out, so it waits only for
+    /// the readers that came before it. A write inside a read of the same lock is always
     /// [`WouldDeadlock`](crate::LockError::WouldDeadlock); the other way round there is
     /// [`downgrade`](crate::LockGuard::downgrade).
     ///

@@ -16,7 +16,7 @@ pub enum Answer {
         /// An instant not later than the grant: read before the command was sent.
         sent: Moment,
     },
-    /// Somebody else's, for this long if the store could tell.
+    /// The lock is another token's, for this long if the store could say so.
     Taken {
         /// The rest of the lease.
         remaining: Option<Duration>,

@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-/// Those who hold one lock: one that is alone, or any others together. Leases that have ended may still be
+/// The holders of one lock: one that is alone, or any others together. Leases that have ended may still be
 /// among them.
 #[derive(Debug)]
 struct Leases {
@@ -224,8 +224,8 @@ impl MemoryStore {
     }
 }
 
-/// There is one process and one line for each lock: whoever is first of those that stand in it asks when the
-/// lock is free, and is answered at once.
+/// There is one process and one line for each lock: its first waiter asks when the lock is free, and is
+/// answered at once.
 impl Store for MemoryStore {
     fn clock(&self) -> Clock {
         self.clock

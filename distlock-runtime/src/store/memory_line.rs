@@ -1,4 +1,4 @@
-//! The line of those who wait for a lock in memory: the queue that a server would have.
+//! The waiters for a lock in memory: the queue that a server would have.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use crate::shrink::shrink;
 pub(super) struct MemoryLine(HashMap<StoredName, BTreeSet<(u64, String)>, BuildStoredHasher>);
 
 impl MemoryLine {
-    /// Those who stand in line for a lock, the first one in front.
+    /// The tokens that stand in line for a lock, the first one in front.
     pub(super) fn of(&self, lock: &StoredName) -> impl Iterator<Item = &(u64, String)> {
         self.0.get(lock).into_iter().flatten()
     }

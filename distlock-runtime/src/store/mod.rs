@@ -116,7 +116,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
         Box::pin(ready(Ok(())))
     }
 
-    /// Sends messages to other processes; says of each whether anybody got it.
+    /// Sends messages to other processes; says of each whether there was a subscriber.
     fn tell(self: Arc<Self>, letters: Vec<Letter>, _answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(ready(Ok(vec![false; letters.len()])))
     }
@@ -189,9 +189,9 @@ pub(crate) enum Notification<'a> {
     TakenAway(Message<'a>),
     /// The connection was lost or made again: notifications may have been missed, and places in the queue.
     Interrupted,
-    /// Somebody asks, under this prefix, what this process holds and waits for (R15).
+    /// A process asks, under this prefix, what this one holds and waits for (R15).
     Question { prefix: &'a str, text: &'a str },
-    /// Somebody says, on being asked, what he holds and waits for (R15).
+    /// A process answers what it holds and waits for (R15).
     Answer(&'a str),
 }
 
@@ -215,7 +215,7 @@ pub(crate) struct Records {
 pub(crate) struct Letter {
     /// Under which the other process listens, with its separator.
     pub(crate) prefix: String,
-    /// Whose tokens begin with this.
+    /// What the tokens of the other process begin with.
     pub(crate) to: String,
     pub(crate) text: String,
 }
@@ -272,7 +272,7 @@ impl Held {
     }
 }
 
-/// One of those who hold a lock.
+/// One holder of a lock.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) token: String,

@@ -7,7 +7,7 @@ use super::Locks;
 use crate::error::BackendKind;
 
 impl Locks {
-    /// The store cannot be reached by anybody, until this is dropped. Leases that last for longer than
+    /// The store cannot be reached by any process, until this is dropped. Leases that last for longer than
     /// their `ttl` without it are lost, as they are when a server is away.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Locks that are held by somebody who is no part of the test.
+//! Locks that are held by processes that are no part of the test.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::{Condition, Locks};
 use crate::key::LockKey;
 use crate::limit::Limit;
 
-/// What calls are told of a lock that is held elsewhere for ever.
+/// The remaining lease that calls find on a lock that is held elsewhere for ever.
 const ELSEWHERE: Duration = Duration::from_secs(30);
 
 impl Locks {
-    /// Somebody else holds the lock, until this is dropped: calls find it busy, or wait.
+    /// Another process holds the lock, until this is dropped: calls find it busy, or wait.
     ///
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -35,8 +35,8 @@ impl Locks {
         self.elsewhere("held_elsewhere", &key.into(), Limit::ALONE, 1)
     }
 
-    /// Somebody else reads under the lock, until this is dropped: calls with `mode = read` have it beside
-    /// them, and writers find it busy, or wait.
+    /// Another process reads under the lock, until this is dropped: calls with `mode = read` hold it
+    /// together with that, and writers find it busy, or wait.
     ///
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();

@@ -107,7 +107,7 @@ pub struct Locks {
 struct Shared {
     server: Arc<Server>,
     record: Arc<Record>,
-    /// What is wrong with the store for everybody.
+    /// What is wrong with the store for all processes.
     state: Arc<State>,
     replicas: Mutex<Vec<Replica>>,
     /// Of locks that are held elsewhere.
@@ -184,8 +184,8 @@ impl Locks {
         self.replica_with(name, |builder| builder)
     }
 
-    /// The same with other settings: `prefix`, `ttl`, `wait` and the others of the builder. Those of
-    /// the one who asks for a name first count.
+    /// The same with other settings: `prefix`, `ttl`, `wait` and the others of the builder. The
+    /// settings of the first call for a name count.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -291,8 +291,8 @@ impl Locks {
         }
     }
 
-    /// Takes a lock away from whoever holds it, who finds that out now: a body under it is not polled
-    /// again, and its call returns `Lost`. The next one in the queue has it. True if it was held.
+    /// Takes a lock away from its holder, which is notified at once: a body under it is not polled again,
+    /// and its call returns `Lost`. The next one in the queue has it. True if it was held.
     ///
     /// ```
     /// # use distlock_runtime as distlock;

@@ -34,9 +34,9 @@ impl Locks {
         self.shared.record.history(key.into().as_str())
     }
 
-    /// Nobody was in a body under this lock, or had a guard of it, while somebody else was whom it
-    /// excludes, from the beginning of the test until now: nobody beside one who is to be alone, and no
-    /// more at once than there are permits. Readers may be together.
+    /// From the beginning of the test until now, no two calls that exclude each other were in a body under
+    /// this lock, or had a guard of it, at once: none beside one that is to be alone, and no more than there
+    /// are permits. Readers may be together.
     ///
     /// A body counts from its first poll to its last, also if its lease was lost in between; a guard while
     /// its lease lasts. Whether readers were in fact together, [`most_together`](Self::most_together)
@@ -132,8 +132,8 @@ pub struct Held {
     /// The lock's name: `module::function` of an annotated function, what `name` says, or the file in
     /// which the lock was asked for.
     pub name: String,
-    /// Of an exclusive lock larger than that of everyone who held it before. Readers who share a lease
-    /// have the same.
+    /// Of an exclusive lock larger than that of every earlier holder. Readers that share a lease have the
+    /// same.
     pub fencing_token: u64,
     /// When it was taken, since the [`Locks`](super::Locks) were made.
     pub from: Duration,
@@ -233,7 +233,7 @@ impl Record {
         spans.iter().map(|span| at(span.bounds().0, &spans).count()).max().unwrap_or(0)
     }
 
-    /// Some who had the lock of that key at once, although one of them excludes the others.
+    /// Calls that had the lock of that key at once, although one of them excludes the others.
     pub(super) fn too_many(&self, key: &str) -> Vec<Held> {
         let state = self.state();
         let spans: Vec<_> = state.spans.iter().filter(|span| span.key == key).collect();
@@ -296,7 +296,7 @@ impl Record {
     }
 }
 
-/// Those who had the lock then.
+/// The holders at that time.
 fn at<'a>(then: u64, spans: &'a [&'a Span]) -> impl Iterator<Item = &'a Span> {
     let had = move |span: &&Span| (span.bounds().0..=span.bounds().1).contains(&then);
     spans.iter().copied().filter(had)

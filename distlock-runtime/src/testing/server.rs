@@ -29,7 +29,7 @@ const KEPT_LONGER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Server {
     clock: Clock,
-    /// Without it every lock is granted to all who ask.
+    /// Without it every lock is granted to every call.
     excludes: bool,
     state: Mutex<State>,
 }
@@ -75,7 +75,7 @@ impl Server {
         })
     }
 
-    /// Frees a lock if this token has it, or whoever has it; who that was.
+    /// Frees a lock if this token has it, or without a token from all that have it. Returns those that did.
     pub(super) fn free(&self, stored: &StoredName, token: Option<&str>) -> Vec<String> {
         self.with(|state, now, told| {
             let holders = &mut state.lock(stored).holders;

@@ -124,7 +124,7 @@ impl State {
     }
 
     /// Leases that are over give way to the first in the queue that can be notified, as long as they
-    /// fit: afterwards whoever is first has to wait.
+    /// fit: afterwards the first one has to wait.
     pub(super) fn settle(&mut self, stored: &StoredName, now: Moment) -> Vec<Told> {
         let mut let_in = Vec::new();
         self.lock(stored).holders.retain(|holder| holder.until > now);

@@ -30,8 +30,8 @@ pub(super) struct Arrival {
 struct State {
     phase: Phase,
     /// How long it was waited for until the last piece came. Only waiting counts: a handler that does
-    /// not read is not hurried, and the time it takes for what it has read is not the client's, who
-    /// cannot send what nobody reads.
+    /// not read is not hurried, and the time it takes for what it has read does not count against
+    /// the client, which cannot send what is not read.
     waited: Duration,
     /// Of what polls the handler; `None` while it does.
     handler: Option<Waker>,

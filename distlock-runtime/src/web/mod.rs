@@ -2,8 +2,8 @@
 //! argument of one.
 //!
 //! What both frameworks share is here: the answer to a failed lock (`problem`, logged by
-//! `answered`), templates filled from path parameters (`template`), what a layer or a middleware is
-//! told (`rule`, with the methods of `setters`), the bound on the time a body takes (`arrival`), and the extractor's value
+//! `answered`), templates filled from path parameters (`template`), the configuration of a layer or a
+//! middleware (`rule`, with the methods of `setters`), the bound on the time a body takes (`arrival`), and the extractor's value
 //! ([`Locked`]). `axum` and `actix` fit it into theirs.
 
 #[cfg(feature = "actix")]

@@ -9,7 +9,7 @@ use crate::observe;
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What a client is told. It names neither the key nor the lock: both are the server's own affair,
+/// What is sent to the client. It names neither the key nor the lock: both are the server's own affair,
 /// and its log has them.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -26,7 +26,7 @@ pub(super) struct Answering<'a> {
 }
 
 impl Problem {
-    /// The answer to a request that failed for this, which is also logged: the client is told little.
+    /// The answer to a request that failed for this, which is also logged: the response says little.
     pub(super) fn answer(error: &LockError, by: Option<&Answering<'_>>) -> Self {
         let status = error.http_status();
         report(error, by.map(|by| by.name), status);

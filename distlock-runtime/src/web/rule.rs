@@ -1,4 +1,4 @@
-//! What a layer or a middleware is told once: what to lock, how, and what to answer.
+//! The configuration of a layer or a middleware: what to lock, how, and what to answer.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -111,7 +111,7 @@ macro_rules! setters {
             self
         }
 
-        /// How long clients are told to wait before they try again: the `Retry-After` of a lock that is
+        /// How long clients are advised to wait before they try again: the `Retry-After` of a lock that is
         /// held and of a store that cannot be used, in whole seconds and at least 1. With jitter, between
         /// half and one and a half of it, so that clients do not come back in step. Default: the
         /// manager's, 1 s.

@@ -1,4 +1,4 @@
-//! Questions of others, until they are answered: at most once a second, whoever asks and however often.
+//! Questions of other processes, until they are answered: at most once a second, however many there are.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,28 +26,28 @@ struct State {
     askers: Vec<Asker>,
     /// When the last ones were answered.
     answered: Option<Moment>,
-    /// Somebody sees to it that they are answered.
+    /// A task is about to answer them.
     under_way: bool,
 }
 
 /// A process that has asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// Under which it asked: it is told of nothing else.
+    /// Under which it asked: the answer is about nothing else.
     pub(crate) prefix: String,
     /// To whom the answer goes.
     pub(crate) process: String,
-    /// By which it knows its questions again.
+    /// By which it matches the answer to its questions.
     pub(crate) nonces: Vec<String>,
-    /// The locks it asked about, by their names in the store: told of first.
+    /// The locks it asked about, by their names in the store: these come first in the answer.
     pub(crate) locks: Vec<String>,
 }
 
 impl Answers {
     /// A question has come under `prefix` (with its separator): `<reply channel> <nonce> [<lock>]`. Says
     /// when the caller is to [take](Self::take) and answer what has been asked by then; `None` if
-    /// somebody sees to that already, or it is no question. It may be from anybody: an answer goes to a
-    /// channel of ours under the same prefix, or nowhere.
+    /// that is planned already, or the message is no question. Any client may have sent it: an answer goes to
+    /// a channel of ours under the same prefix, or nowhere.
     pub(crate) fn asked(&self, prefix: &str, question: &str, now: Moment) -> Option<Duration> {
         let mut words = question.splitn(3, ' ');
         let (channel, nonce, lock) = (words.next()?, words.next()?, words.next());
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(answers.asked("p:", forged, at(1)), None, "{forged}");
         }
         assert!(answers.take(at(2)).is_empty());
-        // A lock of another prefix is not told of.
+        // A lock of another prefix is left out.
         assert!(answers.asked("p:", "p:wake:a 1 q:lock:{x}", at(3)).is_some());
         assert!(answers.take(at(4))[0].locks.is_empty());
     }

@@ -1,7 +1,7 @@
-//! Who holds what: what the processes of one store tell each other about their locks (R15).
+//! Who holds what: the questions about locks that the processes of one store ask each other (R15).
 //!
-//! Nothing is stored for it per lock. Whoever wants to know asks the process that an owner token names, on
-//! its wake-up channel, and gets one message: an [`Account`]. The store carries both, and no promise of a
+//! Nothing is stored for it per lock. A process that wants to know asks the process that an owner token
+//! names, on its wake-up channel, and gets one message: an [`Account`]. The store carries both, and no promise of a
 //! lock rests on either: a process that does not answer, or lies, costs a name in what an operator sees.
 
 mod account;
@@ -15,7 +15,7 @@ pub(crate) use questions::{Questions, Want, Way};
 /// No message is longer, in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 64 * 1024;
 
-/// Whether a text may be the name of a process: in a message it may come from anybody.
+/// Whether a text may be the name of a process: in a message it may come from any client.
 fn is_process(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     (1..=64).contains(&text.len()) && text.chars().all(is_part)

@@ -17,10 +17,10 @@ use crate::store::{Letter, Store};
 
 /// What a process has said is good for so long, for the leases that it named.
 const GOOD: Duration = Duration::from_secs(1);
-/// A process answers once a second: so long it is waited for.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// A process answers once a second: how long an answer is awaited.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The same for one that has not answered just before.
-const LITTLE: Duration = Duration::from_millis(100);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 /// For so long it is remembered that it has not.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
@@ -84,7 +84,7 @@ impl Questions {
         for want in wants {
             match self.known(&want, lock, &way, now) {
                 Known::Good(account) => drop(said.insert(want.process, account)),
-                Known::Nothing { patience } => open.push(self.open(want.process, patience)),
+                Known::Nothing { timeout } => open.push(self.open(want.process, timeout)),
             }
         }
         let letter = |open: &Open<'_>| Letter {
@@ -96,14 +96,14 @@ impl Questions {
             return said;
         }
         let letters = open.iter().map(letter).collect();
-        // Where messages cannot be sent nobody is asked.
+        // Where messages cannot be sent no process is asked.
         let heard = way.store.clone().tell(letters, way.limit).await.unwrap_or_default();
         for (mut open, heard) in open.into_iter().zip(heard) {
-            // Nobody listens there: it is gone, or cannot.
+            // That channel has no subscriber: the process is gone, or cannot subscribe.
             if !heard {
                 continue;
             }
-            let alarm = Alarm::at(way.alarms, way.store.clock(), now.after(open.patience));
+            let alarm = Alarm::at(way.alarms, way.store.clock(), now.after(open.timeout));
             let text = until(&mut open.answer, alarm).await;
             let account = text.and_then(Result::ok).map(|text| Account::parse(&text));
             let now = way.store.clock().now();
@@ -129,7 +129,7 @@ impl Questions {
             nonces.split(',').filter_map(|nonce| state.open.remove(nonce)).collect()
         };
         for sender in senders {
-            // Whoever asked is woken here, under no mutex.
+            // Wakes the tasks that asked, under no mutex.
             shield(|| drop(sender.send(account.to_owned())));
         }
     }
@@ -144,11 +144,11 @@ impl Questions {
                 };
                 match want.leases.iter().all(is_told) {
                     true => Known::Good(account.clone()),
-                    false => Known::Nothing { patience: PATIENCE },
+                    false => Known::Nothing { timeout: ANSWER_TIMEOUT },
                 }
             }
-            Some(Heard { account: None, .. }) => Known::Nothing { patience: LITTLE },
-            None => Known::Nothing { patience: PATIENCE },
+            Some(Heard { account: None, .. }) => Known::Nothing { timeout: SHORT_TIMEOUT },
+            None => Known::Nothing { timeout: ANSWER_TIMEOUT },
         }
     }
 
@@ -159,11 +159,11 @@ impl Questions {
         state.heard.insert(name(prefix, process), Heard { at: now, account });
     }
 
-    fn open(&self, process: String, patience: Duration) -> Open<'_> {
+    fn open(&self, process: String, timeout: Duration) -> Open<'_> {
         let nonce = Uuid::new_v4().simple().to_string();
         let (sender, answer) = oneshot::channel();
         self.state().open.insert(nonce.clone(), sender);
-        Open { questions: self, process, nonce, answer, patience }
+        Open { questions: self, process, nonce, answer, timeout }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,7 +175,7 @@ enum Known {
     Good(Arc<Account>),
     /// It has to be asked, and waited for so long.
     Nothing {
-        patience: Duration,
+        timeout: Duration,
     },
 }
 
@@ -185,7 +185,7 @@ struct Open<'a> {
     process: String,
     nonce: String,
     answer: oneshot::Receiver<String>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Drop for Open<'_> {

@@ -15,20 +15,20 @@ use crate::clock::Moment;
 pub(super) const LOOK_DEAF: Duration = Duration::from_secs(1);
 
 /// The reservation of a token that is issued now. Who looks by itself needs to have looked in the time.
-pub(super) fn reservation<K: Kinds, X: Shell<K>>(patience: Duration, shell: &X) -> Reservation {
+pub(super) fn reservation<K: Kinds, X: Shell<K>>(reserve_for: Duration, shell: &X) -> Reservation {
     let notified = shell.is_notified();
-    let time = if notified { patience } else { patience.max(LOOK_DEAF * 3) };
+    let time = if notified { reserve_for } else { reserve_for.max(LOOK_DEAF * 3) };
     Reservation { notified, time }
 }
 
 /// A token under which nothing was sent.
 pub(super) fn issue<K: Kinds, X: Shell<K>>(
-    patience: Duration,
+    reserve_for: Duration,
     limit: Limit,
     now: Moment,
     shell: &mut X,
 ) -> (K::Token, Reservation) {
-    let reservation = reservation(patience, shell);
+    let reservation = reservation(reserve_for, shell);
     (shell.issue(limit, reservation, now), reservation)
 }
 
@@ -83,7 +83,7 @@ impl<K: Kinds> Line<K> {
         Attempt { token, place, seat }
     }
 
-    /// Those in front read, by a lease that is fit for one more, and nobody else waits behind them.
+    /// All in front are readers, by a lease that is fit for one more, and no other call waits behind them.
     fn reads<X: Shell<K>>(&self, request: &Request, now: Moment, shell: &X) -> bool {
         let joins = |last: &&Batch<K>| {
             request.limit.is_read() && last.limit == request.limit && last.admits(now)
@@ -136,7 +136,7 @@ impl<K: Kinds> Line<K> {
         let place = Place { batch: number, at: batch.waiters.number() };
         let seat = seat(place);
         batch.join(place.at, request, seat.clone());
-        // Those who hold the lock do not hand it on if others may hold it with them.
+        // Holders do not hand the lock on if others may hold it with them.
         if batch.limit.is_read() {
             batch.hand_on(0, now, None, shell);
         }
@@ -203,7 +203,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// A caller gives up on its try, and nobody else depends on it: its token is to be released. False
+    /// A caller gives up on its try, and no other call depends on it: its token is to be released. False
     /// if the engine has taken it over: then the caller leaves its place.
     pub fn give_up_try(&mut self, place: Place) -> bool {
         let leads = self
@@ -227,7 +227,7 @@ impl<K: Kinds> Line<K> {
             return self.is_held_or_lost(place).then(|| self.finish(place, now, shell));
         };
         if batch.waiters.leave(place.at) {
-            // R8: nobody is left.
+            // R8: no waiter is left.
             if !batch.is_crowded() && batch.queued().is_some() {
                 self.dissolve(place.batch, shell);
             }
@@ -261,7 +261,7 @@ impl<K: Kinds> Line<K> {
             let stage = Stage::Queued(Box::new(queued));
             self.push(Batch::new(shell.number(), request.limit, stage));
         }
-        // Readers wait for nobody but others in front of them all.
+        // Readers wait only for callers of another kind in front of them.
         let in_front = |first: &&mut Batch<K>| {
             first.limit == request.limit && !(first.limit.is_read() && first.is_owned())
         };

@@ -17,7 +17,7 @@ const LATE_ADMISSION_DIVISOR: usize = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Neighbours in order of arrival, who all want the lock with the same limit.
+/// Callers that arrived one after the other and want the lock with the same limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch<K: Kinds> {
     /// Stays the same while its token changes.
@@ -54,7 +54,7 @@ pub enum Stage<K: Kinds> {
     },
     /// It is in the store's queue, or on its way there.
     Queued(Box<Queued<K>>),
-    /// The lock is its claims'; somebody holds it, or will once it was renewed.
+    /// Its claims own the lock; callers hold it, or will once it was renewed.
     Owned(Claims<K>),
 }
 
@@ -74,7 +74,7 @@ pub struct Queued<K: Kinds> {
     /// After the next fault.
     pub pause: Duration,
     /// How long the lock is reserved for its next token (R12).
-    pub patience: Duration,
+    pub reserve_for: Duration,
     /// The store has said that it stands there.
     pub stands: bool,
     /// When the present owner's lease ends, if the store has said so; the outer `None` if it has not
@@ -84,7 +84,7 @@ pub struct Queued<K: Kinds> {
     pub trouble: Option<Denied<K::Fault>>,
     /// An earlier token of this batch, to be released once the present one stands in its place.
     pub instead_of: Option<K::Token>,
-    /// The token that it had and lost, while its last holder has not let go.
+    /// The token that it had and lost, until its last holder has given it back.
     pub lost: Option<K::Token>,
 }
 
@@ -97,7 +97,7 @@ impl<K: Kinds> Queued<K> {
             hint: false,
             look_at: Moment::from_nanos(0),
             pause: FIRST_PAUSE,
-            patience: RESERVATION,
+            reserve_for: RESERVATION,
             stands: false,
             taken_until: None,
             trouble: None,
@@ -149,8 +149,8 @@ impl<K: Kinds> Batch<K> {
         self.waiters.push_back(at, request, seat);
     }
 
-    /// The lock is its claim's. Who took it when it was free has passed others already (R4); and who
-    /// reads costs the others nothing, but whoever waits for all readers to end.
+    /// Its claim owns the lock. A batch that took a free lock has passed others already (R4); and a reader
+    /// delays no one but a writer that waits for all readers to end.
     pub(super) fn owns(&mut self, claims: Claims<K>) {
         let stood = matches!(&self.stage, Stage::Queued(queued) if queued.stands);
         let admits = stood && !self.limit.is_read();

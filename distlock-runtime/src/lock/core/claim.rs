@@ -16,7 +16,7 @@ use crate::store::{Limit, Term};
 const YOUNG: Duration = Duration::from_millis(500);
 /// A lease that was not confirmed for so long is renewed before it is handed on.
 const STALE: Duration = Duration::from_secs(1);
-/// When to try again to renew a claim for those who wait for that.
+/// When to try again to renew a claim that waiters need renewed.
 const RETRY_AWAITED: Duration = Duration::from_millis(50);
 
 /// An owner token that owns the lock.
@@ -28,7 +28,7 @@ pub struct Claim<K: Kinds> {
     pub limit: Limit,
     /// The counter value that its fencing tokens are counted under.
     pub fence: u64,
-    /// The first counter value that it was granted with, as a ticket for those who waited with it.
+    /// The first counter value that it was granted with, as a ticket for the waiters behind it.
     pub ticket: u64,
     /// The last fencing token that was given out under it.
     pub issued: u64,
@@ -36,7 +36,7 @@ pub struct Claim<K: Kinds> {
     pub deadline: Moment,
     /// When the last command was sent to which the store said that it owns the lock.
     pub confirmed: Moment,
-    /// When the last reader joined those who hold the lock by it already.
+    /// When the last reader joined the others that hold the lock by it.
     pub joined: Moment,
     /// The terms of the holder that it was granted for.
     pub term: Term,
@@ -44,7 +44,7 @@ pub struct Claim<K: Kinds> {
     pub renewal: Renewal,
     /// The token that it may be owned by instead: the store was asked to exchange them.
     pub exchange: Option<K::Token>,
-    /// Those who wait get it once it was renewed to so much (R6).
+    /// The next waiter gets it once it was renewed to so much (R6).
     pub awaited: Option<Duration>,
     /// `min_hold` of those that held the lock by it, while others still do.
     pub free_from: Option<Moment>,
@@ -158,7 +158,7 @@ impl<K: Kinds> Claim<K> {
         self.needs_fence() && !(failed && self.is_held())
     }
 
-    /// Somebody holds the lock by it.
+    /// A caller holds the lock by it.
     pub fn is_held(&self) -> bool {
         !matches!(self.holders, Holders::Nobody)
     }
@@ -227,7 +227,7 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// R10: when to renew it next, if that would move a holder's deadline, or somebody waits for that.
+    /// R10: when to renew it next, if that would move a holder's deadline, or a waiter needs it.
     pub(super) fn renewal_at(&self, crowded: bool) -> Moment {
         let at_once = self.awaited.is_some() || self.is_held() && self.needs_fence();
         let wanted = at_once || self.deadline < self.holders.renewed_until();
@@ -245,7 +245,7 @@ impl<K: Kinds> Claim<K> {
     /// renewed together in one pipeline.
     fn next_renewal(&self, ttl: Duration, crowded: bool) -> Moment {
         let third = ttl / 3;
-        // Who joins without asking does not know who has come to the queue meanwhile.
+        // A caller that joins without asking does not know what has come to the queue meanwhile.
         let period = match crowded || self.joined > self.confirmed {
             true => third.min(ttl / 10).clamp(Duration::from_millis(5), YOUNG),
             false => third,

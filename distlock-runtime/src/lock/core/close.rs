@@ -1,12 +1,12 @@
-//! The end of a manager: nobody gets a lock any more, and none is kept.
+//! The end of a manager: no caller gets a lock any more, and none is kept.
 
 use super::line::Lost;
 use super::{Closing, Denied, Kinds, Line, Loss, Place, Shell};
 use crate::clock::Moment;
 
 impl<K: Kinds> Line<K> {
-    /// The manager gives no more locks: whoever waits learns that, and every lease ends. What is not
-    /// in use is released, and so is what ran out in its holder's hand.
+    /// The manager gives no more locks: waiters are refused, and every lease ends. What is not in use is
+    /// released, and so is a lease that ran out before its holder gave it back.
     pub fn close<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
         for batch in self.batches_mut() {
             batch.deny_all(&Denied::Closed, shell);
@@ -17,7 +17,7 @@ impl<K: Kinds> Line<K> {
             self.close_batch(number, now, shell);
         }
         let lost = std::mem::take(&mut self.lost);
-        // Nobody may have the lock while a body is still there to touch what it protects.
+        // No other call may have the lock while a body is still there to touch what it protects.
         let in_use = |lost: &Lost<K>| shell.has_body(&lost.holder.seat);
         let used: Vec<K::Token> =
             lost.iter().filter(|lost| in_use(lost)).map(|lost| lost.token.clone()).collect();

@@ -1,4 +1,4 @@
-//! A holder that has the lock alone goes on as a reader, and nobody has it in between who does not read.
+//! A holder that has the lock alone goes on as a reader, and only readers can get the lock in between.
 //!
 //! The store exchanges the owner token. Until it has answered, either of the two may own the lock, so the
 //! claim is neither renewed nor handed on.
@@ -47,7 +47,7 @@ impl<K: Kinds> Line<K> {
         Some(Exchange { old, new: new.clone(), term })
     }
 
-    /// The store has answered. Whoever waits behind the holder asks from its place now. `None` if the lease
+    /// The store has answered. Waiters behind the holder ask from their places now. `None` if the lease
     /// is lost.
     pub fn exchanged<X: Shell<K>>(
         &mut self,
@@ -66,14 +66,14 @@ impl<K: Kinds> Line<K> {
         let ticket = claim.ticket;
         let grant = claim.goes_on(place.at, exchange, (fence, sent), shell.needs_renewal())?;
         let place = self.make_room(place, ticket, contended, now, shell).unwrap_or(place);
-        // Who stands in front may read as well, and would not be told.
+        // The first in the queue may be a reader as well, and would not be notified.
         if !shell.is_notified() {
             self.look();
         }
         Some((place, grant))
     }
 
-    /// A batch reads from now on. Those who wait in it keep theirs and their place: then it is another one.
+    /// A batch reads from now on. Its waiters keep a batch and their place: then it is another one.
     fn make_room<X: Shell<K>>(
         &mut self,
         place: Place,

@@ -58,7 +58,7 @@ impl<K: Kinds> Line<K> {
                 }
                 let alone = batch.limit.is_alone();
                 self.grant_next(number, 0, term.stored_for(), now, shell);
-                // Who is next may hold it as well, and would not be told.
+                // The next one may hold it as well, and would not be notified.
                 if !alone && !shell.is_notified() {
                     self.look();
                 }
@@ -77,8 +77,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R4: the lock may be reserved for a token. One that nobody waits under any more was released, or
-    /// is about to be; another release would free what `min_hold` keeps, and have the first one find
+    /// R4: the lock may be reserved for a token. One without a batch was released, or
+    /// is about to be; another release would free what `min_hold` keeps, or make the first one find
     /// the lock gone.
     pub fn called(&mut self, is: impl Fn(&K::Token) -> bool) {
         if let Some(queued) = self.of_token(is).and_then(Batch::queued) {
@@ -105,7 +105,7 @@ impl<K: Kinds> Line<K> {
         self.batches_mut().filter_map(Batch::queued).for_each(|queued| queued.hint = true);
     }
 
-    /// Sees to a batch that waits and is due: it asks, or goes if nobody is left in it.
+    /// A batch that waits is due: it asks, or goes if it has no waiters left.
     pub(super) fn look_for<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
         let closed = shell.is_closed();
         let Some(batch) = self.numbered(number) else { return };
@@ -127,10 +127,10 @@ impl<K: Kinds> Batch<K> {
         let term = next.stored_term(shell.needs_renewal());
         let (ticket, limit) = (self.ticket, self.limit);
         let Some(queued) = self.queued() else { return };
-        // Whoever hands the lock on must know whether this process is notified, and how long it may
-        // take to answer.
-        if queued.reservation != reservation(queued.patience, shell) {
-            let (token, reservation) = issue(queued.patience, limit, now, shell);
+        // The script that hands the lock on must know whether this process is notified, and how long it
+        // may take to answer.
+        if queued.reservation != reservation(queued.reserve_for, shell) {
+            let (token, reservation) = issue(queued.reserve_for, limit, now, shell);
             let old = std::mem::replace(&mut queued.token, token);
             queued.reservation = reservation;
             shell.retire(&old);
@@ -165,7 +165,7 @@ impl<K: Kinds> Batch<K> {
         if added && std::mem::replace(&mut queued.stands, true) {
             // R12: it was called and did not answer in time, or was not notified. Under a new token,
             // which says that it takes longer.
-            queued.patience = (queued.patience * 2).min(LONGEST_RESERVATION);
+            queued.reserve_for = (queued.reserve_for * 2).min(LONGEST_RESERVATION);
             queued.hint = true;
         }
         queued.look_at = now.after(queued.pause_before_look(remaining, rank, shell));
@@ -173,7 +173,7 @@ impl<K: Kinds> Batch<K> {
             self.seal(now);
         }
         if !was_known {
-            // Those whose wait is over have waited only to hear that.
+            // Callers whose wait is over have waited only for this answer.
             let over = self.waiters.iter().filter(|(_, request)| request.wait_until <= now);
             over.for_each(|(seat, _)| shell.wake(seat));
         }
@@ -208,7 +208,7 @@ impl<K: Kinds> Batch<K> {
         if self.ticket == 0 {
             self.ticket = ticket;
         }
-        // Somebody here has had the lock until now.
+        // A caller of this process has had the lock until now.
         let queued = Queued { taken_until: Some(None), ..Queued::new(token, reservation) };
         self.stage = Stage::Queued(Box::new(queued));
     }
@@ -222,8 +222,8 @@ impl<K: Kinds> Queued<K> {
         rank: u64,
         shell: &mut X,
     ) -> Duration {
-        let free = remaining
-            .map(|remaining| if rank == 0 { remaining + LATE } else { remaining + self.patience });
+        let after = if rank == 0 { LATE } else { self.reserve_for };
+        let free = remaining.map(|remaining| remaining + after);
         let look = match self.reservation.notified {
             true => shell.jittered(LOOK / 5) + LOOK * 4 / 5,
             false => shell.jittered(LOOK_DEAF),

@@ -21,7 +21,7 @@ pub enum FollowUp {
     Nothing,
     /// The lock is reserved for none but tokens of ours: [`Line::called`](super::Line::called).
     Called,
-    /// Those who wait here would not be notified: [`Line::look`](super::Line::look).
+    /// Waiters of this process would not be notified: [`Line::look`](super::Line::look).
     Look,
     /// Release the same token once more after this time. Only the last release of a lock is repeated.
     RepeatAfter(Duration),
@@ -42,7 +42,7 @@ pub fn follow_up(
     match (keep, next.into_iter().max_by_key(by_time)) {
         // The lock's expiry alone would not reserve it for the next one.
         (Some(keep), _) if awaited => FollowUp::RepeatAfter(keep),
-        // Those who wait here do not know yet how long it is kept.
+        // Waiters of this process do not know yet how long it is kept.
         (Some(_), _) if !notified => FollowUp::Look,
         (Some(_), _) => FollowUp::Nothing,
         (None, Some(NextOwner { ours: true, .. })) => FollowUp::Called,

@@ -13,7 +13,7 @@ use crate::store::term::deadline;
 /// What came of an attempt to hand a claim to the next waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandedOn {
-    /// Somebody has it, or will once it was renewed.
+    /// A waiter has it, or will once it was renewed.
     Yes,
     /// The next one cannot have this claim, but must keep its place.
     Unfit,
@@ -36,7 +36,7 @@ impl<K: Kinds> Line<K> {
         match batch.hand_on(index, now, Some(ttl), shell) {
             HandedOn::Yes => {}
             HandedOn::Unfit => self.put_back(number, index, now, shell),
-            // It was renewed for one who left, while others hold the lock by it.
+            // It was renewed for a waiter that has left, while others hold the lock by it.
             HandedOn::Nobody
                 if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {}
             HandedOn::Nobody => {
@@ -106,7 +106,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// The holder of a claim is done while nobody knows which token owns the lock: it goes to nobody here.
+    /// The holder of a claim is done while it is unknown which token owns the lock: no waiter here gets it.
     fn end_in_doubt<X: Shell<K>>(
         &mut self,
         number: u64,
@@ -128,8 +128,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R6: a permit that nobody of its batch wants any more goes to who waits in another batch that was
-    /// let in as well. Answers with the claim if nobody does.
+    /// R6: a permit without waiters left in its batch goes to a waiter of another batch that was let in as
+    /// well. Returns the claim if there is none.
     fn pass_on<X: Shell<K>>(
         &mut self,
         claim: Claim<K>,
@@ -171,16 +171,16 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// A lease lies with somebody that does not take it, or waits for other locks for too long: it ends
-    /// here, and the line sees to its token.
-    pub(super) fn let_go<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
+    /// The caller does not take its lease, or waits for other locks for too long: the lease ends here, and
+    /// the line releases its token.
+    pub(super) fn end_unused<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
         if let Some(Freeing { token, keep, .. }) = self.finish(place, now, shell).release {
             shell.release(token, keep);
         }
     }
 
-    /// Whoever has the lease at a place has all the others it asked for: from `now` on it is limited as
-    /// its holder asked. False if it is not held any more.
+    /// The caller at a place has all the locks it asked for: from `now` on its lease is limited as it
+    /// asked. False if it is not held any more.
     pub fn complete<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
         let Some(claim) = self.claim_at_mut(place) else { return false };
         let Claim { token, limit, deadline: end, term, holders, .. } = claim;
@@ -256,7 +256,7 @@ impl<K: Kinds> Batch<K> {
         handed_on
     }
 
-    /// `min_hold`: those who wait behind a claim that is kept ask again, and learn how long it is, if they
+    /// `min_hold`: waiters behind a claim that is kept ask again, and learn how long it is, if they
     /// have no other.
     fn end_kept<X: Shell<K>>(
         &mut self,
@@ -288,15 +288,14 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// Nobody of it gets the lock.
+    /// None of its waiters gets the lock.
     pub(super) fn deny_all<X: Shell<K>>(&mut self, why: &Denied<K::Fault>, shell: &mut X) {
         self.waiters.deny_all(shell, |_| why.clone());
     }
 }
 
 impl<K: Kinds> Claim<K> {
-    /// Gives it to the caller that `take` takes from the line, who wants it as `request` says, if it is
-    /// fit for that.
+    /// Gives it to the caller that `take` takes from the line, if it is fit for that caller's `request`.
     fn offer<X: Shell<K>>(
         &mut self,
         request: &Request,
@@ -324,7 +323,7 @@ impl<K: Kinds> Claim<K> {
         HandedOn::Yes
     }
 
-    /// Nobody holds the lock by it, or is about to.
+    /// No caller holds the lock by it, or is about to.
     fn is_idle(&self) -> bool {
         !self.is_held() && self.awaited.is_none()
     }

@@ -223,7 +223,7 @@ impl<K: Kinds> Line<K> {
         self.batches().map(|batch| batch.waiters.live()).sum()
     }
 
-    /// How much is left of the lease that somebody in the line has.
+    /// How much is left of the lease of a holder in the line.
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
         let claims = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
         claims.map(|claim| claim.remaining(now)).find(|left| !left.is_zero())
@@ -240,9 +240,8 @@ impl<K: Kinds> Line<K> {
         first.filter(|_| !limit.fits(claims().count()))
     }
 
-    /// Why a caller whose wait is over did not get the lock; `None` if nobody has said yet that it is
-    /// taken. A caller that was told more when its batch went has heard it; else the others had their
-    /// turn.
+    /// Why a caller whose wait is over did not get the lock; `None` if it is not known yet
+    /// whether it is taken. If its batch is gone without a reason for the caller, others had their turn.
     pub fn verdict(&self, place: Place, now: Moment) -> Option<Denied<K::Fault>> {
         match self.batches().find(|batch| batch.number == place.batch) {
             Some(batch) => batch.verdict(now),

@@ -5,7 +5,7 @@ use super::{Batch, Finished, Freeing, Kinds, Line, Loss, Place, Shell};
 use crate::clock::Moment;
 
 impl<K: Kinds> Line<K> {
-    /// The lease at a place is lost: because it ran out, if no other reason is given. Those who wait
+    /// The lease at a place is lost: because it ran out, if no other reason is given. Waiters
     /// behind it need not wait for its body to end. Others that hold the lock by the same claim do so
     /// until their own leases end.
     pub(super) fn lose<X: Shell<K>>(
@@ -101,8 +101,8 @@ impl<K: Kinds> Line<K> {
         Some(Freeing { token, keep, deadline })
     }
 
-    /// Those who waited behind a lease that was lost have asked, or are about to, from their old place;
-    /// the lost token is released behind that, or the lock would go past them. False if there are none.
+    /// Waiters behind a lease that was lost have asked, or are about to, from their old places; the lost
+    /// token is released after that, or the lock would go past them. False if there are none.
     fn release_behind<X: Shell<K>>(
         &mut self,
         number: u64,
@@ -120,7 +120,7 @@ impl<K: Kinds> Line<K> {
         true
     }
 
-    /// The store says that the lock is not the token's any more: it is lost to all who hold it by that.
+    /// The store says that the lock is not the token's any more: all its holders have lost it.
     /// Nothing if it is not known here.
     pub fn taken_away<X: Shell<K>>(
         &mut self,
@@ -141,7 +141,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// Nobody holds the claim, and it ran out, or was taken away, before it was renewed for the next
+    /// No caller holds the claim, and it ran out, or was taken away, before it was renewed for the next
     /// one.
     pub(super) fn give_up<X: Shell<K>>(
         &mut self,

@@ -24,7 +24,7 @@
 //! | `close.rs` | the end of a manager |
 //! | `batch.rs`, `waiters.rs`, `claims.rs`, `claim.rs`, `holders.rs`, `holder.rs` | the states themselves |
 //!
-//! Nothing here says that a lock has one owner. How many may have it is the [`Limit`] of who asks: a
+//! Nothing here says that a lock has one owner. How many may have it is the [`Limit`] of the caller: a
 //! batch has [`Claims`], of permits several, and a claim has [`Holders`], of readers several.
 
 // Public for the model, which is built with the feature `model`.
@@ -117,14 +117,14 @@ pub trait Shell<K: Kinds> {
     fn is_unsent(&self, token: &K::Token) -> bool;
     /// A part of `whole`, at random.
     fn jittered(&mut self, whole: Duration) -> Duration;
-    /// The caller has the lock in hand, and all others it asked for.
+    /// The caller has the lock, and all others that it asked for.
     fn in_hand(&self, seat: &K::Seat) -> bool;
     /// A body runs under the lease.
     fn has_body(&self, seat: &K::Seat) -> bool;
     /// Takes a grant back that the caller has not taken in a poll of its own (R5); false if it has.
     fn take_back(&mut self, seat: &K::Seat) -> bool;
 
-    // What callers are told.
+    // What callers learn.
 
     /// The caller whose try is under way waits for the engine's answer instead (R2).
     fn take_over(&mut self, seat: &K::Seat);
@@ -187,7 +187,7 @@ impl Request {
         Term { renewed: true, max_hold: None, ..self.term }
     }
 
-    /// What it comes to if nobody has said that the lock is taken until its time is over.
+    /// What it comes to if it is not known that the lock is taken when its time is over.
     pub fn unanswered<F>(&self) -> Denied<F> {
         if self.hurried { Denied::TooLate } else { Denied::Unanswered }
     }
@@ -198,7 +198,7 @@ impl Request {
 pub struct Place {
     /// The batch's number.
     pub batch: u64,
-    /// The caller's number in it; who waits behind has a higher one.
+    /// The caller's number in it; callers behind it have higher ones.
     pub at: i64,
 }
 
@@ -244,7 +244,7 @@ pub enum Loss {
     MaxHold = 5,
     /// An operator took it away.
     Forced = 6,
-    /// Whoever asked for it, and for others that were not free, was not polled to the end.
+    /// The call that asked for it, and for others that were not free, was not polled to its end.
     Abandoned = 7,
 }
 
@@ -271,7 +271,7 @@ pub struct Enter<K: Kinds> {
 /// A lease to extend.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Renew<K: Kinds> {
-    /// Whose lease.
+    /// Of the lease.
     pub token: K::Token,
     /// To at least this time to live.
     pub ttl: Duration,
@@ -304,7 +304,7 @@ pub enum Tried<F> {
 /// What a caller finds that wants a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Arrival<K: Kinds> {
-    /// Nobody here has or wants it: try.
+    /// No call of this process has or wants it: try.
     Lead(Attempt<K>),
     /// Others here read, and the caller reads with them.
     Held(Place, K::Seat, Grant),
@@ -312,7 +312,7 @@ pub enum Arrival<K: Kinds> {
     Wait(Place, K::Seat),
     /// Others are in front, but the caller does not wait: try without a place in the line.
     Alone(Attempt<K>),
-    /// Somebody here has it, or too many wait.
+    /// A call of this process has it, or too many wait.
     Busy(Option<Duration>),
 }
 

@@ -1,4 +1,4 @@
-//! R10: renewals, and what is due: leases that ran out, grants that nobody takes, looks.
+//! R10: renewals, and what is due: leases that ran out, grants that are not taken, looks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::limits::SHORTEST_TTL;
 enum Tend {
     Nothing,
     Renew(Duration),
-    /// Nobody holds it, and it has run out.
+    /// No caller holds it, and it has run out.
     GiveUp,
     /// The lease at the number has run out.
     Expire(i64),
@@ -58,13 +58,13 @@ impl<K: Kinds> Line<K> {
             Tend::Offered(at) => self.pass_over(place(at), now, shell),
             Tend::Abandon(at) => {
                 self.lose(place(at), Some(Loss::Abandoned), now, shell);
-                self.let_go(place(at), now, shell);
+                self.end_unused(place(at), now, shell);
             }
         }
         true
     }
 
-    /// R5: a lease lies with somebody that does not take it: the next one gets it.
+    /// R5: a caller does not take its lease: the next one gets it.
     fn pass_over<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
         let Some(claim) = self.claim_at_mut(place) else { return };
         let taken_back = claim.holders.change(place.at, |holder| {
@@ -75,7 +75,7 @@ impl<K: Kinds> Line<K> {
             taken_back
         });
         if taken_back == Some(true) {
-            self.let_go(place, now, shell);
+            self.end_unused(place, now, shell);
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Waiting<K: Kinds> {
     pub seat: Option<K::Seat>,
 }
 
-/// So many places may be empty whoever is left: fewer are not worth the work.
+/// So many places may be empty, however few waiters are left: fewer are not worth the work.
 const EMPTY: usize = 16;
 
 impl<K: Kinds> Waiters<K> {
@@ -63,7 +63,7 @@ impl<K: Kinds> Waiters<K> {
         self.live
     }
 
-    /// Somebody is left to serve.
+    /// There are waiters left to serve.
     pub(super) fn any_live(&self, now: Moment) -> bool {
         self.queue.iter().any(|waiting| waiting.is_live(now))
     }
@@ -118,7 +118,7 @@ impl<K: Kinds> Waiters<K> {
             .filter_map(|waiting| waiting.seat.as_ref().map(|seat| (seat, &waiting.request)))
     }
 
-    /// Nobody of them gets the lock.
+    /// None of them gets the lock.
     pub(super) fn deny_all<X: Shell<K>>(
         &mut self,
         shell: &mut X,
@@ -155,7 +155,7 @@ impl<K: Kinds> Waiters<K> {
 }
 
 impl<K: Kinds> Waiting<K> {
-    /// Neither gone nor past its time: somebody to grant a lock to.
+    /// Neither gone nor past its time: the lock may be granted to it.
     fn is_live(&self, now: Moment) -> bool {
         self.seat.is_some() && now < self.request.answer_by
     }

@@ -284,7 +284,7 @@ impl Live {
     }
 }
 
-/// An error of the client, kept as it is for those who look at its code, or one of ours.
+/// An error of the client, kept as it is for callers that need its code, or one of ours.
 pub(crate) enum RedisOr {
     Redis(RedisError),
     Fault(Fault),

@@ -1,5 +1,5 @@
-//! The exchange of a token that has the lock alone for one that holds it with others, in one script: nobody
-//! can come in between who keeps the new one out.
+//! The exchange of a token that has the lock alone for one that holds it with others, in one script: in
+//! between no token can get the lock that would keep the new one out.
 
 use redis::Value;
 

@@ -28,7 +28,7 @@ pub(super) enum Found {
     },
 }
 
-/// Whose the lock is that this token was not given.
+/// The owner of a lock that this token was not given.
 pub(super) async fn find(
     owner: &Owner,
     live: &mut Connection,

@@ -42,7 +42,7 @@ pub(crate) struct LinkConfig {
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
     pub(crate) by_callers: bool,
-    /// Who is told of it.
+    /// What its state is reported to.
     pub(crate) observers: Observers,
 }
 

@@ -301,7 +301,7 @@ async fn session(subscription: &Arc<Subscription>, config: &LinkConfig) -> Resul
     }
 }
 
-/// Sends messages to other processes; says of each whether anybody got it.
+/// Sends messages to other processes; says of each whether there was a subscriber.
 pub(super) async fn tell(
     live: &mut Connection,
     letters: &[Letter],

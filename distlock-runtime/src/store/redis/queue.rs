@@ -50,7 +50,7 @@ impl Queue {
         self.run(server, entry, Otherwise::Wait, answer_by).await
     }
 
-    /// Takes the lock beside those who hold it, if there is room and nobody waits.
+    /// Takes the lock beside its other holders, if there is room and no waiter in the queue.
     pub(super) async fn try_share(
         &self,
         server: &Server,

@@ -1,6 +1,6 @@
-//! The record of this process, and those of others: who it is that holds a lock, for operators (R15).
+//! The record of this process, and those of others: which process holds a lock, for operators (R15).
 //!
-//! `P:process:<id>` says it in words, for a minute; `P:processes` lists who has one. It is written on
+//! `P:process:<id>` says it in words, for a minute; `P:processes` lists the processes that have one. It is written on
 //! every new connection, and when the process takes or renews a lock and has not written it for a while: a
 //! process that is idle writes nothing, and is forgotten. Whatever goes wrong with it concerns no lock.
 

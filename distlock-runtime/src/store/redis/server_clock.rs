@@ -1,4 +1,4 @@
-//! The server's clock, as far as its answers have told it.
+//! The server's clock, as far as it is known from the server's answers.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

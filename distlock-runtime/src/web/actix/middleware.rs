@@ -50,7 +50,7 @@ type Rule = rule::Rule<ServiceRequest, HttpResponse>;
 /// ```
 ///
 /// Every request to what it wraps is locked. Around a resource that is every method, so that a `GET`
-/// may wait for the lock before it is told 405: wrap the route, as here. To lock some requests only,
+/// may wait for the lock before it is answered with 405: wrap the route, as here. To lock some requests only,
 /// see also [`key_fn`](Self::key_fn). The body is read after the lock is taken, and has to come within
 /// [`body_timeout`](Self::body_timeout). Where no route matches, which a scope or the app sees as
 /// well, there is nothing to lock: a 404 stays one. A `default_service` is no route: lock it with

@@ -12,7 +12,7 @@
 //! [`LockError`](crate::LockError) is a response: `application/problem+json` with the status of
 //! [`http_status`](crate::LockError::http_status) and, where trying again may help, `Retry-After` of
 //! [`http_retry_after`](crate::LockError::http_retry_after). A lock held elsewhere is 423 (or the
-//! manager's `busy_status`). The response tells nothing of the key; what is not the client's affair is
+//! manager's `busy_status`). The response says nothing about the key; what is not for the client is
 //! logged at error level when the response is made, once a second at most for each lock.
 //!
 //! The member `code` of the document says which failure it is, and does not change between versions:
@@ -33,7 +33,7 @@
 //! # When the lock ends
 //!
 //! The attribute and [`LockLayer`] hold the lock until the handler's future is done, and free it
-//! before the response is sent: whoever has the response can ask again at once. **A body that
+//! before the response is sent: a client that has the response can ask again at once. **A body that
 //! streams is sent after that, without the lock.** What must be locked while it streams takes
 //! [`Locked`] and moves it into the stream; the lock then ends with the body, or when the client is
 //! gone.

@@ -40,7 +40,7 @@ impl From<LockError> for StatusCode {
     }
 }
 
-/// The status, and what a response to the error tells the client about it.
+/// The status, and what a response says about the error.
 impl From<LockError> for (StatusCode, String) {
     fn from(error: LockError) -> Self {
         let detail = problem::detail(&error).to_owned();
