@@ -17,10 +17,10 @@ use crate::name::LockName;
 /// use distlock::{LockManager, LockName};
 /// use distlock::observe::{Acquired, Observer};
 ///
-/// #[derive(Default)]
-/// struct Count(AtomicU64);
+/// #[derive(Clone, Default)]
+/// struct Count(Arc<AtomicU64>);
 ///
-/// impl Observer for Arc<Count> {
+/// impl Observer for Count {
 ///     fn acquired(&self, _: &LockName, _: &Acquired) {
 ///         self.0.fetch_add(1, Ordering::Relaxed);
 ///     }
@@ -28,7 +28,7 @@ use crate::name::LockName;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::LockError> {
-/// let count = Arc::new(Count::default());
+/// let count = Count::default();
 /// let locks = LockManager::builder().url("memory://").observer(count.clone()).build()?;
 /// locks.lock("order:42").run(async {}).await?;
 /// assert_eq!(count.0.load(Ordering::Relaxed), 1);
