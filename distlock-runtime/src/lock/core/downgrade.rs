@@ -87,7 +87,7 @@ impl<K: Kinds> Line<K> {
             batch.seal(now);
         }
         batch.room = 0;
-        if batch.waiters.next(now).is_none() {
+        if batch.waiters.next(now, shell).is_none() {
             (batch.limit, batch.ticket) = (Limit::READ, 0);
             return None;
         }

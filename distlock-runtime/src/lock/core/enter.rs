@@ -123,7 +123,7 @@ impl<K: Kinds> Line<K> {
 impl<K: Kinds> Batch<K> {
     /// R11: asks the store, under a token that says what is so now (R12, R13).
     fn ask<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
-        let Some(next) = self.waiters.next(now) else { return };
+        let Some(next) = self.waiters.next(now, shell) else { return };
         let term = next.stored_term(shell.needs_renewal());
         let (ticket, limit) = (self.ticket, self.limit);
         let Some(queued) = self.queued() else { return };

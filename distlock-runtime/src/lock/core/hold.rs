@@ -87,7 +87,7 @@ impl<K: Kinds> Line<K> {
         let index = batch.claims()?.index_of(Claim::is_idle)?;
         let handed_on = match keep {
             None => batch.hand_on(index, now, None, shell),
-            Some(_) if batch.waiters.next(now).is_some() => {
+            Some(_) if batch.waiters.next(now, shell).is_some() => {
                 return batch.end_kept(index, keep, now, shell);
             }
             Some(_) => HandedOn::Nobody,
@@ -118,7 +118,7 @@ impl<K: Kinds> Line<K> {
         let Some(batch) = batch.filter(|batch| batch.claims().is_some()) else {
             return self.take_claim(number, 0).map(|claim| claim.release(keep));
         };
-        match (batch.waiters.next(now), keep) {
+        match (batch.waiters.next(now, shell), keep) {
             (None, _) => self.take_claim(number, 0).map(|claim| claim.release(keep)),
             (Some(_), Some(_)) => batch.end_kept(0, keep, now, shell),
             (Some(_), None) => {
@@ -245,7 +245,7 @@ impl<K: Kinds> Batch<K> {
         shell: &mut X,
     ) -> HandedOn {
         let mut handed_on = HandedOn::Nobody;
-        while let Some(request) = self.waiters.next(now) {
+        while let Some(request) = self.waiters.next(now, shell) {
             let Self { stage: Stage::Owned(claims), waiters, .. } = self else { break };
             let Some(claim) = claims.get_mut(index) else { break };
             handed_on = claim.offer(&request, now, fresh, shell, || waiters.pop());

@@ -51,7 +51,7 @@ impl<K: Kinds> Line<K> {
             return;
         }
         let ticket = claims.first().ticket;
-        if batch.waiters.next(now).is_some() && !shell.is_closed() {
+        if batch.waiters.next(now, shell).is_some() && !shell.is_closed() {
             batch.reenter(ticket, now, shell);
             if let Some(queued) = batch.queued() {
                 queued.lost = Some(token.clone());
@@ -151,7 +151,7 @@ impl<K: Kinds> Line<K> {
         shell: &mut X,
     ) {
         let Some(batch) = self.numbered(number) else { return };
-        if batch.waiters.next(now).is_some() && !shell.is_closed() {
+        if batch.waiters.next(now, shell).is_some() && !shell.is_closed() {
             return self.put_back(number, index, now, shell);
         }
         if let Some(claim) = self.take_claim(number, index) {

@@ -68,17 +68,17 @@ impl<K: Kinds> Waiters<K> {
         self.queue.iter().any(|waiting| waiting.is_live(now))
     }
 
-    /// What the next one to serve wants. Those before it that left or are past their time are
-    /// forgotten.
-    pub(super) fn next(&mut self, now: Moment) -> Option<Request> {
+    /// What the next one to serve wants. Those before it that left are forgotten, and those that are past
+    /// their time: they are woken, because nothing else in the line knows of them any more.
+    pub(super) fn next<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) -> Option<Request> {
         while let Some(first) = self.queue.front() {
             if first.is_live(now) {
                 return Some(first.request);
             }
-            if first.seat.is_some() {
+            if let Some(seat) = self.queue.pop_front().and_then(|late| late.seat) {
                 self.live -= 1;
+                shell.wake(&seat);
             }
-            self.queue.pop_front();
         }
         None
     }
