@@ -189,9 +189,9 @@ fn what_ends_with_its_runtime_is_told() {
     drop(runtime);
     wait_until("all have ended", || keeper.gauges() == (0, 0));
     let calls: BTreeMap<_, _> = keeper.calls().into_iter().collect();
-    // A lock may go round among those that are dropped.
+    // The lock may go round among those that are dropped, even to the last of them.
     assert_eq!(calls.values().sum::<usize>(), 10, "{calls:?}");
-    assert!(calls["Free"] == 1 && calls["cancelled"] > 0, "{calls:?}");
+    assert_eq!(calls["Free"], 1, "{calls:?}");
 }
 
 #[tokio::test]
