@@ -119,6 +119,9 @@ pub(crate) async fn without_redis(program: &str) {
     })
     .await;
     assert!(back.elapsed() < BACK, "after {:?}", back.elapsed());
+    for instance in &shop.instances {
+        wait_for("its books are back", async || audit(instance.addr()).await.is_ok()).await;
+    }
     shop.is_in_order().await;
 }
 
