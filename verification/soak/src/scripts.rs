@@ -332,8 +332,10 @@ impl Run {
         self.must(lives, "a dead one stands in front");
         // Those that may have been live when the script ran.
         let held = after.together.iter().filter(|(_, end)| *end >= before.now).count();
-        // The lock of one that was alone may have expired between the script and the look.
-        let expired = before.alone.is_some() && after.lives == -2;
+        // The lock may have expired between the script and the look.
+        let was_held = before.alone.is_some() || !before.together.is_empty();
+        let over = before.lives <= (after.now - before.now) as i64 + 1;
+        let expired = was_held && over && after.lives == -2;
         let waits = expired || limit(first).is_some_and(|limit| held >= limit);
         self.must(waits, "the first of the queue was not let in");
     }
