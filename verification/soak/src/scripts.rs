@@ -323,7 +323,11 @@ impl Run {
     /// Whoever is first in the queue cannot have the lock yet.
     fn front(&mut self, before: &Sight, after: &Sight, asked: Option<&str>) {
         let Some((first, _)) = after.queue.first() else { return };
-        if after.alone.is_some() {
+        // The lock may have expired between the script and the look.
+        let was_held = before.alone.is_some() || !before.together.is_empty();
+        let over = before.lives <= (after.now - before.now) as i64 + 1;
+        let expired = was_held && over && after.lives == -2;
+        if after.alone.is_some() || expired {
             return;
         }
         let process = first.split('.').next().unwrap_or_default();
@@ -332,11 +336,7 @@ impl Run {
         self.must(lives, "a dead one stands in front");
         // Those that may have been live when the script ran.
         let held = after.together.iter().filter(|(_, end)| *end >= before.now).count();
-        // The lock may have expired between the script and the look.
-        let was_held = before.alone.is_some() || !before.together.is_empty();
-        let over = before.lives <= (after.now - before.now) as i64 + 1;
-        let expired = was_held && over && after.lives == -2;
-        let waits = expired || limit(first).is_some_and(|limit| held >= limit);
+        let waits = limit(first).is_some_and(|limit| held >= limit);
         self.must(waits, "the first of the queue was not let in");
     }
 
