@@ -49,7 +49,7 @@ async fn kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts() {
-    clean(&scripts::run(Effort::Times(4_000)).await);
+    clean(&scripts::run(Effort::Times(1_000)).await);
 }
 
 /// The name by which the processes find this test.
