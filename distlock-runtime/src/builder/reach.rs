@@ -1,0 +1,133 @@
+//! Where the store is, and how it is reached.
+
+use std::time::Duration;
+
+use super::LockManagerBuilder;
+
+impl LockManagerBuilder {
+    /// Where the locks are kept. Required.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | a Redis server, over TCP; port 6379 and database 0 unless given |
+    /// | `redis+unix:///path` | a Redis server, over a Unix socket |
+    /// | `memory://` | this manager's own memory: for tests and examples |
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// let socket = LockManager::builder().url("redis+unix:///run/redis.sock").build();
+    /// let typo = LockManager::builder().url("redis:/127.0.0.1").build();
+    /// assert!(socket.is_ok());
+    /// assert!(matches!(typo, Err(LockError::InvalidOption { .. })));
+    /// ```
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// How long one command may take before it counts as failed. At least 1 ms. Default: 1 s.
+    ///
+    /// A call that does not wait for a lock is answered within this time, whatever the store does.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// // Below the timeout of the proxy in front of the service, and above the store's slowest answers:
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:6379");
+    /// let locks = builder.command_timeout(Duration::from_millis(300)).build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.command_timeout = timeout;
+        self
+    }
+
+    /// How long it may take to open a connection, authentication included. At least 1 ms. Default: 5 s.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::{LockError, LockManager};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), LockError> {
+    /// // A service that rather does not start than wait for its store:
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:1");
+    /// let refused = builder.connect_timeout(Duration::from_millis(500)).connect().await;
+    /// assert!(matches!(refused, Err(LockError::Backend { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// How long an outage may last before new calls stop waiting for its end. Default: 5 s.
+    ///
+    /// A call whose `wait` is longer than `command_timeout` keeps trying while the store is unreachable.
+    /// Once the outage has lasted for this time, new calls fail with [`Backend`](LockError::Backend) after
+    /// `command_timeout`, unless the store is back by then. Calls that were waiting before go on until
+    /// their `wait` is over. With zero, no call that arrives during an outage waits for its end.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// // A web service that would rather answer with an error than wait:
+    /// let locks = LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .command_timeout(Duration::from_millis(300))
+    ///     .outage_grace(Duration::ZERO)
+    ///     .build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn outage_grace(mut self, grace: Duration) -> Self {
+        self.settings.outage_grace = grace;
+        self
+    }
+
+    /// The number of connections for commands, 1 to 64; one more is used for renewals. Default: 1.
+    ///
+    /// One is usually fastest: commands of concurrent calls are sent together. All commands of one key use
+    /// the same connection.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::LockManager;
+    /// // For keys so large, or so many, that one connection is not enough:
+    /// let locks = LockManager::builder().url("redis://127.0.0.1:6379").connections(4).build()?;
+    /// assert!(LockManager::builder().url("memory://").connections(0).build().is_err());
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.settings.connections = connections;
+        self
+    }
+
+    /// Whether a connection that is used often may be read and written on the runtime of its callers.
+    /// That makes locks on a near server cheaper: on loopback a lock of a lone task takes two thirds of
+    /// the time and half the CPU; over a network it saves CPU alone. If such a runtime is blocked or ends, the
+    /// manager's own thread takes the connection back within some 30 ms. A runtime without an I/O driver
+    /// (`enable_io`) is found out by a panic inside of tokio, once, which is caught; a panic hook runs.
+    ///
+    /// `false`: the manager's thread reads and writes, and callers only write what they send.
+    /// [`ManagerStatus::driven_by`](crate::ManagerStatus::driven_by) tells how it is at present.
+    /// Without effect on `memory://`. Default: `true`.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::{DrivenBy, LockManager};
+    /// // A program whose runtimes are blocked for long, by computations for example:
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:6379");
+    /// let locks = builder.io_on_caller_runtime(false).build()?;
+    /// assert_eq!(locks.status().driven_by, DrivenBy::Manager);
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn io_on_caller_runtime(mut self, allowed: bool) -> Self {
+        self.settings.io_on_caller_runtime = allowed;
+        self
+    }
+}
