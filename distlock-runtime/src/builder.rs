@@ -3,6 +3,7 @@
 mod defaults;
 mod environment;
 mod reach;
+mod store;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +13,10 @@ use tokio::runtime::Handle;
 use crate::engine::RunsOn;
 use crate::engine::alarm::Alarms;
 use crate::error::LockError;
-use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::observe::Observers;
 use crate::settings::Settings;
 use crate::store::Store;
-use crate::store::memory::MemoryStore;
-#[cfg(feature = "redis")]
-use crate::store::redis::{RedisConfig, RedisStore};
 use crate::url::StoreUrl;
 
 /// Makes a [`LockManager`] with settings of its own.
@@ -91,32 +88,8 @@ impl LockManagerBuilder {
         })?;
         settings.check()?;
         let namespace = settings.namespace()?;
-        let locks = match StoreUrl::parse(&url)? {
-            StoreUrl::Memory => {
-                let observers = observers.of_manager("memory");
-                Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
-                    over(Arc::new(MemoryStore::new()), handle, alarms)
-                })?
-            }
-            #[cfg(feature = "redis")]
-            StoreUrl::Redis(info) => {
-                let observers = observers.of_manager("redis");
-                let config = RedisConfig {
-                    info,
-                    command_timeout: settings.command_timeout,
-                    connect_timeout: settings.connect_timeout,
-                    connections: settings.connections,
-                    io_on_caller_runtime: settings.io_on_caller_runtime,
-                    fence: namespace.fence(),
-                    prefix: namespace.prefix().to_owned(),
-                    observers: observers.clone(),
-                };
-                Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
-                    let store = Arc::new(RedisStore::start(config, handle, alarms));
-                    over(store, handle, alarms)
-                })?
-            }
-        };
+        let url = StoreUrl::parse(&url)?;
+        let locks = store::start(url, runs_on, settings, namespace, observers, over)?;
         Ok(LockManager::new(locks))
     }
 

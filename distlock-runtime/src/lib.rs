@@ -59,6 +59,8 @@ mod status;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod testing;
+#[cfg(feature = "redis")]
+mod tls;
 mod token;
 mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]

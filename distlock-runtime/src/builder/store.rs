@@ -1,0 +1,86 @@
+//! Which store a URL has a manager use.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use crate::engine::RunsOn;
+use crate::engine::alarm::Alarms;
+use crate::error::LockError;
+use crate::lock::locks::Locks;
+use crate::namespace::Namespace;
+use crate::observe::Observers;
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+#[cfg(feature = "redis")]
+use crate::store::redis::{RedisConfig, RedisStore};
+use crate::url::StoreUrl;
+#[cfg(feature = "redis")]
+use crate::url::{Deployment, RedisUrl};
+
+/// Starts the locks of a manager in the store of this URL, or in what `over` makes of it.
+pub(super) fn start(
+    url: StoreUrl,
+    runs_on: RunsOn,
+    settings: Settings,
+    namespace: Namespace,
+    observers: Observers,
+    over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
+) -> Result<Locks, LockError> {
+    match url {
+        StoreUrl::Memory => {
+            let observers = observers.of_manager("memory");
+            Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                over(Arc::new(MemoryStore::new()), handle, alarms)
+            })
+        }
+        #[cfg(feature = "redis")]
+        StoreUrl::Redis(url) => {
+            let observers = observers.of_manager("redis");
+            let config = redis_config(*url, &settings, &namespace, &observers)?;
+            Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                over(Arc::new(RedisStore::start(config, handle, alarms)), handle, alarms)
+            })
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+fn redis_config(
+    url: RedisUrl,
+    settings: &Settings,
+    namespace: &Namespace,
+    observers: &Observers,
+) -> Result<RedisConfig, LockError> {
+    let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
+    let info = match deployment {
+        Deployment::Server(info) => info,
+        Deployment::Sentinel(_) => return Err(not_supported("redis-sentinel://")),
+        Deployment::Cluster(_) => return Err(not_supported("redis-cluster://")),
+        Deployment::Redlock { .. } => return Err(not_supported("redlock://")),
+    };
+    if tls.is_some() {
+        return Err(not_supported("TLS (rediss://, `tls=true`)"));
+    }
+    if replicas.is_some() || replica_timeout.is_some() {
+        return Err(not_supported("`replicas`"));
+    }
+    Ok(RedisConfig {
+        info,
+        command_timeout: settings.command_timeout,
+        connect_timeout: settings.connect_timeout,
+        connections: settings.connections,
+        io_on_caller_runtime: settings.io_on_caller_runtime,
+        fence: namespace.fence(),
+        prefix: namespace.prefix().to_owned(),
+        observers: observers.clone(),
+    })
+}
+
+#[cfg(feature = "redis")]
+fn not_supported(what: &str) -> LockError {
+    LockError::invalid_option(format!(
+        "url: {what} is not supported by this version; use redis://host[:port] or redis+unix:///path"
+    ))
+}

@@ -1,0 +1,66 @@
+//! Which store a URL means.
+//!
+//! Nothing here repeats a part of a URL that is not known: what stands in the wrong place may be a piece of a
+//! password with a `/`, `?` or `@` in it. Errors count hosts, and name the options that there are.
+//!
+//! - `redis`: the schemes of Redis, to an address
+//! - `authority`: users, passwords and hosts; `options`: what stands behind the `?`; `percent`
+
+#[cfg(feature = "redis")]
+mod authority;
+#[cfg(feature = "redis")]
+mod options;
+#[cfg(feature = "redis")]
+mod percent;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(all(test, feature = "redis"))]
+mod tests;
+
+#[cfg(feature = "redis")]
+pub(crate) use self::redis::{Deployment, RedisUrl};
+use crate::error::LockError;
+
+/// Where the locks are kept.
+pub(crate) enum StoreUrl {
+    Memory,
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisUrl>),
+    // A store in a crate of its own: a variant here, behind the feature of its name, and a line in `parse`.
+}
+
+const KNOWN: &str = "use memory://, redis://[[user]:password@]host[:port][/db], rediss:// for TLS, \
+    redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host or redlock://host,host,host";
+
+impl StoreUrl {
+    pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
+        let Some((scheme, rest)) = url.trim().split_once("://") else {
+            return Err(LockError::invalid_option(format!("url: no scheme; {KNOWN}")));
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        match scheme.as_str() {
+            "memory" => Ok(Self::Memory),
+            "postgres" | "postgresql" | "zookeeper" | "etcd" => Err(LockError::invalid_option(
+                format!("url: {scheme}:// is not supported by this version; {KNOWN}"),
+            )),
+            "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
+            | "redis-sentinel" | "rediss-sentinel" | "redis-cluster" | "rediss-cluster"
+            | "redlock" => Self::redis(&scheme, rest),
+            _ => Err(LockError::invalid_option(format!("url: unknown scheme; {KNOWN}"))),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis(scheme: &str, rest: &str) -> Result<Self, LockError> {
+        let parsed = RedisUrl::parse(scheme, rest);
+        let refused = |why| LockError::invalid_option(format!("url: {why}"));
+        parsed.map(|url| Self::Redis(Box::new(url))).map_err(refused)
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn redis(_scheme: &str, _rest: &str) -> Result<Self, LockError> {
+        Err(LockError::invalid_option(
+            "url: this program was built without Redis; enable the feature `redis` of distlock",
+        ))
+    }
+}

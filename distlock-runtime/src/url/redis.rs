@@ -1,0 +1,249 @@
+//! URLs of Redis.
+//!
+//! ```text
+//! (redis | rediss | valkey | valkeys)://[[user]:password@]host[:port][/db][?options]
+//! (redis+unix | valkey+unix | unix):///path[?options]
+//! (redis-sentinel | rediss-sentinel)://[[user]:password@]host[:port],…/primary[/db][?options]
+//! (redis-cluster | rediss-cluster)://[[user]:password@]host[:port],…[?options]
+//! redlock://[[user]:password@]host[:port],…[/db][?options]
+//! ```
+//!
+//! Every part is percent-encoded. User and password are those of the servers that keep locks; of sentinels
+//! they are options.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
+
+use super::authority::{Parts, Wrong};
+use super::options::Options;
+use super::percent::decoded;
+use crate::tls::{Pem, TlsOptions};
+
+const REDIS_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+/// More nodes than this have no use: each must be asked for every lock.
+const MOST_NODES: usize = 9;
+
+const TLS: [&str; 6] = ["tls", "ca", "cert", "key", "server_name", "tls_roots"];
+const REPLICAS: [&str; 2] = ["replicas", "replica_timeout"];
+const SENTINEL: [&str; 3] = ["sentinel_user", "sentinel_pass", "sentinel_tls"];
+
+/// What a URL of Redis says.
+pub(crate) struct RedisUrl {
+    pub(crate) deployment: Deployment,
+    /// How servers that keep locks are spoken to; `None`: in plain text.
+    pub(crate) tls: Option<TlsOptions>,
+    /// By how many replicas grants and renewals are confirmed, and how long that may take.
+    pub(crate) replicas: Option<u32>,
+    pub(crate) replica_timeout: Option<Duration>,
+}
+
+/// Which servers there are.
+// What is not read yet belongs to deployments that no store is there for.
+#[allow(dead_code)]
+pub(crate) enum Deployment {
+    /// One, by TCP or over a Unix socket.
+    Server(ConnectionInfo),
+    /// Those that follow one another as the primary of that name, which sentinels know.
+    Sentinel(SentinelUrl),
+    /// Some nodes of a cluster, which know the others.
+    Cluster(Vec<ConnectionInfo>),
+    /// Independent servers, of which a majority decides.
+    Redlock { nodes: Vec<ConnectionInfo>, guard: Option<Duration> },
+}
+
+/// Where to ask for a primary, and how to sign in there.
+#[allow(dead_code)]
+pub(crate) struct SentinelUrl {
+    pub(crate) sentinels: Vec<ConnectionInfo>,
+    pub(crate) sentinel_tls: Option<TlsOptions>,
+    /// The name of the primary at the sentinels.
+    pub(crate) primary: String,
+    /// Of the servers: their user, password and database.
+    pub(crate) servers: RedisConnectionInfo,
+}
+
+impl RedisUrl {
+    pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Wrong> {
+        let encrypted = matches!(scheme, "rediss" | "valkeys") || scheme.starts_with("rediss-");
+        match scheme {
+            "redis+unix" | "valkey+unix" | "unix" => Self::unix(rest),
+            "redis-sentinel" | "rediss-sentinel" => Self::sentinel(rest, encrypted),
+            "redis-cluster" | "rediss-cluster" => Self::cluster(rest, encrypted),
+            "redlock" => Self::redlock(rest),
+            _ => Self::server(rest, encrypted),
+        }
+    }
+
+    fn server(rest: &str, encrypted: bool) -> Result<Self, Wrong> {
+        let parts = Parts::of(rest)?;
+        let known = [&TLS[..], &REPLICAS, &["protocol"]].concat();
+        let mut options = Options::parse(parts.query, &known)?;
+        let info = parts.one(REDIS_PORT, database(parts.path)?)?;
+        let deployment = Deployment::Server(with_protocol(info, &mut options)?);
+        Self::of(deployment, &mut options, encrypted)
+    }
+
+    fn unix(rest: &str) -> Result<Self, Wrong> {
+        if cfg!(not(unix)) {
+            return Err(
+                "unix sockets are not supported on this system; use redis://host[:port]".into()
+            );
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let known = [&["db", "user", "pass"][..], &REPLICAS, &["protocol"]].concat();
+        let mut options = Options::parse(query, &known)?;
+        let path = decoded(path).ok_or("the path is not valid UTF-8 when decoded")?;
+        if !path.starts_with('/') {
+            return Err("a path from the root: redis+unix:///run/redis.sock".into());
+        }
+        let mut settings = RedisConnectionInfo::default();
+        settings = settings.set_db(options.number("db")?.unwrap_or(0).into());
+        if let Some(user) = options.text("user") {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = options.text("pass") {
+            settings = settings.set_password(password);
+        }
+        let address = ConnectionAddr::Unix(PathBuf::from(path));
+        let info = address.into_connection_info().map_err(|_| "the path cannot be used")?;
+        let info = with_protocol(info.set_redis_settings(settings), &mut options)?;
+        Self::of(Deployment::Server(info), &mut options, false)
+    }
+
+    fn sentinel(rest: &str, encrypted: bool) -> Result<Self, Wrong> {
+        let parts = Parts::of(rest)?;
+        let known = [&TLS[..], &REPLICAS, &SENTINEL].concat();
+        let mut options = Options::parse(parts.query, &known)?;
+        let (primary, path) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+        let primary = decoded(primary).filter(|name| !name.is_empty());
+        let primary = primary.ok_or(
+            "the name of the primary is missing: redis-sentinel://host,host/mymaster (`SENTINEL MASTERS` \
+             lists the names)",
+        )?;
+        let infos = parts.all(SENTINEL_PORT, database(path)?)?;
+        let servers = infos[0].redis_settings().clone();
+        let mut sign_in = RedisConnectionInfo::default();
+        let (user, password) = (options.text("sentinel_user"), options.text("sentinel_pass"));
+        if user.is_some() && password.is_none() {
+            return Err("`sentinel_user` needs `sentinel_pass`".into());
+        }
+        if let Some(user) = user {
+            sign_in = sign_in.set_username(user);
+        }
+        if let Some(password) = password {
+            sign_in = sign_in.set_password(password);
+        }
+        let sentinels = infos.into_iter().map(|info| info.set_redis_settings(sign_in.clone()));
+        let sentinels = sentinels.collect();
+        let encrypted_sentinels = options.flag("sentinel_tls")?.unwrap_or(encrypted);
+        let encrypted = options.flag("tls")?.unwrap_or(encrypted);
+        let tls = tls_options(&mut options, encrypted || encrypted_sentinels)?;
+        let sentinel_tls = tls.clone().filter(|_| encrypted_sentinels);
+        let deployment =
+            Deployment::Sentinel(SentinelUrl { sentinels, sentinel_tls, primary, servers });
+        Self::with_replicas(deployment, tls.filter(|_| encrypted), &mut options)
+    }
+
+    fn cluster(rest: &str, encrypted: bool) -> Result<Self, Wrong> {
+        let parts = Parts::of(rest)?;
+        let mut options = Options::parse(parts.query, &[&TLS[..], &REPLICAS].concat())?;
+        if database(parts.path)? != 0 {
+            return Err("a cluster has database 0 and no other: leave it out".into());
+        }
+        let deployment = Deployment::Cluster(parts.all(REDIS_PORT, 0)?);
+        Self::of(deployment, &mut options, encrypted)
+    }
+
+    fn redlock(rest: &str) -> Result<Self, Wrong> {
+        let parts = Parts::of(rest)?;
+        let mut options = Options::parse(parts.query, &[&TLS[..], &["guard"]].concat())?;
+        let nodes = parts.all(REDIS_PORT, database(parts.path)?)?;
+        check_nodes(nodes.len())?;
+        let guard = options.duration("guard")?;
+        Self::of(Deployment::Redlock { nodes, guard }, &mut options, false)
+    }
+
+    /// Takes the options that several schemes have.
+    fn of(deployment: Deployment, options: &mut Options, encrypted: bool) -> Result<Self, Wrong> {
+        let wanted = options.flag("tls")?;
+        if encrypted && wanted == Some(false) {
+            return Err(
+                "`tls=false` with a scheme that says TLS: write redis:// for plain text".into()
+            );
+        }
+        let tls = tls_options(options, wanted.unwrap_or(encrypted))?;
+        Self::with_replicas(deployment, tls, options)
+    }
+
+    fn with_replicas(
+        deployment: Deployment,
+        tls: Option<TlsOptions>,
+        options: &mut Options,
+    ) -> Result<Self, Wrong> {
+        let replicas = options.number("replicas")?;
+        let replica_timeout = options.duration("replica_timeout")?;
+        Ok(Self { deployment, tls, replicas, replica_timeout })
+    }
+}
+
+/// How many nodes a majority can be counted over.
+fn check_nodes(nodes: usize) -> Result<(), Wrong> {
+    match nodes {
+        1 => Err("one node is no quorum: use redis:// for one server".into()),
+        2 => {
+            Err("two nodes cannot outvote one another: give three, or redis:// for one server"
+                .into())
+        }
+        _ if nodes > MOST_NODES => Err(format!("more than {MOST_NODES} nodes: give 3 or 5").into()),
+        _ => Ok(()),
+    }
+}
+
+fn database(path: &str) -> Result<u32, Wrong> {
+    match path.trim_end_matches('/') {
+        "" => Ok(0),
+        number => number.parse().map_err(|_| "the database is not a number".into()),
+    }
+}
+
+fn with_protocol(info: ConnectionInfo, options: &mut Options) -> Result<ConnectionInfo, Wrong> {
+    let protocol = match options.text("protocol").as_deref() {
+        None => return Ok(info),
+        Some("2" | "resp2") => ProtocolVersion::RESP2,
+        Some("3" | "resp3") => ProtocolVersion::RESP3,
+        Some(_) => return Err("`protocol`: write `resp2` or `resp3`".into()),
+    };
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    Ok(info.set_redis_settings(settings))
+}
+
+fn tls_options(options: &mut Options, encrypted: bool) -> Result<Option<TlsOptions>, Wrong> {
+    let (ca, cert, key) = (options.path("ca"), options.path("cert"), options.path("key"));
+    let client = match (cert, key) {
+        (Some(cert), Some(key)) => Some((Pem::File(cert), Pem::File(key))),
+        (None, None) => None,
+        (Some(_), None) => return Err("`cert` needs `key`, the file with its private key".into()),
+        (None, Some(_)) => return Err("`key` needs `cert`, the file with its certificate".into()),
+    };
+    let no_system_roots = match options.text("tls_roots").as_deref() {
+        None => false,
+        Some("none") => true,
+        Some(_) => return Err("`tls_roots`: there is only `none`, to trust `ca` alone".into()),
+    };
+    let server_name = options.text("server_name");
+    let tls = TlsOptions { ca: ca.map(Pem::File), client, server_name, no_system_roots };
+    if no_system_roots && tls.ca.is_none() {
+        return Err("`tls_roots=none` needs `ca`: without either no server can be trusted".into());
+    }
+    if !encrypted && tls != TlsOptions::default() {
+        return Err(
+            "options of TLS, and the scheme is one without: write rediss://, or `tls=true`".into(),
+        );
+    }
+    Ok(encrypted.then_some(tls))
+}
