@@ -5,7 +5,7 @@
 //! fair queue, and releases that are never overtaken by what was sent before them.
 //!
 //! - `acquire`: the fast path of a lock that is taken alone, without Lua
-//! - `queue`: waiting behind others
+//! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
 //! - `renew`, `release`, `exchange`, `inspect`
 //! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
@@ -22,6 +22,7 @@ mod error;
 mod eviction;
 mod exchange;
 mod fence;
+mod grant;
 mod inspect;
 mod io;
 mod link;

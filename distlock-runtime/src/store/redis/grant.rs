@@ -1,0 +1,136 @@
+//! Running a script that may give a token the lock: in front of it the counter is raised where that is due,
+//! and it is run again where its answer shows that the counter or the clock of the server has changed.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::connection::{Connection, RedisOr, ints};
+use super::script::{Arg, Script};
+use super::server::Server;
+use crate::clock::{Clock, Moment};
+use crate::error::BackendKind;
+use crate::store::owner::Owner;
+use crate::store::{Fault, Term};
+
+/// How often the script is run, when the counter or the clock of the server has changed.
+const TRIES: usize = 3;
+/// A script must not run any more this long after its caller has stopped waiting for the answer.
+const NOT_AFTER: Duration = Duration::from_secs(1);
+
+/// A script that may give the lock to a token, and what it is run with. Its keys are the lock, the queue
+/// and the counter.
+pub(super) struct Grant<'a, 'b> {
+    /// Who may get the lock.
+    pub(super) owner: &'a Owner,
+    /// On what terms.
+    pub(super) term: Term,
+    pub(super) script: &'a Script,
+    pub(super) args: &'b mut [Arg<'a>],
+    /// Which of the arguments is the server's time after which the script must not run: it is filled in for
+    /// each run.
+    pub(super) not_after: usize,
+    /// A no leaves something of the token in the store.
+    pub(super) stays: bool,
+}
+
+/// What the script says.
+pub(super) enum Outcome<T> {
+    /// The lock is the token's.
+    Granted {
+        /// A value of the counter, drawn for this grant.
+        fence: u64,
+        /// Read before the script was sent.
+        sent: Moment,
+        /// Others stand in the queue.
+        contended: bool,
+    },
+    /// It is not.
+    Refused(T),
+}
+
+impl Grant<'_, '_> {
+    /// Runs it until the answer can be believed. `refusal` reads the numbers behind the state and the token
+    /// of an answer that is no; `None` if they are not what the script says.
+    pub(super) async fn run<T>(
+        mut self,
+        server: &Server,
+        refusal: impl Fn([Option<i64>; 5]) -> Option<T>,
+        answer_by: Moment,
+    ) -> Result<Outcome<T>, Fault> {
+        let (lock, fences) = (&self.owner.lock, &server.fences);
+        let mut live = server.pool.commands(lock.stored()).live(answer_by).await?;
+        let other = fences.of_other_prefix(lock);
+        server.keep_subscribed(lock, self.term.stored_for());
+        let counter = other.as_deref().unwrap_or(&fences.own);
+        for _ in 0..TRIES {
+            if !fences.is_raised(counter, &live) {
+                fences.raise(counter, Some(lock), &mut live, answer_by).await?;
+            }
+            let seen = counter.seen();
+            let (sent, answer) = self.ask(server, &mut live, answer_by).await?;
+            server.record.used(sent);
+            match ints(&answer) {
+                [Some(1), _, Some(fence), Some(behind), ..] => {
+                    let fence = u64::try_from(fence).unwrap_or(0);
+                    if fences.is_new(counter, fence, seen)? {
+                        return Ok(Outcome::Granted { fence, sent, contended: behind != 0 });
+                    }
+                    // Data was lost under a live connection: raise the counter and draw again.
+                    fences.set_raised(counter, &live, false);
+                }
+                [Some(0), _, numbers @ ..] => {
+                    let refused = refusal(numbers).ok_or_else(|| live.desynchronized())?;
+                    return Ok(Outcome::Refused(refused));
+                }
+                // Too late by the server's clock, which may have been set: ask again with its time.
+                [Some(3), _, Some(now), ..] => fences.server_clock.set(now),
+                _ => return Err(live.desynchronized()),
+            }
+        }
+        Err(Fault::passing(BackendKind::Other, "the server's clock or its counters are unsteady"))
+    }
+
+    /// Runs it once. Returns when it was sent, and its answer.
+    async fn ask(
+        &mut self,
+        server: &Server,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(Moment, Vec<Value>), Fault> {
+        let owner = self.owner;
+        // R7: nothing that could create the lock is sent behind its release.
+        if owner.is_retired() {
+            return Err(Fault::given_up());
+        }
+        let counter = owner.lock.fence().unwrap_or(&server.fences.own.key);
+        let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock), Arg::Text(counter)];
+        let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
+        self.args[self.not_after] = Arg::Number(server.fences.server_clock.time_after(lifetime));
+        let sent = Clock::Boottime.now();
+        owner.sending(sent, self.term.stored_for(), live.number);
+        if self.stays {
+            owner.leaves_a_trace();
+        }
+        let given_up = || owner.is_retired();
+        let answer = live.run_unless(given_up, self.script, &keys, self.args, answer_by).await;
+        // R9: an error of the script is an answer; the script will not run any more.
+        if let Err(RedisOr::Redis(error)) = &answer
+            && error.code().is_some()
+        {
+            owner.answered(live.number);
+        }
+        let answer = answer.map_err(RedisOr::into_fault)?;
+        let Value::Array(answer) = answer else { return Err(live.desynchronized()) };
+        // R3: an answer that carries another token drops the connection.
+        match answer.get(1) {
+            Some(Value::BulkString(token)) if *token == owner.token.as_bytes() => {}
+            _ => return Err(live.desynchronized()),
+        }
+        owner.answered(live.number);
+        if matches!(answer.first(), Some(Value::Int(1))) {
+            owner.leaves_a_trace();
+        }
+        Ok((sent, answer))
+    }
+}
