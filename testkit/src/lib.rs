@@ -18,6 +18,7 @@
 //! ```
 
 mod calls;
+mod cluster;
 mod data;
 mod http;
 mod info;
@@ -36,6 +37,7 @@ mod wait;
 pub use calls::{
     Waiting, assert_busy, assert_lost, backend, held, served, settle, waits, whole_text,
 };
+pub use cluster::{Cluster, ClusterBuilder};
 pub use data::{Data, data_at, environment};
 pub use http::{HttpClient, HttpResponse};
 pub use info::{clients, connections, info, runs};

@@ -190,8 +190,11 @@ impl RedisServer {
         let mut keys = self.keys();
         let is_ours = |key: &String, name: &str| key == name || key.ends_with(&format!(":{name}"));
         let is_record = |key: &String| key.starts_with("process:") || key.contains(":process:");
+        // In a cluster, of each slot.
+        let is_counter = |key: &String| is_ours(key, "fence") || key.contains("fence:{");
         keys.retain(|key| {
-            let is_kept = is_ours(key, "fence") || is_ours(key, "processes") || is_record(key);
+            let is_list = is_ours(key, "processes") || is_ours(key, "{processes}");
+            let is_kept = is_counter(key) || is_list || is_record(key);
             key.contains(":lock:") || !is_kept
         });
         keys
@@ -213,11 +216,16 @@ impl RedisServer {
         tokio::task::spawn_blocking(act).await.expect("no panic")
     }
 
-    fn try_cli<T: FromRedisValue>(&self, args: &[&str]) -> redis::RedisResult<T> {
+    pub(crate) fn try_cli<T: FromRedisValue>(&self, args: &[&str]) -> redis::RedisResult<T> {
         let client = redis::Client::open(self.unix_url())?;
         let mut connection = client.get_connection_with_timeout(ANSWER)?;
         connection.set_read_timeout(Some(ANSWER))?;
         redis::cmd(args[0]).arg(&args[1..]).query(&mut connection)
+    }
+
+    /// Whether it was not killed.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     fn child(&self) -> &Child {
@@ -284,7 +292,7 @@ impl Drop for RedisServer {
 
 /// A free port below those the kernel gives to outgoing connections. From that range, a client that
 /// keeps knocking at a killed server's port would sooner or later be connected to itself.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let random = RandomState::new().build_hasher().finish();
         let port = 15_000 + (random % 15_000) as u16;

@@ -1,0 +1,369 @@
+//! A Redis Cluster of the test's own: real servers, each behind a proxy if asked.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{FromRedisValue, RedisResult};
+
+use crate::{Proxy, RedisServer, wait_until};
+
+const SLOTS: usize = 16_384;
+/// How long a node may be silent before others take it for dead.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long moving one key may take.
+const MOVE: &str = "5000";
+
+/// Servers that share the slots of one cluster, on free ports of 127.0.0.1. The first nodes are primaries,
+/// each with an equal part of the slots in order; behind them come the replicas of the first, of the second and so on.
+///
+/// A node that is silent for a second fails over if it has a replica and most primaries are left: of three, not of
+/// two. All of them are killed when this is
+/// dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Node>,
+    primaries: usize,
+    replicas: usize,
+    /// For names that hash to a wanted slot.
+    tried: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Node {
+    server: RedisServer,
+    proxy: Option<Proxy>,
+    id: String,
+}
+
+/// What a cluster is started with; see [`Cluster::builder`].
+#[derive(Debug, Clone, Default)]
+pub struct ClusterBuilder {
+    primaries: usize,
+    replicas: usize,
+    proxied: bool,
+    args: Vec<String>,
+}
+
+impl ClusterBuilder {
+    /// Gives each primary so many replicas. Default: none.
+    pub fn replicas(mut self, each: usize) -> Self {
+        self.replicas = each;
+        self
+    }
+
+    /// Puts each node behind a [`Proxy`], whose port is the one that the cluster tells its clients. Nodes talk to each
+    /// other past it.
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+
+    /// More arguments for each `redis-server`.
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Starts it; returns when every node serves its slots and every replica has its primary's data.
+    pub fn start(self) -> Cluster {
+        let count = self.primaries * (1 + self.replicas);
+        let start = || {
+            thread::spawn({
+                let settings = self.clone();
+                move || settings.start_node()
+            })
+        };
+        let starting: Vec<_> = (0..count).map(|_| start()).collect();
+        let nodes = starting.into_iter().map(|node| node.join().expect("a node starts")).collect();
+        let Self { primaries, replicas, .. } = self;
+        let cluster = Cluster { nodes, primaries, replicas, tried: Cell::new(0) };
+        cluster.join();
+        cluster
+    }
+
+    fn start_node(&self) -> Node {
+        let timeout = NODE_TIMEOUT.as_millis().to_string();
+        let server = RedisServer::builder()
+            .args(["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout])
+            .args(["--cluster-port", &crate::server::free_port().to_string()])
+            // A replica that waits for others before it copies the data is not elected meanwhile.
+            .args(["--repl-diskless-sync-delay", "0"])
+            .args(self.args.iter().cloned())
+            .start();
+        let proxy = self.proxied.then(|| Proxy::to(server.addr()));
+        let id = server.cli(&["CLUSTER", "MYID"]);
+        let node = Node { server, proxy, id };
+        node.announce();
+        node
+    }
+}
+
+impl Node {
+    /// Clients are told of the proxy.
+    fn announce(&self) {
+        if let Some(proxy) = &self.proxy {
+            let port = proxy.addr().port().to_string();
+            self.server.cli::<()>(&["CONFIG", "SET", "cluster-announce-port", &port]);
+        }
+    }
+}
+
+impl Cluster {
+    /// So many primaries, each with so many replicas.
+    pub fn start(primaries: usize, replicas: usize) -> Self {
+        Self::builder(primaries).replicas(replicas).start()
+    }
+
+    /// A cluster with other settings.
+    pub fn builder(primaries: usize) -> ClusterBuilder {
+        ClusterBuilder { primaries, ..ClusterBuilder::default() }
+    }
+
+    fn join(&self) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.server.cli::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
+        }
+        for at in 0..self.primaries {
+            let (from, to) = self.range(at);
+            self.cli::<()>(at, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            for other in &self.nodes[at + 1..] {
+                // Past the proxy.
+                let addr = other.server.addr();
+                let bus: Vec<String> = other.server.cli(&["CONFIG", "GET", "cluster-port"]);
+                let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
+                node.server.cli::<()>(&["CLUSTER", "MEET", &ip, &port, &bus[1]]);
+            }
+        }
+        for replica in self.primaries..self.nodes.len() {
+            self.replicate(replica, (replica - self.primaries) / self.replicas);
+        }
+        self.wait_until_whole();
+    }
+
+    /// Makes a node the replica of another, as soon as it knows that.
+    fn replicate(&self, replica: usize, of: usize) {
+        wait_until("a replica knows its primary", || {
+            self.try_cli::<()>(replica, &["CLUSTER", "REPLICATE", &self.nodes[of].id]).is_ok()
+        });
+    }
+
+    /// Waits until all nodes agree that all slots are served, and all replicas have their data.
+    pub fn wait_until_whole(&self) {
+        let begun = Instant::now();
+        let running = || self.nodes.iter().filter(|node| node.server.is_running());
+        wait_until("the cluster is whole", || {
+            running().all(|node| {
+                let info: String = node.server.cli(&["CLUSTER", "INFO"]);
+                let list: String = node.server.cli(&["CLUSTER", "NODES"]);
+                let is_known = |other: &Node| list.contains(&other.id);
+                let is_primary = |line: &&str| line.contains("master") && !line.contains("fail");
+                let primaries = list.lines().filter(is_primary).count();
+                let replication: String = node.server.cli(&["INFO", "replication"]);
+                info.contains("cluster_state:ok")
+                    && running().all(is_known)
+                    && !list.contains("handshake")
+                    && primaries <= self.primaries
+                    && !replication.contains("master_link_status:down")
+                    && !replication.contains("master_sync_in_progress:1")
+            })
+        });
+        let took = begun.elapsed();
+        tracing::debug!(?took, "the cluster is whole");
+    }
+
+    /// The first and the last of the slots that a primary has at the start.
+    fn range(&self, primary: usize) -> (usize, usize) {
+        (SLOTS * primary / self.primaries, SLOTS * (primary + 1) / self.primaries - 1)
+    }
+
+    /// Its URL: all nodes, as clients see them.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = (0..self.nodes.len()).map(|at| self.addr(at).to_string()).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether it has no nodes, which none has.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Where clients reach a node.
+    pub fn addr(&self, node: usize) -> SocketAddr {
+        let Node { server, proxy, .. } = &self.nodes[node];
+        proxy.as_ref().map_or_else(|| server.addr(), Proxy::addr)
+    }
+
+    /// A node's server.
+    pub fn node(&self, node: usize) -> &RedisServer {
+        &self.nodes[node].server
+    }
+
+    /// A node's network, if the cluster is [proxied](ClusterBuilder::proxied).
+    pub fn proxy(&self, node: usize) -> &Proxy {
+        self.nodes[node].proxy.as_ref().expect("a cluster behind proxies")
+    }
+
+    /// Sends one command to a node, past its proxy.
+    #[track_caller]
+    pub fn cli<T: FromRedisValue>(&self, node: usize, args: &[&str]) -> T {
+        self.nodes[node].server.cli(args)
+    }
+
+    /// The same for a command that may be refused.
+    pub fn try_cli<T: FromRedisValue>(&self, node: usize, args: &[&str]) -> RedisResult<T> {
+        self.nodes[node].server.try_cli(args)
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, key: &str) -> u16 {
+        self.any().cli(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The primary that has a slot, as most of the nodes that answer see it.
+    pub fn primary_of(&self, slot: u16) -> usize {
+        let mut votes = vec![0; self.nodes.len()];
+        for (at, node) in self.nodes.iter().enumerate() {
+            if node.server.is_running()
+                && let Ok(nodes) = self.try_cli::<String>(at, &["CLUSTER", "NODES"])
+                && let Some(id) = nodes.lines().find_map(|line| owner(line, slot))
+                && let Some(of) = self.nodes.iter().position(|node| node.id == id)
+            {
+                votes[of] += 1;
+            }
+        }
+        let most = (0..votes.len()).max_by_key(|at| votes[*at]);
+        most.filter(|at| votes[*at] > 0).expect("somebody has the slot")
+    }
+
+    /// A key of its own each time, in the slots that a primary has at the start.
+    pub fn key_at(&self, primary: usize) -> String {
+        let (from, to) = self.range(primary);
+        loop {
+            let key = format!("key-{}", self.tried.replace(self.tried.get() + 1));
+            if (from..=to).contains(&usize::from(self.slot(&key))) {
+                return key;
+            }
+        }
+    }
+
+    /// Step 1 of moving a slot: its new primary takes it in, and the old one sends away who asks for what it
+    /// has not.
+    pub fn open_move(&self, slot: u16, to: usize) {
+        let (from, slot) = (self.primary_of(slot), slot.to_string());
+        self.cli::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.nodes[from].id]);
+        self.cli::<()>(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.nodes[to].id]);
+    }
+
+    /// Step 2: moves one key, if it is there.
+    pub fn move_key(&self, key: &str, from: usize, to: usize) {
+        let addr = self.nodes[to].server.addr();
+        let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
+        self.cli::<()>(from, &["MIGRATE", &ip, &port, key, "0", MOVE]);
+    }
+
+    /// Step 2 for all keys of the slot there are.
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        loop {
+            let text = slot.to_string();
+            let keys: Vec<String> = self.cli(from, &["CLUSTER", "GETKEYSINSLOT", &text, "100"]);
+            if keys.is_empty() {
+                return;
+            }
+            keys.iter().for_each(|key| self.move_key(key, from, to));
+        }
+    }
+
+    /// Step 3: the slot is the new primary's. `false` if a key has come to stand at the old one, which then
+    /// keeps the slot open.
+    pub fn close_move(&self, slot: u16, from: usize, to: usize) -> bool {
+        let (text, id) = (slot.to_string(), &self.nodes[to].id);
+        let is_done = |node: usize| {
+            self.try_cli::<()>(node, &["CLUSTER", "SETSLOT", &text, "NODE", id]).is_ok()
+        };
+        // The old one last: it refuses while it has keys, and knows nothing of the move before.
+        is_done(to) && is_done(from)
+    }
+
+    /// Moves a slot to another primary, key by key.
+    pub fn migrate(&self, slot: u16, to: usize) {
+        let from = self.primary_of(slot);
+        if from == to {
+            return;
+        }
+        self.open_move(slot, to);
+        loop {
+            self.move_keys(slot, from, to);
+            if self.close_move(slot, from, to) {
+                return;
+            }
+        }
+    }
+
+    /// SIGKILL of a node.
+    pub fn kill9(&mut self, node: usize) {
+        self.nodes[node].server.kill9();
+    }
+
+    /// SIGSTOP of a node.
+    pub fn stop(&self, node: usize) {
+        self.nodes[node].server.stop();
+    }
+
+    /// SIGCONT of a node.
+    pub fn cont(&self, node: usize) {
+        self.nodes[node].server.cont();
+    }
+
+    /// Starts a killed node again: it finds its place in the cluster by what it wrote to its directory.
+    pub fn restart(&mut self, node: usize) {
+        self.nodes[node].server.restart();
+        self.nodes[node].announce();
+    }
+
+    /// Makes a replica the primary of its shard, with nothing lost. Returns when the old one is its replica.
+    pub fn fail_over(&self, replica: usize) {
+        self.cli::<()>(replica, &["CLUSTER", "FAILOVER"]);
+        wait_until("the replica is a primary", || self.is_primary(replica));
+        self.wait_until_whole();
+    }
+
+    /// Whether a node takes itself for a primary.
+    pub fn is_primary(&self, node: usize) -> bool {
+        self.cli::<String>(node, &["INFO", "replication"]).contains("role:master")
+    }
+
+    /// All keys of locks, queues and what else is left of them, of all primaries; see
+    /// [`RedisServer::lock_keys`].
+    pub fn lock_keys(&self) -> Vec<String> {
+        let running = (0..self.len()).filter(|at| self.nodes[*at].server.is_running());
+        let primaries = running.filter(|at| self.is_primary(*at));
+        let mut keys: Vec<_> = primaries.flat_map(|at| self.node(at).lock_keys()).collect();
+        keys.sort();
+        keys
+    }
+
+    fn any(&self) -> &RedisServer {
+        let node = self.nodes.iter().find(|node| node.server.is_running());
+        &node.expect("a node that runs").server
+    }
+}
+
+/// The node of a line of `CLUSTER NODES`, if it has the slot.
+fn owner(line: &str, slot: u16) -> Option<&str> {
+    let words: Vec<_> = line.split(' ').collect();
+    let has_it = words.iter().skip(8).any(|range| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| text.parse::<u16>().ok();
+        number(from).zip(number(to)).is_some_and(|(from, to)| (from..=to).contains(&slot))
+    });
+    has_it.then(|| words[0])
+}
