@@ -19,6 +19,7 @@
 
 mod calls;
 mod cluster;
+pub mod conformance;
 mod data;
 mod http;
 mod info;

@@ -2,6 +2,7 @@
 //! is held, and free however its holder ends. What goes wrong outside is in `tests/faults/`.
 
 mod cancellation;
+mod conformance;
 mod driver_placement;
 mod endings;
 mod exclusion;

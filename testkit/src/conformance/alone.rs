@@ -1,0 +1,205 @@
+//! What holds for every store, also for one that lives in its manager's process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use distlock_runtime::{LockMode, LockStatus};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Subject;
+use super::tools::{Inside, nothing_is_left};
+use crate::{LONG, SECOND, assert_busy, dropped_after, held, ms, served, wait_for, waits};
+
+/// Nobody who comes while others wait gets the lock before them, and each is alone with it.
+pub async fn nobody_overtakes<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let (inside, mut tasks, last) =
+        (Arc::new(Inside::default()), JoinSet::new(), AtomicUsize::new(0));
+    let last = Arc::new(last);
+    for n in 0..20 {
+        let manager = if n % 2 == 0 { &one } else { &other };
+        let request = manager.lock("k").ttl(LONG).wait(LONG);
+        let (inside, last) = (inside.clone(), last.clone());
+        tasks.spawn(async move {
+            let guard = request.acquire().await.expect("its turn comes");
+            let token = usize::try_from(guard.fencing_token()).expect("64 bits");
+            assert!(last.fetch_max(token, SeqCst) < token, "fencing tokens grow");
+            inside.visit(ms(2)).await;
+            guard.release().await.expect("it was held");
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    assert_eq!(inside.most(), 1);
+    nothing_is_left(&subject).await;
+}
+
+/// Without renewal a lock is free when its lease is over, and not before.
+pub async fn a_lease_that_is_not_renewed_ends<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let guard = one.lock("k").ttl(SECOND).renew(false).acquire().await.expect("it is free");
+    assert_busy(other.lock("k").acquire().await);
+    let next = other.lock("k").ttl(LONG).wait(LONG).acquire();
+    let next = timeout(20 * SECOND, next).await.expect("the lease ends").expect("granted");
+    assert!(!guard.is_held(), "two hold the lock");
+    assert!(next.fencing_token() > guard.fencing_token());
+    drop((guard, next));
+    nothing_is_left(&subject).await;
+}
+
+/// A lock that is held for longer than its ttl stays its holder's.
+pub async fn a_lease_that_is_renewed_lasts<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let guard = one.lock("k").ttl(SECOND).acquire().await.expect("it is free");
+    for _ in 0..25 {
+        sleep(ms(100)).await;
+        assert_busy(other.lock("k").acquire().await);
+        assert!(guard.is_held());
+    }
+    guard.release().await.expect("it was held");
+    nothing_is_left(&subject).await;
+}
+
+/// What an operator takes away is lost, and free for others.
+pub async fn a_lock_taken_away_is_lost_and_free<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    assert!(!other.force_release("k").await.expect("an answer"), "nobody has it");
+    let guard = held(&one, "k").await;
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || {
+        matches!(other.inspect("k").await, Ok(LockStatus::Held { .. }))
+            && other.status().waiting > 0
+    })
+    .await;
+    assert!(other.force_release("k").await.expect("an answer"), "it was held");
+    timeout(LONG, guard.lost()).await.expect("its holder learns of it");
+    let next = served(waiting).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    // What the former holder gives back is not the next one's.
+    drop(guard);
+    sleep(ms(50)).await;
+    assert!(next.is_held());
+    assert_busy(one.lock("k").acquire().await);
+    next.release().await.expect("it was held");
+    nothing_is_left(&subject).await;
+}
+
+/// `inspect` tells a free lock from one that is held, and from one that is waited for.
+pub async fn inspect_says_who_holds_and_who_waits<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    assert!(one.inspect("k").await.expect("an answer").is_free());
+    let guard = held(&one, "k").await;
+    let LockStatus::Held { remaining, waiting, alone, holders, .. } =
+        other.inspect("k").await.expect("an answer")
+    else {
+        panic!("it is held");
+    };
+    assert!(remaining.is_some_and(|remaining| remaining > LONG / 2 && remaining <= LONG));
+    assert_eq!((waiting, alone, holders.len()), (0, true, 1));
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || {
+        matches!(one.inspect("k").await, Ok(LockStatus::Held { waiting: 1, .. }))
+    })
+    .await;
+    guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
+    assert!(one.inspect("k").await.expect("an answer").is_free());
+    nothing_is_left(&subject).await;
+}
+
+/// Several locks are all held or none, and no two calls wait for each other.
+pub async fn several_locks_are_taken_together<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let (inside, mut tasks) = (Arc::new(Inside::default()), JoinSet::new());
+    for n in 0..12 {
+        let (manager, keys) = match n % 2 {
+            0 => (&one, ["a", "b"]),
+            _ => (&other, ["b", "a"]),
+        };
+        let request = manager.lock_all(keys).ttl(LONG).wait(LONG);
+        let inside = inside.clone();
+        tasks.spawn(async move {
+            request.run(inside.visit(ms(2))).await.expect("both are free some time");
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    assert_eq!(inside.most(), 1);
+    let b = held(&one, "b").await;
+    assert_busy(other.lock_all(["a", "b"]).acquire().await);
+    let a = other.lock("a").acquire().await.expect("of two locks one was busy: the other is free");
+    drop((a, b));
+    nothing_is_left(&subject).await;
+}
+
+/// Readers are together and a writer is alone, and of permits there are no more than that.
+pub async fn together_and_alone<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let read =
+        |manager: &distlock_runtime::LockManager| manager.lock("k").mode(LockMode::Read).ttl(LONG);
+    let (a, b) = (read(&one).acquire().await, read(&other).acquire().await);
+    let (a, b) = (a.expect("it is free"), b.expect("readers are together"));
+    assert_busy(one.lock("k").acquire().await);
+    drop((a, b));
+
+    let (inside, writing) = (Arc::new(Inside::default()), Arc::new(Inside::default()));
+    let mut tasks = JoinSet::new();
+    for n in 0..24 {
+        let manager = if n % 2 == 0 { &one } else { &other };
+        let request = manager.lock("rw").ttl(LONG).wait(LONG);
+        let (inside, writing) = (inside.clone(), writing.clone());
+        if n % 4 == 3 {
+            tasks.spawn(async move {
+                let body = async { (writing.visit(ms(5)).await, inside.now()) };
+                let with = request.mode(LockMode::Write).run(body).await;
+                assert_eq!(with.expect("its turn comes"), (1, 0), "a writer is alone");
+            });
+        } else {
+            tasks.spawn(async move {
+                let body = inside.visit(ms(5));
+                request.mode(LockMode::Read).run(body).await.expect("its turn comes");
+            });
+        }
+    }
+    let permitted = Arc::new(Inside::default());
+    for n in 0..12 {
+        let manager = if n % 2 == 0 { &one } else { &other };
+        let request = manager.lock("permits").ttl(LONG).wait(LONG).permits(3);
+        let permitted = permitted.clone();
+        tasks.spawn(async move {
+            request.run(permitted.visit(ms(20))).await.expect("its turn comes");
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    assert!((2..=3).contains(&permitted.most()), "{} with 3 permits", permitted.most());
+    nothing_is_left(&subject).await;
+}
+
+/// A call that is dropped, wherever it is, leaves nothing.
+pub async fn what_is_dropped_leaves_nothing<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    for polls in 0..6 {
+        let guard = held(&other, "k").await;
+        let waiting = dropped_after(polls, one.lock("k").ttl(LONG).wait(LONG).acquire());
+        // A waiter may not be polled as often.
+        let waiting = timeout(ms(50), waiting).await.ok().flatten();
+        assert!(waiting.is_none(), "somebody else has it");
+        drop(dropped_after(polls, one.lock("free").ttl(LONG).acquire()).await);
+        drop(dropped_after(polls, guard.release()).await);
+    }
+    nothing_is_left(&subject).await;
+    assert_eq!((one.status().held, one.status().waiting), (0, 0));
+}

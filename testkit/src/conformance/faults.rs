@@ -1,0 +1,78 @@
+//! A network and a server that fail.
+
+use tokio::time::timeout;
+
+use distlock_runtime::{LockError, LockManager};
+
+use super::Remote;
+use super::tools::nothing_is_left;
+use crate::{LONG, Mode, Proxy, SECOND, held, ms, wait_for};
+
+/// A grant whose answer is lost is either found again by who still wants it, or given back.
+pub async fn an_answer_that_is_lost_costs_no_lock<S: Remote>(_: &str) {
+    let subject = S::start();
+    let proxy = Proxy::to(subject.addr());
+    let builder = LockManager::builder().url(subject.url_at(proxy.addr()));
+    let manager = builder.command_timeout(ms(200)).connect().await.expect("connect");
+    let other = subject.manager().await;
+    // Its connections are used, so that what comes next is a lock and no greeting.
+    held(&manager, "first").await.release().await.expect("it was held");
+
+    proxy.set(Mode::DropDown);
+    let refused = manager.lock("given back").ttl(LONG).acquire().await;
+    assert!(matches!(refused, Err(LockError::Backend { .. })), "{refused:?}");
+    let found = tokio::spawn(manager.lock("found").ttl(LONG).wait(LONG).acquire());
+    wait_for("it was granted, and nobody was told", async || {
+        other.inspect("found").await.is_ok_and(|status| !status.is_free())
+    })
+    .await;
+    proxy.set(Mode::Pass);
+    let found = timeout(LONG, found).await.expect("an answer").expect("no panic").expect("granted");
+    assert!(found.is_held());
+    let given_back = other.lock("given back").ttl(LONG).wait(LONG).acquire();
+    drop(timeout(LONG / 2, given_back).await.expect("it is free").expect("granted"));
+    found.release().await.expect("it was held");
+    nothing_is_left(&subject).await;
+}
+
+/// A store that stands still gives no lock, keeps none of what it was asked for in vain, and serves again
+/// when it goes on.
+pub async fn a_frozen_store_is_an_outage_and_no_lock<S: Remote>(_: &str) {
+    let subject = S::start();
+    let builder = LockManager::builder().url(subject.url()).command_timeout(ms(300));
+    let manager = builder.connect().await.expect("connect");
+    let guard = manager.lock("held").ttl(SECOND).acquire().await.expect("it is free");
+    subject.freeze();
+    let refused = manager.lock("k").ttl(LONG).acquire().await;
+    assert!(matches!(refused, Err(LockError::Backend { .. })), "{refused:?}");
+    timeout(10 * SECOND, guard.lost()).await.expect("a lease that is not renewed is over");
+    subject.thaw();
+    drop(guard);
+    wait_for("it serves again", async || manager.lock("held").acquire().await.is_ok()).await;
+    nothing_is_left(&subject).await;
+}
+
+/// Fencing tokens grow over a crash, whatever data is left.
+pub async fn fencing_tokens_grow_over_a_restart<S: Remote>(_: &str) {
+    let mut subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let mut last = 0;
+    for round in 0..3 {
+        for manager in [&one, &other] {
+            let request = manager.lock("k").ttl(SECOND).wait(LONG);
+            let guard = request.acquire().await.expect("granted");
+            assert!(guard.fencing_token() > last, "round {round}");
+            last = guard.fencing_token();
+            // What became of it may be unknown: then it is over after its ttl.
+            let _ = guard.release().await;
+        }
+        if round < 2 {
+            let crash = tokio::task::spawn_blocking(move || {
+                subject.crash();
+                subject
+            });
+            subject = crash.await.expect("no panic");
+        }
+    }
+    nothing_is_left(&subject).await;
+}

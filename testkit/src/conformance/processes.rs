@@ -1,0 +1,140 @@
+//! Processes that share a store, and that are killed.
+
+use std::time::{Duration, Instant};
+
+use distlock_runtime::LockManager;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Remote;
+use super::tools::{Number, nothing_is_left, until_waiting};
+use crate::{LONG, SECOND, fork_self, held, in_fork, ms, patient, served, wait_for, waits};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 4;
+const ROUNDS: usize = 5;
+const UPDATES: usize = PROCESSES * TASKS * ROUNDS;
+/// How many processes are ready, beside the number that they count up.
+const READY: &str = ".ready";
+
+/// No update is lost that is made under the lock.
+pub async fn one_at_a_time_over_processes<S: Remote>(test: &str) {
+    if in_fork() {
+        return update(true).await;
+    }
+    assert_eq!(updated::<S>(test).await, UPDATES);
+}
+
+/// The test above can fail.
+pub async fn updates_are_lost_without_a_lock<S: Remote>(test: &str) {
+    if in_fork() {
+        return update(false).await;
+    }
+    let kept = updated::<S>(test).await;
+    assert!(kept < UPDATES, "nothing was lost without a lock");
+}
+
+/// The number when all processes are done.
+async fn updated<S: Remote>(test: &str) -> usize {
+    let (subject, number) = (S::start(), Number::zero());
+    let ready = format!("{}{READY}", number.path());
+    std::fs::create_dir(&ready).expect("a folder");
+    let url = subject.url();
+    let env = [("DISTLOCK_URL", &*url), ("NUMBER", number.path())];
+    let children: Vec<_> = (0..PROCESSES).map(|_| fork_self(test, &env)).collect();
+    let joined =
+        tokio::task::spawn_blocking(move || children.into_iter().for_each(|one| one.join()));
+    joined.await.expect("no panic");
+    nothing_is_left(&subject).await;
+    std::fs::remove_dir_all(ready).expect("remove a folder");
+    let kept = number.get();
+    number.remove();
+    kept
+}
+
+/// One of the processes.
+async fn update(locked: bool) {
+    let manager = of_parent().await;
+    let path = std::env::var("NUMBER").expect("where the number is");
+    let ready = format!("{path}{READY}");
+    // Together, or the first would be done before the last has started.
+    std::fs::write(format!("{ready}/{}", std::process::id()), "").expect("a file");
+    wait_for("all processes are ready", async || {
+        std::fs::read_dir(&ready).expect("a folder").count() == PROCESSES
+    })
+    .await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (manager, number) = (manager.clone(), Number::at(&path));
+        tasks.spawn(async move {
+            for _ in 0..ROUNDS {
+                if locked {
+                    let request = manager.lock("number").ttl(10 * SECOND).wait(LONG);
+                    request.run(number.add_one()).await.expect("its turn comes");
+                } else {
+                    number.add_one().await;
+                }
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    assert!(manager.close(LONG).await.is_complete());
+}
+
+/// A manager of the store of the process that started this one.
+async fn of_parent() -> LockManager {
+    patient(&std::env::var("DISTLOCK_URL").expect("where the store is")).await
+}
+
+/// Who dies while it waits is passed over, soon.
+pub async fn a_dead_waiter_is_passed_over<S: Remote>(test: &str) {
+    if in_fork() {
+        let manager = of_parent().await;
+        let waiting = manager.lock("k").ttl(LONG).wait(LONG).acquire().await;
+        panic!("it was to die: {waiting:?}");
+    }
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let guard = held(&one, "k").await;
+    let url = subject.url();
+    let child = fork_self(test, &[("DISTLOCK_URL", &url)]);
+    until_waiting(&one, "k", 1).await;
+    let waiting = waits(&other, "k");
+    until_waiting(&one, "k", 2).await;
+    child.kill9();
+    // The store has noticed.
+    sleep(ms(200)).await;
+    guard.release().await.expect("it was held");
+    // A reservation is for one to eight seconds.
+    let next = timeout(20 * SECOND, served(waiting)).await.expect("the dead one is passed over");
+    next.release().await.expect("it was held");
+    nothing_is_left(&subject).await;
+}
+
+/// Who dies while it holds the lock keeps it for as long as its lease runs, and no longer.
+pub async fn a_dead_holder_is_outlived<S: Remote>(test: &str) {
+    const TTL: Duration = Duration::from_secs(2);
+    if in_fork() {
+        let manager = of_parent().await;
+        let _guard = manager.lock("k").ttl(TTL).acquire().await.expect("it is free");
+        sleep(LONG).await;
+        panic!("it was to die");
+    }
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let url = subject.url();
+    let child = fork_self(test, &[("DISTLOCK_URL", &url)]);
+    wait_for("it is held", async || one.inspect("k").await.is_ok_and(|status| !status.is_free()))
+        .await;
+    let waiting = waits(&other, "k");
+    until_waiting(&one, "k", 1).await;
+    child.kill9();
+    let died = Instant::now();
+    let next = timeout(10 * TTL, served(waiting)).await.expect("the lease ends");
+    // It was renewed after a third of it at the latest, so at least a half was left.
+    assert!(died.elapsed() > TTL / 4, "it was taken from its holder");
+    next.release().await.expect("it was held");
+    nothing_is_left(&subject).await;
+}
