@@ -114,7 +114,7 @@ fn asked(matches: &ArgMatches) -> Asked {
     let action = match name {
         "run" => Action::Run(Box::new(run_options(matches))),
         "ls" => {
-            let limit = matches.get_one("limit").copied().unwrap_or(1000);
+            let limit = matches.get_one::<u32>("limit").map_or(1000, |limit| *limit as usize);
             Action::Ls { pattern: text("pattern"), limit, json: flag("json") }
         }
         "inspect" => Action::Inspect { key: key(), json: flag("json") },
@@ -171,6 +171,12 @@ fn hint(error: &clap::Error, given: &[OsString]) -> Option<String> {
     let unknown = error.kind() == ErrorKind::UnknownArgument;
     let missing = error.kind() == ErrorKind::MissingRequiredArgument
         && error.get(ContextKind::InvalidArg).is_some();
+    let what = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    if unknown && what == "-c" {
+        let text =
+            "a command for the shell stands behind `--`, too: distlock run KEY -- sh -c 'COMMAND'";
+        return Some(text.to_owned());
+    }
     (unknown || missing).then(|| {
         "the command stands behind `--`, with all its options: distlock run KEY -- COMMAND ARGUMENTS"
             .to_owned()

@@ -22,9 +22,9 @@ pub(crate) async fn list(
     let is_wanted = |key: &str| pattern.is_none_or(|pattern| fits(pattern, key));
     let (held, more) = locks.held(is_wanted, limit).await?;
     if as_json {
-        say::print_json(&held.iter().map(as_value).collect());
+        say::print_json(&held.iter().map(as_value).collect())?;
     } else if !held.is_empty() {
-        say::print(&table(&held));
+        say::print(&table(&held))?;
     } else {
         say::plain("no lock is held");
     }
@@ -40,17 +40,17 @@ pub(crate) async fn inspect(store: &Named, key: &str, as_json: bool) -> Result<u
     let locks = Locks::of(store, &manager)?;
     let Some(one) = One::look(&locks, key).await? else {
         if as_json {
-            say::print_json(&json!({ "key": key, "held": false }));
+            say::print_json(&json!({ "key": key, "held": false }))?;
         } else {
-            say::print(&format!("{} is free\n", say::quoted(key)));
+            say::print(&format!("{} is free\n", say::quoted(key)))?;
         }
         return Ok(exit::OK);
     };
     if as_json {
-        say::print_json(&one.json());
+        say::print_json(&one.json())?;
     } else {
         let lines: String = one.lines().iter().map(|line| format!("  {line}\n")).collect();
-        say::print(&format!("{} is held\n{lines}", say::quoted(key)));
+        say::print(&format!("{} is held\n{lines}", say::quoted(key)))?;
     }
     Ok(exit::OK)
 }

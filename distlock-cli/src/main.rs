@@ -13,6 +13,7 @@ mod one;
 mod release;
 mod run;
 mod say;
+mod secret;
 mod store;
 #[cfg(feature = "top")]
 mod top;
@@ -35,9 +36,12 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(Asked { store, action }: Asked) -> u8 {
+    if let Some(url) = &store.url {
+        secret::hide(url);
+    }
     let outcome = match action {
         Action::Run(options) => return run::run(&store, &options),
-        Action::Completions(shell) => return manual::completions(shell),
+        Action::Completions(shell) => manual::completions(shell),
         Action::Man { command } => manual::man(command.as_deref()),
         asked => Named::of(&store).and_then(|store| look(&store, asked)),
     };

@@ -7,11 +7,11 @@ use crate::exit;
 use crate::say;
 use crate::store::Failure;
 
-pub(crate) fn completions(shell: clap_complete::Shell) -> u8 {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::program(), "distlock", &mut script);
-    say::print(&String::from_utf8_lossy(&script));
-    exit::OK
+    say::print(&String::from_utf8_lossy(&script))?;
+    Ok(exit::OK)
 }
 
 /// The page of the program, or of one of its commands.
@@ -31,6 +31,6 @@ pub(crate) fn man(command: Option<&str>) -> Result<u8, Failure> {
     let mut text = Vec::new();
     let rendered = clap_mangen::Man::new(page).render(&mut text);
     rendered.map_err(|error| Failure { text: error.to_string(), code: exit::FAILED })?;
-    say::print(&String::from_utf8_lossy(&text));
+    say::print(&String::from_utf8_lossy(&text))?;
     Ok(exit::OK)
 }

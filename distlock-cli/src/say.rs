@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use crate::args::Volume;
+use crate::exit;
+use crate::store::Failure;
 
 /// How messages are written, and which.
 pub(crate) struct Say {
@@ -50,15 +52,22 @@ pub(crate) fn plain(text: &str) {
     let _ = writeln!(io::stderr(), "distlock: {text}");
 }
 
-/// Writes to stdout. A reader that has seen enough closes its end, which is no failure.
-pub(crate) fn print(text: &str) {
+/// Writes to stdout. A reader that has seen enough closes its end, which is no failure; a disk that is
+/// full is one.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let text = format!("standard output cannot be written: {error}");
+            Err(Failure { text, code: exit::FAILED })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes JSON to stdout, for people too.
-pub(crate) fn print_json(value: &Value) {
-    print(&format!("{value:#}\n"));
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(&format!("{value:#}\n"))
 }
 
 /// A key as it is shown: in quotes, so that spaces are seen, and with nothing in it that moves the

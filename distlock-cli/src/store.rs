@@ -6,6 +6,7 @@ use distlock::{LockError, LockManager, LockManagerBuilder};
 
 use crate::args::StoreOptions;
 use crate::exit;
+use crate::secret;
 
 /// Why a command did not do what it should: what to say, and the exit code.
 pub(crate) struct Failure {
@@ -44,7 +45,7 @@ pub(crate) struct Named {
 impl Named {
     pub(crate) fn of(options: &StoreOptions) -> Result<Self, Failure> {
         let url = match &options.url {
-            Some(url) => Some(url.clone()),
+            Some(url) => Some(secret::whole(url)),
             None => variable("DISTLOCK_URL")?.filter(|url| !url.is_empty()),
         };
         let url = url.ok_or_else(|| {
@@ -73,18 +74,24 @@ impl Named {
 
     /// Where it is, without user, password and options.
     pub(crate) fn place(&self) -> String {
-        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let slash = if path.is_empty() { "" } else { "/" };
-        format!("{scheme}://{host}{slash}{path}")
+        place(&self.url)
     }
 
     /// Whether locks are kept where other processes see them.
     pub(crate) fn is_shared(&self) -> bool {
         !self.url.trim_start().to_ascii_lowercase().starts_with("memory:")
     }
+}
+
+/// Where a URL leads, without user, password and options.
+pub(crate) fn place(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    // A password that is not written as a URL wants it may contain anything.
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let slash = if path.is_empty() { "" } else { "/" };
+    format!("{scheme}://{authority}{slash}{path}")
 }
 
 fn variable(name: &str) -> Result<Option<String>, Failure> {
@@ -116,6 +123,7 @@ mod tests {
     fn a_place_has_no_password() {
         for (url, place) in [
             ("redis://user:p@ss@host:1/2", "redis://host:1/2"),
+            ("redis://user:p/ss@host:1/2", "redis://host:1/2"),
             ("redis+unix:///a/b?pass=se@cret", "redis+unix:///a/b"),
             ("redis-sentinel://:pw@a,b/main?sentinel_pass=x@y", "redis-sentinel://a,b/main"),
             ("redis://host", "redis://host"),

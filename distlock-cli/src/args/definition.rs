@@ -6,7 +6,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, value_parser};
 use clap_complete::Shell;
 
-use super::duration::{duration, wait};
+use super::duration::{duration, ttl, wait};
 use crate::exit;
 
 /// `distlock`.
@@ -97,7 +97,7 @@ fn run_holding() -> [Arg; 6] {
         Arg::new(id).long(id).value_name("DURATION").value_parser(ValueParser::new(duration))
     };
     [
-        lasts("ttl").short('t').help(
+        lasts("ttl").short('t').value_parser(ttl).help(
             "How long the lock outlives this machine; it is renewed while the command runs \
              [default: 30s]",
         ),
@@ -143,11 +143,11 @@ fn ls() -> Command {
         .args([
             Arg::new("pattern")
                 .value_name("PATTERN")
-                .help("Only keys like this: `*` stands for any text, `?` for one character"),
+                .help("Only keys like this: `*` stands for any text, `?` for one character, `\\*` for a star"),
             Arg::new("limit")
                 .long("limit")
                 .value_name("N")
-                .value_parser(value_parser!(usize))
+                .value_parser(value_parser!(u32).range(1..))
                 .help("List no more than so many [default: 1000]"),
             flag("json", "As a JSON array"),
         ])

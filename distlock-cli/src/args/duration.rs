@@ -18,6 +18,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write a duration such as `5s` or `1m 30s`"))
 }
 
+/// How long a lock outlives its holder: long enough for a command to be started under it, and told when
+/// to end.
+pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(100);
+    match duration(text)? {
+        ttl if ttl < LEAST => Err("it is too short for a command; give at least 100ms".to_owned()),
+        ttl => Ok(ttl),
+    }
+}
+
 /// A duration, `forever`, or `none`.
 pub(crate) fn wait(text: &str) -> Result<Duration, String> {
     match text.trim() {

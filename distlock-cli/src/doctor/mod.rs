@@ -23,9 +23,9 @@ pub(crate) async fn examine(store: &Named, as_json: bool) -> Result<u8, Failure>
     }
     let findings = findings(store).await?;
     if as_json {
-        say::print_json(&findings.iter().map(Finding::json).collect::<Value>());
+        say::print_json(&findings.iter().map(Finding::json).collect::<Value>())?;
     } else {
-        say::print(&findings.iter().map(Finding::lines).collect::<String>());
+        say::print(&findings.iter().map(Finding::lines).collect::<String>())?;
     }
     Ok(match findings.iter().map(|finding| finding.level).max() {
         Some(Level::Fail) => exit::BROKEN,

@@ -40,7 +40,11 @@ pub(super) fn of_command(
     fencing_token: u64,
 ) -> Vec<(&'static str, OsString)> {
     let mut all = held_above(store);
-    all.extend(names.iter().cloned());
+    for name in names {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
     vec![
         (KEY, keys.first().cloned().unwrap_or_default().into()),
         (KEYS, all.join("\n").into()),

@@ -51,9 +51,9 @@ async fn once(locks: &Locks<'_>, as_json: bool) -> Result<u8, Failure> {
     if as_json {
         let waiting: u64 = held.iter().map(|held| held.waiting).sum();
         let list: Vec<_> = held.iter().map(ls::as_value).collect();
-        say::print_json(&json!({ "held": held.len(), "waiting": waiting, "locks": list }));
+        say::print_json(&json!({ "held": held.len(), "waiting": waiting, "locks": list }))?;
     } else {
-        say::print(&ls::table(&held));
+        say::print(&ls::table(&held))?;
     }
     Ok(exit::OK)
 }

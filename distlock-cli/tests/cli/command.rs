@@ -42,6 +42,42 @@ fn standard_streams_are_its_own() {
     assert_eq!(ran.stdout, "one\ntwo\n", "stdout is the command's alone");
 }
 
+#[test]
+fn much_output_comes_through_and_a_closed_pipe_reaches_it() {
+    let script = "i=0; while [ $i -lt 40 ]; do printf '%0100000d' 0; i=$((i + 1)); done";
+    let ran = ran(distlock_here(&["run", &key(), "--", "sh", "-c", script])).ends_with(0);
+    assert_eq!(ran.stdout.len(), 4_000_000);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = distlock_here(&["run", &key(), "--", "sh", "-c", "while echo y; do :; done"]);
+    command.stdout(writer);
+    // By PIPE, as without this program.
+    crate::support::ran(command).ends_with(141);
+}
+
+#[test]
+fn what_is_no_text_comes_through() {
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let mut command =
+        distlock_here(&["run", &key(), "--", "sh", "-c", "test \"$1\" = \"$ODD\"", "sh"]);
+    command.arg(odd).env("ODD", odd);
+    ran(command).ends_with(0);
+    let mut command = distlock_here(&["run"]);
+    command.arg(odd).args(["--", "true"]);
+    ran(command).ends_with(64).says(&["UTF-8"]);
+}
+
+/// Nothing of what a service manager or a shell may have left closed is missed.
+#[test]
+fn without_standard_streams() {
+    let program = env!("CARGO_BIN_EXE_distlock");
+    let script = format!("exec {program} run {} -- sh -c 'exit 4' <&- >&- 2>&-", key());
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script]).env("DISTLOCK_URL", SERVER.url());
+    ran(command).ends_with(4);
+}
+
 /// A file is not opened anew: whoever shares it goes on where the command stopped.
 #[test]
 fn a_file_on_standard_input_is_shared() {
@@ -58,7 +94,7 @@ fn a_file_on_standard_input_is_shared() {
 fn its_environment_and_directory() {
     let (key, dir) = (key(), Dir::new());
     let script = r#"echo "$DISTLOCK_KEY|$DISTLOCK_KEYS|$DISTLOCK_HELD|$MINE"; pwd; echo "$DISTLOCK_FENCING_TOKEN""#;
-    let mut command = distlock_here(&["run", &key, "zz", "--", "sh", "-c", script]);
+    let mut command = distlock_here(&["run", &key, "zz", &key, "--", "sh", "-c", script]);
     command.current_dir(dir.path("")).env("MINE", "kept");
     let ran = ran(command).ends_with(0);
     let lines: Vec<&str> = ran.stdout.lines().collect();

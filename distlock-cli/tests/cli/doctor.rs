@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -119,6 +119,61 @@ fn a_file_that_is_seldom_written_to_the_disk() {
     Report::of(&server.url()).ends_with(0).has("persistence", "ok", &["last second"]);
     let _: () = ask(&server, &["CONFIG", "SET", "appendfsync", "always"]);
     Report::of(&server.url()).ends_with(0).has("persistence", "ok", &["forgets no lock"]);
+}
+
+/// What servers say that are older, or whose disk is full.
+#[test]
+fn a_server_of_another_kind() {
+    let server = healthy();
+    let old = format!(
+        "redis://{}",
+        in_front(server.addr(), |bytes| say_instead(bytes, b"redis_version:7", b"redis_version:5"))
+    );
+    Report::of(&old).ends_with(2).has("version", "fail", &["Redis 5.", "6.2"]);
+    let full = in_front(server.addr(), |bytes| {
+        say_instead(bytes, b"aof_last_write_status:ok", b"aof_last_write_status:er");
+    });
+    let report = Report::of(&format!("redis://{full}"));
+    report.ends_with(2).has("persistence", "fail", &["last write to it failed"]);
+}
+
+/// It is made when the first manager connects, so it is missing only where something deletes it after that.
+#[test]
+fn a_counter_that_is_no_number() {
+    let server = healthy();
+    // Of whoever asks for it by itself.
+    let url = in_front(server.addr(), |bytes| say_instead(bytes, b"$16\r\n1", b"$16\r\nx"));
+    let report = Report::of(&format!("redis://{url}"));
+    report.ends_with(2).has("fence", "fail", &["distlock:fence", "no number"]);
+}
+
+/// It says what it is, and then nothing any more.
+#[test]
+fn a_server_that_stops_answering() {
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    let server = healthy();
+    let url = in_front(server.addr(), |bytes| {
+        if STOPPED.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_secs(600));
+        }
+        let is_info = bytes.windows(14).any(|window| window == b"redis_version:");
+        STOPPED.fetch_or(is_info, Ordering::Relaxed);
+    });
+    let report = Report::of(&format!("redis://{url}"));
+    report.ends_with(2).has("latency", "fail", &["did not answer"]).has(
+        "rights",
+        "fail",
+        &["again"],
+    );
+    report.has("locks", "fail", &[]);
+}
+
+/// Puts some bytes in the place of as many others.
+fn say_instead(bytes: &mut [u8], of: &[u8], these: &[u8]) {
+    let at = bytes.windows(of.len()).position(|window| window == of);
+    if let Some(at) = at {
+        bytes[at..at + of.len()].copy_from_slice(these);
+    }
 }
 
 /// In front of a server whose answers are changed.

@@ -1,13 +1,13 @@
 //! The command has ended before its lease has, whatever happens.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock_testkit::{RedisServer, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
     Dir, SERVER, Tool, ask, distlock_at, distlock_here, is_alive, is_held, key, lock_of, ran,
-    wait_until_held,
+    rounds, wait_until_held,
 };
 
 /// A command of three processes, of which one does not care for TERM and one has left the group.
@@ -38,10 +38,9 @@ fn wait_until_gone(pids: &[Pid], within: Duration) {
 /// The next holder then finds nothing left of the command.
 #[test]
 fn a_frozen_store() {
-    const AT_ONCE: usize = 3;
-    let rounds = std::env::var("DISTLOCK_CLI_ROUNDS").ok().and_then(|n| n.parse().ok());
+    const AT_ONCE: u64 = 3;
     let server = RedisServer::start();
-    for _ in 0..rounds.unwrap_or(AT_ONCE).div_ceil(AT_ONCE) {
+    for _ in 0..rounds().unwrap_or(AT_ONCE).div_ceil(AT_ONCE) {
         let turns: Vec<Turn> = (0..AT_ONCE).map(|_| Turn::begin(&server)).collect();
         server.stop();
         // At its lease's end here all is gone; there it has not ended yet, and does so only later.
@@ -130,8 +129,11 @@ fn a_command_that_cleans_up_has_the_grace() {
     );
     let tool = Tool::start(distlock_here(&["run", "-t", "30s", &key, "--", "sh", "-c", &script]));
     dir.pid("pid");
+    let taken = Instant::now();
     ran(distlock_here(&["release", "--force", &key])).ends_with(0);
     tool.ended().ends_with(79);
+    // By a message, and not by the next renewal.
+    assert!(taken.elapsed() < Duration::from_secs(9), "{:?}", taken.elapsed());
     assert_eq!(dir.read("clean"), "clean\n");
 }
 
@@ -177,6 +179,20 @@ fn max_hold_ends_it() {
 }
 
 #[test]
+fn the_ttl_is_what_was_asked_for() {
+    for (options, least, most) in [(&["-t", "5m"][..], 200_000, 300_000), (&[], 20_000, 30_000)] {
+        let key = key();
+        let tool = Tool::start(distlock_here(
+            &[&["run", &key], options, &["--", "sleep", "600"]].concat(),
+        ));
+        wait_until_held(&SERVER, &key);
+        let stored: u64 = ask(&SERVER, &["PTTL", &lock_of(&key)]);
+        assert!((least..=most).contains(&stored), "{stored} of {options:?}");
+        drop(tool);
+    }
+}
+
+#[test]
 fn a_long_command_keeps_a_short_lease() {
     let key = key();
     ran(distlock_here(&["run", "-t", "4s", &key, "--", "sleep", "5"])).ends_with(0);
@@ -192,6 +208,20 @@ fn a_tool_that_is_killed() {
     // A second, with ten times the room.
     wait_until_gone(&pids, Duration::from_secs(10));
     assert!(is_held(&SERVER, &key), "the lock is kept until its ttl is over");
+}
+
+/// Whoever comes next waits for the ttl, and finds nothing of the command.
+#[test]
+fn the_lock_of_a_killed_tool_is_free_after_its_ttl() {
+    let (key, dir) = (key(), Dir::new());
+    let options = ["run", "-t", "3s", &key, "--", "sh", "-c"];
+    let tool = Tool::start(distlock_here(&[&options[..], &[&stubborn(&dir)]].concat()));
+    let pids = all(&dir);
+    tool.signal(Signal::KILL);
+    let look = pids.map(|pid| format!("kill -0 {} 2>/dev/null && echo alive; ", pid.as_raw_pid()));
+    let look = look.concat() + "true";
+    let next = ran(distlock_here(&["run", "-w", "60s", &key, "--", "sh", "-c", &look]));
+    assert_eq!(next.ends_with(0).stdout, "");
 }
 
 /// A tool that is stopped renews nothing; its command does not outlive the lease all the same.

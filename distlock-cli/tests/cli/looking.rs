@@ -3,7 +3,9 @@
 use distlock_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
-use crate::support::{Tool, ask, distlock, distlock_at, holder, is_held, key, lock_of, ran};
+use crate::support::{
+    Tool, ask, distlock, distlock_at, distlock_here, holder, is_held, key, lock_of, ran,
+};
 
 fn json(ran: crate::support::Ran) -> Value {
     let ran = ran.ends_with(0);
@@ -187,17 +189,52 @@ fn a_right_that_is_missing_is_named() {
     ran(distlock(&["ls", "-u", &url])).ends_with(69).says(&["scan"]);
 }
 
+/// A pipe that is closed is no failure, a disk that is full is one.
+#[test]
+fn what_cannot_be_written_is_said() {
+    for args in [
+        &["ls", "--json"][..],
+        &["inspect", "k"],
+        &["top", "--once"],
+        &["man"],
+        &["completions", "zsh"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = distlock_here(args);
+        command.stdout(writer);
+        let closed = ran(command).ends_with(0);
+        assert!(!closed.stderr.contains("cannot be written"), "{closed:?}");
+        let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { continue };
+        let mut command = distlock_here(args);
+        command.stdout(full);
+        ran(command).ends_with(125).says(&["cannot be written"]);
+    }
+}
+
 #[test]
 fn completions_and_manual() {
-    for (shell, words) in
-        [("bash", "_distlock"), ("zsh", "#compdef distlock"), ("fish", "complete -c distlock")]
-    {
+    for (shell, words) in [
+        ("bash", "_distlock"),
+        ("elvish", "distlock"),
+        ("fish", "complete -c distlock"),
+        ("powershell", "Register-ArgumentCompleter"),
+        ("zsh", "#compdef distlock"),
+    ] {
         let script = ran(distlock(&["completions", shell])).ends_with(0).stdout;
         assert!(script.contains(words), "{shell}");
         assert!(!script.contains("__guard"), "{shell}");
     }
     let page = ran(distlock(&["man"])).ends_with(0).stdout;
     assert!(page.contains(".TH distlock 1") || page.contains(".TH distlock"), "{page}");
+    for command in ["run", "ls", "inspect", "release", "doctor", "completions", "man"] {
+        let page = ran(distlock(&["man", command])).ends_with(0).stdout;
+        assert!(
+            page.contains(&format!(".TH distlock\\-{command}"))
+                || page.contains(&format!(".TH distlock-{command}")),
+            "{page}"
+        );
+    }
     let page = ran(distlock(&["man", "run"])).ends_with(0).stdout;
     assert!(page.contains("skip\\-if\\-held") && page.contains("Exit codes"), "{page}");
     ran(distlock(&["man", "walk"])).ends_with(64).says(&["walk"]);

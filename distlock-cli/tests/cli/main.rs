@@ -8,6 +8,7 @@ mod looking;
 mod sharing;
 mod signals;
 mod support;
+mod table;
 mod terminal;
 #[cfg(feature = "top")]
 mod top;

@@ -8,7 +8,8 @@ use distlock_testkit::{wait_until, wait_within};
 use rustix::process::Signal;
 
 use crate::support::{
-    Dir, SERVER, Tool, ask, distlock_here, holder, is_alive, is_held, key, lock_of, ran,
+    Dir, SERVER, Tool, ask, distlock_here, holder, is_alive, is_held, is_ignored, key, lock_of,
+    ran, rounds,
 };
 
 /// A command that says that it is ready, and then which signals it gets; TERM ends it.
@@ -127,26 +128,61 @@ fn whoever_waits_ends_at_once_and_leaves_the_queue() {
 /// Whenever it comes: the command is not started after it, and if it was before, it ends.
 #[test]
 fn no_command_is_started_after_it() {
-    let rounds =
-        std::env::var("DISTLOCK_CLI_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
+    let rounds = rounds().unwrap_or(25);
+    // Each tool has said one of two things: that it has started the command, or that it will not.
+    let (mut before, mut after) = (0, 0);
+    let usual = until_started();
+    // One that is ignored from the beginning would be lost until the program is there.
+    let signals = [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP)];
+    let signals = signals.iter().filter(|(name, _)| *name == "TERM" || !is_ignored(name));
+    let signals: Vec<Signal> = signals.map(|(_, signal)| *signal).collect();
     for round in 0..rounds {
         let (key, dir) = (key(), Dir::new());
         let script = format!("echo $$ > {}; exec sleep 600", dir.text_of("pid"));
-        let tool =
-            Tool::start(distlock_here(&["run", "-w", "5s", &key, "--", "sh", "-c", &script]));
-        // From before there are handlers until the command runs.
-        std::thread::sleep(Duration::from_micros(round * 1_103 % 30_000));
-        tool.signal(Signal::TERM);
+        let options = ["run", "-v", "-w", "5s", &key, "--", "sh", "-c", &script];
+        let tool = Tool::start(distlock_here(&options));
+        // From before there are handlers until the command runs; spread evenly, in no order.
+        std::thread::sleep(usual.mul_f64(round as f64 * 0.618_034 % 1.0 * 1.3));
+        tool.signal(signals[round as usize % signals.len()]);
         let ran = tool.ended();
         // Without a handler yet it is the signal itself.
-        assert!(matches!(ran.code, Some(143) | None), "{ran:?}");
-        if dir.read("pid").contains('\n') {
-            assert!(!is_alive(dir.pid("pid")), "{ran:?}");
-        }
+        assert!(matches!(ran.code, Some(129 | 130 | 143) | None), "{ran:?}");
         let processes = processes_with(&dir.text_of("pid"));
         assert_eq!(processes, Vec::<String>::new(), "{ran:?}");
-        wait_until("the lock is free", || !is_held(&SERVER, &key));
+        let is_refused = ran.stderr.contains("before the command was started");
+        let has_run = dir.path("pid").exists();
+        assert!(!(has_run && (is_refused || ran.code.is_none())), "{ran:?}");
+        before += u64::from(!has_run);
+        after += u64::from(has_run);
+        // Without a handler it is held for its ttl at most.
+        if ran.code.is_some() {
+            wait_until("the lock is free", || !is_held(&SERVER, &key));
+        }
     }
+    assert!(
+        before > 0 && after > 0,
+        "{before} before, {after} later, of a start that takes {usual:?}"
+    );
+}
+
+/// How long it takes from the start of the program until its command runs.
+fn until_started() -> Duration {
+    let mut times: Vec<Duration> = (0..5)
+        .map(|_| {
+            let dir = Dir::new();
+            let begin = Instant::now();
+            let script = format!("echo > {}; exec sleep 600", dir.text_of("in"));
+            let tool = Tool::start(distlock_here(&["run", &key(), "--", "sh", "-c", &script]));
+            while !dir.path("in").exists() {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            let took = begin.elapsed();
+            drop(tool);
+            took
+        })
+        .collect();
+    times.sort();
+    times[2]
 }
 
 /// The processes in whose arguments this text stands, where the system lists them.

@@ -45,7 +45,7 @@ pub(crate) fn distlock_at(server: &RedisServer, args: &[&str]) -> Command {
     command
 }
 
-fn is_ignored(signal: &str) -> bool {
+pub(crate) fn is_ignored(signal: &str) -> bool {
     let number = match signal {
         "HUP" => Signal::HUP,
         "INT" => Signal::INT,
@@ -146,6 +146,11 @@ impl Drop for Tool {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// How often a test is to do its work, where that is asked for.
+pub(crate) fn rounds() -> Option<u64> {
+    std::env::var("DISTLOCK_CLI_ROUNDS").ok()?.parse().ok()
 }
 
 /// A key that no other test uses.

@@ -1,13 +1,15 @@
 //! In a terminal: a pair of pseudo-terminals, and the program in its foreground.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use distlock_testkit::wait_until;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -17,6 +19,9 @@ use crate::support::{Dir, SERVER, Tool, ask, distlock_here, is_alive, is_held, k
 pub(crate) struct Terminal {
     keyboard: File,
     screen: Arc<Mutex<String>>,
+    /// Reads what is shown, until that ends or this is told to.
+    reader: JoinHandle<()>,
+    is_open: Arc<AtomicBool>,
     tool: Tool,
 }
 
@@ -27,7 +32,12 @@ impl Terminal {
         if !has_setsid {
             return None;
         }
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        // Not for the program: as long as anybody has this end, the terminal is there.
+        #[cfg(target_os = "linux")]
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        #[cfg(not(target_os = "linux"))]
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let master = openpt(flags).expect("a terminal");
         grantpt(&master).expect("a terminal");
         unlockpt(&master).expect("a terminal");
         let size =
@@ -53,16 +63,19 @@ impl Terminal {
         let tool = Tool::start(in_session);
         let keyboard = File::from(master);
         let screen = Arc::new(Mutex::new(String::new()));
-        let (mut from, shown) = (keyboard.try_clone().expect("a second handle"), screen.clone());
-        // Ends when the last process has closed the terminal.
-        thread::spawn(move || {
-            let mut bytes = [0; 1024];
-            while let Ok(count @ 1..) = from.read(&mut bytes) {
-                let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
-                shown.lock().expect("no panic").push_str(&text);
-            }
-        });
-        Some(Self { keyboard, screen, tool })
+        fcntl_setfl(&keyboard, OFlags::NONBLOCK).expect("its flags");
+        let from = keyboard.try_clone().expect("a second handle");
+        let is_open = Arc::new(AtomicBool::new(true));
+        let (shown, still_open) = (screen.clone(), is_open.clone());
+        let reader = thread::spawn(move || read(from, &shown, &still_open));
+        Some(Self { keyboard, screen, reader, is_open, tool })
+    }
+
+    /// The other end is gone.
+    fn hung_up(self) -> Tool {
+        self.is_open.store(false, Ordering::Relaxed);
+        self.reader.join().expect("no panic");
+        self.tool
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -78,6 +91,23 @@ impl Terminal {
 
     pub(crate) fn ends_with(self, code: i32) {
         self.tool.ended().ends_with(code);
+    }
+}
+
+/// Ends when the last process has closed the terminal, too.
+fn read(mut from: File, shown: &Mutex<String>, is_open: &AtomicBool) {
+    let mut bytes = [0; 1024];
+    while is_open.load(Ordering::Relaxed) {
+        match from.read(&mut bytes) {
+            Ok(count @ 1..) => {
+                let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+                shown.lock().expect("no panic").push_str(&text);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            _ => return,
+        }
     }
 }
 
@@ -165,7 +195,7 @@ fn a_command_gets_ctrl_c_once() {
     terminal.press(CTRL_C);
     wait_until("it is told", || dir.read("log").contains("INT"));
     // Time for a second one to come.
-    thread::sleep(std::time::Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(300));
     assert_eq!(dir.read("log"), "INT\n");
     terminal.press(CTRL_C);
     wait_until("it is told again", || dir.read("log").lines().count() == 2);
@@ -182,6 +212,20 @@ fn ctrl_c_ends_the_wait() {
     terminal.press(CTRL_C);
     terminal.ends_with(130);
     assert_eq!(ask::<u64>(&SERVER, &["ZCARD", &queue]), 0);
+}
+
+/// The terminal goes away under it, as where the session of a `docker exec` or an ssh is killed.
+#[test]
+fn a_terminal_that_is_closed_ends_it_and_frees_the_lock() {
+    let (key, dir) = (key(), Dir::new());
+    let script = format!("sh -c 'echo $$ > {}; exec sleep 600'; true", dir.text_of("pid"));
+    let command = distlock_here(&["run", &key, "--", "sh", "-c", &script]);
+    let Some(terminal) = Terminal::start(&command) else { return };
+    let pid = dir.pid("pid");
+    let tool = terminal.hung_up();
+    wait_until("all of it has ended", || !is_alive(pid));
+    wait_until("the lock is free", || !is_held(&SERVER, &key));
+    drop(tool);
 }
 
 /// A lost lease ends a command in a terminal with all it has started, although it shares the group.

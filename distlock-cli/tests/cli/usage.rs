@@ -1,6 +1,9 @@
 //! What cannot be used is refused with the mend, and with 64.
 
-use crate::support::{SERVER, distlock, distlock_here, is_held, key, ran};
+use distlock_testkit::RedisServer;
+use rustix::process::Signal;
+
+use crate::support::{Dir, SERVER, Tool, distlock, distlock_here, is_held, key, ran};
 
 #[test]
 fn mistakes_in_the_command_line() {
@@ -12,14 +15,16 @@ fn mistakes_in_the_command_line() {
         (&["run", &key], "distlock run KEY -- COMMAND"),
         (&["run", &key, "true"], "behind `--`"),
         (&["run", &key, "ls", "-l"], "behind `--`"),
+        (&["run", &key, "-c", "a | b"], "-- sh -c"),
+        (&["run", &key, "--nowait", "--", "true"], "--no-wait"),
         (&["run", &key, "--"], "COMMAND"),
         (&["run", "--", "true"], "KEY"),
         (&["run", "", "--", "true"], "empty"),
         (&["run", "a\nb", "--", "true"], "line break"),
         (&["run", "--ttl", "5", &key, "--", "true"], "`5s`"),
         (&["run", "--ttl", "soon", &key, "--", "true"], "such as `5s`"),
-        (&["run", "--ttl", "0", &key, "--", "true"], "10 ms"),
-        (&["run", "--ttl", "1ms", &key, "--", "true"], "10 ms"),
+        (&["run", "--ttl", "0", &key, "--", "true"], "100ms"),
+        (&["run", "--ttl", "99ms", &key, "--", "true"], "100ms"),
         (&["run", "--ttl", "-5s", &key, "--", "true"], "-5"),
         (&["run", "--ttl", "1000years", &key, "--", "true"], "365 days"),
         (&["run", "--ttl", &key, "--", "true"], "such as `5s`"),
@@ -43,7 +48,9 @@ fn mistakes_in_the_command_line() {
         (&["run", "-u", "localhost:6379", &key, "--", "true"], "no scheme"),
         (&["run", "-u", "redis://:hunter2@h:99999/", &key, "--", "true"], "redis://"),
         (&["inspect"], "KEY"),
+        (&["inspect", &key, "other"], "other"),
         (&["ls", "--limit", "many"], "many"),
+        (&["ls", "--limit", "0"], "0 is not in 1"),
         (&["completions", "cmd.exe"], "bash"),
     ];
     for (args, words) in cases {
@@ -98,4 +105,35 @@ fn help_shows_no_password() {
     let mut command = distlock(&["run", "--help"]);
     command.env("DISTLOCK_URL", "redis://:hunter2@localhost");
     assert!(!ran(command).ends_with(0).stdout.contains("hunter2"));
+}
+
+/// All users of a machine see the arguments of all processes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_password_does_not_stay_on_the_command_line() {
+    let server = RedisServer::builder().password("hunter2").start();
+    let url = format!("redis://:hunter2@{}", server.addr());
+    let args =
+        |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    for given in [&["-u", &url][..], &[&format!("--url={url}")], &[&format!("-u{url}")]] {
+        let (key, dir) = (key(), Dir::new());
+        let script = format!("env; echo $PPID > {}; exec sleep 600", dir.text_of("guardian"));
+        let tool = Tool::start(distlock(
+            &[&["run", "-t", "60s"], given, &[&key, "--", "sh", "-c", &script]].concat(),
+        ));
+        let guardian = dir.pid("guardian").as_raw_pid();
+        for process in [tool.pid().as_raw_pid(), guardian] {
+            assert!(args(process).starts_with("distlock") || args(process).contains("/distlock\0"));
+            assert!(!args(process).contains("hunter2"), "{given:?}: {}", args(process));
+        }
+        tool.signal(Signal::TERM);
+        let ran = tool.ended().ends_with(143);
+        assert!(ran.stdout.contains(&key) && !ran.stdout.contains("hunter2"), "{ran:?}");
+    }
+    // What stands behind `--` is the command's.
+    let ran = ran(distlock(&["run", "-u", &url, &key(), "--", "echo", &url])).ends_with(0);
+    assert_eq!(ran.stdout.trim(), url);
+    let wrong = url.replace("hunter2", "hunter3");
+    let ran = crate::support::ran(distlock(&["ls", "-u", &wrong])).ends_with(69);
+    assert!(!ran.stderr.contains("hunter3"), "{ran:?}");
 }
