@@ -88,11 +88,9 @@ impl LockTable {
             });
             let Some(exchange) = asked else { return Err(self.found_lost(lease)) };
             let Exchange { old, new, term } = exchange.clone();
-            let op = self
-                .store
-                .clone()
-                .exchange(store::Exchange { old, new, term }, answer_by.min(lease.deadline()));
-            let fault = match op.await {
+            let exchanging = store::Exchange { old, new, term };
+            let op = self.store.clone().exchange(exchanging, answer_by.min(lease.deadline()));
+            let fault = match self.observers().timed("exchange", op).await {
                 Ok(answer) => return self.exchanged(lease, &exchange, answer),
                 Err(fault) => fault,
             };

@@ -76,11 +76,7 @@ fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Ar
                         if is_ours {
                             let lock = &renew.token.lock;
                             table.observers().renewed(lock);
-                            if table.observers().has_metrics()
-                                && let Some(oldest) = oldest_hold(lock, table)
-                            {
-                                table.observers().lasts(oldest.account(), table.clock().now());
-                            }
+                            lasts(lock, table);
                         }
                     }
                     Err(fault) => in_doubt(renew, fault, table),
@@ -99,6 +95,16 @@ fn in_doubt(renew: &Renew<Live>, fault: Fault, table: &Arc<LockTable>) {
         line.renewed(renew, now, Err::<Owned, _>(fault.clone()), now, turn);
     });
     table.observers().renew_failed(&renew.token.lock, fault);
+    lasts(&renew.token.lock, table);
+}
+
+/// A lock is still held, whatever became of its renewal.
+fn lasts(lock: &LockName, table: &LockTable) {
+    if table.observers().has_metrics()
+        && let Some(oldest) = oldest_hold(lock, table)
+    {
+        table.observers().lasts(oldest.account(), table.clock().now());
+    }
 }
 
 fn sendable(renewals: &[Renew<Live>]) -> Vec<Renewal> {

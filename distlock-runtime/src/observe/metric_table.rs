@@ -43,7 +43,8 @@ pub struct Metric {
 pub(super) const OUTCOMES: [&str; 7] =
     ["acquired", "busy", "backend", "deadlock", "invalid", "closed", "cancelled"];
 pub(super) const REASONS: [&str; 5] = ["expired", "taken", "forced", "max_hold", "closed"];
-pub(super) const COMMANDS: [&str; 6] = ["set", "acquire", "confirm", "release", "renew", "inspect"];
+pub(super) const COMMANDS: [&str; 7] =
+    ["set", "acquire", "confirm", "exchange", "release", "renew", "inspect"];
 /// Of what goes well or does not, in the order of `bool`.
 pub(super) const OK: [&str; 2] = ["failed", "ok"];
 
@@ -90,7 +91,7 @@ pub const METRICS: &[Metric] = &[
         LONGEST_HOLD,
         Kind::Gauge,
         &[("lock", &[])],
-        "age of the oldest hold that was renewed, as of its last renewal",
+        "age of the oldest hold, as of the last time that it was to be renewed",
     ),
     metric(
         LOST,

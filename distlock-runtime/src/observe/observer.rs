@@ -277,7 +277,7 @@ pub enum Connection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     /// `set` (a try of its own), `acquire` (a place in the queue), `confirm` (a look from that place),
-    /// `release`, `renew` or `inspect`.
+    /// `exchange` (a writer goes on as a reader), `release`, `renew` or `inspect`.
     pub command: &'static str,
     /// From before it was sent; with it, the wait for a connection.
     pub took: Duration,

@@ -11,6 +11,7 @@ mod figures;
 pub mod handoffs;
 pub mod held;
 mod holder;
+pub mod idle;
 pub mod kept;
 pub mod outage;
 pub mod pairs;

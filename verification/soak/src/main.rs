@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use distlock_testkit::in_fork;
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, scripts, stages,
-    suspend, waiters,
+    Effort, Report, cancel, chaos, handoffs, held, idle, kept, outage, pairs, refused, scripts,
+    stages, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
@@ -16,6 +16,7 @@ cancel    acquisitions cancelled at random awaits behind a slow network (100,000
 outage    servers and networks that fail while bodies run (60 seconds)
 suspend   a holder that is stopped past its lease and goes on (100 times)
 held      10,000 locks held and renewed (30 seconds)
+idle      two managers that nobody uses (120 seconds)
 many      the same with 150,000
 refused   2,000 locks given back to a server that refuses (6 seconds)
 kept      100,000 calls with `min_hold`
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
                 "suspend" => Some(suspend::run(or(Effort::Times(100))).await),
                 "held" => Some(held::run(10_000, held::TTL, or(Effort::Time(held::WHILE))).await),
                 "many" => Some(held::run(150_000, held::TTL, or(Effort::Time(held::WHILE))).await),
+                "idle" => Some(idle::run(or(Effort::Time(idle::WHILE))).await),
                 "refused" => Some(refused::run(2_000, or(Effort::Time(refused::WHILE))).await),
                 "kept" => Some(kept::run(100_000).await),
                 "chaos" => Some(chaos::run(or(Effort::Time(Duration::from_secs(60)))).await),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, kept, outage, pairs, refused, scripts, stages,
-    suspend, waiters,
+    Effort, Report, cancel, chaos, handoffs, held, idle, kept, outage, pairs, refused, scripts,
+    stages, suspend, waiters,
 };
 
 #[track_caller]
@@ -35,6 +35,11 @@ async fn suspend() {
 async fn held() {
     let ttl = Duration::from_secs(3);
     clean(&held::run(500, ttl, Effort::Time(ttl)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle() {
+    clean(&idle::run(Effort::Time(Duration::from_secs(5))).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,9 @@ use crate::text::{install, sum};
 /// So many calls, in runtimes that are dropped one after the other.
 const CALLS: u64 = 100_000;
 const OF_RUNTIME: u64 = 5_000;
+/// Most of a call is waiting: many at a time, on so many keys that each has two or three that want it.
+const TASKS: u64 = 96;
+const KEYS: u64 = 40;
 
 /// A number that looks random.
 fn random(n: u64) -> u64 {
@@ -25,7 +28,7 @@ fn random(n: u64) -> u64 {
 /// Calls, of many kinds. Each is counted in the poll that it begins in.
 async fn call(manager: &LockManager, n: u64, begun: &AtomicU64) -> Result<(), LockError> {
     let random = random(n);
-    let key = format!("key-{}", random % 8);
+    let key = format!("key-{}", random % KEYS);
     let wait = match random >> 8 & 3 {
         0 => Duration::ZERO,
         some => ms(some * 4),
@@ -53,7 +56,7 @@ async fn call(manager: &LockManager, n: u64, begun: &AtomicU64) -> Result<(), Lo
         3 => lock().acquire().await.map(drop),
         4 => lock().acquire().await?.release().await,
         5 => {
-            let keys = (0..3).map(|at| format!("key-{}", (random >> 24 >> at) % 8));
+            let keys = (0..3).map(|at| format!("key-{}", (random >> 24 >> at) % KEYS));
             count();
             manager.lock_all(keys).name("work").wait(wait).acquire().await.map(drop)
         }
@@ -76,10 +79,10 @@ async fn call(manager: &LockManager, n: u64, begun: &AtomicU64) -> Result<(), Lo
 
 fn run(manager: &LockManager, from: u64, calls: u64, begun: &Arc<AtomicU64>) {
     let runtime = Runtime::new().expect("a runtime");
-    for task in 0..16 {
+    for task in 0..TASKS {
         let (manager, begun) = (manager.clone(), begun.clone());
         runtime.spawn(async move {
-            for n in (from..from + calls).skip(task).step_by(16) {
+            for n in (from..from + calls).skip(task as usize).step_by(TASKS as usize) {
                 let (manager, begun) = (manager.clone(), begun.clone());
                 let one = async move { call(&manager, n, &begun).await };
                 match random(n) >> 40 & 7 {
