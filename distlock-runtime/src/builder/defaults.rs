@@ -203,26 +203,25 @@ impl LockManagerBuilder {
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU32, Ordering};
     ///
-    /// use distlock::observe::{Lost, Observer};
+    /// use distlock::observe::{Observer, Refused};
     /// use distlock::{LockManager, LockName};
     ///
     /// #[derive(Clone, Default)]
-    /// struct Alarm(Arc<AtomicU32>);
+    /// struct Refusals(Arc<AtomicU32>);
     ///
-    /// impl Observer for Alarm {
-    ///     fn lost(&self, _: &LockName, _: &Lost) {
+    /// impl Observer for Refusals {
+    ///     fn refused(&self, _: &LockName, _: &Refused<'_>) {
     ///         self.0.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// }
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::LockError> {
-    /// let alarm = Alarm::default();
-    /// let locks = LockManager::builder().url("memory://").observer(alarm.clone()).build()?;
-    /// let guard = locks.lock("report").acquire().await?;
-    /// locks.force_release("report").await?;
-    /// assert!(guard.release().await.is_err());
-    /// assert_eq!(alarm.0.load(Ordering::Relaxed), 1);
+    /// let refusals = Refusals::default();
+    /// let locks = LockManager::builder().url("memory://").observer(refusals.clone()).build()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// assert!(locks.lock("report").acquire().await.is_err());
+    /// assert_eq!(refusals.0.load(Ordering::Relaxed), 1);
     /// # Ok(())
     /// # }
     /// ```
