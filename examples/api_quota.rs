@@ -13,12 +13,15 @@
 //! together, in memory. Options: `--instances 4`, `--at-once 8` (what the partner allows), `--calls 160`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
+mod instances;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, redis_lock};
+use instances::Instances;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -87,21 +90,6 @@ struct Options {
 }
 
 impl Options {
-    fn read() -> Result<Self, Error> {
-        let mut options = Self { instances: 4, at_once: 8, calls: 160 };
-        let mut args = std::env::args().skip(1);
-        while let Some(name) = args.next() {
-            let value = args.next().and_then(|value| value.parse().ok()).filter(|&n| n > 0);
-            match (name.as_str(), value) {
-                ("--instances", Some(n)) => options.instances = n,
-                ("--at-once", Some(n)) => options.at_once = n,
-                ("--calls", Some(n)) => options.calls = n.into(),
-                _ => return Err("options: --instances N, --at-once N, --calls N".into()),
-            }
-        }
-        Ok(options)
-    }
-
     /// How many calls this instance has to make.
     fn calls_of(&self, instance: u32) -> u64 {
         let others = u64::from(self.instances) - 1;
@@ -115,35 +103,23 @@ impl Options {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Error> {
-    let options = Options::read()?;
-    let url = std::env::var("DISTLOCK_URL").ok().filter(|url| url != "memory://");
-    let in_memory = LockManager::in_memory();
-    let mut instances = Vec::new();
-    for _ in 0..options.instances {
-        instances.push(match &url {
-            Some(url) => LockManager::connect(url).await?,
-            None => in_memory.clone(),
-        });
-    }
-    let kind = if url.is_some() { "on Redis" } else { "in memory" };
+    let options = [("instances", 4), ("at-once", 8), ("calls", 160)];
+    let [instances, at_once, calls] = instances::options(options)?;
+    let options = Options { instances, at_once, calls: calls.into() };
+    let instances = Instances::start(options.instances).await?;
+    let (managers, kind) = (&instances.managers, instances.kept);
     println!(
         "API quota: {} instances ({kind}), {} calls, at most {} at once\n",
         options.instances, options.calls, options.at_once
     );
     println!("                       answered  refused  at once  in use    time");
-    make_calls("without a limit", Way::NoLimit, &options, &instances).await?;
-    make_calls("a share each", Way::Shares, &options, &instances).await?;
-    let partner = make_calls("permits for all", Way::Permits, &options, &instances).await?;
-    for manager in instances {
-        manager.close(Duration::from_secs(5)).await;
-    }
+    make_calls("without a limit", Way::NoLimit, &options, managers).await?;
+    make_calls("a share each", Way::Shares, &options, managers).await?;
+    let partner = make_calls("permits for all", Way::Permits, &options, managers).await?;
     let is_right =
         partner.refused.load(SeqCst) == 0 && partner.answered.load(SeqCst) == options.calls;
-    println!("\nWith permits: no call was one too many, whichever instance made it.");
-    if !is_right {
-        println!("That is not so above: please report this.");
-    }
-    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let shown = "With permits: no call was one too many, whichever instance made it.";
+    Ok(instances.end(shown, is_right).await)
 }
 
 /// All calls of all instances, each call a task.

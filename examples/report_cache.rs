@@ -13,12 +13,15 @@
 //! together, in memory. Options: `--instances 4`, `--readers 10` (in each), `--reports 5` (for each).
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
+mod instances;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, LockMode, key, redis_lock};
+use instances::Instances;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -133,60 +136,31 @@ enum Way {
 }
 
 struct Options {
-    instances: u64,
-    readers: u64,
-    reports: u64,
-}
-
-impl Options {
-    fn read() -> Result<Self, Error> {
-        let mut options = Self { instances: 4, readers: 10, reports: 5 };
-        let mut args = std::env::args().skip(1);
-        while let Some(name) = args.next() {
-            let value = args.next().and_then(|value| value.parse().ok()).filter(|&n| n > 0);
-            match (name.as_str(), value) {
-                ("--instances", Some(n)) => options.instances = n,
-                ("--readers", Some(n)) => options.readers = n,
-                ("--reports", Some(n)) => options.reports = n,
-                _ => return Err("options: --instances N, --readers N, --reports N".into()),
-            }
-        }
-        Ok(options)
-    }
+    instances: u32,
+    readers: u32,
+    reports: u32,
 }
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Error> {
-    let options = Options::read()?;
-    let url = std::env::var("DISTLOCK_URL").ok().filter(|url| url != "memory://");
-    let in_memory = LockManager::in_memory();
-    let mut instances = Vec::new();
-    for _ in 0..options.instances {
-        instances.push(match &url {
-            Some(url) => LockManager::connect(url).await?,
-            None => in_memory.clone(),
-        });
-    }
-    let kind = if url.is_some() { "on Redis" } else { "in memory" };
+    let options = [("instances", 4), ("readers", 10), ("reports", 5)];
+    let [instances, readers, reports] = instances::options(options)?;
+    let options = Options { instances, readers, reports };
+    let instances = Instances::start(options.instances).await?;
+    let (managers, kind) = (&instances.managers, instances.kept);
     println!(
         "Report cache: {} instances ({kind}), {} readers each; it changes {VERSIONS} times\n",
         options.instances, options.readers
     );
     println!("                  served  rebuilt  torn  at once    time");
     for (what, way) in [("without a lock", Way::NoLock), ("exclusive", Way::Exclusive)] {
-        serve(what, way, &options, &instances).await?;
+        serve(what, way, &options, managers).await?;
     }
-    let report = serve("read and write", Way::ReadAndWrite, &options, &instances).await?;
-    for manager in instances {
-        manager.close(Duration::from_secs(5)).await;
-    }
+    let report = serve("read and write", Way::ReadAndWrite, &options, managers).await?;
     let is_right =
         report.torn.load(SeqCst) == 0 && (1..=VERSIONS).contains(&report.rebuilt.load(SeqCst));
-    println!("\nRead and write: nobody saw half a report, and each version was built once.");
-    if !is_right {
-        println!("That is not so above: please report this.");
-    }
-    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let shown = "Read and write: nobody saw half a report, and each version was built once.";
+    Ok(instances.end(shown, is_right).await)
 }
 
 /// All readers of all instances, until each has had its reports.
@@ -197,6 +171,7 @@ async fn serve(
     instances: &[LockManager],
 ) -> Result<Arc<Report>, Error> {
     let readers = options.instances * options.readers * options.reports;
+    let readers = u64::from(readers);
     let report = Arc::new(Report::new(format!("{}-{way:?}", std::process::id()), readers));
     let start = Instant::now();
     let mut tasks = JoinSet::new();

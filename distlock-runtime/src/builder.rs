@@ -75,6 +75,14 @@ impl LockManagerBuilder {
         self.build_over(RunsOn::Thread, |store, _, _| store)
     }
 
+    /// Puts what it has as its prefix behind another one.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn inside(self, outer: &str) -> Self {
+        let inner = self.settings.options.prefix.as_deref().filter(|inner| !inner.is_empty());
+        let prefix = inner.map_or(outer.to_owned(), |inner| format!("{outer}:{inner}"));
+        self.prefix(prefix)
+    }
+
     /// [`build`](Self::build) with another store around, or instead of, the one the URL names, and
     /// an engine that `runs_on` this.
     pub(crate) fn build_over(

@@ -59,6 +59,11 @@ impl LockKey {
     ///
     /// With its values: take care where it is printed. For logs there is
     /// [`template`](Self::template).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// assert_eq!(distlock::LockKey::from("order:42").as_str(), "order:42");
+    /// ```
     pub fn as_str(&self) -> &str {
         &self.text
     }

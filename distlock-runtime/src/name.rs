@@ -125,6 +125,18 @@ impl LockName {
     /// It is what the option `name` says. Without it: `module::function` of a function with the attribute;
     /// of a layer or a middleware the file and line where it was made; else the file where the lock was
     /// asked for.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::LockError;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let refused = locks.lock("").name("checkout").acquire().await; // a key may not be empty
+    /// let Err(LockError::InvalidKey { lock, .. }) = refused else { panic!("{refused:?}") };
+    /// assert_eq!(lock.name(), "checkout");
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         match &self.label {
             Label::Given(name) => name,
@@ -135,11 +147,46 @@ impl LockName {
 
     /// The template of the key, with its placeholders: `order:{order_id}`. `None` if the key was made from
     /// a string.
+    ///
+    /// It is the same for all values, and may be a label of a metric; see [`key`](Self::key) for the values.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::LockError;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _held = locks.lock("order:42").acquire().await?;
+    /// let refused = locks.lock("order:42").acquire().await;
+    /// let Err(LockError::Busy { lock, .. }) = refused else { panic!("{refused:?}") };
+    /// // With `key!("order:{order_id}")` it were "order:{order_id}".
+    /// assert_eq!(lock.template(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn template(&self) -> Option<&'static str> {
         self.key.template()
     }
 
-    /// The key, with its values. Keys carry account numbers and e-mail addresses: not for logs.
+    /// The key, with its values, as it was asked for: without the manager's prefix.
+    ///
+    /// Keys carry account numbers and e-mail addresses: not for logs, and not for metrics. What an answer
+    /// to the one who asked may say, it may be used for.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::LockError;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _held = locks.lock("order:42").acquire().await?;
+    /// let refused = locks.lock("order:42").acquire().await;
+    /// let Err(LockError::Busy { lock, .. }) = refused else { panic!("{refused:?}") };
+    /// assert_eq!(lock.key(), "order:42");
+    /// assert!(!format!("{lock} {lock:?}").contains("42"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> &str {
         self.key.as_str()
     }

@@ -233,6 +233,16 @@ pub struct CloseReport {
 
 impl CloseReport {
     /// Whether nothing is left behind.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let report = locks.close(std::time::Duration::from_secs(5)).await;
+    /// assert!(report.is_complete(), "{report:?}");
+    /// # }
+    /// ```
     pub fn is_complete(&self) -> bool {
         self.unconfirmed == 0
     }

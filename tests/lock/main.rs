@@ -19,5 +19,6 @@ mod several;
 mod shared_manager;
 mod sharing;
 mod testing;
+mod testing_server;
 mod testing_shared;
 mod waiting;

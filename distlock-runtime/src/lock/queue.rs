@@ -62,7 +62,7 @@ impl LockTable {
     }
 
     /// The store has something to tell.
-    pub(super) fn on_notification(self: &Arc<Self>, notification: Notification<'_>) {
+    pub(crate) fn on_notification(self: &Arc<Self>, notification: Notification<'_>) {
         match notification {
             Notification::Reserved(message) => self.reserved(message),
             Notification::WaiterBehind(Message { stored, token }) => {

@@ -27,10 +27,10 @@ impl Locks {
     /// ```
     pub fn down(&self) -> Condition {
         self.shared.state.goes_down();
-        let (state, server) = (self.shared.state.clone(), self.shared.server.clone());
+        let (state, backing) = (self.shared.state.clone(), self.shared.backing.clone());
         Condition::until(move || {
             state.comes_up();
-            server.interrupt();
+            backing.interrupt();
         })
     }
 
@@ -97,6 +97,18 @@ impl Condition {
     }
 
     /// It is over: what dropping does, for code that wants to say so.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let locks = distlock::testing::Locks::new();
+    /// let down = locks.down();
+    /// assert!(locks.manager().lock("order:7").acquire().await.is_err());
+    /// down.end();
+    /// assert!(locks.manager().lock("order:7").acquire().await.is_ok());
+    /// # }
+    /// ```
     pub fn end(self) {}
 }
 

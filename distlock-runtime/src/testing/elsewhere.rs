@@ -1,14 +1,16 @@
 //! Locks that are held by processes that are no part of the test.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::{Condition, Locks};
 use crate::key::LockKey;
 use crate::limit::Limit;
 
-/// The remaining lease that calls find on a lock that is held elsewhere for ever.
-const ELSEWHERE: Duration = Duration::from_secs(30);
+/// Whatever others are out: how many may be is for those to say who ask for one more.
+const ANY_PERMITS: Limit = match Limit::permits(u32::MAX) {
+    Some(limit) => limit,
+    None => Limit::READ,
+};
 
 impl Locks {
     /// Another process holds the lock, until this is dropped: calls find it busy, or wait.
@@ -83,27 +85,22 @@ impl Locks {
     /// If the lock is held alone, or the key cannot be used.
     #[track_caller]
     pub fn permits_elsewhere(&self, key: impl Into<LockKey>, count: u32) -> Condition {
-        // Whatever others are out: what is out is not for those to decide who hold it elsewhere.
-        self.elsewhere("permits_elsewhere", &key.into(), Limit::READ, count)
+        self.elsewhere("permits_elsewhere", &key.into(), ANY_PERMITS, count)
     }
 
     #[track_caller]
     fn elsewhere(&self, what: &str, key: &LockKey, limit: Limit, count: u32) -> Condition {
-        let stored = self.stored(key);
+        let locks = self.named(key);
         let mut held = Vec::new();
         for _ in 0..count {
             let token = format!("elsewhere.{}", self.shared.issued.fetch_add(1, Ordering::Relaxed));
-            for stored in &stored {
-                let fits = self.shared.server.hold(stored, &token, limit, ELSEWHERE);
-                assert!(fits, "{what}: {:?} is held already", key.as_str());
-                held.push((stored.clone(), token.clone()));
+            for lock in &locks {
+                let Some(let_go) = self.shared.backing.hold(lock, &token, limit) else {
+                    panic!("{what}: {:?} is held already", key.as_str());
+                };
+                held.push(let_go);
             }
         }
-        let server = self.shared.server.clone();
-        Condition::until(move || {
-            for (stored, token) in &held {
-                server.free(stored, Some(token));
-            }
-        })
+        Condition::until(move || held.into_iter().for_each(|let_go| let_go()))
     }
 }

@@ -47,13 +47,17 @@
 //! | `Closed` | [`LockManager::close`] |
 //! | `NotConfigured` | a call without a manager, and without `DISTLOCK_URL` |
 //!
+//! [`Locks::from_env`] runs the same tests on a real server.
+//!
 //! With the runtime of `#[tokio::test]`, one thread, the engine runs there as well, in its time. With a
 //! `multi_thread` runtime, whose clock cannot be paused, it has a thread of its own and time is real.
 
+mod backing;
 mod condition;
 mod elsewhere;
 #[doc(hidden)]
 pub mod faults;
+mod real;
 mod record;
 mod replica;
 mod server;
@@ -61,26 +65,20 @@ mod state;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::builder::LockManagerBuilder;
-use crate::engine::RunsOn;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::name::{Label, StoredName};
+use crate::name::{Label, LockName};
 use crate::namespace::Namespace;
-use faults::{FaultyStore, State};
+use backing::Backing;
+use faults::State;
 use record::{Record, Recorder};
-use server::{Connection, Server};
+use server::Server;
 
 pub use condition::Condition;
 pub use record::{Ended, Held, History};
 pub use replica::Replica;
-
-/// What [`Locks::until_held`] waits for at most, on tokio's clock.
-const NEVER_HELD: Duration = Duration::from_secs(60 * 60);
 
 /// A store for one test, and what the test does to it; see the [module](self).
 ///
@@ -105,7 +103,7 @@ pub struct Locks {
 }
 
 struct Shared {
-    server: Arc<Server>,
+    backing: Arc<Backing>,
     record: Arc<Record>,
     /// What is wrong with the store for all processes.
     state: Arc<State>,
@@ -117,12 +115,25 @@ struct Shared {
 impl Locks {
     /// A store of its own, in which nothing is held.
     ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let (one, other) = (Locks::new(), Locks::new());
+    /// let _held = one.manager().lock("order:7").acquire().await?;
+    /// assert!(other.manager().lock("order:7").acquire().await.is_ok(), "tests share nothing");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Panics
     ///
     /// Outside a tokio runtime with a clock: call it in a `#[tokio::test]`.
     #[allow(clippy::new_without_default)] // It has a runtime to be made in.
     pub fn new() -> Self {
-        Self::of(Server::new(true))
+        Self::of(Backing::Memory(Arc::new(Server::new(true))))
     }
 
     /// A store that grants every lock to every replica at once: with it a test shows that it can
@@ -146,12 +157,12 @@ impl Locks {
     ///
     /// As [`new`](Self::new).
     pub fn broken() -> Self {
-        Self::of(Server::new(false))
+        Self::of(Backing::Memory(Arc::new(Server::new(false))))
     }
 
-    fn of(server: Server) -> Self {
+    fn of(backing: Backing) -> Self {
         let shared = Shared {
-            server: Arc::new(server),
+            backing: Arc::new(backing),
             record: Arc::new(Record::new()),
             state: Arc::default(),
             replicas: Mutex::default(),
@@ -213,12 +224,23 @@ impl Locks {
         if let Some(replica) = self.replicas().iter().find(|replica| replica.name() == name) {
             return replica.clone();
         }
-        let replica = self.start(name, set(LockManager::builder()).url("memory://"));
+        let replica = self.start(name, set(LockManager::builder()));
         self.replicas().push(replica.clone());
         replica
     }
 
-    /// The manager of a replica, for tests that need no second one.
+    /// The manager of a replica, for tests that need no second one: of the one that is called `one`.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = distlock::testing::Locks::new();
+    /// locks.manager().lock("order:7").run(async {}).await?;
+    /// assert_eq!(locks.history("order:7").replicas(), ["one"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Panics
     ///
@@ -228,26 +250,13 @@ impl Locks {
     }
 
     fn start(&self, name: &str, builder: LockManagerBuilder) -> Replica {
-        let Ok(here) = Handle::try_current() else {
-            panic!("testing::Locks: call it in a tokio runtime, for example in a #[tokio::test]")
-        };
-        let runs_on = match here.runtime_flavor() {
-            RuntimeFlavor::CurrentThread => RunsOn::Runtime(here),
-            _ => RunsOn::Thread,
-        };
         let state = Arc::new(State::default());
         let states = vec![state.clone(), self.shared.state.clone()];
         let record = self.shared.record.clone();
-        let recorder = Recorder { replica: name.to_owned(), record };
-        let server = self.shared.server.clone();
-        let manager = builder.build_over(runs_on, |_, runtime, alarms| {
-            let connection = Connection { server, runtime: runtime.clone(), recorder };
-            Arc::new(FaultyStore::new(Arc::new(connection), alarms.clone(), states))
-        });
-        match manager {
-            Ok(manager) => {
-                Replica { name: name.into(), manager, state, server: self.shared.server.clone() }
-            }
+        let recorder = Box::new(Recorder { replica: name.to_owned(), record });
+        let backing = self.shared.backing.clone();
+        match backing.manager(builder, recorder, states) {
+            Ok(manager) => Replica { name: name.into(), manager, state, backing },
             Err(error) => panic!("testing::Locks: {error}"),
         }
     }
@@ -272,7 +281,8 @@ impl Locks {
     ///
     /// # Panics
     ///
-    /// If nobody holds it within an hour of tokio's clock, which takes no time if that is paused.
+    /// If nobody holds it within an hour of tokio's clock, which takes no time if that is paused; on a server
+    /// within a minute.
     pub async fn until_held(&self, key: impl Into<LockKey>) {
         let key = key.into();
         let held = async {
@@ -286,8 +296,11 @@ impl Locks {
                 changed.await;
             }
         };
-        if tokio::time::timeout(NEVER_HELD, held).await.is_err() {
-            panic!("until_held: nobody has held {:?} for an hour", key.as_str());
+        if tokio::time::timeout(self.shared.backing.patience(), held).await.is_err() {
+            panic!(
+                "until_held: nobody has held {:?}, however long it was waited for",
+                key.as_str()
+            );
         }
     }
 
@@ -310,20 +323,20 @@ impl Locks {
     pub fn lose(&self, key: impl Into<LockKey>) -> bool {
         let key = key.into();
         let mut lost = false;
-        for stored in self.stored(&key) {
-            for token in self.shared.server.free(&stored, None) {
+        for lock in self.named(&key) {
+            for token in self.shared.backing.take(&lock) {
                 lost = true;
                 for replica in self.replicas().clone() {
-                    replica.loses(&stored, &token);
+                    replica.loses(lock.stored(), &token);
                 }
             }
         }
         lost
     }
 
-    /// Where the lock of a key is stored: once for each prefix that replicas have.
+    /// The lock of a key: once for each prefix that replicas have.
     #[track_caller]
-    fn stored(&self, key: &LockKey) -> Vec<StoredName> {
+    fn named(&self, key: &LockKey) -> Vec<Arc<LockName>> {
         let mut namespaces: Vec<Namespace> = Vec::new();
         for replica in self.replicas().iter() {
             let namespace = &replica.manager.locks().namespace;
@@ -332,11 +345,11 @@ impl Locks {
             }
         }
         if namespaces.is_empty() {
-            namespaces.extend(Namespace::new("distlock"));
+            namespaces.extend(Namespace::new(&self.shared.backing.prefix()));
         }
         let names = namespaces.iter().map(|namespace| {
             match namespace.name(Label::Given("test".into()), key.clone()) {
-                Ok(name) => name.stored().clone(),
+                Ok(name) => name,
                 Err(error) => panic!("testing::Locks: {error}"),
             }
         });

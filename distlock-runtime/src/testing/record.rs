@@ -98,7 +98,22 @@ impl Locks {
     }
 }
 
-/// How a lock came out of its holder's hands.
+/// How a lock came out of its holder's hands; see [`Held::ended`].
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::testing::{Ended, Locks};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = Locks::new();
+/// let guard = locks.manager().lock("order:7").acquire().await?;
+/// locks.lose("order:7");
+/// assert!(!guard.is_held());
+/// assert_eq!(locks.history("order:7")[0].ended, Some(Ended::Lost));
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -143,18 +158,41 @@ pub struct Held {
     pub ended: Option<Ended>,
 }
 
-/// Who held one lock, in order; see [`Locks::history`](super::Locks::history).
+/// Who held one lock, in order; see [`Locks::history`](super::Locks::history). A slice of [`Held`].
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+/// use distlock::testing::Locks;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock::LockError> {
+/// let locks = Locks::new();
+/// for (replica, work) in [("a", "import"), ("b", "export")] {
+///     let lock = locks.replica(replica).manager().lock("books").name(work);
+///     lock.run(tokio::time::sleep(Duration::from_secs(60))).await?;
+/// }
+/// let history = locks.history("books");
+/// assert_eq!(history.names(), ["import", "export"]);
+/// assert_eq!(history.replicas(), ["a", "b"]);
+/// // Handed over without a pause, and with a larger token.
+/// assert_eq!(history[0].until, Some(history[1].from));
+/// assert!(history[0].fencing_token < history[1].fencing_token);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History(pub(super) Vec<Held>);
 
 impl History {
-    /// The names of the locks, without their modules: of annotated functions, the functions' names.
+    /// The names of the locks, without their modules: of annotated functions, the functions' names. One
+    /// for each time that the lock was held, in order.
     pub fn names(&self) -> Vec<&str> {
         let last = |held: &'_ Held| held.name.rfind("::").map_or(0, |at| at + 2);
         self.0.iter().map(|held| &held.name[last(held)..]).collect()
     }
 
-    /// The replicas that held it.
+    /// The replicas that held it, one for each time, in order.
     pub fn replicas(&self) -> Vec<&str> {
         self.0.iter().map(|held| held.replica.as_str()).collect()
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::backing::Backing;
 use super::condition::Condition;
 use super::faults::State;
-use super::server::Server;
 use crate::lock::core::Loss;
 use crate::manager::LockManager;
 use crate::name::StoredName;
@@ -34,11 +34,20 @@ pub struct Replica {
     pub(super) name: Arc<str>,
     pub(super) manager: LockManager,
     pub(super) state: Arc<State>,
-    pub(super) server: Arc<Server>,
+    pub(super) backing: Arc<Backing>,
 }
 
 impl Replica {
     /// What it is called in the [history](super::Locks::history).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let locks = distlock::testing::Locks::new();
+    /// assert_eq!(locks.replica("a").name(), "a");
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -81,10 +90,10 @@ impl Replica {
     /// ```
     pub fn cut_off(&self) -> Condition {
         self.state.goes_down();
-        let (state, server) = (self.state.clone(), self.server.clone());
+        let (state, backing) = (self.state.clone(), self.backing.clone());
         Condition::until(move || {
             state.comes_up();
-            server.interrupt();
+            backing.interrupt();
         })
     }
 
@@ -97,7 +106,7 @@ impl Replica {
     }
 
     /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
-    /// again. Each lock it held is free exactly one `ttl` later. What the test still awaits of it ends
+    /// again. Each lock it held is free exactly one `ttl` later, on a [server](super::Locks::from_env) at most. What the test still awaits of it ends
     /// with an error, `Lost` or `Backend`.
     ///
     /// ```
@@ -121,13 +130,7 @@ impl Replica {
     pub fn kill(&self) {
         self.state.goes_down();
         let process = self.manager.locks().table.process();
-        for (stored, ttl) in self.server.bury(process) {
-            let server = self.server.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(ttl).await;
-                server.expire(&stored);
-            });
-        }
+        self.backing.bury(process);
         self.manager.locks().table.lose_all(Loss::Expired);
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::record::Recorder;
 use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
 use crate::name::{LockName, StoredName};
@@ -20,7 +19,6 @@ use crate::store::{
     Listener, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
 };
 use crate::token::Token;
-use crate::witness::Witness;
 
 /// How much longer a lock is kept for its `min_hold` if others wait for it.
 const KEPT_LONGER: Duration = Duration::from_millis(100);
@@ -128,7 +126,6 @@ impl Server {
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) runtime: Handle,
-    pub(super) recorder: Recorder,
 }
 
 impl Connection {
@@ -289,10 +286,6 @@ impl Store for Connection {
         self.server.with(|state, _, told| {
             told.extend(state.tell(lock.stored(), &token, Kind::TakenAway));
         });
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        Some(&self.recorder)
     }
 
     fn status(&self) -> StoreStatus {

@@ -115,6 +115,17 @@ impl LockOptions for Defaults {}
 impl<K, O> Locked<K, O> {
     /// The guard itself: to release the lock before the response is sent, and to learn whether that
     /// worked.
+    ///
+    /// ```
+    /// # extern crate distlock_runtime as distlock;
+    /// use distlock::{LockError, Locked};
+    ///
+    /// async fn pay<OrderId>(lock: Locked<OrderId>) -> Result<&'static str, LockError> {
+    ///     // … what is to be done under the lock …
+    ///     lock.into_guard().release().await?;
+    ///     Ok("paid, and the next one may come")
+    /// }
+    /// ```
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }

@@ -1,5 +1,6 @@
 //! The store between the engine and a real one.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,29 +22,32 @@ use crate::store::{
 use crate::witness::Witness;
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
-#[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Delays must pass on whatever runtime an operation is polled.
-    alarms: AlarmsRef,
+    alarms: Arc<Alarms>,
     /// What is wrong with it, and perhaps with others as well: at least one.
     states: Vec<Arc<State>>,
     /// The first try that found it down; `None` while it is up.
     down_since: Mutex<Option<Moment>>,
+    /// Keeps a record of what becomes of the leases.
+    witness: Option<Box<dyn Witness>>,
 }
 
-/// It has nothing to show.
-struct AlarmsRef(Arc<Alarms>);
-
-impl std::fmt::Debug for AlarmsRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Alarms")
+impl fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStore").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
 impl FaultyStore {
-    pub(crate) fn new(inner: Arc<dyn Store>, alarms: Arc<Alarms>, states: Vec<Arc<State>>) -> Self {
-        Self { inner, alarms: AlarmsRef(alarms), states, down_since: Mutex::default() }
+    pub(crate) fn new(
+        inner: Arc<dyn Store>,
+        alarms: Arc<Alarms>,
+        states: Vec<Arc<State>>,
+        witness: Option<Box<dyn Witness>>,
+    ) -> Self {
+        Self { inner, alarms, states, down_since: Mutex::default(), witness }
     }
 
     pub(crate) fn state(&self) -> Arc<State> {
@@ -98,7 +102,7 @@ impl FaultyStore {
     async fn comes_by(&self, answer_by: Moment, late: Duration) -> bool {
         let clock = self.inner.clock();
         let at = clock.now().after(late);
-        Alarm::at(&self.alarms.0, clock, at.min(answer_by)).await;
+        Alarm::at(&self.alarms, clock, at.min(answer_by)).await;
         at <= answer_by
     }
 }
@@ -232,7 +236,7 @@ impl Store for FaultyStore {
     }
 
     fn witness(&self) -> Option<&dyn Witness> {
-        self.inner.witness()
+        self.witness.as_deref()
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {

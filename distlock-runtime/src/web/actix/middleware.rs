@@ -123,6 +123,12 @@ impl LockMiddleware {
     /// Several locks at once, as in [`key`](Self::key): sorted, each once, all or nothing, one `wait`
     /// for all.
     ///
+    /// ```
+    /// # extern crate distlock_runtime as distlock;
+    /// # use distlock::{LockManager, actix::LockMiddleware};
+    /// LockMiddleware::new(LockManager::in_memory()).keys(["account:{from:u64}", "account:{to:u64}"]);
+    /// ```
+    ///
     /// # Panics
     ///
     /// If a template is malformed or leaves a type out.

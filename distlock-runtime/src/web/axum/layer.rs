@@ -135,6 +135,12 @@ impl LockLayer {
     /// Several locks at once, as in [`key`](Self::key): sorted, each once, all or nothing, one `wait`
     /// for all.
     ///
+    /// ```
+    /// # extern crate distlock_runtime as distlock;
+    /// # use distlock::{LockManager, axum::LockLayer};
+    /// LockLayer::new(LockManager::in_memory()).keys(["account:{from:u64}", "account:{to:u64}"]);
+    /// ```
+    ///
     /// # Panics
     ///
     /// If a template is malformed or leaves a type out.

@@ -1,0 +1,213 @@
+//! The locks of a test on a real server, under a prefix of the test's own.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Locks;
+use super::backing::{Backing, LetGo};
+use crate::builder::LockManagerBuilder;
+use crate::error::LockError;
+use crate::limit::Limit;
+use crate::lock::table::LockTable;
+use crate::manager::LockManager;
+use crate::name::LockName;
+use crate::options::LockMode;
+use crate::store::Notification;
+use crate::store::owner::Owner;
+
+/// Names the server.
+const VARIABLE: &str = "DISTLOCK_TEST_URL";
+
+/// How long the server may take for what the test itself asks it.
+const ANSWER: Duration = Duration::from_secs(30);
+
+impl Locks {
+    /// On the server that `DISTLOCK_TEST_URL` names, under a random prefix of this call's own; without
+    /// the variable in memory, as [`new`](Self::new). So the same tests run on both:
+    ///
+    /// ```text
+    /// cargo test
+    /// DISTLOCK_TEST_URL=redis://127.0.0.1:6379 cargo test
+    /// ```
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::LockError> {
+    /// let locks = Locks::from_env();
+    /// let guard = locks.replica("a").manager().lock("order:7").acquire().await?;
+    /// assert!(locks.lose("order:7"));
+    /// assert!(guard.release().await.unwrap_err().is_lost());
+    /// locks.assert_never_together("order:7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A server's time cannot be paused: on one, the test's clock goes on if it was, and every lease, wait
+    /// and `sleep` takes as long as it says. Choose short ones for such tests. What a test does to its
+    /// store works as in memory, with these differences:
+    ///
+    /// - The locks of a replica that was [killed](super::Replica::kill) are free when their leases end, which
+    ///   is at most one `ttl` later, and not exactly one.
+    /// - [`lose`](Self::lose) and [`held_elsewhere`](Self::held_elsewhere) ask the server, and block the
+    ///   test's thread until it has answered.
+    /// - A `prefix` of a request, or of the attribute, is used as it is: such a lock is the same in all tests.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime; if the variable's value cannot be used, or the server does not answer.
+    pub fn from_env() -> Self {
+        let url = match std::env::var(VARIABLE) {
+            Ok(url) if !url.is_empty() && url != "memory://" => url,
+            Ok(_) | Err(std::env::VarError::NotPresent) => return Self::new(),
+            Err(error) => panic!("{VARIABLE}: {error}"),
+        };
+        match Real::connect(url) {
+            Ok(real) => {
+                resume();
+                Self::of(Backing::Real(real))
+            }
+            Err(error) => panic!(
+                "{VARIABLE}: {error}; start that server, or unset the variable to test in memory"
+            ),
+        }
+    }
+}
+
+/// Lets a paused clock go on.
+fn resume() {
+    let (paused, start) = (Instant::now(), std::time::Instant::now());
+    // Tokio does not say whether it is paused, and a panic would be printed.
+    while start.elapsed() < Duration::from_micros(200) {
+        std::hint::spin_loop();
+    }
+    if paused.elapsed().is_zero() {
+        tokio::time::resume();
+    }
+}
+
+pub(super) struct Real {
+    url: String,
+    prefix: String,
+    /// A process that is no replica. A test that panics leaves it as it was.
+    elsewhere: AssertUnwindSafe<LockManager>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    tables: Vec<Weak<LockTable>>,
+    /// Counters of fencing tokens, which a server would keep for good.
+    fences: Vec<String>,
+}
+
+impl Real {
+    fn connect(url: String) -> Result<Self, LockError> {
+        let prefix = format!("test.{}", uuid::Uuid::new_v4().simple());
+        let elsewhere = LockManager::builder().url(&url).prefix(&prefix);
+        let elsewhere = elsewhere.command_timeout(ANSWER).build()?;
+        outside(elsewhere.ready())?;
+        let elsewhere = AssertUnwindSafe(elsewhere);
+        let real = Self { url, prefix, elsewhere, known: Mutex::default() };
+        let elsewhere = real.elsewhere.clone();
+        real.knows(&elsewhere);
+        Ok(real)
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of a replica, in the test's own part of the server.
+    pub(super) fn settings(&self, builder: LockManagerBuilder) -> LockManagerBuilder {
+        builder.url(&self.url).inside(&self.prefix)
+    }
+
+    pub(super) fn knows(&self, manager: &LockManager) {
+        let locks = manager.locks();
+        let (table, fence) = (Arc::downgrade(&locks.table), locks.namespace.fence());
+        let mut known = self.known();
+        known.tables.push(table);
+        if !known.fences.contains(&fence) {
+            known.fences.push(fence);
+        }
+    }
+
+    pub(super) fn interrupt(&self) {
+        let tables: Vec<_> = self.known().tables.iter().filter_map(Weak::upgrade).collect();
+        for table in tables {
+            table.on_notification(Notification::Interrupted);
+        }
+    }
+
+    pub(super) fn take(&self, lock: &Arc<LockName>) -> Vec<String> {
+        let taken = outside(async {
+            let store = &self.elsewhere.locks().store;
+            let answer_by = store.clock().now().after(ANSWER);
+            let Some(held) = store.clone().inspect(lock.clone(), answer_by).await? else {
+                return Ok(Vec::new());
+            };
+            let mut taken = Vec::new();
+            for holder in held.holders {
+                let owner = Arc::new(Owner::stray(lock.clone(), holder.token));
+                if store.clone().release(owner.clone(), None, answer_by).await?.was_ours {
+                    taken.push(owner.token.clone());
+                }
+            }
+            Ok(taken)
+        });
+        taken.unwrap_or_else(|fault: crate::store::Fault| panic!("{VARIABLE}: {fault}"))
+    }
+
+    pub(super) fn hold(&self, lock: &Arc<LockName>, limit: Limit) -> Option<LetGo> {
+        let prefix = lock.prefix();
+        let request = self.elsewhere.lock(lock.key()).name("elsewhere");
+        let request = request.prefix(prefix.strip_suffix(':').unwrap_or(prefix));
+        let request = match limit.as_permits() {
+            Some(permits) => request.permits(permits.get()),
+            None if limit.is_read() => request.mode(LockMode::Read),
+            None => request,
+        };
+        match outside(request.try_acquire()) {
+            Ok(guard) => {
+                guard.map(|guard| -> LetGo { Box::new(move || drop(outside(guard.release()))) })
+            }
+            Err(error) => panic!("{VARIABLE}: {error}"),
+        }
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let fences = std::mem::take(&mut self.known().fences);
+        let words = std::iter::once("DEL".to_owned()).chain(fences);
+        let command = words.map(String::into_bytes).collect();
+        // What is left is a few bytes: not worth a panic in a destructor.
+        drop(outside(self.elsewhere.ask_store(vec![command])));
+    }
+}
+
+/// Waits for it on a thread of its own: the caller's may be one of a runtime.
+fn outside<T: Send>(work: impl Future<Output = T> + Send) -> T {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(work),
+            Err(error) => panic!("testing::Locks: {error}"),
+        }
+    };
+    match std::thread::scope(|scope| scope.spawn(run).join()) {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
