@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::{RedisConfig, RedisStore};
+use crate::store::redis::{RedisConfig, RedisStore, Target};
 use crate::url::StoreUrl;
 #[cfg(feature = "redis")]
 use crate::url::{Deployment, RedisUrl};
@@ -67,7 +67,7 @@ fn redis_config(
         return Err(not_supported("`replicas`"));
     }
     Ok(RedisConfig {
-        info,
+        target: Target::Fixed(info),
         command_timeout: settings.command_timeout,
         connect_timeout: settings.connect_timeout,
         connections: settings.connections,

@@ -4,7 +4,8 @@
 //! its own for its answer: one that takes too long must not be the loss of all leases. A renewal that
 //! fails leaves the lease in doubt: its old deadline stands, and it is tried again inside what is left.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::core::{Line, Owned, Renew};
 use super::lease::Lease;
@@ -12,17 +13,32 @@ use super::table::LockTable;
 use super::turn::Live;
 use crate::name::LockName;
 use crate::shield::shielded;
-use crate::store::{Fault, Renewal, Renewed};
+use crate::store::{Fault, Renewal, Renewed, Store};
 
 /// So many renewals go out in one pipeline.
 const TOGETHER: usize = 1000;
+
+/// Whose turn it is to renew very many leases, for each part of the store.
+#[derive(Default)]
+pub(super) struct Turns {
+    of_parts: Mutex<HashMap<usize, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Turns {
+    fn of(&self, part: usize) -> Arc<tokio::sync::Mutex<()>> {
+        let mut parts = self.of_parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.entry(part).or_default().clone()
+    }
+}
 
 impl LockTable {
     /// Sends renewals. On the engine's thread, or wherever a store answers at once.
     pub(super) fn renew_soon(self: &Arc<Self>, renewals: Vec<Renew<Live>>) {
         if self.agenda.is_the_engines() {
-            let table = self.clone();
-            self.background().spawn(async move { renew_all(renewals, table).await });
+            for (part, renewals) in by_part(renewals, &**self.store()) {
+                let table = self.clone();
+                self.background().spawn(async move { renew_all(part, renewals, table).await });
+            }
             return;
         }
         let op = self.observers().timed("renew", self.store.clone().renew(sendable(&renewals)));
@@ -41,7 +57,17 @@ fn oldest_hold(lock: &LockName, table: &LockTable) -> Option<Arc<Lease>> {
     table.read(lock, oldest).flatten()
 }
 
-async fn renew_all(mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
+/// Sorts them by the part of the store that keeps their locks: one that is down must not keep the answers
+/// of the others waiting.
+fn by_part(renewals: Vec<Renew<Live>>, store: &dyn Store) -> BTreeMap<usize, Vec<Renew<Live>>> {
+    let mut parts = BTreeMap::<usize, Vec<_>>::new();
+    for renewal in renewals {
+        parts.entry(store.part(&renewal.token.lock)).or_default().push(renewal);
+    }
+    parts
+}
+
+async fn renew_all(part: usize, mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
     let many = renewals.len() > TOGETHER;
     if many {
         renewals.sort_by_key(|renewal| renewal.deadline);
@@ -49,7 +75,7 @@ async fn renew_all(mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
     for together in renewals.chunks(TOGETHER) {
         // One of many waits for the one before, and its time begins when it is sent: a server that
         // needs longer for all of them than for one answers each in time. A few do not wait for others.
-        let turn = if many { Some(table.many_renewals.lock().await) } else { None };
+        let turn = if many { Some(table.many_renewals.of(part).lock_owned().await) } else { None };
         let op = table.store().clone().renew(sendable(together));
         let op = table.observers().timed("renew", op);
         match shielded(op).await {

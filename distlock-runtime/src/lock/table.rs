@@ -18,6 +18,7 @@ use super::lease::Lease;
 use super::lines::{Lines, Name, Next};
 use super::release_repeat::Repeats;
 use super::release_retry::Retries;
+use super::renew::Turns;
 use super::serve::Due;
 use super::turn::{Live, Turn};
 use crate::clock::{Clock, Moment};
@@ -49,8 +50,7 @@ pub(crate) struct LockTable {
     pub(super) command_timeout: Duration,
     pub(super) repeats: Repeats,
     pub(crate) retries: Retries,
-    /// Held by the task whose turn it is to renew very many leases.
-    pub(super) many_renewals: tokio::sync::Mutex<()>,
+    pub(super) many_renewals: Turns,
     pub(super) force_released: ForceReleased,
     pub(super) agenda: Agenda,
     timers: Arc<Timers<Due>>,
@@ -84,7 +84,7 @@ impl LockTable {
             command_timeout,
             repeats: Repeats::default(),
             retries: Retries::default(),
-            many_renewals: tokio::sync::Mutex::default(),
+            many_renewals: Turns::default(),
             force_released: ForceReleased::default(),
             agenda: Agenda::of(clock, engine.reads(clock)),
             timers: engine.timers().clone(),

@@ -99,8 +99,14 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Which part of the store keeps this lock: each answers, and fails, on its own.
+    fn part(&self, _lock: &LockName) -> usize {
+        0
+    }
+
     /// Extends the leases to at least these times to live, never re-creating a lock: one answer for
-    /// each, in order.
+    /// each, in order. They come together: those of several [parts](Self::part) when the slowest has
+    /// answered.
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
 
     /// A lease that was kept for a call while it waited for other locks is used from now on, and ends as

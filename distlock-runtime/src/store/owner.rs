@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,8 +41,10 @@ pub(crate) struct Owner {
     /// The connection on which acquires were sent and not answered, and how many, in one number; 0 if
     /// there are none. A caller and the engine may both have sent one.
     unanswered: AtomicU64,
-    /// The last connection that died with an acquire unanswered; 0 if none did.
-    died_with: AtomicU64,
+    /// The connections that died with an acquire unanswered: the lowest and the highest number. The highest
+    /// is 0 if none did.
+    died_first: AtomicU64,
+    died_last: AtomicU64,
     /// A command of it may have left something in the store.
     traced: AtomicBool,
     /// The store has said that it owned the lock.
@@ -64,7 +67,8 @@ impl Owner {
             first_sent: AtomicU64::new(Moment::NEVER.as_nanos()),
             stored_until: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
-            died_with: AtomicU64::new(0),
+            died_first: AtomicU64::new(u64::MAX),
+            died_last: AtomicU64::new(0),
             traced: AtomicBool::new(false),
             granted: AtomicBool::new(false),
             retired: AtomicBool::new(false),
@@ -97,9 +101,10 @@ impl Owner {
         };
         let before = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         let before = before.unwrap_or_default() >> COUNT;
-        // Connections are numbered as they are made: another one's answer is not coming any more.
+        // A token's acquires go over one connection at a time: another one's answer is not coming any more.
         if before != 0 && before != connection {
-            self.died_with.fetch_max(before, Ordering::AcqRel);
+            self.died_first.fetch_min(before, Ordering::AcqRel);
+            self.died_last.fetch_max(before, Ordering::AcqRel);
         }
     }
 
@@ -137,16 +142,18 @@ impl Owner {
 
     /// An acquire was sent and no answer has come.
     pub(crate) fn in_doubt(&self) -> bool {
-        self.unanswered.load(Ordering::Acquire) != 0 || self.died_with.load(Ordering::Acquire) != 0
+        self.unanswered.load(Ordering::Acquire) != 0 || self.died_last.load(Ordering::Acquire) != 0
     }
 
     /// Whether what was sent on connection `number` comes behind every acquire of this token that
-    /// may still run: none was sent elsewhere, or only on connections below `closed_below`. // R9
-    pub(crate) fn is_behind(&self, number: u64, closed_below: u64) -> bool {
+    /// may still run: none was sent elsewhere, or only on `closed` connections. // R9
+    pub(crate) fn is_behind(&self, number: u64, closed: &Range<u64>) -> bool {
         let unanswered = self.unanswered.load(Ordering::Acquire) >> COUNT;
-        let died_with = self.died_with.load(Ordering::Acquire);
-        (unanswered == 0 || unanswered == number || unanswered < closed_below)
-            && (died_with == 0 || died_with == number || died_with < closed_below)
+        let last = self.died_last.load(Ordering::Acquire);
+        let is_past = |connection| connection == number || closed.contains(&connection);
+        // Closed connections have numbers in a row: with the first and the last all between them are.
+        (unanswered == 0 || is_past(unanswered))
+            && (last == 0 || is_past(last) && is_past(self.died_first.load(Ordering::Acquire)))
     }
 
     /// Nothing was ever sent for it: there is nothing to free.
@@ -217,5 +224,27 @@ impl Hash for Owner {
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_behind_what_died_with_closed_connections_only() {
+        let name = LockName::of_stored("shop:", "shop:lock:{a}").expect("a name");
+        let owner = Owner::new(Arc::new(name), "process.1.s".to_owned(), Limit::ALONE);
+        let (now, ttl) = (Moment::from_nanos(1), Duration::from_secs(1));
+        assert!(owner.is_behind(9, &(9..9)), "nothing was sent");
+        owner.sending(now, ttl, 3);
+        assert!(owner.is_behind(3, &(1..1)), "the release goes over the same connection");
+        assert!(!owner.is_behind(5, &(4..5)) && owner.is_behind(5, &(3..5)));
+        owner.sending(now, ttl, 7);
+        owner.sending(now, ttl, 8);
+        owner.answered(8);
+        assert!(owner.is_behind(8, &(1..8)));
+        assert!(!owner.is_behind(8, &(4..8)), "3 was a connection to another server");
+        assert!(!owner.is_behind(8, &(1..7)));
     }
 }

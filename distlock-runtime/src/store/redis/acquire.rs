@@ -26,26 +26,25 @@ pub(super) async fn try_acquire(
     server: &Server,
     renewals: &Renewals,
     attempt: &Attempt,
+    live: &mut Connection,
     answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;
     let fences = &server.fences;
-    let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
-    let other = fences.of_other_prefix(&owner.lock);
+    let counter = &*fences.of(&owner.lock);
     server.keep_subscribed(&owner.lock, attempt.term.stored_for());
-    let counter = other.as_deref().unwrap_or(&fences.own);
     // Before the first grant on a connection: the server behind it may have lost its data.
-    if !fences.is_raised(counter, &live) {
+    if !fences.is_raised(counter, live) {
         let lock = Some(&*owner.lock);
-        Box::pin(fences.raise(counter, lock, &mut live, answer_by)).await?;
+        Box::pin(fences.raise(counter, lock, live, answer_by)).await?;
     }
     // R2: the engine has sent this token since, and only the answer to that counts. Behind it, a `SET`
     // could take the lock again after it was taken away, on an older counter value than the next owner's.
     if !owner.is_unsent() {
-        return Box::pin(taken_over(attempt, &mut live, answer_by)).await;
+        return Box::pin(taken_over(attempt, live, answer_by)).await;
     }
     let Fast { granted, fence, sent, seen, raised } =
-        fast_path(server, attempt, counter, &mut live, answer_by).await?;
+        fast_path(server, attempt, counter, live, answer_by).await?;
     let mut sent = sent;
     if !granted && !attempt.look {
         return Ok(Answer::Taken { remaining: None });
@@ -54,7 +53,7 @@ pub(super) async fn try_acquire(
         // `SET NX` says no to whatever is there. The value tells a lock from something else, which
         // is not worth waiting for, and from our own: an acquire that was delivered twice finds
         // its own token.
-        match Box::pin(taken(owner, &mut live, answer_by)).await? {
+        match Box::pin(taken(owner, live, answer_by)).await? {
             None => sent = owner.first_sent(),
             Some(answer) => return Ok(answer),
         }
@@ -63,8 +62,8 @@ pub(super) async fn try_acquire(
         return Ok(Answer::Granted { fence, sent });
     }
     // R2: data was lost under a live connection.
-    fences.set_raised(counter, &live, false);
-    match Box::pin(renewals.draw_again(fences, attempt, counter, &mut live, answer_by)).await? {
+    fences.set_raised(counter, live, false);
+    match Box::pin(renewals.draw_again(fences, attempt, counter, live, answer_by)).await? {
         Some(fence) => Ok(Answer::Granted { fence, sent }),
         None => Ok(Answer::Taken { remaining: None }),
     }

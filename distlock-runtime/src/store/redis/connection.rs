@@ -1,6 +1,6 @@
 //! A connection that is up: sends commands with a time limit, and notices when it has gone bad.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::error::{fault, is_missing_script, leaves_connection, unexpected};
 use super::io::{Carry, carry};
 use super::script::{Arg, Script};
+use super::server_clock::ServerClock;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
@@ -116,9 +117,11 @@ pub(crate) struct Live {
     carrier: Arc<dyn Carry>,
     /// Never zero.
     pub(crate) number: u64,
-    /// Connections of this link with lower numbers are closed at the server: nothing that was sent on
-    /// them will run any more.
-    pub(crate) closed_below: u64,
+    /// Earlier connections of this link that are closed at the server: nothing that was sent on them will
+    /// run any more.
+    pub(crate) closed: Range<u64>,
+    /// The clock of the server behind it.
+    pub(super) server_clock: ServerClock,
     /// The fence counter was raised to the server's time on this connection.
     pub(crate) fence_raised: AtomicBool,
     /// The user that signed in may not use `ECHO`: answers are taken as they come.
@@ -140,7 +143,7 @@ impl Live {
         connection: MultiplexedConnection,
         carrier: Arc<dyn Carry>,
         number: u64,
-        closed_below: u64,
+        closed: Range<u64>,
         alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
@@ -148,7 +151,8 @@ impl Live {
             connection,
             carrier,
             number,
-            closed_below,
+            closed,
+            server_clock: ServerClock::unknown(),
             fence_raised: AtomicBool::new(false),
             must_not_echo: AtomicBool::new(false),
             tries: AtomicU64::new(0),

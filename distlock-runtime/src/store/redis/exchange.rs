@@ -1,6 +1,7 @@
 //! The exchange of a token that has the lock alone for one that holds it with others, in one script: in
 //! between no token can get the lock that would keep the new one out.
 
+use super::connection::Connection;
 use super::grant::{Grant, Outcome};
 use super::script::{Arg, Script};
 use super::server::Server;
@@ -22,6 +23,7 @@ impl Exchanges {
         &self,
         server: &Server,
         exchange: &Exchange,
+        live: &mut Connection,
         answer_by: Moment,
     ) -> Result<Exchanged, Fault> {
         let Exchange { old, new, term } = exchange;
@@ -40,7 +42,7 @@ impl Exchanges {
             // The old token holds the lock: the new one may have it whatever is answered to this run.
             stays: true,
         };
-        Ok(match grant.run(server, |_| Some(()), answer_by).await? {
+        Ok(match grant.run(server, live, |_| Some(()), answer_by).await? {
             Outcome::Granted { fence, sent, contended } => {
                 Exchanged::Granted { fence, sent, contended }
             }

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::iter;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +24,6 @@ use super::connection::{Connection, Live};
 use super::error::COUNTER;
 use super::prefixes::kept_until;
 use super::script::{Arg, Script};
-use super::server_clock::ServerClock;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -75,7 +75,25 @@ impl Fence {
     }
 }
 
-/// The counters of one server.
+/// The counter of one lock.
+pub(super) enum Counter<'a> {
+    /// The manager's.
+    Own(&'a Fence),
+    OfOtherPrefix(Arc<Fence>),
+}
+
+impl Deref for Counter<'_> {
+    type Target = Fence;
+
+    fn deref(&self) -> &Fence {
+        match self {
+            Self::Own(fence) => fence,
+            Self::OfOtherPrefix(fence) => fence,
+        }
+    }
+}
+
+/// The counters of one manager.
 pub(super) struct Fences {
     /// The manager's.
     pub(super) own: Fence,
@@ -84,7 +102,6 @@ pub(super) struct Fences {
     /// The highest value that can be an honest one, by the server's time when a counter was raised
     /// last.
     highest: AtomicU64,
-    pub(super) server_clock: ServerClock,
     raise: Script,
 }
 
@@ -94,16 +111,20 @@ impl Fences {
             own: Fence::new(key.into()),
             others: Mutex::default(),
             highest: AtomicU64::new(LAST_FENCE),
-            server_clock: ServerClock::unknown(),
             raise: Script::raise(),
         }
     }
 
-    /// The counter of the lock's prefix, if that is not the manager's.
-    pub(super) fn of_other_prefix(&self, lock: &LockName) -> Option<Arc<Fence>> {
-        let key = lock.fence()?;
+    /// The counter of a lock.
+    pub(super) fn of(&self, lock: &LockName) -> Counter<'_> {
+        let Some(key) = lock.fence() else { return Counter::Own(&self.own) };
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(others.of(key, Clock::Boottime.now()))
+        Counter::OfOtherPrefix(others.of(key, Clock::Boottime.now()))
+    }
+
+    /// Its key.
+    pub(super) fn key<'a>(&'a self, lock: &'a LockName) -> &'a str {
+        lock.fence().unwrap_or(&self.own.key)
     }
 
     /// Raises the counter above everything this process has seen and to the server's time.
@@ -156,7 +177,7 @@ impl Fences {
         else {
             return Err(counter_is_foreign());
         };
-        self.server_clock.set(now);
+        live.server_clock.set(now);
         self.highest.store(highest, Ordering::Release);
         if known > highest {
             // Another server has said so, or this one with another clock: the script left it out.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::connection::{Connection, RedisOr, ints};
+use super::fence::Fence;
 use super::script::{Arg, Script};
 use super::server::Server;
 use crate::clock::{Clock, Moment};
@@ -55,20 +56,19 @@ impl Grant<'_, '_> {
     pub(super) async fn run<T>(
         mut self,
         server: &Server,
+        live: &mut Connection,
         refusal: impl Fn([Option<i64>; 5]) -> Option<T>,
         answer_by: Moment,
     ) -> Result<Outcome<T>, Fault> {
         let (lock, fences) = (&self.owner.lock, &server.fences);
-        let mut live = server.pool.commands(lock.stored()).live(answer_by).await?;
-        let other = fences.of_other_prefix(lock);
+        let counter = &*fences.of(lock);
         server.keep_subscribed(lock, self.term.stored_for());
-        let counter = other.as_deref().unwrap_or(&fences.own);
         for _ in 0..TRIES {
-            if !fences.is_raised(counter, &live) {
-                fences.raise(counter, Some(lock), &mut live, answer_by).await?;
+            if !fences.is_raised(counter, live) {
+                fences.raise(counter, Some(lock), live, answer_by).await?;
             }
             let seen = counter.seen();
-            let (sent, answer) = self.ask(server, &mut live, answer_by).await?;
+            let (sent, answer) = self.ask(server, counter, live, answer_by).await?;
             server.record.used(sent);
             match ints(&answer) {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
@@ -77,14 +77,14 @@ impl Grant<'_, '_> {
                         return Ok(Outcome::Granted { fence, sent, contended: behind != 0 });
                     }
                     // Data was lost under a live connection: raise the counter and draw again.
-                    fences.set_raised(counter, &live, false);
+                    fences.set_raised(counter, live, false);
                 }
                 [Some(0), _, numbers @ ..] => {
                     let refused = refusal(numbers).ok_or_else(|| live.desynchronized())?;
                     return Ok(Outcome::Refused(refused));
                 }
                 // Too late by the server's clock, which may have been set: ask again with its time.
-                [Some(3), _, Some(now), ..] => fences.server_clock.set(now),
+                [Some(3), _, Some(now), ..] => live.server_clock.set(now),
                 _ => return Err(live.desynchronized()),
             }
         }
@@ -95,6 +95,7 @@ impl Grant<'_, '_> {
     async fn ask(
         &mut self,
         server: &Server,
+        counter: &Fence,
         live: &mut Connection,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
@@ -103,10 +104,10 @@ impl Grant<'_, '_> {
         if owner.is_retired() {
             return Err(Fault::given_up());
         }
-        let counter = owner.lock.fence().unwrap_or(&server.fences.own.key);
-        let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock), Arg::Text(counter)];
+        let (lock, counter) = (&owner.lock, &counter.key);
+        let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
         let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
-        self.args[self.not_after] = Arg::Number(server.fences.server_clock.time_after(lifetime));
+        self.args[self.not_after] = Arg::Number(live.server_clock.time_after(lifetime));
         let sent = Clock::Boottime.now();
         owner.sending(sent, self.term.stored_for(), live.number);
         if self.stays {

@@ -7,8 +7,8 @@ use redis::{Cmd, FromRedisValue, RedisError, Value};
 
 use super::connection::{Connection, RedisOr, integer};
 use super::error::fault;
+use super::fence::Fence;
 use super::script::Arg;
-use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
 use crate::store::owner::Owner;
@@ -61,11 +61,10 @@ pub(super) async fn find(
 
 /// Who holds a lock, and the processes that wait for it.
 pub(super) async fn inspect(
-    server: &Server,
     lock: &LockName,
+    live: &mut Connection,
     answer_by: Moment,
 ) -> Result<Option<Held>, Fault> {
-    let mut live = server.pool.commands(lock.stored()).live(answer_by).await?;
     let name = lock.stored();
     let mut pipeline = redis::pipe();
     pipeline.cmd("GET").arg(&**name).cmd("PTTL").arg(&**name);
@@ -123,12 +122,15 @@ fn time_ms(answer: &Value) -> Option<u64> {
 }
 
 /// How long the server takes to answer.
-pub(super) async fn ping(server: &Server, answer_by: Moment) -> Result<Duration, Fault> {
-    let mut live = server.pool.all_commands()[0].live(answer_by).await?;
+pub(super) async fn ping(
+    counter: &Fence,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Duration, Fault> {
     // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
     // yet.
     let mut exists = redis::cmd("EXISTS");
-    exists.arg(&*server.fences.own.key);
+    exists.arg(&*counter.key);
     let sent = Clock::Boottime.now();
     match live.command(&exists, answer_by).await.map_err(RedisOr::into_fault)? {
         Value::Int(_) => Ok(Clock::Boottime.now().since(sent)),

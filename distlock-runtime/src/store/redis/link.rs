@@ -6,11 +6,12 @@
 //! A connection is left when two commands in a row had no answer, when nothing arrived for a second
 //! after one had none, or when the node says that it takes no writes.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, ConnectionInfo};
+use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -20,6 +21,7 @@ use super::connection::{Connection, Live};
 use super::error::not_connected;
 use super::io::Carry;
 use super::previous::PreviousConnections;
+use super::target::{Address, Target};
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
@@ -34,10 +36,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Commands that may wait to be written: callers beyond it wait in order.
 const BUFFER: usize = 1024;
 
+/// Bits for the connections of one link in their numbers, below those for the link's.
+const CONNECTIONS: u32 = 28;
+const MOVED: &str = "another server has taken its place";
+
 /// How a link connects and how long it waits.
 #[derive(Clone)]
 pub(crate) struct LinkConfig {
-    pub(crate) info: ConnectionInfo,
+    /// Where the server is.
+    pub(crate) target: Target,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
@@ -55,8 +62,8 @@ pub(crate) struct Link {
     down_since: AtomicU64,
     /// It is to be connected: rung by its first use.
     wanted: Notify,
-    /// Connections are numbered, over all links of a pool.
-    numbers: Arc<AtomicU64>,
+    /// The number of its first connection. No two connections of a manager have the same number.
+    first_number: u64,
 }
 
 enum State {
@@ -66,11 +73,12 @@ enum State {
 }
 
 impl Link {
+    /// `number` is its own, of all links of the manager.
     pub(crate) fn start(
         config: LinkConfig,
         handle: &Handle,
         alarms: &Arc<Alarms>,
-        numbers: &Arc<AtomicU64>,
+        number: u64,
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             config,
@@ -78,7 +86,7 @@ impl Link {
             state: watch::Sender::new(State::Unused),
             down_since: AtomicU64::new(0),
             wanted: Notify::new(),
-            numbers: numbers.clone(),
+            first_number: (number << CONNECTIONS) + 1,
         });
         handle.spawn(supervise(link.clone()));
         link
@@ -141,6 +149,19 @@ impl Link {
         let _ = states.wait_for(|state| !matches!(state, State::Up(_))).await;
     }
 
+    fn went_up(&self, live: Arc<Live>) {
+        self.down_since.store(0, Ordering::Relaxed);
+        self.state.send_replace(State::Up(live));
+    }
+
+    fn went_down(&self, fault: Fault) {
+        let now = Clock::Boottime.now().as_nanos();
+        // Since the first of several failures.
+        let orders = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.down_since.compare_exchange(0, now, orders.0, orders.1);
+        self.state.send_replace(State::Down(fault));
+    }
+
     async fn outcome(
         &self,
         answer_by: Moment,
@@ -163,32 +184,42 @@ impl Link {
 async fn supervise(link: Arc<Link>) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
-    let mut previous = PreviousConnections::default();
+    let mut previous = PreviousConnections::none(link.first_number);
     let mut watch = LinkWatch::new(link.config.observers.clone());
-    loop {
-        let (fault, ended) = match establish(&link, &mut previous).await {
+    for number in link.first_number.. {
+        let target = &link.config.target;
+        let address = target.find().await;
+        let moved = || async {
+            match &address {
+                Ok(address) => target.moved_from(address).await,
+                Err(_) => pending().await,
+            }
+        };
+        let made = match &address {
+            Ok(address) => {
+                let made = establish(&link, address, number, &mut previous);
+                until(made, moved()).await.unwrap_or_else(|| Err(lost(MOVED)))
+            }
+            Err(fault) => Err(fault.clone()),
+        };
+        let (fault, ended) = match made {
             Ok((live, carrier)) => {
                 pause = FIRST_PAUSE;
-                link.down_since.store(0, Ordering::Relaxed);
-                link.state.send_replace(State::Up(live.clone()));
+                link.went_up(live.clone());
                 watch.is(true);
-                until(carrier.run(), live.gone_bad()).await;
+                until(carrier.run(), until(live.gone_bad(), moved())).await;
                 (lost("the connection was lost"), Some(carrier))
             }
             Err(fault) => (fault, None),
         };
-        let now = Clock::Boottime.now().as_nanos();
-        // Since the first of several failures.
-        let orders = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = link.down_since.compare_exchange(0, now, orders.0, orders.1);
-        link.state.send_replace(State::Down(fault));
+        link.went_down(fault);
         // After the state has changed: a call that fails with this connection must find it down, and
         // wait for the next one.
         if let Some(carrier) = ended {
             carrier.stop();
         }
         watch.is(false);
-        tokio::time::sleep(jittered(pause)).await;
+        until(tokio::time::sleep(jittered(pause)), moved()).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
@@ -196,10 +227,12 @@ async fn supervise(link: Arc<Link>) {
 /// Makes a connection and closes the ones before it.
 async fn establish(
     link: &Link,
+    address: &Address,
+    number: u64,
     previous: &mut PreviousConnections,
 ) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
-    let LinkConfig { info, command_timeout, connect_timeout, by_callers, .. } = &link.config;
-    let number = link.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+    let LinkConfig { command_timeout, connect_timeout, by_callers, .. } = &link.config;
+    let Address { info, server } = address;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
@@ -208,13 +241,13 @@ async fn establish(
     let connected = connected.map_err(|_| Fault::timed_out())?;
     let (connection, carrier) =
         connected.map_err(|error| not_connected(&error, info.redis_settings().db()))?;
-    let closed = timeout(*connect_timeout, previous.close(&connection, number));
-    let closed_below = until(closed, carrier.run())
+    let closed = timeout(*connect_timeout, previous.close(&connection, number, *server));
+    let closed = until(closed, carrier.run())
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())?;
     let (alarms, own) = (link.alarms.clone(), carrier.clone());
-    let live = Live::new(connection, own, number, closed_below, alarms, *command_timeout);
+    let live = Live::new(connection, own, number, closed, alarms, *command_timeout);
     Ok((Arc::new(live), carrier))
 }
 

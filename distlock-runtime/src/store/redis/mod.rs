@@ -11,7 +11,8 @@
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`: notifications
 //! - `server`: what all of these share
-//! - `pool` → `link` → `connection` → `io`: the way of a command to the server; `connect`, `previous`
+//! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
+//!   keeps the lock; `target`, `connect`, `previous`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean
 
 mod acquire;
@@ -25,7 +26,9 @@ mod fence;
 mod grant;
 mod inspect;
 mod io;
+mod layout;
 mod link;
+mod node;
 mod pool;
 mod prefixes;
 mod previous;
@@ -37,12 +40,13 @@ mod renew;
 pub(crate) mod script;
 mod server;
 mod server_clock;
+mod target;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
@@ -60,18 +64,19 @@ use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use exchange::Exchanges;
 use fence::Fences;
+use layout::Layout;
 use link::LinkConfig;
-use pool::ConnectionPool;
-use pubsub::Subscription;
+use node::Node;
 use queue::Queue;
 use record::Record;
 use release::Releases;
 use renew::Renewals;
 use server::Server;
+pub(crate) use target::Target;
 
 /// How to reach a Redis.
 pub(crate) struct RedisConfig {
-    pub(crate) info: ConnectionInfo,
+    pub(crate) target: Target,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections: usize,
@@ -90,14 +95,13 @@ pub(crate) struct RedisStore {
     renewals: Renewals,
     releases: Releases,
     exchanges: Exchanges,
-    link: LinkConfig,
     handle: Handle,
 }
 
 impl RedisStore {
     pub(crate) fn start(config: RedisConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
         let RedisConfig {
-            info,
+            target,
             command_timeout,
             connect_timeout,
             connections,
@@ -106,12 +110,13 @@ impl RedisStore {
             prefix,
             observers,
         } = config;
-        let link = LinkConfig { info, command_timeout, connect_timeout, by_callers, observers };
+        let link = LinkConfig { target, command_timeout, connect_timeout, by_callers, observers };
+        let links = AtomicU64::new(0);
+        let node = Node::start(link, connections, prefix.clone(), &links, handle, alarms);
         let server = Server {
-            pool: ConnectionPool::start(&link, connections, handle, alarms),
+            layout: Layout::One(node),
             fences: Fences::new(fence),
-            record: Arc::new(Record::new(prefix.clone())),
-            subscription: Arc::new(Subscription::new(prefix)),
+            record: Arc::new(Record::new(prefix)),
             command_timeout,
         };
         Self {
@@ -120,14 +125,14 @@ impl RedisStore {
             renewals: Renewals::new(),
             releases: Releases::new(),
             exchanges: Exchanges::new(),
-            link,
             handle: handle.clone(),
         }
     }
 
     /// Raises the manager's counter on every connection, so that a bad address shows.
     async fn first_contact(&self, answer_by: Moment) -> Result<(), super::Fault> {
-        let Server { pool, fences, subscription, .. } = &self.server;
+        let Server { layout, fences, .. } = &self.server;
+        let Node { pool, subscription, .. } = &**layout.any();
         let prefix = subscription.prefix();
         let unused = LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat());
         for link in pool.all_commands() {
@@ -162,32 +167,37 @@ impl Store for RedisStore {
     }
 
     fn is_notified(&self, lock: &LockName) -> bool {
-        self.server.subscription.covers(lock)
+        self.server.layout.node(lock.stored()).subscription.covers(lock)
     }
 
     fn outage(&self) -> Option<Outage> {
-        self.server.pool.outage()
+        self.server.layout.any().pool.outage()
     }
 
     fn listen(&self, process: &str, listener: Listener) {
-        let links = self.server.pool.all_commands().to_vec();
-        let Self { server, link, handle, .. } = self;
-        server.subscription.start(process, listener, link.clone(), links, handle);
+        self.server.layout.any().listen(process, listener, &self.handle);
     }
 
     fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
         if !attempt.owner.limit.is_alone() {
             return Box::pin(async move {
-                self.queue.try_share(&self.server, &attempt, answer_by).await
+                let Self { server, queue, .. } = self;
+                let mut live = server.commands(attempt.owner.lock.stored(), answer_by).await?;
+                queue.try_share(server, &attempt, &mut live, answer_by).await
             });
         }
         Box::pin(async move {
-            acquire::try_acquire(&self.server, &self.renewals, &attempt, answer_by).await
+            let Self { server, renewals, .. } = self;
+            let mut live = server.commands(attempt.owner.lock.stored(), answer_by).await?;
+            acquire::try_acquire(server, renewals, &attempt, &mut live, answer_by).await
         })
     }
 
     fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
-        Box::pin(async move { self.queue.enter(&self.server, &entry, answer_by).await })
+        Box::pin(async move {
+            let mut live = self.server.commands(entry.owner.lock.stored(), answer_by).await?;
+            self.queue.enter(&self.server, &entry, &mut live, answer_by).await
+        })
     }
 
     fn release(
@@ -196,48 +206,70 @@ impl Store for RedisStore {
         keep: Option<Duration>,
         answer_by: Moment,
     ) -> Op<Freed> {
-        Box::pin(async move { self.releases.release(&self.server, &owner, keep, answer_by).await })
+        Box::pin(async move {
+            let mut live = self.server.commands(owner.lock.stored(), answer_by).await?;
+            self.releases.release(&owner, keep, &mut live, answer_by).await
+        })
     }
 
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
-        Box::pin(async move { self.exchanges.exchange(&self.server, &exchange, answer_by).await })
+        Box::pin(async move {
+            let mut live = self.server.commands(exchange.new.lock.stored(), answer_by).await?;
+            self.exchanges.exchange(&self.server, &exchange, &mut live, answer_by).await
+        })
     }
 
     fn lane(&self, lock: &LockName) -> usize {
-        self.server.pool.lane(lock.stored())
+        self.server.layout.node(lock.stored()).pool.lane(lock.stored())
+    }
+
+    fn part(&self, lock: &LockName) -> usize {
+        self.server.layout.part(lock.stored())
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
-        Box::pin(async move { self.renewals.extend(&self.server, &renewals).await })
+        Box::pin(async move {
+            let Self { server, renewals: of_server, .. } = &*self;
+            let answer_by = Clock::Boottime.now().after(server.command_timeout);
+            let Some(first) = renewals.first() else {
+                return Ok(Renewed { sent: Clock::Boottime.now(), answers: Vec::new() });
+            };
+            let node = server.layout.node(first.owner.lock.stored());
+            let mut live = node.pool.renewals().live(answer_by).await?;
+            of_server.extend(server, &renewals, &mut live, answer_by).await
+        })
     }
 
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
-        Box::pin(async move { inspect::ping(&self.server, answer_by).await })
+        Box::pin(async move {
+            let mut live = self.server.any(answer_by).await?;
+            inspect::ping(&self.server.fences.own, &mut live, answer_by).await
+        })
     }
 
     fn introduce(&self, itself: &Itself) {
         let Self { server, handle, .. } = self;
-        let link = server.pool.all_commands()[0].clone();
+        let link = server.layout.any().any_link().clone();
         server.record.start(itself, link, server.command_timeout, handle);
     }
 
     fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
         Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            let mut live = self.server.any(answer_by).await?;
             self.server.record.remove(&process, &mut live, answer_by).await
         })
     }
 
     fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            let mut live = self.server.any(answer_by).await?;
             pubsub::tell(&mut live, &letters, answer_by).await
         })
     }
 
     fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
         Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            let mut live = self.server.any(answer_by).await?;
             record::recorded(&prefix, &mut live, answer_by).await
         })
     }
@@ -249,7 +281,7 @@ impl Store for RedisStore {
         answer_by: Moment,
     ) -> Op<Records> {
         Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            let mut live = self.server.any(answer_by).await?;
             record::records(&prefix, &processes, &mut live, answer_by).await
         })
     }
@@ -257,33 +289,35 @@ impl Store for RedisStore {
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         let handle = self.handle.clone();
         handle.spawn(async move {
-            let Server { pool, command_timeout, .. } = &self.server;
-            let answer_by = Clock::Boottime.now().after(*command_timeout);
-            let Ok(mut live) = pool.commands(lock.stored()).live(answer_by).await else { return };
+            let answer_by = Clock::Boottime.now().after(self.server.command_timeout);
+            let Ok(mut live) = self.server.commands(lock.stored(), answer_by).await else { return };
             // Its owner also finds out at its next renewal.
             pubsub::notify_taken(&mut live, &lock, &token, answer_by).await;
         });
     }
 
     fn status(&self) -> StoreStatus {
-        let mut connected =
-            self.server.pool.all_commands().iter().filter_map(|link| link.driven_by());
+        let Node { pool, subscription, .. } = &**self.server.layout.any();
+        let mut connected = pool.all_commands().iter().filter_map(|link| link.driven_by());
         let first = connected.next();
         let by_callers = first.into_iter().chain(connected).any(|by| by == DrivenBy::Callers);
         StoreStatus {
             connected: first.is_some(),
-            wake_ups: self.server.subscription.state(),
+            wake_ups: subscription.state(),
             driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
         }
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move { inspect::inspect(&self.server, &lock, answer_by).await })
+        Box::pin(async move {
+            let mut live = self.server.commands(lock.stored(), answer_by).await?;
+            inspect::inspect(&lock, &mut live, answer_by).await
+        })
     }
 
     fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, answer_by: Moment) -> Op<Vec<StoreReply>> {
         Box::pin(async move {
-            let mut live = self.server.pool.all_commands()[0].live(answer_by).await?;
+            let mut live = self.server.any(answer_by).await?;
             console::ask(&mut live, &commands, answer_by).await
         })
     }

@@ -3,7 +3,7 @@
 //! must arrive in order (R7, R8).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 
@@ -19,14 +19,16 @@ pub(crate) struct ConnectionPool {
 }
 
 impl ConnectionPool {
+    /// `links` counts the links of the manager.
     pub(crate) fn start(
         config: &LinkConfig,
         connections: usize,
+        links: &AtomicU64,
         handle: &Handle,
         alarms: &Arc<Alarms>,
     ) -> Self {
-        let numbers = Arc::new(AtomicU64::new(0));
-        let start = |config| Link::start(config, handle, alarms, &numbers);
+        let start =
+            |config| Link::start(config, handle, alarms, links.fetch_add(1, Ordering::Relaxed));
         // Only the engine sends renewals.
         let renewals = LinkConfig { by_callers: false, ..config.clone() };
         Self {

@@ -1,14 +1,19 @@
 //! Earlier connections of a link: commands that were sent on them may still run (R9).
 
+use std::ops::Range;
+
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
 /// More earlier connections than this, where they cannot be closed, are not remembered.
 const MOST_OPEN: usize = 8;
 
-/// Earlier connections of a link.
-#[derive(Default)]
+/// Earlier connections of a link, all to one server.
 pub(super) struct PreviousConnections {
+    /// Which server that is.
+    server: u64,
+    /// The number of the first connection to it.
+    first: u64,
     /// Those that are not known to be closed at the server.
     open: Vec<Peer>,
     /// There are more, whose names at the server are not known.
@@ -24,12 +29,28 @@ struct Peer {
 }
 
 impl PreviousConnections {
+    /// There are none: the first one will have this number.
+    pub(super) fn none(first: u64) -> Self {
+        Self { server: 0, first, open: Vec::new(), unnamed: false, closed_below: first }
+    }
+
     /// Closes them at the server, over the new connection of this number, where an ACL allows it: what
-    /// was sent on them and not read yet can then never run. Returns the number below which that is
+    /// was sent on them and not read yet can then never run. Returns the numbers of those of which that is
     /// certain.
     ///
+    /// Connections to another server than before are forgotten: it is no longer asked, and to the new one
+    /// their names mean nothing. What was sent on them stays unsettled.
+    ///
     /// Cancel safe: nothing is noted before all is done.
-    pub(super) async fn close(&mut self, connection: &MultiplexedConnection, number: u64) -> u64 {
+    pub(super) async fn close(
+        &mut self,
+        connection: &MultiplexedConnection,
+        number: u64,
+        server: u64,
+    ) -> Range<u64> {
+        if self.server != server {
+            *self = Self { server, ..Self::none(number) };
+        }
         let mut connection = connection.clone();
         let own = peer(&mut connection).await;
         let mut open = Vec::new();
@@ -49,8 +70,8 @@ impl PreviousConnections {
         let closed_below = if all_closed { number } else { self.closed_below };
         open.extend(own);
         // After the last await.
-        *self = Self { open, unnamed, closed_below };
-        closed_below
+        *self = Self { open, unnamed, closed_below, ..*self };
+        self.first..closed_below
     }
 }
 

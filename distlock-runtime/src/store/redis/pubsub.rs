@@ -22,6 +22,7 @@ use super::error::{fault, is_denied, words};
 use super::eviction;
 use super::link::{Link, LinkConfig};
 use super::prefixes::{Prefixes, kept_until};
+use super::target::Address;
 use crate::clock::{Clock, Moment};
 use crate::jitter::jittered;
 use crate::name::LockName;
@@ -261,10 +262,20 @@ async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: V
     }
 }
 
-/// Connects, subscribes, and receives until the connection ends.
+/// Connects, subscribes, and receives until the connection ends or leads to the wrong server.
 async fn session(subscription: &Arc<Subscription>, config: &LinkConfig) -> Result<(), RedisError> {
-    let settings = config.info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let info = config.info.clone().set_redis_settings(settings);
+    let Ok(address) = config.target.find().await else { return Ok(()) };
+    let received = receive(subscription, config, &address);
+    until(received, config.target.moved_from(&address)).await.unwrap_or(Ok(()))
+}
+
+async fn receive(
+    subscription: &Arc<Subscription>,
+    config: &LinkConfig,
+    address: &Address,
+) -> Result<(), RedisError> {
+    let settings = address.info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let info = address.info.clone().set_redis_settings(settings);
     let receiver = subscription.clone();
     let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
         receiver.on_push(&push);

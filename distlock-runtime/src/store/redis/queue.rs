@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::acquire::taken_over;
+use super::connection::Connection;
 use super::grant::{Grant, Outcome};
 use super::script::{Arg, Scripts};
 use super::server::Server;
@@ -38,9 +39,10 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
+        live: &mut Connection,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
-        self.run(server, entry, Otherwise::Wait, answer_by).await
+        self.run(server, entry, Otherwise::Wait, live, answer_by).await
     }
 
     /// Takes the lock beside its other holders, if there is room and no waiter in the queue.
@@ -48,16 +50,16 @@ impl Queue {
         &self,
         server: &Server,
         attempt: &Attempt,
+        live: &mut Connection,
         answer_by: Moment,
     ) -> Result<Answer, Fault> {
         let Attempt { owner, term, .. } = attempt;
         // R2: the engine has sent this token since, and only the answer to that counts.
         if !owner.is_unsent() {
-            let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
-            return taken_over(attempt, &mut live, answer_by).await;
+            return taken_over(attempt, live, answer_by).await;
         }
         let entry = Entry { owner: owner.clone(), term: *term, ticket: 0 };
-        Ok(match self.run(server, &entry, Otherwise::Leave, answer_by).await? {
+        Ok(match self.run(server, &entry, Otherwise::Leave, live, answer_by).await? {
             Entered::Granted { fence, sent, .. } => Answer::Granted { fence, sent },
             Entered::Queued { remaining, .. } => Answer::Taken { remaining },
         })
@@ -68,6 +70,7 @@ impl Queue {
         server: &Server,
         entry: &Entry,
         otherwise: Otherwise,
+        live: &mut Connection,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
         let Entry { owner, term, ticket } = entry;
@@ -88,7 +91,7 @@ impl Queue {
             not_after: 4,
             stays: !is_try,
         };
-        match grant.run(server, place, answer_by).await? {
+        match grant.run(server, live, place, answer_by).await? {
             Outcome::Granted { fence, sent, contended } => {
                 Ok(Entered::Granted { fence, sent, contended })
             }

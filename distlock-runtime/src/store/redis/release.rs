@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::connection::Connection;
 use super::script::{Arg, Scripts};
-use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
 use crate::store::owner::Owner;
@@ -25,14 +25,13 @@ impl Releases {
     /// Frees the lock if this token owns it, or with `keep` has it expire after that time.
     pub(super) async fn release(
         &self,
-        server: &Server,
         owner: &Owner,
         keep: Option<Duration>,
+        live: &mut Connection,
         answer_by: Moment,
     ) -> Result<Freed, Fault> {
-        let mut live = server.pool.commands(owner.lock.stored()).live(answer_by).await?;
         // R9: an acquire that died unanswered with an older connection may still run.
-        let settled = owner.is_behind(live.number, live.closed_below);
+        let settled = owner.is_behind(live.number, &live.closed);
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
         let args = [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis))];
         let args = &args[..1 + usize::from(keep.is_some())];

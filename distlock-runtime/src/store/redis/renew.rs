@@ -32,14 +32,14 @@ impl Renewals {
         Self { scripts: Scripts::renew(), sent: AtomicU64::new(0) }
     }
 
-    /// Extends all of these leases.
+    /// Extends all of these leases, of one node.
     pub(super) async fn extend(
         &self,
         server: &Server,
         renewals: &[Renewal],
+        live: &mut Connection,
+        answer_by: Moment,
     ) -> Result<Renewed, Fault> {
-        let answer_by = Clock::Boottime.now().after(server.command_timeout);
-        let mut live = server.pool.renewals().live(answer_by).await?;
         let sent = Clock::Boottime.now();
         server.record.used(sent);
         let mut pipeline = Pipeline::with_capacity(renewals.len());
@@ -72,7 +72,7 @@ impl Renewals {
         answers.iter().for_each(|answer| live.check_answer(answer));
         let answers = (first..).zip(renewals).zip(&answers);
         let answers = answers
-            .map(|((number, one), answer)| checked(&server.fences, one, number, answer, &live));
+            .map(|((number, one), answer)| checked(&server.fences, one, number, answer, live));
         Ok(Renewed { sent, answers: answers.collect() })
     }
 
@@ -119,7 +119,7 @@ fn words<'a>(
     number: u64,
 ) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
     let Owner { lock, token, .. } = &*renewal.owner;
-    let counter = lock.fence().unwrap_or(&fences.own.key);
+    let counter = fences.key(lock);
     let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
     let (ttl, draw) = (Arg::Number(millis(renewal.ttl)), Arg::Number(renewal.draw.into()));
     (keys, [Arg::Text(token), ttl, draw, Arg::Number(number)])
@@ -140,9 +140,7 @@ fn checked(
 ) -> Result<Owned, Fault> {
     let owned = owned(answer, number, live)?;
     if let Owned::Yes { fence: Some(fence), .. } = owned {
-        let other = fences.of_other_prefix(&renewal.owner.lock);
-        let counter = other.as_deref().unwrap_or(&fences.own);
-        if !fences.is_new(counter, fence, renewal.fence)? {
+        if !fences.is_new(&fences.of(&renewal.owner.lock), fence, renewal.fence)? {
             return Err(Fault::passing(BackendKind::Other, BACKWARDS));
         }
     }

@@ -1,29 +1,44 @@
-//! What every operation on one server shares.
+//! What every operation shares.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection::Connection;
 use super::fence::Fences;
-use super::pool::ConnectionPool;
-use super::pubsub::Subscription;
+use super::layout::Layout;
 use super::record::Record;
-use crate::name::LockName;
+use crate::clock::Moment;
+use crate::name::{LockName, StoredName};
+use crate::store::Fault;
 
-/// One server: the connections to it, its counters, and the subscription there.
+/// The nodes of one manager, its counters, and the record of this process there.
 pub(super) struct Server {
-    pub(super) pool: ConnectionPool,
+    pub(super) layout: Layout,
     pub(super) fences: Fences,
-    pub(super) subscription: Arc<Subscription>,
     pub(super) record: Arc<Record>,
     pub(super) command_timeout: Duration,
 }
 
 impl Server {
+    /// The connection for everything that may create or free this lock.
+    pub(super) async fn commands(
+        &self,
+        lock: &StoredName,
+        answer_by: Moment,
+    ) -> Result<Connection, Fault> {
+        self.layout.node(lock).pool.commands(lock).live(answer_by).await
+    }
+
+    /// A connection for what concerns no lock.
+    pub(super) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
+        self.layout.any().any_link().live(answer_by).await
+    }
+
     /// A prefix that a request has named stays subscribed for as long as there may be a lock of ours:
     /// its holder is notified of waiters, and if the lock is taken away.
     pub(super) fn keep_subscribed(&self, lock: &LockName, ttl: Duration) {
         if lock.fence().is_some() {
-            self.subscription.is_used(lock.prefix(), ttl);
+            self.layout.node(lock.stored()).subscription.is_used(lock.prefix(), ttl);
         }
     }
 }

@@ -198,6 +198,10 @@ impl Store for FaultyStore {
         self.inner.lane(lock)
     }
 
+    fn part(&self, lock: &LockName) -> usize {
+        self.inner.part(lock)
+    }
+
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
         Box::pin(async move {
             let exchanged = || self.inner.clone().exchange(exchange.clone(), answer_by);

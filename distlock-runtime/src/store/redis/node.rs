@@ -1,0 +1,48 @@
+//! One server that keeps locks: the connections to it, and the subscription there.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tokio::runtime::Handle;
+
+use super::link::{Link, LinkConfig};
+use super::pool::ConnectionPool;
+use super::pubsub::Subscription;
+use crate::engine::alarm::Alarms;
+use crate::store::Listener;
+
+/// One server.
+pub(super) struct Node {
+    pub(super) pool: ConnectionPool,
+    pub(super) subscription: Arc<Subscription>,
+    link: LinkConfig,
+}
+
+impl Node {
+    /// `links` counts the links of the manager, over all of its nodes.
+    pub(super) fn start(
+        link: LinkConfig,
+        connections: usize,
+        prefix: String,
+        links: &AtomicU64,
+        handle: &Handle,
+        alarms: &Arc<Alarms>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            pool: ConnectionPool::start(&link, connections, links, handle, alarms),
+            subscription: Arc::new(Subscription::new(prefix)),
+            link,
+        })
+    }
+
+    /// Has `listener` told what is sent to the channels of this process.
+    pub(super) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
+        let links = self.pool.all_commands().to_vec();
+        self.subscription.start(process, listener, self.link.clone(), links, handle);
+    }
+
+    /// A link for what concerns no lock.
+    pub(super) fn any_link(&self) -> &Arc<Link> {
+        &self.pool.all_commands()[0]
+    }
+}
