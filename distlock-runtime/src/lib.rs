@@ -59,7 +59,9 @@ mod status;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod testing;
+// Public with the feature alone: without it a URL's options are read, to be refused.
 #[cfg(feature = "redis")]
+#[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
 mod tls;
 mod token;
 mod url;
@@ -82,6 +84,8 @@ pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waite
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use testing::faults;
+#[cfg(feature = "tls")]
+pub use tls::TlsOptions;
 #[cfg(feature = "actix")]
 pub use web::actix;
 #[cfg(feature = "axum")]

@@ -7,6 +7,8 @@ use crate::limits::{check_busy_status, check_timeout};
 use crate::name::RETRY_AFTER;
 use crate::namespace::Namespace;
 use crate::options::Options;
+#[cfg(feature = "tls")]
+use crate::tls::TlsOptions;
 
 /// What the builder is given, with its defaults.
 #[derive(Debug, Clone)]
@@ -22,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) io_on_caller_runtime: bool,
     /// Other processes may learn which process this is.
     pub(crate) identify: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsOptions>,
 }
 
 impl Default for Settings {
@@ -39,6 +43,8 @@ impl Default for Settings {
             connections: 1,
             io_on_caller_runtime: true,
             identify: true,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }

@@ -4,14 +4,37 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How servers are verified and how this process shows who it is; without any of it a server needs a
-/// certificate that the system's roots vouch for.
+/// Whom to trust, and who this process is, on connections with TLS; for
+/// [`LockManagerBuilder::tls`](crate::LockManagerBuilder::tls). The same can be said in the URL, with files.
+///
+/// Without any of it the server must have a certificate for the URL's host, from an authority that the system
+/// trusts. There is no way to go without verification: a certificate of one's own takes one line,
+/// [`ca_pem`](Self::ca_pem).
+///
+/// | method | option of the URL | |
+/// |---|---|---|
+/// | [`ca_pem`](Self::ca_pem) | `ca=PATH` | trusted authorities, beside the system's |
+/// | [`client_pem`](Self::client_pem) | `cert=PATH&key=PATH` | this process's own certificate |
+/// | [`server_name`](Self::server_name) | `server_name=NAME` | the name in the server's certificate |
+/// | [`no_system_roots`](Self::no_system_roots) | `tls_roots=none` | trust `ca` alone |
+///
+/// ```no_run
+/// # use distlock_runtime as distlock;
+/// use distlock::{LockManager, TlsOptions};
+///
+/// let own = std::fs::read("/etc/redis/ca.pem").expect("a file");
+/// let tls = TlsOptions::new().ca_pem(own).no_system_roots();
+/// let locks = LockManager::builder().url("rediss://locks.internal").tls(tls).build()?;
+/// # Ok::<_, distlock::LockError>(())
+/// ```
+///
+/// `Debug` shows no certificate and no key.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct TlsOptions {
+#[must_use = "options do nothing before they are given to a builder"]
+pub struct TlsOptions {
     pub(crate) ca: Option<Pem>,
     /// The chain of the client's certificate, and its key.
     pub(crate) client: Option<(Pem, Pem)>,
-    /// The name in the server's certificate, if that is not the host's.
     pub(crate) server_name: Option<String>,
     pub(crate) no_system_roots: bool,
 }
@@ -19,9 +42,42 @@ pub(crate) struct TlsOptions {
 /// A text in PEM, or a file with one.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Pem {
-    #[allow(dead_code)]
     Text(Arc<[u8]>),
     File(PathBuf),
+}
+
+impl TlsOptions {
+    /// The system's roots, the URL's host, and no certificate of this process.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the authorities with these certificates (PEM, one or several) as well.
+    pub fn ca_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
+        self.ca = Some(Pem::Text(certificates.into().into()));
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one (`tls-auth-clients`): PEM of the certificate, followed
+    /// by those between it and its authority, and of its private key (PKCS #8, SEC 1 or PKCS #1).
+    pub fn client_pem(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let (certificates, key) = (certificates.into().into(), key.into().into());
+        self.client = Some((Pem::Text(certificates), Pem::Text(key)));
+        self
+    }
+
+    /// The name, or the IP address, that the server's certificate must be for; where the URL has another one, an
+    /// address or a tunnel's. Default: the URL's host.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Trusts only what [`ca_pem`](Self::ca_pem) names, and not the authorities of the system.
+    pub fn no_system_roots(mut self) -> Self {
+        self.no_system_roots = true;
+        self
+    }
 }
 
 impl fmt::Debug for TlsOptions {

@@ -18,6 +18,7 @@
 //! ```
 
 mod calls;
+mod certificates;
 mod cluster;
 pub mod conformance;
 mod data;
@@ -38,6 +39,7 @@ mod wait;
 pub use calls::{
     Waiting, assert_busy, assert_lost, backend, held, served, settle, waits, whole_text,
 };
+pub use certificates::{Certificate, Certificates};
 pub use cluster::{Cluster, ClusterBuilder};
 pub use data::{Data, data_at, environment};
 pub use http::{HttpClient, HttpResponse};

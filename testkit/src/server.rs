@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use redis::FromRedisValue;
 
+use crate::certificates::Certificate;
 use crate::process::{self, Guardian};
 
 /// How long a server may take to answer for the first time, and one command of a test later.
@@ -33,6 +34,7 @@ pub struct RedisServerBuilder {
     args: Vec<String>,
     password: Option<String>,
     durable: bool,
+    tls: Option<Certificate>,
 }
 
 /// The process, killed when dropped.
@@ -64,6 +66,13 @@ impl RedisServerBuilder {
     /// it nothing does.
     pub fn durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// Speaks TLS at its port, and nothing else; by this certificate, with whose authority clients may show
+    /// one of theirs. To demand that, `args(["--tls-auth-clients", "yes"])`.
+    pub fn tls(mut self, certificate: &Certificate) -> Self {
+        self.tls = Some(certificate.clone());
         self
     }
 
@@ -119,6 +128,14 @@ impl RedisServer {
             Some(password) => format!("redis://:{password}@{addr}"),
             None => format!("redis://{addr}"),
         }
+    }
+
+    /// The URL of one that speaks TLS, at this host's name, which its certificate must have; the authority is in
+    /// it.
+    pub fn tls_url(&self, host: &str) -> String {
+        let ca = self.settings.tls.as_ref().expect("it speaks TLS").ca.display();
+        let password = self.settings.password.iter().map(|p| format!(":{p}@")).collect::<String>();
+        format!("rediss://{password}{host}:{}?ca={ca}", self.port)
     }
 
     /// The URL of its unix socket, with the password if it has one.
@@ -238,8 +255,20 @@ impl RedisServer {
 
     fn command(&self) -> Command {
         let mut command = Command::new("redis-server");
+        let port = self.port.to_string();
+        match &self.settings.tls {
+            None => command.args(["--port", &port]),
+            Some(Certificate { cert, key, ca }) => command
+                .args(["--port", "0", "--tls-port", &port, "--tls-auth-clients", "optional"])
+                .arg("--tls-cert-file")
+                .arg(cert)
+                .arg("--tls-key-file")
+                .arg(key)
+                .arg("--tls-ca-cert-file")
+                .arg(ca),
+        };
         command
-            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", ""])
+            .args(["--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", if self.settings.durable { "yes" } else { "no" }])
             .args(["--appendfsync", "always"])
             .arg("--dir")

@@ -10,6 +10,7 @@ impl LockManagerBuilder {
     /// | URL | store |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | a Redis server, over TCP; port 6379 and database 0 unless given |
+    /// | `rediss://…` | the same with TLS; feature `tls` |
     /// | `redis+unix:///path` | a Redis server, over a Unix socket |
     /// | `memory://` | this manager's own memory: for tests and examples |
     ///
@@ -24,6 +25,17 @@ impl LockManagerBuilder {
     /// ```
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
+        self
+    }
+
+    /// Whom to trust and who this process is, on connections with TLS: the URL must be one with TLS. Default: the
+    /// system's authorities, and no certificate of this process. See [`TlsOptions`](crate::TlsOptions) for an
+    /// example.
+    ///
+    /// Certificates are read when the manager is made.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, options: crate::TlsOptions) -> Self {
+        self.settings.tls = Some(options);
         self
     }
 

@@ -14,7 +14,9 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::{RedisConfig, RedisStore, Target};
+use crate::store::redis::{RedisConfig, RedisStore, Target, TlsClient};
+#[cfg(feature = "redis")]
+use crate::tls::TlsOptions;
 use crate::url::StoreUrl;
 #[cfg(feature = "redis")]
 use crate::url::{Deployment, RedisUrl};
@@ -60,14 +62,13 @@ fn redis_config(
         Deployment::Cluster(_) => return Err(not_supported("redis-cluster://")),
         Deployment::Redlock { .. } => return Err(not_supported("redlock://")),
     };
-    if tls.is_some() {
-        return Err(not_supported("TLS (rediss://, `tls=true`)"));
-    }
+    let tls = tls_client(tls, settings)?;
     if replicas.is_some() || replica_timeout.is_some() {
         return Err(not_supported("`replicas`"));
     }
     Ok(RedisConfig {
         target: Target::Fixed(info),
+        tls,
         command_timeout: settings.command_timeout,
         connect_timeout: settings.connect_timeout,
         connections: settings.connections,
@@ -76,6 +77,37 @@ fn redis_config(
         prefix: namespace.prefix().to_owned(),
         observers: observers.clone(),
     })
+}
+
+/// What makes connections with TLS, if the URL asks for it.
+#[cfg(feature = "tls")]
+fn tls_client(
+    url: Option<TlsOptions>,
+    settings: &Settings,
+) -> Result<Option<Arc<TlsClient>>, LockError> {
+    let options = match (url, &settings.tls) {
+        (None, None) => return Ok(None),
+        (None, Some(_)) => Err("tls: the URL is one without TLS; write rediss:// (or `tls=true`)"),
+        (Some(url), Some(_)) if url != TlsOptions::default() => {
+            Err("tls: given twice, in the URL and on the builder; say all of it in one place")
+        }
+        (Some(_), Some(options)) => Ok(options.clone()),
+        (Some(url), None) => Ok(url),
+    };
+    TlsClient::new(&options.map_err(LockError::invalid_option)?).map(Some)
+}
+
+#[cfg(all(feature = "redis", not(feature = "tls")))]
+fn tls_client(
+    url: Option<TlsOptions>,
+    _settings: &Settings,
+) -> Result<Option<Arc<TlsClient>>, LockError> {
+    match url {
+        None => Ok(None),
+        Some(_) => Err(LockError::invalid_option(
+            "url: this program was built without TLS; enable the feature `tls` of distlock",
+        )),
+    }
 }
 
 #[cfg(feature = "redis")]

@@ -15,7 +15,7 @@ pub enum BackendKind {
     Unreachable,
     /// No answer within the manager's `command_timeout` or `connect_timeout`.
     TimedOut,
-    /// Authentication failed, or an ACL forbids a command, a key or a channel.
+    /// Authentication failed, a certificate was not accepted, or an ACL forbids a command, a key or a channel.
     Refused,
     /// The store is out of memory and takes no new keys.
     OutOfMemory,
@@ -30,7 +30,9 @@ impl fmt::Display for BackendKind {
         f.write_str(match self {
             Self::Unreachable => "the lock store cannot be reached",
             Self::TimedOut => "the lock store did not answer in time",
-            Self::Refused => "the lock store refused access (check user, password and ACL)",
+            Self::Refused => {
+                "the lock store refused access (check user, password, ACL and certificates)"
+            }
             Self::OutOfMemory => "the lock store is out of memory and takes no new keys",
             Self::ReadOnly => "the lock store is read-only (a replica?)",
             Self::Other => "the lock store answered with an error",

@@ -1,4 +1,4 @@
-//! Opening a connection: the socket, its options, the sign-in, and what moves its bytes.
+//! Opening a connection: the socket, its options, TLS, the sign-in, and what moves its bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 use super::io::{CallerDriver, Carry, ClientDriver, Driver, PortableSocket, Socket};
+use super::tls::TlsClient;
 
 const KEEPALIVE: Duration = Duration::from_secs(1);
 #[cfg(target_os = "linux")]
@@ -20,24 +21,26 @@ const USER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Opens a connection that the current task drives by polling the second of what is returned.
 pub(super) async fn connect(
     info: &ConnectionInfo,
+    tls: Option<&TlsClient>,
     config: AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, ClientDriver), RedisError> {
-    sign_in(info, open(info).await?, config).await
+    secure_and_sign_in(info, tls, open(info).await?, config).await
 }
 
 /// Opens a connection that the manager's thread drives, or callers with it (see [`io`](super::io)).
 pub(super) async fn connect_driven(
     info: &ConnectionInfo,
+    tls: Option<&TlsClient>,
     config: AsyncConnectionConfig,
     by_callers: bool,
 ) -> Result<(MultiplexedConnection, Arc<dyn Carry>), RedisError> {
     let socket = open(info).await?;
     if by_callers {
         let (socket, mover) = PortableSocket::new(socket);
-        let (connection, driver) = sign_in(info, socket, config).await?;
+        let (connection, driver) = secure_and_sign_in(info, tls, socket, config).await?;
         Ok((connection, CallerDriver::start(driver, mover)))
     } else {
-        let (connection, driver) = sign_in(info, socket, config).await?;
+        let (connection, driver) = secure_and_sign_in(info, tls, socket, config).await?;
         Ok((connection, Driver::start(driver)))
     }
 }
@@ -61,6 +64,19 @@ async fn open(info: &ConnectionInfo) -> Result<Socket, RedisError> {
             redis::ErrorKind::InvalidClientConfig,
             "this kind of address is not supported",
         ))),
+    }
+}
+
+/// Over the socket: it can still be moved to another reactor.
+async fn secure_and_sign_in(
+    info: &ConnectionInfo,
+    tls: Option<&TlsClient>,
+    socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    config: AsyncConnectionConfig,
+) -> Result<(MultiplexedConnection, ClientDriver), RedisError> {
+    match tls {
+        None => sign_in(info, socket, config).await,
+        Some(tls) => sign_in(info, tls.wrap(info, socket).await?, config).await,
     }
 }
 

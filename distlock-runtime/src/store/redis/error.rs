@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError};
 
+use super::tls::refusal;
 use crate::error::BackendKind;
 use crate::store::Fault;
 
@@ -12,6 +13,9 @@ pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence
 /// must be in one place.
 pub(crate) const CLUSTER: &str = "Redis Cluster is not supported yet, and this server is a node of one: \
     name a server that is not (`cluster-enabled no`; with a hosted one, cluster mode disabled)";
+/// The error for a connection that was closed while it was made.
+const GREETING: &str =
+    "the connection was closed at the greeting; if this is a port for TLS, use rediss://";
 /// What the client says when a `SELECT` failed; it leaves the server's code out.
 const SELECT_FAILED: &str = "refused to switch database";
 /// What a server answers to an `INCR` of a value that cannot be incremented.
@@ -134,6 +138,9 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
         Some(_) => return Fault::lasting(BackendKind::Other, text),
         None => {}
     }
+    if let Some(refusal) = refusal(error) {
+        return refusal;
+    }
     match error.kind() {
         ErrorKind::AuthenticationFailed => Fault::lasting(BackendKind::Refused, text),
         ErrorKind::InvalidClientConfig => Fault::lasting(BackendKind::Other, text),
@@ -145,10 +152,15 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
 
 /// The store error for a connection that could not be made to this database. When a `SELECT` failed,
 /// the client's error has the server's text without its code.
-pub(crate) fn not_connected(error: &RedisError, database: i64) -> Fault {
+pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fault {
     let said = error.to_string();
     if !said.contains(SELECT_FAILED) {
-        return fault(error);
+        // What a port for TLS does with a sign-in in plain text.
+        let cut = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
+        return match cut && !tls && refusal(error).is_none() {
+            true => Fault::passing(BackendKind::Unreachable, GREETING),
+            false => fault(error),
+        };
     }
     let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
     if says(&["DB index"]) {

@@ -22,6 +22,7 @@ use super::error::not_connected;
 use super::io::Carry;
 use super::previous::PreviousConnections;
 use super::target::{Address, Target};
+use super::tls::TlsClient;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
@@ -45,6 +46,8 @@ const MOVED: &str = "another server has taken its place";
 pub(crate) struct LinkConfig {
     /// Where the server is.
     pub(crate) target: Target,
+    /// What makes it a connection with TLS.
+    pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
@@ -231,16 +234,17 @@ async fn establish(
     number: u64,
     previous: &mut PreviousConnections,
 ) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
-    let LinkConfig { command_timeout, connect_timeout, by_callers, .. } = &link.config;
+    let LinkConfig { tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
     let Address { info, server } = address;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(BUFFER);
-    let connected = timeout(*connect_timeout, connect_driven(info, config, *by_callers)).await;
+    let connect = connect_driven(info, tls.as_deref(), config, *by_callers);
+    let connected = timeout(*connect_timeout, connect).await;
     let connected = connected.map_err(|_| Fault::timed_out())?;
-    let (connection, carrier) =
-        connected.map_err(|error| not_connected(&error, info.redis_settings().db()))?;
+    let (connection, carrier) = connected
+        .map_err(|error| not_connected(&error, info.redis_settings().db(), tls.is_some()))?;
     let closed = timeout(*connect_timeout, previous.close(&connection, number, *server));
     let closed = until(closed, carrier.run())
         .await

@@ -12,7 +12,7 @@
 //! - `pubsub`, `prefixes`: notifications
 //! - `server`: what all of these share
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
-//!   keeps the lock; `target`, `connect`, `previous`
+//!   keeps the lock; `target`, `connect`, `tls`, `previous`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean
 
 mod acquire;
@@ -41,6 +41,8 @@ pub(crate) mod script;
 mod server;
 mod server_clock;
 mod target;
+#[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,10 +75,12 @@ use release::Releases;
 use renew::Renewals;
 use server::Server;
 pub(crate) use target::Target;
+pub(crate) use tls::TlsClient;
 
 /// How to reach a Redis.
 pub(crate) struct RedisConfig {
     pub(crate) target: Target,
+    pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections: usize,
@@ -102,6 +106,7 @@ impl RedisStore {
     pub(crate) fn start(config: RedisConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
         let RedisConfig {
             target,
+            tls,
             command_timeout,
             connect_timeout,
             connections,
@@ -110,7 +115,8 @@ impl RedisStore {
             prefix,
             observers,
         } = config;
-        let link = LinkConfig { target, command_timeout, connect_timeout, by_callers, observers };
+        let link =
+            LinkConfig { target, tls, command_timeout, connect_timeout, by_callers, observers };
         let links = AtomicU64::new(0);
         let node = Node::start(link, connections, prefix.clone(), &links, handle, alarms);
         let server = Server {

@@ -285,7 +285,8 @@ async fn receive(
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_push_sender(push);
-    let connected = timeout(config.connect_timeout, connect(&info, pushed)).await;
+    let connected =
+        timeout(config.connect_timeout, connect(&info, config.tls.as_deref(), pushed)).await;
     let (mut connection, driver) = connected.map_err(|_| timed_out())??;
     let subscribed = async {
         // Here, because every manager makes this connection and no call waits for it.

@@ -1,0 +1,21 @@
+//! Without the feature `tls` no connection has it.
+
+use std::convert::Infallible;
+
+use redis::{ConnectionInfo, RedisError};
+
+use crate::store::Fault;
+
+/// There is none.
+pub(crate) struct TlsClient(Infallible);
+
+impl TlsClient {
+    pub(super) async fn wrap<S>(&self, _: &ConnectionInfo, _: S) -> Result<S, RedisError> {
+        match self.0 {}
+    }
+}
+
+/// What TLS says of an error.
+pub(super) fn refusal(_: &RedisError) -> Option<Fault> {
+    None
+}

@@ -1,0 +1,3 @@
+//! Locks on what Redis is deployed as, each a module: what it promises there, and what goes wrong there.
+
+mod tls;
