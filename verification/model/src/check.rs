@@ -1,23 +1,23 @@
-//! Runs one scenario: every state that can be reached, breadth first.
+//! Runs one scenario.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
-
 use crate::actions::Action;
 use crate::config::Config;
+use crate::explore::{Explored, explore};
 use crate::invariants::Invariant;
+use crate::setting::Setting;
 use crate::world::World;
 
 /// What a run has found.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// States that were reached, each as often as it was.
+    /// Steps that were taken, from each state all that are possible in it.
+    pub steps: usize,
+    /// Different states that were reached.
     pub states: usize,
-    /// Different ones.
-    pub unique: usize,
-    /// The longest way there.
+    /// Steps to the last of them, by the shortest way.
     pub depth: usize,
     /// How long it took.
     pub took: Duration,
@@ -38,57 +38,25 @@ pub struct Violation {
     pub trace: String,
 }
 
-impl Model for Config {
-    type State = World;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<World> {
-        vec![World::new(self)]
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        self.possible(world, actions);
-    }
-
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        let mut next = world.clone();
-        next.apply(self, &action);
-        next.normalise(self);
-        Some(next)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        Invariant::properties()
-    }
-}
-
-pub(crate) fn run(cfg: &Config, most: Option<NonZeroUsize>, threads: usize) -> Outcome {
+pub(crate) fn run(cfg: Config, most: Option<NonZeroUsize>) -> Outcome {
     let start = Instant::now();
-    let builder = cfg.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
-    let builder = match most {
-        Some(most) => builder.target_state_count(most.get()),
-        None => builder,
-    };
-    let checker = builder.spawn_bfs().join();
-    let (states, unique, depth) =
-        (checker.state_count(), checker.unique_state_count(), checker.max_depth());
-    let found = checker.discoveries();
-    let violation = Invariant::names().find_map(|(invariant, name)| {
-        let steps: Vec<_> = found.get(name)?.clone().into_vec();
-        let trace = trace(&steps);
-        Some(Violation { invariant, steps: steps.len() - 1, trace })
+    let setting = Setting::with_memory(cfg);
+    let Explored { steps, states, depth, exhausted, violation } = explore(&setting, most);
+    let violation = violation.map(|(invariant, steps)| {
+        let trace = trace(&setting, &steps);
+        Violation { invariant, steps: steps.len(), trace }
     });
-    let exhausted = violation.is_none() && most.is_none_or(|most| states < most.get());
-    Outcome { states, unique, depth, took: start.elapsed(), exhausted, violation }
+    Outcome { steps, states, depth, took: start.elapsed(), exhausted, violation }
 }
 
-fn trace(steps: &[(World, Option<Action>)]) -> String {
-    let mut trace = String::new();
-    for (world, action) in steps {
-        trace.push_str(&format!("{}\n", world.brief()));
-        if let Some(action) = action {
-            trace.push_str(&format!("  -> {action:?}\n"));
-        }
+fn trace(setting: &Setting, steps: &[Action]) -> String {
+    let mut world = World::new(setting);
+    world.normalise(setting);
+    let mut trace = format!("{}\n", world.brief());
+    for action in steps {
+        world.apply(setting, action);
+        world.normalise(setting);
+        trace.push_str(&format!("  -> {action:?}\n{}\n", world.brief()));
     }
     trace
 }

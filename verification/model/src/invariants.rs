@@ -1,9 +1,7 @@
 //! What must hold in every state, and the history ("ghosts") needed to say it.
 
-use stateright::Property;
-
 use crate::config::Config;
-use crate::driver::{self, Body, Process, Started, Task};
+use crate::driver::{self, Body, Process, Shared, Started, Task};
 use crate::mutants::Mutant;
 use crate::network::{Command, Sent};
 use crate::server::Holder;
@@ -52,7 +50,7 @@ pub enum Invariant {
 }
 
 /// History that no process has.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Ghost {
     /// The highest fencing token a body of each key has had.
     pub(crate) highest: Vec<u64>,
@@ -82,6 +80,38 @@ pub(crate) struct Ghost {
     pub(crate) unordered: bool,
     /// An invariant about a step was violated.
     pub(crate) broken: Option<Invariant>,
+}
+
+/// An exhaustive run copies states into those that it is done with.
+impl Clone for Ghost {
+    fn clone(&self) -> Self {
+        Self {
+            highest: self.highest.clone(),
+            highest_alone: self.highest_alone.clone(),
+            idle: self.idle.clone(),
+            front: self.front.clone(),
+            stray: self.stray.clone(),
+            outside: self.outside.clone(),
+            robbed: self.robbed.clone(),
+            outdated: self.outdated.clone(),
+            expired: self.expired.clone(),
+            ..*self
+        }
+    }
+
+    fn clone_from(&mut self, from: &Self) {
+        self.highest.clone_from(&from.highest);
+        self.highest_alone.clone_from(&from.highest_alone);
+        self.idle.clone_from(&from.idle);
+        self.front.clone_from(&from.front);
+        self.stray.clone_from(&from.stray);
+        self.outside.clone_from(&from.outside);
+        self.robbed.clone_from(&from.robbed);
+        self.outdated.clone_from(&from.outdated);
+        self.expired.clone_from(&from.expired);
+        (self.stall, self.epoch) = (from.stall, from.epoch);
+        (self.unordered, self.broken) = (from.unordered, from.broken);
+    }
 }
 
 /// A token, and for how many ticks something has been true of it.
@@ -142,8 +172,12 @@ const ALL: [(Invariant, &str, Condition); 18] = [
     (Invariant::Alone, "I2a alone", |_, world| world.are_alone()),
     (Invariant::Limit, "I2b limit", |_, world| world.keeps(Invariant::Limit)),
     (Invariant::Lease, "I1 lease", |_, world| world.leases()),
-    (Invariant::Accounted, "I3 accounted", |cfg, world| world.accounts(cfg)),
-    (Invariant::Terminal, "I3 terminal", |_, world| world.is_terminal()),
+    (Invariant::Accounted, "I3 accounted", |cfg, world| {
+        world.living().all(|process| process.accounts(cfg))
+    }),
+    (Invariant::Terminal, "I3 terminal", |_, world| {
+        world.living().all(|process| process.is_terminal())
+    }),
     (Invariant::Stray, "I3 stray", |cfg, world| noted_within(cfg.bounds.stray, &world.ghost.stray)),
     (Invariant::Idle, "I4 idle", |cfg, world| {
         within(cfg.bounds.idle, &world.ghost.idle) && within(cfg.bounds.idle, &[world.ghost.stall])
@@ -164,14 +198,6 @@ impl Invariant {
     /// Its name in figures.
     pub fn name(self) -> &'static str {
         ALL.iter().find(|(invariant, ..)| *invariant == self).map_or("", |(_, name, _)| name)
-    }
-
-    pub(crate) fn names() -> impl Iterator<Item = (Self, &'static str)> {
-        ALL.iter().map(|(invariant, name, _)| (*invariant, *name))
-    }
-
-    pub(crate) fn properties() -> Vec<Property<Config>> {
-        ALL.iter().map(|(_, name, condition)| Property::always(name, *condition)).collect()
     }
 }
 
@@ -204,38 +230,34 @@ fn once_more(before: &[Noted], key: u8, token: Token, bound: u16) -> Noted {
 }
 
 impl World {
-    fn living(&self) -> impl Iterator<Item = &Process> {
+    fn living(&self) -> impl Iterator<Item = &Shared> {
         self.processes.iter().filter(|process| process.alive)
     }
 
     /// Every body that runs, by key.
     fn bodies(&self) -> impl Iterator<Item = Body> {
-        self.living().flat_map(Process::bodies)
+        self.living().flat_map(Shared::bodies).copied()
     }
 
-    /// Those of a key whose lock was not taken away from outside.
-    fn bodies_of(&self, key: usize) -> Vec<Token> {
-        let own = |body: &Body| {
-            usize::from(body.key) == key && !self.ghost.is_robbed(body.key, body.token)
-        };
-        self.bodies().filter(own).map(|body| body.token).collect()
+    /// Of no two bodies of one key this is true, unless the lock of one of them was taken away from outside.
+    fn no_two(&self, are_amiss: impl Fn(Token, Token) -> bool) -> bool {
+        let own = |body: &Body| !self.ghost.is_robbed(body.key, body.token);
+        self.bodies().enumerate().all(|(at, one)| {
+            let mut others = self.bodies().skip(at + 1).filter(|other| other.key == one.key);
+            !others.any(|other| own(&one) && own(&other) && are_amiss(one.token, other.token))
+        })
     }
 
     /// Only readers share an owner token, and no two have the lock alone.
     fn excludes(&self) -> bool {
-        (0..self.server.keys.len()).all(|key| {
-            let bodies = self.bodies_of(key);
-            let of = |token: &Token| bodies.iter().filter(|other| *other == token).count();
-            let alone = bodies.iter().filter(|token| token.limit.is_alone()).count();
-            alone <= 1 && bodies.iter().all(|token| token.limit.is_read() || of(token) == 1)
+        self.no_two(|one, other| {
+            let alone = one.limit.is_alone() && other.limit.is_alone();
+            alone || one == other && !one.limit.is_read()
         })
     }
 
     fn are_alone(&self) -> bool {
-        (0..self.server.keys.len()).all(|key| {
-            let bodies = self.bodies_of(key);
-            bodies.len() <= 1 || !bodies.iter().any(|token| token.limit.is_alone())
-        })
+        self.no_two(|one, other| one.limit.is_alone() || other.limit.is_alone())
     }
 
     fn ends(&self) -> bool {
@@ -250,31 +272,6 @@ impl World {
             let lock = &self.server.keys[usize::from(body.key)].lock;
             lock.live().any(|holder| holder.token == body.token)
                 || self.ghost.is_robbed(body.key, body.token)
-        })
-    }
-
-    fn accounts(&self, cfg: &Config) -> bool {
-        let harmless = |sent: &&Sent| sent.expires == Some(0) && !cfg.is(Mutant::NoNotAfter);
-        self.living().all(|process| {
-            let sent = process.main.requests.iter().chain(&process.stale);
-            sent.filter(|sent| !harmless(sent))
-                .filter_map(|sent| sent.command.creates())
-                // Not of a process that died in this place.
-                .filter(|(_, token)| token.process == process.identity)
-                .all(|(key, token)| process.accounts_for(key, token))
-        })
-    }
-
-    fn is_terminal(&self) -> bool {
-        self.living().all(|process| {
-            let released = |key, token| {
-                let lines = process.main.requests.iter().chain(&process.renewals.requests);
-                lines.chain(&process.stale).any(|sent| {
-                    matches!(sent.command, Command::Release { key: of, token: own, .. }
-                        if (of, own) == (key, token))
-                })
-            };
-            process.bodies().all(|body| !released(body.key, body.token))
         })
     }
 
@@ -350,7 +347,7 @@ impl World {
     }
 
     /// The living process that issued a token.
-    fn process_of(&self, token: Token) -> Option<&Process> {
+    fn process_of(&self, token: Token) -> Option<&Shared> {
         self.living().find(|process| process.identity == token.process)
     }
 
@@ -407,25 +404,30 @@ impl World {
         if self.ghost.unordered {
             return;
         }
-        let broken = &mut self.ghost.broken;
         for process in self.processes.iter_mut().filter(|process| process.alive) {
             let line = &process.lines[key];
             // What is let in together starts in any order.
             let is_let_in = |task: u32| {
                 driver::tokens_of_waiter(line, task).any(|token| lock.of(token).is_some())
             };
-            for task in &mut process.tasks {
+            let overtaken = |task: &Task| {
                 let waits = task.waits_for(started.key) && !task.unsent && !task.dozes;
                 let own = cfg.asks[usize::from(task.ask)].limit;
                 let reads_too = started.token.limit.is_read() && own.is_read();
                 let waits = waits && !reads_too && !is_let_in(task.id);
                 let overtaken = waits && task.epoch + cfg.grace < started.epoch;
                 let passes = started.epoch == self.ghost.expired[key];
-                if !overtaken || task.exempt || passes {
-                    continue;
-                }
+                overtaken && !task.exempt && !passes
+            };
+            let overtaken: Vec<_> = (0..)
+                .zip(&process.tasks)
+                .filter(|(_, task)| overtaken(task))
+                .map(|(at, _): (usize, _)| at)
+                .collect();
+            for at in overtaken {
+                let task = &mut process.change().tasks[at];
                 if task.licence == 0 {
-                    *broken = Some(Invariant::Order);
+                    self.ghost.broken = Some(Invariant::Order);
                 }
                 task.licence = task.licence.saturating_sub(1);
             }
@@ -439,9 +441,11 @@ impl World {
             return;
         }
         self.ghost.expired[usize::from(key)] = self.ghost.epoch + 1;
-        for task in self.processes.iter_mut().flat_map(|process| &mut process.tasks) {
-            if task.waits_for(key) {
-                task.licence = (task.licence + 1).min(2);
+        for process in &mut self.processes {
+            if process.tasks.iter().any(|task| task.waits_for(key)) {
+                let tasks = process.change().tasks.iter_mut();
+                let waiting = tasks.filter(|task| task.waits_for(key));
+                waiting.for_each(|task| task.licence = (task.licence + 1).min(2));
             }
         }
     }
@@ -454,41 +458,28 @@ fn count(ticks: &mut u16, lasts: bool, bound: Option<u16>) {
     };
 }
 
-/// Keeps of the ghosts what can still matter.
-pub(crate) fn normalise(world: &mut World, cfg: &Config) {
-    let unordered = world.ghost.unordered;
-    let tasks = world.processes.iter_mut().flat_map(|process| &mut process.tasks);
-    if unordered {
-        tasks.for_each(|task| (task.epoch, task.licence) = (0, 0));
-        world.ghost.epoch = 0;
-        world.ghost.expired.fill(0);
-        return;
+/// What is about one process alone.
+impl Process {
+    /// I3: what can still make a lock is known.
+    pub(crate) fn accounts(&self, cfg: &Config) -> bool {
+        let harmless = |sent: &&Sent| sent.expires == Some(0) && !cfg.is(Mutant::NoNotAfter);
+        let sent = self.main.requests.iter().chain(&self.stale);
+        sent.filter(|sent| !harmless(sent))
+            .filter_map(|sent| sent.command.creates())
+            // Not of a process that died in this place.
+            .filter(|(_, token)| token.process == self.identity)
+            .all(|(key, token)| self.accounts_for(key, token))
     }
-    let mut epochs = Vec::new();
-    for task in tasks {
-        if task.waits() {
-            epochs.push(task.epoch);
-        } else {
-            (task.epoch, task.licence, task.slept) = (0, 0, false);
-        }
+
+    /// I3: nothing runs under what was released.
+    pub(crate) fn is_terminal(&self) -> bool {
+        let released = |key, token| {
+            let lines = self.main.requests.iter().chain(&self.renewals.requests);
+            lines.chain(&self.stale).any(|sent| {
+                matches!(sent.command, Command::Release { key: of, token: own, .. }
+                    if (of, own) == (key, token))
+            })
+        };
+        self.bodies().all(|body| !released(body.key, body.token))
     }
-    epochs.sort_unstable();
-    epochs.dedup();
-    epochs.push(world.ghost.epoch.max(epochs.last().copied().unwrap_or_default()));
-    let gap = cfg.grace + 1;
-    let mut ranks = Vec::with_capacity(epochs.len());
-    let (mut rank, mut before) = (1, epochs[0]);
-    for epoch in &epochs {
-        rank += (epoch - before).min(gap);
-        before = *epoch;
-        ranks.push(rank);
-    }
-    let of = |epoch: u32| ranks[epochs.partition_point(|other| *other < epoch)];
-    let tasks = world.processes.iter_mut().flat_map(|process| &mut process.tasks);
-    tasks.filter(|task| task.waits()).for_each(|task| task.epoch = of(task.epoch));
-    // Nobody who arrived before the first of them can start any more.
-    for expired in &mut world.ghost.expired {
-        *expired = if *expired < epochs[0] { 0 } else { of(*expired) };
-    }
-    world.ghost.epoch = of(world.ghost.epoch);
 }

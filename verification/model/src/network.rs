@@ -174,6 +174,17 @@ impl Wire {
         answers.chain(&mut self.requests)
     }
 
+    /// Ghost: the lock of a token was taken away from outside.
+    pub(crate) fn robbed(&mut self, token: Token) {
+        let of_lock = |sent: &Sent| sent.command.token() == Some(token);
+        for answer in &mut self.answers {
+            answer.sent.robbed |= of_lock(&answer.sent);
+        }
+        for sent in &mut self.requests {
+            sent.robbed |= of_lock(sent) && matches!(sent.command, Command::Draw { .. });
+        }
+    }
+
     /// How many ticks the oldest message has been under way.
     pub(crate) fn age(&self) -> Option<u8> {
         self.under_way().map(|sent| sent.age).max()

@@ -61,10 +61,10 @@ impl Scenario {
     }
 }
 
-/// Runs a scenario, with one rule broken if a mutant is given, up to so many states.
+/// Runs a scenario, with one rule broken if a mutant is given, up to so many different states.
 pub fn check(scenario: &Scenario, mutant: Option<Mutant>, most: Option<NonZeroUsize>) -> Outcome {
     let cfg = Config { mutant, ..scenario.cfg.clone() };
-    run(&cfg, most, 1)
+    run(cfg, most)
 }
 
 /// Every message takes less than a tick.

@@ -9,7 +9,7 @@ use crate::token::Token;
 const KEEP_MARGIN: u32 = 100;
 
 /// What the server keeps.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Server {
     pub(crate) keys: Vec<Key>,
     /// `f`, the fence counter.
@@ -19,7 +19,7 @@ pub(crate) struct Server {
 }
 
 /// `L` and `q` of one key.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Key {
     pub(crate) lock: Lock,
     /// By ticket, lowest first.
@@ -30,7 +30,7 @@ pub(crate) struct Key {
 
 /// `L`: a string, which is one that has it alone; or a sorted set of those who have it together, of
 /// which some may have ended in nobody's way; or nothing.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lock {
     pub(crate) holders: Vec<Holder>,
     /// In how many ms the key expires.
@@ -112,6 +112,42 @@ pub(crate) struct Script<'a> {
     pub(crate) admitted: Option<(u8, Option<Token>)>,
     /// Ghost: somebody was let in beside more than its limit allows.
     pub(crate) crowded: bool,
+}
+
+// An exhaustive run copies states into those that it is done with.
+
+impl Clone for Server {
+    fn clone(&self) -> Self {
+        Self { keys: self.keys.clone(), ..*self }
+    }
+
+    fn clone_from(&mut self, from: &Self) {
+        self.keys.clone_from(&from.keys);
+        (self.fence, self.clock) = (from.fence, from.clock);
+    }
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        Self { lock: self.lock.clone(), queue: self.queue.clone(), marked: self.marked }
+    }
+
+    fn clone_from(&mut self, from: &Self) {
+        self.lock.clone_from(&from.lock);
+        self.queue.clone_from(&from.queue);
+        self.marked = from.marked;
+    }
+}
+
+impl Clone for Lock {
+    fn clone(&self) -> Self {
+        Self { holders: self.holders.clone(), end: self.end }
+    }
+
+    fn clone_from(&mut self, from: &Self) {
+        self.holders.clone_from(&from.holders);
+        self.end = from.end;
+    }
 }
 
 impl Lock {

@@ -5,23 +5,27 @@
 //! at its turn is skipped.
 
 use crate::actions::Action;
-use crate::config::Config;
 use crate::invariants::Invariant;
+use crate::setting::Setting;
 use crate::world::World;
 
 /// The steps that were possible, up to the first violation of that invariant.
-pub(crate) fn replay(cfg: &Config, steps: &[Action], wanted: Invariant) -> Option<Vec<Action>> {
-    let mut world = World::new(cfg);
+pub(crate) fn replay(
+    setting: &Setting,
+    steps: &[Action],
+    wanted: Invariant,
+) -> Option<Vec<Action>> {
+    let mut world = World::new(setting);
     let (mut done, mut possible) = (Vec::new(), Vec::new());
     for step in steps {
         possible.clear();
-        cfg.possible(&world, &mut possible);
+        setting.possible(&world, &mut possible);
         if !possible.contains(step) {
             continue;
         }
-        world.apply(cfg, step);
+        world.apply(setting, step);
         done.push(*step);
-        if world.violated(cfg) == Some(wanted) {
+        if world.violated(setting) == Some(wanted) {
             return Some(done);
         }
     }
@@ -29,8 +33,8 @@ pub(crate) fn replay(cfg: &Config, steps: &[Action], wanted: Invariant) -> Optio
 }
 
 /// A short list of steps that still violates the invariant: none of them can be left out alone.
-pub(crate) fn shrink(cfg: &Config, steps: &[Action], wanted: Invariant) -> Vec<Action> {
-    let mut best = replay(cfg, steps, wanted).unwrap_or_else(|| steps.to_vec());
+pub(crate) fn shrink(setting: &Setting, steps: &[Action], wanted: Invariant) -> Vec<Action> {
+    let mut best = replay(setting, steps, wanted).unwrap_or_else(|| steps.to_vec());
     let mut chunk = best.len().div_ceil(2);
     while chunk > 0 {
         let mut at = 0;
@@ -38,7 +42,7 @@ pub(crate) fn shrink(cfg: &Config, steps: &[Action], wanted: Invariant) -> Vec<A
         while at < best.len() {
             let end = (at + chunk).min(best.len());
             let without: Vec<_> = best[..at].iter().chain(&best[end..]).cloned().collect();
-            match replay(cfg, &without, wanted) {
+            match replay(setting, &without, wanted) {
                 Some(shorter) => best = shorter,
                 None => at = end,
             }

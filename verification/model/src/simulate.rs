@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::invariants::Invariant;
 use crate::mutants::Mutant;
 use crate::random::Random;
+use crate::setting::Setting;
 use crate::shrink::{replay, shrink};
 use crate::swarm;
 use crate::world::World;
@@ -102,28 +103,28 @@ fn simulate_with(first: u64, steps: u64, threads: usize, mutant: Option<Mutant>)
 }
 
 fn made_short(seed: u64, mutant: Option<Mutant>, invariant: Invariant) -> Failure {
-    let cfg = config(seed, mutant);
+    let setting = setting(seed, mutant);
     let steps = History::recorded(seed, mutant);
     let after = steps.len();
-    let short = match replay(&cfg, &steps, invariant) {
-        Some(_) => shrink(&cfg, &steps, invariant),
+    let short = match replay(&setting, &steps, invariant) {
+        Some(_) => shrink(&setting, &steps, invariant),
         None => steps,
     };
-    let mut world = World::new(&cfg);
+    let mut world = World::new(&setting);
     let told = short.iter().map(|step| {
-        world.apply(&cfg, step);
+        world.apply(&setting, step);
         format!("{step:?}\n    {}", world.brief())
     });
     Failure { seed, invariant, after, trace: told.collect() }
 }
 
-fn config(seed: u64, mutant: Option<Mutant>) -> Config {
-    Config { mutant, ..swarm::config(seed) }
+fn setting(seed: u64, mutant: Option<Mutant>) -> Setting {
+    Setting::new(Config { mutant, ..swarm::config(seed) })
 }
 
 /// One history as it goes on.
 struct History {
-    cfg: Config,
+    setting: Setting,
     world: World,
     random: Random,
     steps: u64,
@@ -135,12 +136,12 @@ struct History {
 
 impl History {
     fn new(seed: u64, mutant: Option<Mutant>) -> Self {
-        let cfg = config(seed, mutant);
-        let world = World::new(&cfg);
+        let setting = setting(seed, mutant);
+        let world = World::new(&setting);
         // Another stream than the one that the sizes come from.
         let random = Random::new(seed ^ 0x5851_f42d_4c95_7f2d);
         let (steps, bodies, broken, record, possible) = (0, 0, None, None, Vec::new());
-        Self { cfg, world, random, steps, bodies, broken, record, possible }
+        Self { setting, world, random, steps, bodies, broken, record, possible }
     }
 
     fn follow(seed: u64, mutant: Option<Mutant>) -> Self {
@@ -161,10 +162,10 @@ impl History {
         while self.steps < steps && self.broken.is_none() {
             let storm = self.steps % (STORM + CALM) < STORM;
             let Some(action) = self.choose(storm) else { return };
-            self.world.apply(&self.cfg, &action);
+            self.world.apply(&self.setting, &action);
             self.steps += 1;
             self.bodies += self.world.take_started();
-            self.broken = self.world.violated(&self.cfg);
+            self.broken = self.world.violated(&self.setting);
             if let Some(record) = &mut self.record {
                 record.push(action);
             }
@@ -173,7 +174,7 @@ impl History {
 
     fn choose(&mut self, storm: bool) -> Option<Action> {
         self.possible.clear();
-        self.cfg.possible(&self.world, &mut self.possible);
+        self.setting.possible(&self.world, &mut self.possible);
         let weight = |action: &Action| swarm::weight(action, storm);
         let all: u64 = self.possible.iter().map(weight).sum();
         if all == 0 {

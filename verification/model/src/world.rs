@@ -2,28 +2,46 @@
 
 use crate::actions::Action;
 use crate::config::{Config, Faults};
-use crate::driver::{Process, Started, Turn};
+use crate::driver::{Input, Process, Shared, Started};
 use crate::invariants::{Ghost, Invariant, Noted};
 use crate::network::{Answer, Command, Connection, Hint, HintKind, Result, Sent, Wire};
 use crate::server::{Holder, Key, Script, Server, Wish};
+use crate::setting::Setting;
 use crate::token::Token;
 
 /// One state.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Debug)]
 pub(crate) struct World {
     pub(crate) server: Server,
-    pub(crate) processes: Vec<Process>,
+    pub(crate) processes: Vec<Shared>,
     pub(crate) faults: Faults,
     pub(crate) ghost: Ghost,
     /// How many bodies have started since it was asked last; not part of what an exhaustive run compares.
     started: u64,
 }
 
+/// An exhaustive run copies states into those that it is done with.
+impl Clone for World {
+    fn clone(&self) -> Self {
+        let Self { server, processes, faults, ghost, started } = self;
+        let (server, processes, ghost) = (server.clone(), processes.clone(), ghost.clone());
+        Self { server, processes, faults: *faults, ghost, started: *started }
+    }
+
+    fn clone_from(&mut self, from: &Self) {
+        self.server.clone_from(&from.server);
+        self.processes.clone_from(&from.processes);
+        self.ghost.clone_from(&from.ghost);
+        (self.faults, self.started) = (from.faults, from.started);
+    }
+}
+
 impl World {
     pub(crate) fn new(cfg: &Config) -> Self {
         let clock = u64::from(cfg.server_time);
         let keys = vec![Key::default(); usize::from(cfg.keys)];
-        let processes = (0..cfg.processes).map(|place| Process::new(cfg, place.into(), clock));
+        let process = |place: u8| Shared::new(Process::new(cfg, place.into(), clock));
+        let processes = (0..cfg.processes).map(process);
         Self {
             server: Server { keys, fence: clock, clock },
             processes: processes.collect(),
@@ -33,8 +51,8 @@ impl World {
         }
     }
 
-    fn process(&mut self, process: u8) -> &mut Process {
-        &mut self.processes[usize::from(process)]
+    fn process(&self, process: u8) -> &Process {
+        &self.processes[usize::from(process)]
     }
 
     /// Nothing is under way that must arrive before the next tick.
@@ -47,14 +65,14 @@ impl World {
         std::mem::take(&mut self.started)
     }
 
-    fn turn(&mut self, cfg: &Config, process: u8, act: impl FnOnce(&mut Turn<'_>)) {
+    /// Something happens to a process.
+    fn turn(&mut self, cfg: &Setting, process: u8, input: Input) {
         let epoch = self.ghost.epoch;
-        let (mut started, mut broken) = (Vec::new(), None);
         let process = &mut self.processes[usize::from(process)];
-        act(&mut Turn { cfg, process, epoch, started: &mut started, broken: &mut broken });
+        let (started, broken) = cfg.happens(process, epoch, input);
         self.ghost.broken = self.ghost.broken.or(broken);
-        for started in started {
-            self.on_body(cfg, &started);
+        for started in started.iter() {
+            self.on_body(cfg, started);
         }
     }
 
@@ -63,7 +81,7 @@ impl World {
         self.on_started(cfg, started);
     }
 
-    fn script<T>(&mut self, cfg: &Config, run: impl FnOnce(&mut Script<'_>) -> T) -> T {
+    fn script<T>(&mut self, cfg: &Setting, run: impl FnOnce(&mut Script<'_>) -> T) -> T {
         let subscribed = self.processes.iter().filter(|process| process.subscribed);
         let listening: Vec<_> = subscribed.map(|process| process.identity).collect();
         let server = &mut self.server;
@@ -110,7 +128,7 @@ impl World {
             .find_map(|(place, process)| (process.identity == token.process).then_some(place))
     }
 
-    fn publish(&mut self, cfg: &Config, hint: Hint) {
+    fn publish(&mut self, cfg: &Setting, hint: Hint) {
         if cfg.taken_unheard && hint.kind == HintKind::Taken {
             return;
         }
@@ -118,10 +136,10 @@ impl World {
         let process = self.process(place);
         if process.alive && process.subscribed {
             if cfg.prompt_hints {
-                self.turn(cfg, place, |turn| turn.on_hint(hint));
+                self.turn(cfg, place, Input::Hint(hint));
             } else if !process.hints.contains(&hint) {
                 // Two that say the same are one; doubled ones are forged.
-                process.hints.push_back(hint);
+                self.turn(cfg, place, Input::Told(hint));
             }
         } else if hint.kind == HintKind::Seal {
             self.ghost.unordered = true;
@@ -129,7 +147,7 @@ impl World {
     }
 
     /// The server runs a command. `None`: the second half is still to come.
-    fn execute(&mut self, cfg: &Config, sent: Sent) -> Option<Result> {
+    fn execute(&mut self, cfg: &Setting, sent: Sent) -> Option<Result> {
         let expired = sent.expires == Some(0);
         // Time passes faster than fences are drawn, and one script may draw two.
         if cfg.server_time {
@@ -175,8 +193,9 @@ impl World {
         })
     }
 
-    fn run(&mut self, cfg: &Config, process: u8, connection: Connection) {
-        let Some(sent) = self.line(process, connection).requests.pop_front() else { return };
+    fn run(&mut self, cfg: &Setting, process: u8, connection: Connection) {
+        let Some(sent) = self.line(process, connection).requests.front().copied() else { return };
+        self.turn(cfg, process, Input::Taken { connection });
         let takes = match sent.command {
             Command::Take { key, .. } => self.server.keys[usize::from(key)].lock.is_free(),
             _ => false,
@@ -184,7 +203,8 @@ impl World {
         let Some(result) = self.execute(cfg, sent) else {
             let Command::Take { key, token, ttl, seen } = sent.command else { return };
             let command = Command::Draw { key, token, ttl, taken: takes, seen };
-            self.line(process, connection).requests.push_front(Sent { command, ..sent });
+            let rest = Sent { command, ..sent };
+            self.turn(cfg, process, Input::HalfTaken { connection, rest });
             return;
         };
         if !self.process(process).alive {
@@ -194,23 +214,37 @@ impl World {
         if cfg.prompt {
             self.answer(cfg, process, answer);
         } else {
-            self.line(process, connection).answers.push_back(answer);
+            self.turn(cfg, process, Input::Answered { connection, answer });
         }
     }
 
-    fn answer(&mut self, cfg: &Config, process: u8, answer: Answer) {
+    /// The answer to a command that was sent so, at once.
+    fn answer(&mut self, cfg: &Setting, process: u8, answer: Answer) {
         let sent = answer.sent;
-        self.turn(cfg, process, |turn| turn.on_answer(answer));
+        self.turn(cfg, process, Input::Answer(answer));
+        self.on_answered(sent);
+    }
+
+    /// The next answer of a connection.
+    fn read(&mut self, cfg: &Setting, process: u8, connection: Connection) {
+        let answer = self.line(process, connection).answers.front();
+        if let Some(sent) = answer.map(|answer| answer.sent) {
+            self.turn(cfg, process, Input::Read { connection });
+            self.on_answered(sent);
+        }
+    }
+
+    fn on_answered(&mut self, sent: Sent) {
         if let Some((key, token)) = sent.command.grants().filter(|_| sent.robbed) {
             self.ghost.rob(key, token);
         }
     }
 
-    fn line(&mut self, process: u8, connection: Connection) -> &mut Wire {
-        self.process(process).line(connection)
+    fn line(&self, process: u8, connection: Connection) -> &Wire {
+        self.process(process).wire(connection)
     }
 
-    fn tick(&mut self, cfg: &Config, slow: Option<u8>) {
+    fn tick(&mut self, cfg: &Setting, slow: Option<u8>) {
         self.measure(cfg);
         // Who waits for a lock that was kept looks right behind its end, which here is a tick.
         let kept = |holder: &Holder| holder.kept && holder.ttl <= cfg.tick;
@@ -218,45 +252,29 @@ impl World {
         for key in self.server.tick(cfg.tick) {
             self.on_expired(cfg, key);
         }
-        for process in &mut self.processes {
-            process.age(cfg);
-        }
         for place in 0..cfg.processes {
-            let mut passed = cfg.tick;
-            if slow == Some(place) {
-                self.process(place).slow_ticks -= 1;
-                passed -= cfg.drift;
-            }
-            if self.process(place).alive {
-                self.turn(cfg, place, |turn| turn.tick(passed));
-            }
+            let drift = if slow == Some(place) { cfg.drift } else { 0 };
+            self.turn(cfg, place, Input::Tick { passed: cfg.tick - drift });
         }
         self.ghost.epoch += 1;
     }
 
     /// The lock is taken from whoever holds it, by somebody outside the protocol.
-    fn rob(&mut self, key: u8) {
+    fn rob(&mut self, cfg: &Setting, key: u8) {
         self.ghost.unordered = true;
         let holders = self.server.keys[usize::from(key)].lock.holders.clone();
-        holders.into_iter().for_each(|holder| self.rob_of(key, holder.token));
+        holders.into_iter().for_each(|holder| self.rob_of(cfg, key, holder.token));
     }
 
-    fn rob_of(&mut self, key: u8, token: Token) {
+    fn rob_of(&mut self, cfg: &Setting, key: u8, token: Token) {
         self.ghost.rob(key, token);
         let Some(place) = self.place_of(token) else { return };
-        let line = &mut self.process(place).main;
-        let of_lock = |sent: &Sent| sent.command.token() == Some(token);
-        for answer in &mut line.answers {
-            answer.sent.robbed |= of_lock(&answer.sent);
-        }
-        for sent in &mut line.requests {
-            sent.robbed |= of_lock(sent) && matches!(sent.command, Command::Draw { .. });
-        }
+        self.turn(cfg, place, Input::Robbed(token));
     }
 
-    fn lose_data(&mut self, cfg: &Config, drops_connections: bool) {
+    fn lose_data(&mut self, cfg: &Setting, drops_connections: bool) {
         for key in 0..cfg.keys {
-            self.rob(key);
+            self.rob(cfg, key);
         }
         self.server.keys.fill(Key::default());
         if cfg.server_time {
@@ -267,47 +285,45 @@ impl World {
         for process in 0..cfg.processes {
             if drops_connections && self.process(process).alive {
                 for connection in [Connection::Main, Connection::Renewals] {
-                    self.turn(cfg, process, |turn| turn.reconnect(connection, false));
+                    self.turn(cfg, process, Input::Reconnect { connection, lingers: false });
                 }
             }
         }
     }
 
-    pub(crate) fn apply(&mut self, cfg: &Config, action: &Action) {
+    pub(crate) fn apply(&mut self, cfg: &Setting, action: &Action) {
         let before = self.faults;
         match *action {
             Action::Call { process, ask } => {
                 let exempt = !self.process(process).subscribed && cfg.silent;
-                self.turn(cfg, process, |turn| turn.call(ask, exempt));
+                self.turn(cfg, process, Input::Call { ask, exempt });
             }
             Action::Begin { process, task } => {
-                self.turn(cfg, process, |turn| turn.begin(task));
+                self.turn(cfg, process, Input::Begin { task });
             }
-            Action::Engine { process } => self.turn(cfg, process, |turn| turn.engine_works()),
+            Action::Engine { process } => self.turn(cfg, process, Input::Engine),
             Action::Run { process, connection } => self.run(cfg, process, connection),
             Action::RunStale { process, again } => {
-                let stale = &mut self.process(process).stale;
-                let sent = if again { stale.front().copied() } else { stale.pop_front() };
+                let sent = self.process(process).stale.front().copied();
+                if !again {
+                    self.turn(cfg, process, Input::TakenLate);
+                }
                 // Without an answer, the second half of a fast path changes nothing but a counter.
                 let _ = sent.map(|sent| self.execute(cfg, sent));
             }
             Action::Answer { process, connection } => {
-                if let Some(answer) = self.line(process, connection).answers.pop_front() {
-                    self.answer(cfg, process, answer);
-                }
+                self.read(cfg, process, connection);
             }
             Action::Hear { process } => {
-                if let Some(hint) = self.process(process).hints.pop_front() {
-                    self.turn(cfg, process, |turn| turn.on_hint(hint));
-                }
+                self.turn(cfg, process, Input::Hear);
             }
             Action::Finish { process, task } => {
-                self.turn(cfg, process, |turn| turn.finish(task));
+                self.turn(cfg, process, Input::Finish { task });
             }
-            Action::Wake { process, task } => self.turn(cfg, process, |turn| turn.wake(task)),
+            Action::Wake { process, task } => self.turn(cfg, process, Input::Wake { task }),
             Action::Tick { slow } => self.tick(cfg, slow),
             Action::Start { process } => self.start(cfg, process),
-            Action::HearAgain { process } => self.turn(cfg, process, |turn| turn.hear_again()),
+            Action::HearAgain { process } => self.turn(cfg, process, Input::HearAgain),
             _ => self.go_wrong(cfg, action),
         }
         if cfg.endless {
@@ -329,36 +345,36 @@ impl World {
         }
     }
 
-    fn go_wrong(&mut self, cfg: &Config, action: &Action) {
+    fn go_wrong(&mut self, cfg: &Setting, action: &Action) {
         match *action {
             Action::Cancel { process, task } => {
                 self.faults.cancels -= 1;
-                self.turn(cfg, process, |turn| turn.cancel(task));
+                self.turn(cfg, process, Input::Cancel { task });
             }
             Action::Doze { process, task } => {
                 self.faults.dozes -= 1;
-                self.turn(cfg, process, |turn| turn.doze(task));
+                self.turn(cfg, process, Input::Doze { task });
             }
             Action::TimeOut { process, connection } => {
                 self.faults.timeouts -= 1;
-                self.turn(cfg, process, |turn| turn.time_out(connection));
+                self.turn(cfg, process, Input::TimeOut { connection });
             }
             Action::Crash { process, lingers } => {
                 self.faults.crashes -= 1;
-                self.process(process).subscribed = false;
-                self.process(process).die(lingers);
+                self.turn(cfg, process, Input::Die { cut_off: false, lingers });
             }
             Action::Vanish { process } => {
                 self.faults.vanishings -= 1;
-                self.process(process).die(false);
+                self.turn(cfg, process, Input::Die { cut_off: true, lingers: false });
             }
             Action::Disconnect { process, connection, lingers } => {
                 self.faults.disconnects -= 1;
-                self.turn(cfg, process, |turn| turn.reconnect(connection, lingers));
+                self.turn(cfg, process, Input::Reconnect { connection, lingers });
             }
             Action::LoseHint { process } => {
                 self.faults.lost_hints -= 1;
-                let hint = self.process(process).hints.pop_front();
+                let hint = self.process(process).hints.front().copied();
+                self.turn(cfg, process, Input::Untold);
                 self.ghost.unordered |= hint.is_some_and(|hint| hint.kind == HintKind::Seal);
             }
             Action::Forge { process, key, batch, kind } => {
@@ -369,11 +385,11 @@ impl World {
             }
             Action::Deafen { process } => {
                 self.faults.deafenings -= 1;
-                self.turn(cfg, process, |turn| turn.deafen());
+                self.turn(cfg, process, Input::Deafen);
             }
             Action::ForceRelease { key } => {
                 self.faults.force_releases -= 1;
-                self.rob(key);
+                self.rob(cfg, key);
                 let all = self.script(cfg, |script| script.force_release(key));
                 all.into_iter().for_each(|token| self.ghost.rob(key, token));
             }
@@ -391,12 +407,10 @@ impl World {
     }
 
     /// A new process in the place of a dead one. What that one sent may still run.
-    fn start(&mut self, cfg: &Config, place: u8) {
-        let old = self.process(place);
-        let (identity, stale) = (old.identity, std::mem::take(&mut old.stale));
+    fn start(&mut self, cfg: &Setting, place: u8) {
         // The lowest number of tokens that none of its forerunners has had.
-        let process = Process::new(cfg, identity + u16::from(cfg.processes), self.server.clock);
-        *self.process(place) = Process { stale, ..process };
+        let identity = self.process(place).identity + u16::from(cfg.processes);
+        self.turn(cfg, place, Input::Start { identity, seen: self.server.clock });
     }
 }
 

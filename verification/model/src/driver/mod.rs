@@ -8,7 +8,9 @@
 mod answers;
 mod call;
 mod connect;
+mod input;
 mod release;
+mod shared;
 mod shell;
 mod task;
 mod time;
@@ -20,6 +22,8 @@ use std::time::Duration;
 
 use distlock_runtime::model::Limit;
 pub(crate) use distlock_runtime::model::{Line, Moment, TOKENS_PER_FENCE};
+pub(crate) use input::Input;
+pub(crate) use shared::Shared;
 pub(crate) use shell::{Model, Seat, millis, ms, tokens_of_waiter};
 pub(crate) use task::Task;
 pub(crate) use visit::Visit;
@@ -225,7 +229,14 @@ impl Process {
         }
     }
 
-    pub(crate) fn line(&mut self, connection: Connection) -> &mut Wire {
+    pub(crate) fn wire(&self, connection: Connection) -> &Wire {
+        match connection {
+            Connection::Main => &self.main,
+            Connection::Renewals => &self.renewals,
+        }
+    }
+
+    fn line(&mut self, connection: Connection) -> &mut Wire {
         match connection {
             Connection::Main => &mut self.main,
             Connection::Renewals => &mut self.renewals,
