@@ -31,6 +31,7 @@ mod process;
 mod proxy;
 mod running;
 mod scripts;
+mod sentinels;
 mod server;
 mod stored;
 mod time;
@@ -51,6 +52,7 @@ pub use process::{Fork, Service, fork_self, in_fork, in_own_process, test_name, 
 pub use proxy::{Mode, Proxy};
 pub use running::Running;
 pub use scripts::{Args, Bench, Said, Sight};
+pub use sentinels::{Sentinels, SentinelsBuilder};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use stored::{nothing_is_left, owner, queue, stand, stored, ttl_of};
 pub use time::{LONG, SECOND, ms};

@@ -35,6 +35,7 @@ pub struct RedisServerBuilder {
     password: Option<String>,
     durable: bool,
     tls: Option<Certificate>,
+    sentinel: Option<String>,
 }
 
 /// The process, killed when dropped.
@@ -73,6 +74,12 @@ impl RedisServerBuilder {
     /// one of theirs. To demand that, `args(["--tls-auth-clients", "yes"])`.
     pub fn tls(mut self, certificate: &Certificate) -> Self {
         self.tls = Some(certificate.clone());
+        self
+    }
+
+    /// A sentinel with this configuration, and not a server that keeps data.
+    pub(crate) fn sentinel(mut self, config: String) -> Self {
+        self.sentinel = Some(config);
         self
     }
 
@@ -255,6 +262,14 @@ impl RedisServer {
 
     fn command(&self) -> Command {
         let mut command = Command::new("redis-server");
+        if let Some(config) = &self.settings.sentinel {
+            // It writes what it learns there.
+            let path = self.dir.join("sentinel.conf");
+            if !path.exists() {
+                fs::write(&path, config).expect("write the sentinel's configuration");
+            }
+            command.arg(path).arg("--sentinel");
+        }
         let port = self.port.to_string();
         match &self.settings.tls {
             None => command.args(["--port", &port]),

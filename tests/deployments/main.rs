@@ -1,3 +1,4 @@
 //! Locks on what Redis is deployed as, each a module: what it promises there, and what goes wrong there.
 
+mod sentinel;
 mod tls;

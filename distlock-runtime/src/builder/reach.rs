@@ -12,6 +12,7 @@ impl LockManagerBuilder {
     /// | `redis://[user:password@]host[:port][/db]` | a Redis server, over TCP; port 6379 and database 0 unless given |
     /// | `rediss://…` | the same with TLS; feature `tls` |
     /// | `redis+unix:///path` | a Redis server, over a Unix socket |
+    /// | `redis-sentinel://host[:port],…/primary[/db]` | the primary of that name, which these sentinels know; port 26379 unless given |
     /// | `memory://` | this manager's own memory: for tests and examples |
     ///
     /// ```

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::{RedisConfig, RedisStore, Target, TlsClient};
+use crate::store::redis::{RedisConfig, RedisStore, Sentinels, Target, TlsClient};
 #[cfg(feature = "redis")]
 use crate::tls::TlsOptions;
 use crate::url::StoreUrl;
@@ -56,9 +56,12 @@ fn redis_config(
     observers: &Observers,
 ) -> Result<RedisConfig, LockError> {
     let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
-    let info = match deployment {
-        Deployment::Server(info) => info,
-        Deployment::Sentinel(_) => return Err(not_supported("redis-sentinel://")),
+    let target = match deployment {
+        Deployment::Server(info) => Target::Fixed(info),
+        Deployment::Sentinel(url) => {
+            let tls = tls_client(url.sentinel_tls.clone(), settings)?;
+            Target::Primary(Sentinels::new(url, tls))
+        }
         Deployment::Cluster(_) => return Err(not_supported("redis-cluster://")),
         Deployment::Redlock { .. } => return Err(not_supported("redlock://")),
     };
@@ -67,7 +70,7 @@ fn redis_config(
         return Err(not_supported("`replicas`"));
     }
     Ok(RedisConfig {
-        target: Target::Fixed(info),
+        target,
         tls,
         command_timeout: settings.command_timeout,
         connect_timeout: settings.connect_timeout,

@@ -18,7 +18,7 @@ mod redis;
 mod tests;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::redis::{Deployment, RedisUrl};
+pub(crate) use self::redis::{Deployment, RedisUrl, SentinelUrl};
 use crate::error::LockError;
 
 /// Where the locks are kept.

@@ -33,7 +33,6 @@ use crate::status::DrivenBy;
 use crate::store::Fault;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Commands that may wait to be written: callers beyond it wait in order.
 const BUFFER: usize = 1024;
 
@@ -191,6 +190,7 @@ async fn supervise(link: Arc<Link>) {
     let mut watch = LinkWatch::new(link.config.observers.clone());
     for number in link.first_number.. {
         let target = &link.config.target;
+        let missing = target.missing();
         let address = target.find().await;
         let moved = || async {
             match &address {
@@ -208,6 +208,7 @@ async fn supervise(link: Arc<Link>) {
         let (fault, ended) = match made {
             Ok((live, carrier)) => {
                 pause = FIRST_PAUSE;
+                drop(missing);
                 link.went_up(live.clone());
                 watch.is(true);
                 until(carrier.run(), until(live.gone_bad(), moved())).await;
@@ -223,7 +224,7 @@ async fn supervise(link: Arc<Link>) {
         }
         watch.is(false);
         until(tokio::time::sleep(jittered(pause)), moved()).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(target.longest_pause());
     }
 }
 
@@ -234,7 +235,7 @@ async fn establish(
     number: u64,
     previous: &mut PreviousConnections,
 ) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
-    let LinkConfig { tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
+    let LinkConfig { target, tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
     let Address { info, server } = address;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -245,11 +246,14 @@ async fn establish(
     let connected = connected.map_err(|_| Fault::timed_out())?;
     let (connection, carrier) = connected
         .map_err(|error| not_connected(&error, info.redis_settings().db(), tls.is_some()))?;
-    let closed = timeout(*connect_timeout, previous.close(&connection, number, *server));
-    let closed = until(closed, carrier.run())
+    let ready = async {
+        target.check(&connection).await?;
+        Ok(previous.close(&connection, number, *server).await)
+    };
+    let closed = until(timeout(*connect_timeout, ready), carrier.run())
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
-        .map_err(|_| Fault::timed_out())?;
+        .map_err(|_| Fault::timed_out())??;
     let (alarms, own) = (link.alarms.clone(), carrier.clone());
     let live = Live::new(connection, own, number, closed, alarms, *command_timeout);
     Ok((Arc::new(live), carrier))

@@ -12,7 +12,7 @@
 //! - `pubsub`, `prefixes`: notifications
 //! - `server`: what all of these share
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
-//!   keeps the lock; `target`, `connect`, `tls`, `previous`
+//!   keeps the lock; `target`, `connect`, `tls`, `previous`; `sentinels`, `primary`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean
 
 mod acquire;
@@ -32,12 +32,14 @@ mod node;
 mod pool;
 mod prefixes;
 mod previous;
+mod primary;
 mod pubsub;
 mod queue;
 mod record;
 mod release;
 mod renew;
 pub(crate) mod script;
+mod sentinels;
 mod server;
 mod server_clock;
 mod target;
@@ -73,6 +75,7 @@ use queue::Queue;
 use record::Record;
 use release::Releases;
 use renew::Renewals;
+pub(crate) use sentinels::Sentinels;
 use server::Server;
 pub(crate) use target::Target;
 pub(crate) use tls::TlsClient;

@@ -139,10 +139,10 @@ fn checked(
     live: &Live,
 ) -> Result<Owned, Fault> {
     let owned = owned(answer, number, live)?;
-    if let Owned::Yes { fence: Some(fence), .. } = owned {
-        if !fences.is_new(&fences.of(&renewal.owner.lock), fence, renewal.fence)? {
-            return Err(Fault::passing(BackendKind::Other, BACKWARDS));
-        }
+    if let Owned::Yes { fence: Some(fence), .. } = owned
+        && !fences.is_new(&fences.of(&renewal.owner.lock), fence, renewal.fence)?
+    {
+        return Err(Fault::passing(BackendKind::Other, BACKWARDS));
     }
     Ok(owned)
 }

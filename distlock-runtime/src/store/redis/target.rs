@@ -1,9 +1,14 @@
 //! Where a link finds the server that it connects to.
 
 use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
 
-use redis::ConnectionInfo;
+use redis::aio::MultiplexedConnection;
+use redis::{ConnectionInfo, Value};
 
+use super::sentinels::{Missing, Sentinels};
+use crate::error::BackendKind;
 use crate::store::Fault;
 
 /// Where the server of a link is.
@@ -11,6 +16,8 @@ use crate::store::Fault;
 pub(crate) enum Target {
     /// Always at this address.
     Fixed(ConnectionInfo),
+    /// Whichever is the primary.
+    Primary(Arc<Sentinels>),
 }
 
 /// The server that was found.
@@ -25,13 +32,53 @@ impl Target {
     pub(super) async fn find(&self) -> Result<Address, Fault> {
         match self {
             Self::Fixed(info) => Ok(Address { info: info.clone(), server: 0 }),
+            Self::Primary(sentinels) => sentinels.find().await,
         }
     }
 
     /// Resolves when another server has taken the place of this one, which may still answer.
-    pub(super) async fn moved_from(&self, _address: &Address) {
+    pub(super) async fn moved_from(&self, address: &Address) {
         match self {
             Self::Fixed(_) => pending().await,
+            Self::Primary(sentinels) => sentinels.moved_from(address.server).await,
+        }
+    }
+
+    /// A connection is missing until what this returns is dropped.
+    pub(super) fn missing(&self) -> Option<Missing> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Primary(sentinels) => Some(sentinels.missing()),
+        }
+    }
+
+    /// How long a link waits at most before it tries again.
+    pub(super) fn longest_pause(&self) -> Duration {
+        match self {
+            Self::Fixed(_) => Duration::from_millis(500),
+            Self::Primary(_) => Duration::from_millis(100),
+        }
+    }
+
+    /// Whether the server at the other end is what was looked for: it may have been demoted since.
+    pub(super) async fn check(&self, connection: &MultiplexedConnection) -> Result<(), Fault> {
+        if let Self::Fixed(_) = self {
+            return Ok(());
+        }
+        let mut connection = connection.clone();
+        let Ok(Value::Map(says)) = redis::cmd("HELLO").query_async(&mut connection).await else {
+            // A write will tell.
+            return Ok(());
+        };
+        let is =
+            |value: &Value, word: &[u8]| matches!(value, Value::BulkString(text) if text == word);
+        let role = says.iter().find(|(field, _)| is(field, b"role"));
+        match role {
+            Some((_, role)) if !is(role, b"master") => Err(Fault::passing(
+                BackendKind::ReadOnly,
+                "the sentinels name a server that is not the primary yet",
+            )),
+            _ => Ok(()),
         }
     }
 }
