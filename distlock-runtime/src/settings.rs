@@ -20,7 +20,8 @@ pub(crate) struct Settings {
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) outage_grace: Duration,
-    pub(crate) connections: usize,
+    /// `None`: as many as are best for the store.
+    pub(crate) connections: Option<usize>,
     pub(crate) io_on_caller_runtime: bool,
     /// Other processes may learn which process this is.
     pub(crate) identify: bool,
@@ -39,8 +40,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             // Most restarts and failovers are over by then.
             outage_grace: Duration::from_secs(5),
-            // More were slower: less is sent together.
-            connections: 1,
+            connections: None,
             io_on_caller_runtime: true,
             identify: true,
             #[cfg(feature = "tls")]
@@ -55,7 +55,7 @@ impl Settings {
         self.options.resolve(&Options::default())?;
         check_timeout("command_timeout", self.command_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
-        if !(1..=64).contains(&self.connections) {
+        if self.connections.is_some_and(|connections| !(1..=64).contains(&connections)) {
             return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
         }
         check_busy_status(self.busy_status)

@@ -51,11 +51,21 @@ pub(crate) struct Guardian(Child);
 
 impl Guardian {
     pub(crate) fn of(child: &Child, dir: &Path) -> Self {
-        let script = r#"trap '' INT TERM HUP; read -r _; kill -KILL "$1"; rm -rf -- "$2""#;
+        let script = r#"trap '' INT TERM HUP; read -r _; kill -KILL "$2"; rm -rf -- "$1""#;
+        Self::runs(script, dir, &child.id().to_string())
+    }
+
+    /// Removes a directory, and kills nothing.
+    pub(crate) fn of_directory(dir: &Path) -> Self {
+        Self::runs(r#"trap '' INT TERM HUP; read -r _; rm -rf -- "$1""#, dir, "")
+    }
+
+    fn runs(script: &str, dir: &Path, child: &str) -> Self {
         Self(
             Command::new("sh")
-                .args(["-c", script, "sh", &child.id().to_string()])
+                .args(["-c", script, "sh"])
                 .arg(dir)
+                .arg(child)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())

@@ -7,3 +7,7 @@ mod redis {
 mod memory {
     distlock_testkit::conformance!(in_process: distlock_testkit::conformance::InMemory);
 }
+
+mod postgres {
+    distlock_testkit::conformance!(distlock_testkit::PostgresServer);
+}

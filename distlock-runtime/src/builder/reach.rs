@@ -13,6 +13,7 @@ impl LockManagerBuilder {
     /// | `rediss://…` | the same with TLS; feature `tls` |
     /// | `redis+unix:///path` | a Redis server, over a Unix socket |
     /// | `redis-sentinel://host[:port],…/primary[/db]` | the primary of that name, which these sentinels know; port 26379 unless given |
+    /// | `postgres://[user[:password]@]host[:port]/database` | a PostgreSQL database, with the feature `postgres` |
     /// | `memory://` | this manager's own memory: for tests and examples |
     ///
     /// ```
@@ -102,7 +103,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The number of connections for commands, 1 to 64; one more is used for renewals. Default: 1.
+    /// The number of connections for commands, 1 to 64; one more is used for renewals. Default: 1,
+    /// and 4 for Postgres.
     ///
     /// One is usually fastest: commands of concurrent calls are sent together. All commands of one key use
     /// the same connection.
@@ -116,7 +118,7 @@ impl LockManagerBuilder {
     /// # Ok::<_, distlock::LockError>(())
     /// ```
     pub fn connections(mut self, connections: usize) -> Self {
-        self.settings.connections = connections;
+        self.settings.connections = Some(connections);
         self
     }
 

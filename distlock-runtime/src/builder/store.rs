@@ -13,6 +13,8 @@ use crate::observe::Observers;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
 use crate::store::redis::{RedisConfig, RedisStore, Sentinels, Target, TlsClient};
 #[cfg(feature = "redis")]
@@ -35,6 +37,20 @@ pub(super) fn start(
             let observers = observers.of_manager("memory");
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(MemoryStore::new()), handle, alarms)
+            })
+        }
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(address) => {
+            let observers = observers.of_manager("postgres");
+            let config = PostgresConfig {
+                address: *address,
+                command_timeout: settings.command_timeout,
+                connect_timeout: settings.connect_timeout,
+                connections: settings.connections,
+                observers: observers.clone(),
+            };
+            Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                over(Arc::new(PostgresStore::start(config, handle, alarms)), handle, alarms)
             })
         }
         #[cfg(feature = "redis")]
@@ -74,7 +90,8 @@ fn redis_config(
         tls,
         command_timeout: settings.command_timeout,
         connect_timeout: settings.connect_timeout,
-        connections: settings.connections,
+        // More were slower: less is sent together.
+        connections: settings.connections.unwrap_or(1),
         io_on_caller_runtime: settings.io_on_caller_runtime,
         fence: namespace.fence(),
         prefix: namespace.prefix().to_owned(),

@@ -46,7 +46,7 @@ impl Metrics {
 
     pub(super) fn command(&self, _event: &Command) {}
 
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}
 }
 

@@ -9,7 +9,7 @@
 mod account;
 #[cfg(feature = "metrics")]
 mod handles;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 mod link;
 mod log;
 #[cfg(feature = "metrics")]
@@ -38,7 +38,7 @@ use log::Log;
 use metrics::{Hold, Metrics};
 
 pub(crate) use account::Account;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) use link::LinkWatch;
 pub(crate) use log::not_returned;
 #[cfg(any(feature = "axum", feature = "actix"))]
@@ -258,7 +258,7 @@ impl Observers {
     }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 impl Observers {
     /// A connection was made, lost, or is not wanted any more.
     fn link(&self, was_up: Option<bool>, is_up: Option<bool>) {

@@ -10,6 +10,8 @@ pub(crate) mod console;
 pub(crate) mod memory;
 mod memory_line;
 pub(crate) mod owner;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod term;

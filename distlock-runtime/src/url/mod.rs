@@ -26,11 +26,14 @@ pub(crate) enum StoreUrl {
     Memory,
     #[cfg(feature = "redis")]
     Redis(Box<RedisUrl>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<distlock_postgres::Address>),
     // A store in a crate of its own: a variant here, behind the feature of its name, and a line in `parse`.
 }
 
 const KNOWN: &str = "use memory://, redis://[[user]:password@]host[:port][/db], rediss:// for TLS, \
-    redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host or redlock://host,host,host";
+    redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host, redlock://host,host,host or \
+    postgres://user:password@host/database";
 
 impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
@@ -40,14 +43,33 @@ impl StoreUrl {
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
             "memory" => Ok(Self::Memory),
-            "postgres" | "postgresql" | "zookeeper" | "etcd" => Err(LockError::invalid_option(
-                format!("url: {scheme}:// is not supported by this version; {KNOWN}"),
-            )),
+            "postgres" | "postgresql" => Self::postgres(url.trim()),
+            "zookeeper" | "etcd" => Err(LockError::invalid_option(format!(
+                "url: {scheme}:// is not supported by this version; {KNOWN}"
+            ))),
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
             | "redis-sentinel" | "rediss-sentinel" | "redis-cluster" | "rediss-cluster"
             | "redlock" => Self::redis(&scheme, rest),
             _ => Err(LockError::invalid_option(format!("url: unknown scheme; {KNOWN}"))),
         }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres(url: &str) -> Result<Self, LockError> {
+        let parsed = distlock_postgres::Address::parse(url);
+        let refused = |why| {
+            LockError::invalid_option(format!(
+                "url: {why}; write postgres://user:password@host[:port]/database"
+            ))
+        };
+        parsed.map(|address| Self::Postgres(Box::new(address))).map_err(refused)
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn postgres(_url: &str) -> Result<Self, LockError> {
+        Err(LockError::invalid_option(
+            "url: this program was built without Postgres; enable the feature `postgres` of distlock",
+        ))
     }
 
     #[cfg(feature = "redis")]

@@ -11,7 +11,7 @@ use crate::tls::Pem;
 fn parsed(url: &str) -> RedisUrl {
     match StoreUrl::parse(url) {
         Ok(StoreUrl::Redis(parsed)) => *parsed,
-        Ok(StoreUrl::Memory) => panic!("{url} is no memory"),
+        Ok(_) => panic!("{url} is a Redis"),
         Err(error) => panic!("{url}: {error}"),
     }
 }
@@ -216,7 +216,7 @@ fn a_password_of_any_characters_arrives_or_is_refused_in_silence() {
                             nodes[0].redis_settings().clone()
                         }
                     }),
-                    Ok(StoreUrl::Memory) => panic!("it is a Redis"),
+                    Ok(_) => panic!("it is a Redis"),
                     Err(error) => Err(format!("{error} {error:?}")),
                 };
                 let settings = servers(&[before, &encoded, behind].concat());

@@ -1,0 +1,25 @@
+//! The lease table in Postgres that `distlock` keeps locks in. Use the `distlock` crate with its feature
+//! `postgres`; this one has no stability of its own.
+//!
+//! It knows names and tokens as texts, and nothing of what a lock is worth: that is the runtime's. A
+//! [`Table`] has some [links](Live) for commands, each a connection that is made again when it is lost, and
+//! one that listens for messages. What a command does is in `schema.sql`: each is one function of the
+//! database, one statement and one round trip. No statement is prepared under a name and none relies on
+//! what another one has set, so that a pooler may give each to another connection.
+
+mod address;
+mod fault;
+mod fence;
+mod link;
+mod listener;
+mod live;
+mod schema;
+mod table;
+
+pub use address::Address;
+pub use fault::{Fault, Kind};
+pub use fence::Fence;
+pub use listener::Message;
+pub use live::{Ask, Freed, Granted, Held, Live, Renewal, Reply, Swap};
+pub use schema::SCHEMA;
+pub use table::{Settings, Table, Watch};

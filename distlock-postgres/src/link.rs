@@ -1,0 +1,243 @@
+//! A connection that is made again when it is lost.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tokio_postgres::{Client, NoTls};
+
+use crate::address::Address;
+use crate::fault::Fault;
+use crate::fence::Fence;
+use crate::live::Live;
+use crate::schema;
+use crate::table::Watch;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A connection that owes an answer is given so long for any.
+const SILENCE: Duration = Duration::from_secs(1);
+/// So many commands in a row without an answer in time, and it is left.
+const MANY_SILENT: u32 = 2;
+
+/// What all connections of a table share.
+pub(crate) struct Shared {
+    pub(crate) address: Address,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) fence: Fence,
+    /// Connections are numbered as they are made.
+    pub(crate) numbers: AtomicU64,
+}
+
+/// The state of one connection, as its commands see it.
+pub(crate) struct Health {
+    silent: AtomicU32,
+    suspected: Notify,
+    bad: Notify,
+}
+
+impl Health {
+    /// An answer has come.
+    pub(crate) fn answered(&self) {
+        self.silent.store(0, Ordering::Release);
+    }
+
+    /// An answer has not come in time.
+    pub(crate) fn missed(&self) {
+        match self.silent.fetch_add(1, Ordering::AcqRel) + 1 {
+            MANY_SILENT => self.bad.notify_one(),
+            _ => self.suspected.notify_one(),
+        }
+    }
+
+    pub(crate) fn is_bad(&self) {
+        self.bad.notify_one();
+    }
+
+    /// Resolves when the connection is to be left.
+    async fn gone_bad(&self) {
+        let silence = async {
+            loop {
+                self.suspected.notified().await;
+                tokio::time::sleep(SILENCE).await;
+                if self.silent.load(Ordering::Acquire) > 0 {
+                    return;
+                }
+            }
+        };
+        either(self.bad.notified(), silence).await;
+    }
+}
+
+/// A connection, made on first use and again whenever it is lost.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    state: watch::Sender<State>,
+    wanted: Notify,
+    down_since: Mutex<Option<Instant>>,
+}
+
+enum State {
+    Unused,
+    Up(Live),
+    Down(Fault),
+}
+
+impl Link {
+    pub(crate) fn start(shared: &Arc<Shared>, handle: &Handle, watch: Watch) -> Arc<Self> {
+        let link = Arc::new(Self {
+            shared: shared.clone(),
+            state: watch::Sender::new(State::Unused),
+            wanted: Notify::new(),
+            down_since: Mutex::new(None),
+        });
+        handle.spawn(supervise(link.clone(), watch));
+        link
+    }
+
+    /// The connection as soon as there is one, or why there is none where trying again cannot help.
+    pub(crate) async fn live(&self) -> Result<Live, Fault> {
+        if let State::Up(live) = &*self.state.borrow() {
+            return Ok(live.clone());
+        }
+        self.outcome(|state| match state {
+            State::Unused => false,
+            State::Up(_) => true,
+            State::Down(fault) => !fault.passing,
+        })
+        .await
+    }
+
+    /// The connection, or why the first attempt to make one failed.
+    pub(crate) async fn first(&self) -> Result<Live, Fault> {
+        self.outcome(|state| !matches!(state, State::Unused)).await
+    }
+
+    async fn outcome(&self, is_settled: impl Fn(&State) -> bool) -> Result<Live, Fault> {
+        self.wanted.notify_one();
+        let mut states = self.state.subscribe();
+        let state = states.wait_for(is_settled).await;
+        match state.as_deref() {
+            Ok(State::Up(live)) => Ok(live.clone()),
+            Ok(State::Down(fault)) => Err(fault.clone()),
+            _ => Err(Fault::unreachable("the connection is not kept up any more")),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
+    }
+
+    /// Resolves when there is a connection; it makes none.
+    pub(crate) async fn until_up(&self) {
+        let _ = self.state.subscribe().wait_for(|state| matches!(state, State::Up(_))).await;
+    }
+
+    /// Since when there is no connection, and why.
+    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
+        let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
+        match &*self.state.borrow() {
+            State::Down(fault) => Some((since, fault.clone())),
+            State::Up(_) | State::Unused => None,
+        }
+    }
+
+    fn went(&self, state: State) {
+        let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state {
+            State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            State::Up(_) | State::Unused => *since = None,
+        }
+        drop(since);
+        self.state.send_replace(state);
+    }
+}
+
+/// Keeps the link connected from its first use on, until the runtime is dropped.
+async fn supervise(link: Arc<Link>, mut watch: Watch) {
+    link.wanted.notified().await;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let fault = match establish(&link.shared).await {
+            Ok((live, ended)) => {
+                pause = FIRST_PAUSE;
+                let health = live.health.clone();
+                link.went(State::Up(live));
+                watch(true);
+                either(ended, health.gone_bad()).await;
+                Fault::unreachable("the connection was lost")
+            }
+            Err(fault) => fault,
+        };
+        // Before the connection is dropped: a call that fails with it must find it down.
+        link.went(State::Down(fault));
+        watch(false);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A connection with its greeting done, and what resolves when it has ended. Its socket is closed when
+/// that is dropped.
+async fn establish(
+    shared: &Arc<Shared>,
+) -> Result<(Live, impl Future<Output = ()> + use<>), Fault> {
+    let greet = async {
+        let (client, connection) = connect(&shared.address).await?;
+        let mut connection = Box::pin(async move {
+            // Why it has ended, its commands say.
+            let _ = connection.await;
+        });
+        let live = {
+            let greeting = greet(shared, client);
+            match race(greeting, connection.as_mut()).await {
+                Some(live) => live?,
+                None => return Err(Fault::unreachable("it was closed while it was made")),
+            }
+        };
+        Ok((live, connection))
+    };
+    timeout(shared.connect_timeout, greet).await.unwrap_or_else(|_| Err(Fault::timed_out()))
+}
+
+/// Makes the schema if it is missing, and raises the sequence.
+async fn greet(shared: &Arc<Shared>, client: Client) -> Result<Live, Fault> {
+    schema::ensure(&client).await?;
+    let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+    let health = Health { silent: AtomicU32::new(0), suspected: Notify::new(), bad: Notify::new() };
+    let live = Live::new(client, number, Arc::new(health), shared.clone());
+    live.raise().await?;
+    Ok(live)
+}
+
+pub(crate) type Connection =
+    tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>;
+
+pub(crate) async fn connect(address: &Address) -> Result<(Client, Connection), Fault> {
+    address.config.connect(NoTls).await.map_err(|error| Fault::of(&error))
+}
+
+/// Runs `work` until `end` resolves; `None` if that came first.
+pub(crate) async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
+    let (mut work, mut end) = (pin!(work), pin!(end));
+    std::future::poll_fn(|cx| {
+        // The connection first: it moves the bytes.
+        let ended = end.as_mut().poll(cx).is_ready();
+        match work.as_mut().poll(cx) {
+            std::task::Poll::Ready(done) => std::task::Poll::Ready(Some(done)),
+            std::task::Poll::Pending if ended => std::task::Poll::Ready(None),
+            std::task::Poll::Pending => std::task::Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Resolves with the first of two.
+async fn either(one: impl Future, other: impl Future) {
+    race(one, other).await;
+}

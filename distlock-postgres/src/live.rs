@@ -1,0 +1,410 @@
+//! A connection that is there, and the commands on it: each is one statement.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+use crate::fault::Fault;
+use crate::fence::Fence;
+use crate::link::{Health, Shared};
+
+/// The longest name there may be: its row in the index has to fit on a page, and it in a message.
+const LONGEST_NAME: usize = 2000;
+
+/// A connection. A clone is the same one.
+#[derive(Clone)]
+pub struct Live {
+    client: Arc<Client>,
+    number: u64,
+    pub(crate) health: Arc<Health>,
+    shared: Arc<Shared>,
+}
+
+/// What a token wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The name of the lock.
+    pub name: &'a str,
+    /// Who wants it.
+    pub token: &'a str,
+    /// How many may hold the lock when it is let in; `u32::MAX` for any number.
+    pub most: u32,
+    /// For how long.
+    pub ttl: Duration,
+    /// Its place in the queue; 0 for one at the end.
+    pub ticket: u64,
+    /// How long the lock is reserved for it when its turn has come.
+    pub claim: Duration,
+    /// It is sent messages: without a connection that listens it is dead.
+    pub told: bool,
+    /// It takes the lock or leaves nothing.
+    pub is_try: bool,
+    /// It must not have the lock after so long.
+    pub within: Duration,
+}
+
+/// A token for another one.
+#[derive(Debug, Clone, Copy)]
+pub struct Swap<'a> {
+    /// The name of the lock.
+    pub name: &'a str,
+    /// Has it alone.
+    pub old: &'a str,
+    /// Gets it.
+    pub new: &'a str,
+    /// How many may hold the lock when it is let in; `u32::MAX` for any number.
+    pub most: u32,
+    /// For how long.
+    pub ttl: Duration,
+    /// Not after so long.
+    pub within: Duration,
+}
+
+/// The lock is the token's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// A value of the sequence.
+    pub fence: u64,
+    /// Others wait.
+    pub contended: bool,
+}
+
+/// What is answered to a token that wants a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// It has it.
+    Granted(Granted),
+    /// It has not; if it is no try, it waits.
+    Waits {
+        /// Its place.
+        ticket: u64,
+        /// Until there is room, if nobody leaves or is renewed.
+        remaining: Option<Duration>,
+        /// How many are in front.
+        rank: u64,
+        /// How many are behind.
+        behind: u64,
+        /// It did not stand there before.
+        added: bool,
+    },
+    /// The lock was not the token's that was to be exchanged.
+    NotHeld,
+    /// It came too late by the server's clock, whose time is known now: ask again.
+    Late,
+    /// It is another server than before, or one that was started again: [raise](Live::raise), and ask again.
+    Moved,
+}
+
+/// What became of a release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freed {
+    /// The lock was the token's.
+    pub was_held: bool,
+    /// It is kept, and others wait for it.
+    pub awaited: bool,
+    /// Who was let in.
+    pub next: Vec<String>,
+}
+
+/// A lease to extend.
+#[derive(Debug, Clone, Copy)]
+pub struct Renewal<'a> {
+    /// The name of the lock.
+    pub name: &'a str,
+    /// Who has it.
+    pub token: &'a str,
+    /// To at least this.
+    pub ttl: Duration,
+    /// Draw a value of the sequence as well.
+    pub draw: bool,
+}
+
+/// A lock that is held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// By whom and for how long, those that end first in front.
+    pub holders: Vec<(String, Duration)>,
+    /// Who waits, in order.
+    pub waiters: Vec<String>,
+}
+
+type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+impl Live {
+    pub(crate) fn new(
+        client: Client,
+        number: u64,
+        health: Arc<Health>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { client: Arc::new(client), number, health, shared }
+    }
+
+    /// Which of a table's connections it is: later ones have higher numbers.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A command had no answer in time. A connection of which that is said too often is left.
+    pub fn missed(&self) {
+        self.health.missed();
+    }
+
+    fn fence(&self) -> &Fence {
+        &self.shared.fence
+    }
+
+    async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let answer = self.client.query_typed(sql, params).await;
+        answer.inspect(|_| self.health.answered()).map_err(|error| {
+            let fault = Fault::of(&error);
+            if fault.answered {
+                self.health.answered();
+            }
+            if fault.ends_connection() {
+                self.health.is_bad();
+            }
+            fault
+        })
+    }
+
+    async fn numbers(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<i64>, Fault> {
+        let rows = self.run(sql, params).await?;
+        let row = rows.first().ok_or_else(Fault::unexpected)?;
+        row.try_get(0).map_err(|_| Fault::unexpected())
+    }
+
+    /// Raises the sequence to the server's clock and above everything this process has seen.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn raise(&self) -> Result<(), Fault> {
+        let least = signed(self.fence().seen() + 1);
+        let raised = self.numbers("SELECT distlock.raise($1)", &[(&least, Type::INT8)]).await?;
+        let [floor, now, started] = raised[..] else { return Err(Fault::unexpected()) };
+        self.fence().raised(floor, now, started);
+        Ok(())
+    }
+
+    /// Takes a lock that is free or reserved for the token, or else has it wait.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked: the token may have the lock, or wait for it.
+    pub async fn acquire(&self, ask: &Ask<'_>) -> Result<Reply, Fault> {
+        check(ask.name)?;
+        let (most, ttl, claim) = (most(ask.most), millis(ask.ttl), most_of(millis(ask.claim)));
+        let ticket = signed(ask.ticket);
+        let (not_after, started) = (self.fence().time_after(ask.within), self.fence().started());
+        let params: [Param<'_>; 11] = [
+            (&ask.name, Type::TEXT),
+            (&ask.token, Type::TEXT),
+            (&most, Type::INT4),
+            (&ttl, Type::INT8),
+            (&ticket, Type::INT8),
+            (&claim, Type::INT4),
+            (&ask.told, Type::BOOL),
+            (&ask.is_try, Type::BOOL),
+            (&not_after, Type::INT8),
+            (&started, Type::INT8),
+            (&self.shared.address.relaxed, Type::BOOL),
+        ];
+        const SQL: &str = "SELECT distlock.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+        self.reply(&self.numbers(SQL, &params).await?)
+    }
+
+    /// Gives a lock from a token that has it alone to one that does not keep others out.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked: either may have it.
+    pub async fn exchange(&self, swap: &Swap<'_>) -> Result<Reply, Fault> {
+        check(swap.name)?;
+        let (most, ttl) = (most(swap.most), millis(swap.ttl));
+        let (not_after, started) = (self.fence().time_after(swap.within), self.fence().started());
+        let params: [Param<'_>; 8] = [
+            (&swap.name, Type::TEXT),
+            (&swap.new, Type::TEXT),
+            (&most, Type::INT4),
+            (&ttl, Type::INT8),
+            (&swap.old, Type::TEXT),
+            (&not_after, Type::INT8),
+            (&started, Type::INT8),
+            (&self.shared.address.relaxed, Type::BOOL),
+        ];
+        const SQL: &str = "SELECT distlock.downgrade($1, $2, $3, $4, $5, $6, $7, $8)";
+        self.reply(&self.numbers(SQL, &params).await?)
+    }
+
+    fn reply(&self, answer: &[i64]) -> Result<Reply, Fault> {
+        Ok(match *answer {
+            [1, fence, others] => {
+                Reply::Granted(Granted { fence: unsigned(fence), contended: others != 0 })
+            }
+            [0, ticket, remaining, rank, behind, added] => Reply::Waits {
+                ticket: unsigned(ticket),
+                remaining: u64::try_from(remaining).ok().map(Duration::from_millis),
+                rank: unsigned(rank),
+                behind: unsigned(behind),
+                added: added != 0,
+            },
+            [0] => Reply::NotHeld,
+            [3, now] => {
+                self.fence().is_now(now);
+                Reply::Late
+            }
+            [4] => Reply::Moved,
+            _ => return Err(Fault::unexpected()),
+        })
+    }
+
+    /// Frees a lock, or keeps it for so long; takes the token out of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn release(
+        &self,
+        name: &str,
+        token: &str,
+        keep: Option<Duration>,
+    ) -> Result<Freed, Fault> {
+        check(name)?;
+        let keep = keep.map(millis);
+        let params: [Param<'_>; 4] = [
+            (&name, Type::TEXT),
+            (&token, Type::TEXT),
+            (&keep, Type::INT8),
+            (&self.shared.address.relaxed, Type::BOOL),
+        ];
+        const SQL: &str = "SELECT state, next FROM distlock.release($1, $2, $3, $4)";
+        let rows = self.run(SQL, &params).await?;
+        let row = rows.first().ok_or_else(Fault::unexpected)?;
+        let state: i32 = row.try_get(0).map_err(|_| Fault::unexpected())?;
+        let next = row.try_get(1).map_err(|_| Fault::unexpected())?;
+        Ok(Freed { was_held: state != 0, awaited: state == 3, next })
+    }
+
+    /// Extends leases, in one statement: for each whether it is the token's, whether others wait, and the
+    /// value that was drawn.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn renew(
+        &self,
+        leases: &[Renewal<'_>],
+    ) -> Result<Vec<Option<(bool, Option<u64>)>>, Fault> {
+        let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
+        let tokens: Vec<_> = leases.iter().map(|lease| lease.token).collect();
+        let ttls: Vec<_> = leases.iter().map(|lease| millis(lease.ttl)).collect();
+        let draws: Vec<_> = leases.iter().map(|lease| lease.draw).collect();
+        let params: [Param<'_>; 5] = [
+            (&names, Type::TEXT_ARRAY),
+            (&tokens, Type::TEXT_ARRAY),
+            (&ttls, Type::INT8_ARRAY),
+            (&draws, Type::BOOL_ARRAY),
+            (&self.shared.address.relaxed, Type::BOOL),
+        ];
+        const SQL: &str = "SELECT state, fence FROM distlock.renew($1, $2, $3, $4, $5)";
+        let rows = self.run(SQL, &params).await?;
+        if rows.len() != leases.len() {
+            return Err(Fault::unexpected());
+        }
+        let answer = |row: &Row| {
+            let state: i32 = row.try_get(0).map_err(|_| Fault::unexpected())?;
+            let fence: i64 = row.try_get(1).map_err(|_| Fault::unexpected())?;
+            let fence = (fence != 0).then(|| unsigned(fence));
+            Ok((state != 0).then_some((state == 2, fence)))
+        };
+        rows.iter().map(answer).collect()
+    }
+
+    /// Who holds a lock, and who waits for it.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn inspect(&self, name: &str) -> Result<Held, Fault> {
+        check(name)?;
+        const SQL: &str = "SELECT token, remaining FROM distlock.inspect($1)";
+        let rows = self.run(SQL, &[(&name, Type::TEXT)]).await?;
+        let mut held = Held::default();
+        for row in rows {
+            let token = row.try_get(0).map_err(|_| Fault::unexpected())?;
+            match row.try_get::<_, Option<i64>>(1).map_err(|_| Fault::unexpected())? {
+                Some(remaining) => {
+                    let remaining = Duration::from_millis(unsigned(remaining));
+                    held.holders.push((token, remaining));
+                }
+                None => held.waiters.push(token),
+            }
+        }
+        Ok(held)
+    }
+
+    /// Sends the process of a token a message about a lock.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn tell(&self, kind: &str, token: &str, name: &str) -> Result<(), Fault> {
+        check(name)?;
+        let params: [Param<'_>; 3] =
+            [(&kind, Type::TEXT), (&token, Type::TEXT), (&name, Type::TEXT)];
+        self.run("SELECT distlock.tell($1, $2, $3)", &params).await.map(|_| ())
+    }
+
+    pub(crate) async fn notify(&self, channel: &str, text: &str) -> Result<(), Fault> {
+        let params: [Param<'_>; 2] = [(&channel, Type::TEXT), (&text, Type::TEXT)];
+        self.run("SELECT pg_notify($1, $2)", &params).await.map(|_| ())
+    }
+
+    /// A round trip.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn ping(&self) -> Result<(), Fault> {
+        self.run("SELECT distlock.version()", &[]).await.map(|_| ())
+    }
+
+    /// Removes what processes have left that died a while ago.
+    pub(crate) async fn sweep(&self) -> Result<(), Fault> {
+        self.run("SELECT distlock.sweep()", &[]).await.map(|_| ())
+    }
+}
+
+fn check(name: &str) -> Result<(), Fault> {
+    if name.len() > LONGEST_NAME {
+        return Err(Fault::name("the key is too long: Postgres takes 2000 bytes with its prefix"));
+    }
+    if name.contains('\0') {
+        return Err(Fault::name("the key contains a NUL character, which Postgres cannot store"));
+    }
+    Ok(())
+}
+
+fn millis(duration: Duration) -> i64 {
+    // Not zero: a lease of less than a millisecond would never have been.
+    i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX / 1000)
+}
+
+fn most(most: u32) -> i32 {
+    i32::try_from(most).unwrap_or(i32::MAX)
+}
+
+fn most_of(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,368 @@
+-- What distlock keeps in Postgres: leases, waiters, and the functions that are all that it calls.
+-- Run as it is, as often as you like: what is there stays. A manager runs it when it connects and finds
+-- no functions, or older ones; where its role may not, an operator does. The role then needs USAGE on the
+-- schema, EXECUTE on the functions, and SELECT, INSERT, UPDATE, DELETE on the tables and the sequence:
+--   GRANT USAGE ON SCHEMA distlock TO app;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA distlock TO app;
+--   GRANT ALL ON ALL SEQUENCES IN SCHEMA distlock TO app;
+--
+-- Each function is one short transaction. Those that can change who holds a lock take a lock of Postgres
+-- on its name for that time, so that they see what the one before them has committed. Times are in µs since
+-- 1970 by the server's clock, read while the function runs; durations are in ms.
+
+CREATE SCHEMA IF NOT EXISTS distlock;
+
+-- Who holds a lock: one row for each token. `most` is how many may hold it when this one is let in: 1 is
+-- alone, 2147483647 any number. A row whose time is over counts for nothing.
+CREATE TABLE IF NOT EXISTS distlock.lease (
+    name text COLLATE "C" NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    most integer NOT NULL,
+    until bigint NOT NULL,
+    PRIMARY KEY (name, token)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- Who waits, by ticket. `claim` is for how long a lock is reserved for it; `told` if it is sent messages.
+CREATE TABLE IF NOT EXISTS distlock.waiter (
+    name text COLLATE "C" NOT NULL,
+    ticket bigint NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    most integer NOT NULL,
+    claim integer NOT NULL,
+    told boolean NOT NULL,
+    until bigint NOT NULL,
+    PRIMARY KEY (name, token)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- Fencing tokens and tickets. Values are drawn under a shared lock, and it is raised under an exclusive
+-- one: it never goes back.
+CREATE SEQUENCE IF NOT EXISTS distlock.fence AS bigint;
+
+CREATE OR REPLACE FUNCTION distlock.now() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+END $$;
+
+-- When this server was started: another one, after a failover behind a proxy, has another value.
+CREATE OR REPLACE FUNCTION distlock.started() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+END $$;
+
+CREATE OR REPLACE FUNCTION distlock.draw() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(7233187398472430593);
+    RETURN nextval('distlock.fence');
+END $$;
+
+-- Lifts the sequence to the clock and to what a client has seen. Answers with it, the time, and which
+-- server this is.
+CREATE OR REPLACE FUNCTION distlock.raise(p_least bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_last bigint;
+    v_now bigint;
+    v_floor bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(7233187398472430593);
+    SELECT last_value INTO v_last FROM distlock.fence;
+    v_now := distlock.now();
+    v_floor := greatest(v_last, v_now, p_least);
+    IF v_floor > v_last THEN
+        PERFORM setval('distlock.fence', v_floor);
+    END IF;
+    RETURN ARRAY[v_floor, v_now, distlock.started()];
+END $$;
+
+-- From here on nobody else changes who holds this lock, until the transaction ends. What was over before
+-- is gone, also if its renewal was under way: after this a lease that is there counts.
+CREATE OR REPLACE FUNCTION distlock.enter_lock(p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'distlock needs transactions that see what was committed before each statement'
+            USING HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 7233187398472430594));
+    v_now := distlock.now();
+    DELETE FROM distlock.lease WHERE name = p_name AND until <= v_now;
+    RETURN v_now;
+END $$;
+
+-- The channel of the process that a token belongs to.
+CREATE OR REPLACE FUNCTION distlock.tell(p_kind text, p_token text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('distlock_' || split_part(p_token, '.', 1), p_kind || ' ' || p_token || ' ' || p_name);
+END $$;
+
+-- Whether the process of a token listens. Its listening session holds this lock as long as it lives.
+CREATE OR REPLACE FUNCTION distlock.listens(p_token text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN NOT pg_try_advisory_xact_lock(hashtextextended(split_part(p_token, '.', 1), 7233187398472430595));
+END $$;
+
+-- Whether one more fits beside those who hold the lock.
+CREATE OR REPLACE FUNCTION distlock.fits(p_name text, p_most integer) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_holders bigint;
+    v_alone boolean;
+BEGIN
+    SELECT count(*), coalesce(bool_or(most = 1), false) INTO v_holders, v_alone
+        FROM distlock.lease WHERE name = p_name;
+    RETURN NOT v_alone AND v_holders < p_most;
+END $$;
+
+CREATE OR REPLACE FUNCTION distlock.hold(p_name text, p_token text, p_most integer, p_until bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO distlock.lease AS l (name, token, most, until) VALUES (p_name, p_token, p_most, p_until)
+        ON CONFLICT (name, token) DO UPDATE SET until = greatest(l.until, excluded.until);
+END $$;
+
+-- Lets in the first of the queue, and the next one, as long as they fit: each for its claim, and `p_token`
+-- for `p_ttl`. Who is dead leaves the queue. Answers with the tokens that were let in.
+CREATE OR REPLACE FUNCTION distlock.admit(p_name text, p_token text, p_ttl bigint, p_now bigint)
+RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    w distlock.waiter;
+    v_let_in text[] := '{}';
+BEGIN
+    FOR w IN SELECT * FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LOOP
+        IF w.token IS DISTINCT FROM p_token
+            AND (w.until <= p_now OR w.told AND NOT distlock.listens(w.token)) THEN
+            DELETE FROM distlock.waiter WHERE name = p_name AND token = w.token;
+            CONTINUE;
+        END IF;
+        EXIT WHEN NOT distlock.fits(p_name, w.most);
+        DELETE FROM distlock.waiter WHERE name = p_name AND token = w.token;
+        IF w.token = p_token THEN
+            PERFORM distlock.hold(p_name, w.token, w.most, p_now + p_ttl * 1000);
+        ELSE
+            PERFORM distlock.hold(p_name, w.token, w.most, p_now + w.claim * 1000);
+            PERFORM distlock.tell('g', w.token, p_name);
+        END IF;
+        v_let_in := v_let_in || w.token;
+    END LOOP;
+    RETURN v_let_in;
+END $$;
+
+-- In how many ms there is room for one more, if nobody leaves or is renewed; -1 if nobody holds the lock.
+CREATE OR REPLACE FUNCTION distlock.remaining(p_name text, p_most integer, p_now bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_ends bigint[];
+    v_holders integer;
+BEGIN
+    SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name;
+    v_holders := coalesce(cardinality(v_ends), 0);
+    IF v_holders = 0 THEN
+        RETURN -1;
+    ELSIF p_most > 1 AND v_holders >= p_most THEN
+        RETURN greatest((v_ends[v_holders - p_most + 1] - p_now) / 1000, 0);
+    END IF;
+    RETURN greatest((v_ends[v_holders] - p_now) / 1000, 0);
+END $$;
+
+-- Tells those in front that another process waits behind them.
+CREATE OR REPLACE FUNCTION distlock.tell_in_front(p_name text, p_token text, p_ticket bigint, p_reads boolean, p_new boolean)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_token text;
+    v_first boolean := true;
+BEGIN
+    IF NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND (ticket, token) < (p_ticket, p_token)) THEN
+        FOR v_token IN SELECT token FROM distlock.lease WHERE name = p_name LOOP
+            PERFORM distlock.tell('s', v_token, p_name);
+        END LOOP;
+    ELSIF p_new AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND (ticket, token) > (p_ticket, p_token)) THEN
+        -- Readers in a row are let in together: the whole row is told, or others could go on joining it.
+        FOR v_token IN SELECT token FROM distlock.waiter
+            WHERE name = p_name AND (ticket, token) < (p_ticket, p_token) ORDER BY ticket DESC, token DESC LOOP
+            EXIT WHEN NOT v_first AND v_token NOT LIKE '%r';
+            EXIT WHEN v_token LIKE '%r' AND p_reads;
+            PERFORM distlock.tell('s', v_token, p_name);
+            EXIT WHEN v_token NOT LIKE '%r';
+            v_first := false;
+        END LOOP;
+    END IF;
+END $$;
+
+-- Enqueue, take a free lock, confirm a reserved one, poll; with `p_try`, take the lock or leave nothing.
+-- Idempotent. Not after `p_not_after`, unless that is 0, and on no server but `p_started`.
+-- Answers {1, fence, others wait}, {0, ticket, remaining, in front, behind, added}, {3, time}, {4}.
+CREATE OR REPLACE FUNCTION distlock.acquire(
+    p_name text, p_token text, p_most integer, p_ttl bigint, p_ticket bigint, p_claim integer, p_told boolean,
+    p_try boolean, p_not_after bigint, p_started bigint, p_async boolean
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_ticket bigint := p_ticket;
+    v_added boolean;
+    v_front bigint;
+    v_behind bigint;
+BEGIN
+    IF p_async THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF distlock.started() <> p_started THEN
+        RETURN ARRAY[4];
+    END IF;
+    v_now := distlock.enter_lock(p_name);
+    IF p_not_after <> 0 AND v_now > p_not_after THEN
+        RETURN ARRAY[3, v_now];
+    END IF;
+    -- Its own: reserved for it, or granted before.
+    UPDATE distlock.lease SET until = greatest(until, v_now + p_ttl * 1000)
+        WHERE name = p_name AND token = p_token;
+    IF FOUND THEN
+        DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
+        RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+    END IF;
+    IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
+        PERFORM distlock.admit(p_name, NULL, NULL, v_now);
+    END IF;
+    IF distlock.fits(p_name, p_most) AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
+        PERFORM distlock.hold(p_name, p_token, p_most, v_now + p_ttl * 1000);
+        RETURN ARRAY[1, distlock.draw(), 0];
+    ELSIF p_try THEN
+        RETURN ARRAY[0, 0, distlock.remaining(p_name, p_most, v_now), 0, 0, 0];
+    END IF;
+    IF v_ticket = 0 THEN
+        v_ticket := distlock.draw();
+    END IF;
+    INSERT INTO distlock.waiter AS w (name, ticket, token, most, claim, told, until)
+        VALUES (p_name, v_ticket, p_token, p_most, p_claim, p_told, v_now + 20000000)
+        ON CONFLICT (name, token) DO UPDATE SET until = excluded.until
+        RETURNING ticket, xmax = 0 INTO v_ticket, v_added;
+    IF p_token = ANY (distlock.admit(p_name, p_token, p_ttl, v_now)) THEN
+        RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+    END IF;
+    PERFORM distlock.tell_in_front(p_name, p_token, v_ticket, p_most = 2147483647, v_added);
+    SELECT count(*) FILTER (WHERE (ticket, token) < (v_ticket, p_token)),
+        -- More readers may join one that only readers stand behind.
+        count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647))
+        INTO v_front, v_behind FROM distlock.waiter WHERE name = p_name;
+    RETURN ARRAY[0, v_ticket, distlock.remaining(p_name, p_most, v_now), v_front, v_behind, v_added::int];
+END $$;
+
+-- Free and hand on, leave the queue, compensate, repair. Idempotent. Answers what became of it (0 not this
+-- token's, 1 freed, 2 kept, 3 kept with others waiting) and who was let in.
+CREATE OR REPLACE FUNCTION distlock.release(p_name text, p_token text, p_keep bigint, p_async boolean, OUT state integer, OUT next text[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_until bigint;
+    v_waits integer;
+    v_ends bigint[];
+    w distlock.waiter;
+BEGIN
+    IF p_async THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    v_now := distlock.enter_lock(p_name);
+    SELECT until INTO v_until FROM distlock.lease WHERE name = p_name AND token = p_token;
+    state := FOUND::int;
+    next := '{}';
+    IF state = 1 AND p_keep IS NOT NULL THEN
+        DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
+        v_waits := (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int;
+        state := 2 + v_waits;
+        -- An end wakes no waiter: it is also released, a little earlier.
+        UPDATE distlock.lease SET until = v_now + (p_keep + 100 * v_waits) * 1000
+            WHERE name = p_name AND token = p_token;
+    ELSE
+        DELETE FROM distlock.lease WHERE name = p_name AND token = p_token;
+        DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
+    END IF;
+    IF NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
+        RETURN;
+    END IF;
+    next := distlock.admit(p_name, NULL, NULL, v_now);
+    IF v_until IS NOT NULL THEN
+        -- The first of the queue may have been told of a later end than there is now: it looks again.
+        SELECT * INTO w FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LIMIT 1;
+        SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name;
+        IF w.most <= cardinality(v_ends) AND v_ends[cardinality(v_ends) - w.most + 1] < v_until THEN
+            PERFORM distlock.tell('g', w.token, p_name);
+        END IF;
+    END IF;
+END $$;
+
+-- Extends leases that are not over, and never makes one or shortens one. One row for each, in the order in
+-- which they were asked for: 0 not this token's, 1 extended, 2 and others wait; and a value of the sequence
+-- for those that want one. Changes nobody's turn: it needs no lock on the names, but takes the rows in one
+-- order, as others do.
+CREATE OR REPLACE FUNCTION distlock.renew(p_names text[], p_tokens text[], p_ttls bigint[], p_draws boolean[], p_async boolean)
+RETURNS TABLE (state integer, fence bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    v_states integer[] := array_fill(0, ARRAY[cardinality(p_names)]);
+    v_fences bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_names)]);
+    v_at integer;
+    v_now bigint;
+BEGIN
+    IF p_async THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    FOR v_at IN SELECT n FROM generate_subscripts(p_names, 1) n ORDER BY p_names[n], p_tokens[n] LOOP
+        v_now := distlock.now();
+        UPDATE distlock.lease SET until = greatest(until, v_now + p_ttls[v_at] * 1000)
+            WHERE name = p_names[v_at] AND token = p_tokens[v_at] AND until > v_now;
+        IF FOUND THEN
+            v_states[v_at] := 1 + (EXISTS (SELECT FROM distlock.waiter WHERE name = p_names[v_at]))::int;
+            IF p_draws[v_at] THEN
+                v_fences[v_at] := distlock.draw();
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT s, f FROM unnest(v_states, v_fences) WITH ORDINALITY AS u (s, f, n) ORDER BY n;
+END $$;
+
+-- Gives a lock from a token that has it alone to one that does not keep others out, with nobody in between.
+-- Idempotent. Answers as `acquire`, and {0} if the lock was not the old one's.
+CREATE OR REPLACE FUNCTION distlock.downgrade(
+    p_name text, p_new text, p_most integer, p_ttl bigint, p_old text, p_not_after bigint, p_started bigint, p_async boolean
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+BEGIN
+    IF p_async THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF distlock.started() <> p_started THEN
+        RETURN ARRAY[4];
+    END IF;
+    v_now := distlock.enter_lock(p_name);
+    IF p_not_after <> 0 AND v_now > p_not_after THEN
+        RETURN ARRAY[3, v_now];
+    END IF;
+    DELETE FROM distlock.lease WHERE name = p_name AND token = p_old;
+    IF NOT FOUND AND NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND token = p_new) THEN
+        RETURN ARRAY[0];
+    END IF;
+    PERFORM distlock.hold(p_name, p_new, p_most, v_now + p_ttl * 1000);
+    PERFORM distlock.admit(p_name, NULL, NULL, v_now);
+    RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+END $$;
+
+-- Who holds a lock and who waits for it, in order; the ms that are left to a holder, none for a waiter.
+CREATE OR REPLACE FUNCTION distlock.inspect(p_name text)
+RETURNS TABLE (token text, remaining bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := distlock.now();
+BEGIN
+    RETURN QUERY SELECT l.token, (l.until - v_now) / 1000 FROM distlock.lease l
+        WHERE l.name = p_name AND l.until > v_now ORDER BY l.until;
+    RETURN QUERY SELECT w.token, NULL::bigint FROM distlock.waiter w
+        WHERE w.name = p_name AND w.until > v_now ORDER BY w.ticket, w.token;
+END $$;
+
+-- Removes what was over a while ago and nobody has come across since: of processes that died.
+CREATE OR REPLACE FUNCTION distlock.sweep() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM distlock.lease WHERE until < distlock.now() - 60000000;
+    DELETE FROM distlock.waiter WHERE until < distlock.now() - 60000000;
+END $$;
+
+-- Last: who finds it finds all of the above.
+CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';

@@ -1,0 +1,278 @@
+//! Locks in Postgres: owner tokens over the lease table of the crate `distlock-postgres`.
+//!
+//! The rules are those of Redis. What differs: a lock's name is locked in the database while a function
+//! looks at it, so each of these is one step to all others, as a script is in Redis; and renewals of any number of
+//! leases are one statement.
+//!
+//! - `acquire`: the functions that may give a lock
+//! - here: all others, and notifications
+
+mod acquire;
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock_postgres::{Address, Kind, Live, Message as Heard, Table};
+use tokio::runtime::Handle;
+
+use super::owner::Owner;
+use super::{
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
+    Message, Notification, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
+};
+use crate::clock::{Clock, Moment};
+use crate::engine::alarm::{Alarm, Alarms};
+use crate::error::BackendKind;
+use crate::name::{LockName, StoredName};
+use crate::observe::{Connection, LinkWatch, Observers};
+use crate::select::until;
+use crate::status::{DrivenBy, StoreStatus, WakeUps};
+
+/// How many connections for commands there are by default. On one, each lock would wait for the disk
+/// behind all others; a server writes for several connections at once.
+const LANES: usize = 4;
+/// Of no connection that was lost is it known that the server does nothing for it any more: behind a pooler it may be
+/// another client's by now, so none is ended.
+const NONE_CLOSED: Range<u64> = 0..0;
+const BACKWARDS: &str = "the sequence of fencing tokens goes backwards";
+
+/// How to reach a Postgres.
+pub(crate) struct PostgresConfig {
+    pub(crate) address: Address,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) connections: Option<usize>,
+    pub(crate) observers: Observers,
+}
+
+/// Locks in one Postgres database.
+pub(crate) struct PostgresStore {
+    table: Table,
+    command_timeout: Duration,
+    observers: Observers,
+    alarms: Arc<Alarms>,
+    handle: Handle,
+}
+
+impl PostgresStore {
+    pub(crate) fn start(config: PostgresConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
+        let PostgresConfig { address, command_timeout, connect_timeout, connections, observers } =
+            config;
+        let lanes = connections.unwrap_or(LANES);
+        let settings = distlock_postgres::Settings { address, connect_timeout, lanes };
+        let table = Table::start(settings, handle, || {
+            let mut watch = LinkWatch::new(observers.clone());
+            Box::new(move |up| watch.is(up))
+        });
+        Self { table, command_timeout, observers, alarms: alarms.clone(), handle: handle.clone() }
+    }
+
+    /// What is done by then; the connection that it was asked on owes an answer otherwise.
+    async fn by<T>(
+        &self,
+        answer_by: Moment,
+        live: Option<&Live>,
+        work: impl Future<Output = Result<T, distlock_postgres::Fault>>,
+    ) -> Result<T, distlock_postgres::Fault> {
+        let alarm = Alarm::at(&self.alarms, Clock::Boottime, answer_by);
+        if let Some(done) = until(work, alarm).await {
+            return done;
+        }
+        if let Some(live) = live {
+            live.missed();
+        }
+        let words = "no answer in time".to_owned();
+        let kind = Kind::TimedOut;
+        Err(distlock_postgres::Fault { kind, words, passing: true, answered: false })
+    }
+
+    /// The connection over which all goes that concerns this lock.
+    async fn live(&self, lock: &LockName, answer_by: Moment) -> Result<Live, Fault> {
+        let lane = self.table.lane(self.lane(lock));
+        self.by(answer_by, None, lane).await.map_err(|fault| fault_of(&fault))
+    }
+
+    async fn free(
+        &self,
+        owner: &Owner,
+        keep: Option<Duration>,
+        answer_by: Moment,
+    ) -> Result<Freed, Fault> {
+        let live = self.live(&owner.lock, answer_by).await?;
+        // R9: an acquire that died unanswered with an older connection may still run.
+        let settled = owner.is_behind(live.number(), &NONE_CLOSED);
+        let release = live.release(owner.lock.stored(), &owner.token, keep);
+        let freed = self.by(answer_by, Some(&live), release).await;
+        let freed = freed.map_err(|fault| fault_of(&fault))?;
+        let next = freed.next.into_iter().map(Into::into).collect();
+        Ok(Freed { was_ours: freed.was_held, settled, next, awaited: freed.awaited })
+    }
+
+    async fn extend(&self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        let answer_by = Clock::Boottime.now().after(self.command_timeout);
+        let live = self.by(answer_by, None, self.table.renewals()).await;
+        let live = live.map_err(|fault| fault_of(&fault))?;
+        let sent = Clock::Boottime.now();
+        let leases = renewals.iter().map(|Renewal { owner, ttl, draw, .. }| {
+            owner.stored_until(sent.after(*ttl));
+            let (name, token) = (&**owner.lock.stored(), &*owner.token);
+            distlock_postgres::Renewal { name, token, ttl: *ttl, draw: *draw }
+        });
+        let leases: Vec<_> = leases.collect();
+        let answers = self.by(answer_by, Some(&live), live.renew(&leases)).await;
+        let answers = answers.map_err(|fault| fault_of(&fault))?;
+        let owned = |(renewal, answer): (&Renewal, Option<(bool, Option<u64>)>)| match answer {
+            None => Ok(Owned::No),
+            Some((_, Some(fence))) if !self.table.fence().is_new(fence, renewal.fence) => {
+                Err(Fault::passing(BackendKind::Other, BACKWARDS))
+            }
+            Some((contended, fence)) => Ok(Owned::Yes { contended, fence }),
+        };
+        Ok(Renewed { sent, answers: renewals.iter().zip(answers).map(owned).collect() })
+    }
+
+    async fn look(&self, lock: &LockName, answer_by: Moment) -> Result<Option<Held>, Fault> {
+        let live = self.live(lock, answer_by).await?;
+        let held = self.by(answer_by, Some(&live), live.inspect(lock.stored())).await;
+        let held = held.map_err(|fault| fault_of(&fault))?;
+        let holder = |(token, remaining)| Holder { token, remaining: Some(remaining) };
+        let holders: Vec<_> = held.holders.into_iter().map(holder).collect();
+        Ok((!holders.is_empty()).then_some(Held { holders, queue: held.waiters }))
+    }
+}
+
+impl Store for PostgresStore {
+    fn clock(&self) -> Clock {
+        Clock::Boottime
+    }
+
+    fn ready(self: Arc<Self>, answer_by: Moment) -> Op<()> {
+        Box::pin(async move {
+            let first = self.by(answer_by, None, self.table.first()).await;
+            first.map(|_| ()).map_err(|fault| fault_of(&fault))
+        })
+    }
+
+    fn is_notified(&self, _lock: &LockName) -> bool {
+        self.table.is_listening()
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        let (since, fault) = self.table.outage()?;
+        let now = Clock::Boottime.now();
+        let lasts = Moment::from_nanos(0).after(since.elapsed());
+        let since = Moment::from_nanos(now.as_nanos().saturating_sub(lasts.as_nanos()));
+        Some(Outage { since, fault: fault_of(&fault) })
+    }
+
+    fn listen(&self, process: &str, listener: Listener) {
+        let observers = self.observers.clone();
+        self.table.listen(process, move |heard| match heard {
+            Heard::Text(text) => hear(text, &listener),
+            Heard::Interrupted => listener(Notification::Interrupted),
+            Heard::Denied(words) => {
+                observers.connection(Connection::Denied { error: words.to_owned() });
+            }
+        });
+    }
+
+    fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
+        Box::pin(async move { acquire::try_acquire(self, &attempt, answer_by).await })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
+        Box::pin(async move { acquire::enter(&self, &entry, answer_by).await })
+    }
+
+    fn release(
+        self: Arc<Self>,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        answer_by: Moment,
+    ) -> Op<Freed> {
+        Box::pin(async move { self.free(&owner, keep, answer_by).await })
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move { acquire::exchange(&self, &exchange, answer_by).await })
+    }
+
+    fn lane(&self, lock: &LockName) -> usize {
+        lock.stored().part(self.table.lanes())
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move { self.extend(&renewals).await })
+    }
+
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        let handle = self.handle.clone();
+        handle.spawn(async move {
+            let answer_by = Clock::Boottime.now().after(self.command_timeout);
+            let Ok(live) = self.live(&lock, answer_by).await else { return };
+            // Its owner also finds out at its next renewal.
+            let _ = self.by(answer_by, Some(&live), live.tell("x", &token, lock.stored())).await;
+        });
+    }
+
+    fn status(&self) -> StoreStatus {
+        let listens = self.table.is_listening();
+        StoreStatus {
+            connected: self.table.is_connected(),
+            wake_ups: if listens { WakeUps::Notified } else { WakeUps::Polling },
+            driven_by: DrivenBy::Manager,
+        }
+    }
+
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move {
+            let live = self.by(answer_by, None, self.table.lane(0)).await;
+            let live = live.map_err(|fault| fault_of(&fault))?;
+            let sent = Clock::Boottime.now();
+            let answer = self.by(answer_by, Some(&live), live.ping()).await;
+            answer.map_err(|fault| fault_of(&fault))?;
+            Ok(Clock::Boottime.now().since(sent))
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move { self.look(&lock, answer_by).await })
+    }
+}
+
+/// Hands on `kind token name`; what is in another form is ignored.
+fn hear(text: &str, listener: &Listener) {
+    let mut words = text.splitn(3, ' ');
+    let (Some(kind), Some(token), Some(name)) = (words.next(), words.next(), words.next()) else {
+        return;
+    };
+    let message = Message { stored: &StoredName::new(name.to_owned()), token };
+    match kind {
+        "g" => listener(Notification::Reserved(message)),
+        "s" => listener(Notification::WaiterBehind(message)),
+        "x" => listener(Notification::TakenAway(message)),
+        _ => {}
+    }
+}
+
+fn fault_of(fault: &distlock_postgres::Fault) -> Fault {
+    let kind = match fault.kind {
+        Kind::Unreachable => BackendKind::Unreachable,
+        Kind::TimedOut => BackendKind::TimedOut,
+        Kind::Refused => BackendKind::Refused,
+        Kind::Full => BackendKind::OutOfMemory,
+        Kind::ReadOnly => BackendKind::ReadOnly,
+        Kind::Other => BackendKind::Other,
+    };
+    let words = fault.words.clone();
+    if fault.passing { Fault::passing(kind, words) } else { Fault::lasting(kind, words) }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
