@@ -80,6 +80,10 @@ impl Namespace {
 
 /// Redis Cluster's rule: the text between the first `{` and the first `}` after it, if there is any.
 fn has_hash_tag(key: &str) -> bool {
+    // Few keys have a brace at all.
+    if !key.as_bytes().contains(&b'{') {
+        return false;
+    }
     key.split_once('{')
         .and_then(|(_, rest)| rest.split_once('}'))
         .is_some_and(|(tag, _)| !tag.is_empty())

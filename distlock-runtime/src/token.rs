@@ -59,23 +59,22 @@ impl Identity {
         now: Moment,
     ) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
-        let mut token = String::with_capacity(self.process.len() + TIME + 24);
-        token.push_str(&self.process);
-        token.push('.');
-        push_number::<36>(&mut token, 1, sequence);
-        push_number::<36>(&mut token, TIME, now.as_nanos() % 36_u64.pow(TIME as u32));
-        token.push('.');
-        push_number::<10>(
-            &mut token,
-            1,
-            u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX),
-        );
-        token.push(if notified { 's' } else { 'n' });
+        let mut end = Tail::new();
         match limit.as_permits() {
-            Some(permits) => push_number::<10>(&mut token, 1, permits.get().into()),
-            None if limit.is_read() => token.push('r'),
+            Some(permits) => end.number::<10>(1, permits.get().into()),
+            None if limit.is_read() => end.push(b'r'),
             None => {}
         }
+        end.push(if notified { b's' } else { b'n' });
+        end.number::<10>(1, u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX));
+        end.push(b'.');
+        end.number::<36>(TIME, now.as_nanos() % 36_u64.pow(TIME as u32));
+        end.number::<36>(1, sequence);
+        end.push(b'.');
+        let end = end.text();
+        let mut token = String::with_capacity(self.process.len() + end.len());
+        token.push_str(&self.process);
+        token.push_str(end);
         token
     }
 }
@@ -133,26 +132,49 @@ fn push_uuid(text: &mut String, uuid: Uuid) {
     const HALF: u128 = 36_u128.pow(12);
     let uuid = uuid.as_u128();
     let digits = |part: u128| u64::try_from(part).unwrap_or_default();
-    push_number::<36>(text, UUID - 24, digits(uuid / HALF / HALF));
-    push_number::<36>(text, 12, digits(uuid / HALF % HALF));
-    push_number::<36>(text, 12, digits(uuid % HALF));
+    let mut end = Tail::new();
+    end.number::<36>(12, digits(uuid % HALF));
+    end.number::<36>(12, digits(uuid / HALF % HALF));
+    end.number::<36>(UUID - 24, digits(uuid / HALF / HALF));
+    text.push_str(end.text());
 }
 
-/// With at least so many digits. The base is a constant for the compiler: dividing by what it does
-/// not know is most of what a token would cost.
-fn push_number<const BASE: u64>(text: &mut String, least: usize, mut number: u64) {
-    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = DIGITS[(number % BASE) as usize];
-        number /= BASE;
-        if number == 0 && digits.len() - at >= least {
-            break;
+/// The end of a text, written from behind, as digits come.
+struct Tail {
+    text: [u8; Self::ROOM],
+    at: usize,
+}
+
+impl Tail {
+    /// More than three numbers in base 10.
+    const ROOM: usize = 64;
+
+    fn new() -> Self {
+        Self { text: [0; Self::ROOM], at: Self::ROOM }
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.at -= 1;
+        self.text[self.at] = byte;
+    }
+
+    /// With at least so many digits. The base is a constant for the compiler: dividing by what it does
+    /// not know is most of what a token would cost.
+    fn number<const BASE: u64>(&mut self, least: usize, mut number: u64) {
+        const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let end = self.at;
+        loop {
+            self.push(DIGITS[(number % BASE) as usize]);
+            number /= BASE;
+            if number == 0 && end - self.at >= least {
+                break;
+            }
         }
     }
-    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.text[self.at..]).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -231,9 +253,9 @@ mod tests {
     #[test]
     fn numbers() {
         fn text<const BASE: u64>(least: usize, n: u64) -> String {
-            let mut s = String::new();
-            push_number::<BASE>(&mut s, least, n);
-            s
+            let mut s = Tail::new();
+            s.number::<BASE>(least, n);
+            s.text().to_owned()
         }
         assert_eq!(text::<36>(4, 0), "0000");
         assert_eq!(text::<36>(4, 36), "0010");

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::Acquiring;
-use super::core::Request;
+use super::core::{Limit, Request};
 use super::guard::LockGuard;
 use super::lease::Lease;
 use super::locks::Locks;
+use super::table::LockTable;
 use super::told::Told;
 use super::{nested, outage};
 use crate::clock::Moment;
@@ -51,18 +52,10 @@ impl Call {
         let Resolved { term, wait, on_lost, reentrant, max_waiters, release, limit } = options;
         let table = &locks.table;
         let answer_by = asked.after(wait.max(locks.settings.command_timeout));
-        let (mut joined, mut open) = (OneOrMany::none(), OneOrMany::none());
-        for one in wanted {
-            match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
-                None => open.push(one),
-                Some(outer) if reentrant && outer.limit() <= limit => joined.push(outer),
-                Some(outer) => {
-                    let error = LockError::would_deadlock(&one, outer.limit(), limit);
-                    table.observers().refused(&one, Duration::ZERO, Some(&error), false);
-                    return Err(error);
-                }
-            }
-        }
+        let (open, joined) = match nested::is_nested() {
+            true => apart(wanted, table, reentrant, limit)?,
+            false => (wanted, OneOrMany::none()),
+        };
         let several = open.len() > 1;
         // What is taken first must not be held for a future that nobody polls any more.
         let part_until = several.then(|| answer_by.after(LATE));
@@ -125,6 +118,28 @@ impl Call {
             Ok(guard.releasing(self.release).complete(queued))
         }
     }
+}
+
+/// What is to be taken, and what an outer call holds.
+fn apart(
+    wanted: OneOrMany<Arc<LockName>>,
+    table: &Arc<LockTable>,
+    reentrant: bool,
+    limit: Limit,
+) -> Result<(OneOrMany<Arc<LockName>>, OneOrMany<Arc<Lease>>), LockError> {
+    let (mut open, mut joined) = (OneOrMany::none(), OneOrMany::none());
+    for one in wanted {
+        match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
+            None => open.push(one),
+            Some(outer) if reentrant && outer.limit() <= limit => joined.push(outer),
+            Some(outer) => {
+                let error = LockError::would_deadlock(&one, outer.limit(), limit);
+                table.observers().refused(&one, Duration::ZERO, Some(&error), false);
+                return Err(error);
+            }
+        }
+    }
+    Ok((open, joined))
 }
 
 fn one_of<'a>(open: &'a [Arc<LockName>], joined: &'a [Arc<Lease>]) -> &'a Arc<LockName> {

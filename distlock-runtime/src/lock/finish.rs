@@ -140,8 +140,9 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         // Sends what was not sent.
         drop(self.release.take());
-        if self.table.home().is_here() {
-            let Self { lease, table, confirmed, .. } = self;
+        let Self { lease, table, confirmed, .. } = self;
+        // Without observers it never is.
+        if lease.account().is_open() && table.home().is_here() {
             table.observers().released(lease.name(), lease.account(), *confirmed);
         }
     }

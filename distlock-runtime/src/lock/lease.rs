@@ -177,7 +177,9 @@ impl Lease {
 
     /// It is not used from here on. Before its line knows: the next one may have it in that moment.
     pub(crate) fn retire(&self) {
-        let _ = self.state.compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire);
+        if self.state.load(Ordering::Acquire) == HELD {
+            self.state.store(RELEASED, Ordering::Release);
+        }
     }
 
     /// It is no longer ours. Final.

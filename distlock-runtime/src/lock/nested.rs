@@ -34,6 +34,11 @@ pub(crate) fn polling<T>(leases: &[Arc<Lease>], poll: impl FnOnce() -> T) -> T {
     out
 }
 
+/// A body is being polled here.
+pub(crate) fn is_nested() -> bool {
+    HELD.with_borrow(|held| !held.is_empty())
+}
+
 /// The lease under which the body that is being polled already has a lock.
 pub(crate) fn holder(is_it: impl Fn(&Lease) -> bool) -> Option<Arc<Lease>> {
     HELD.with_borrow(|held| held.iter().rev().find(|lease| is_it(lease)).cloned())

@@ -24,7 +24,9 @@ impl StoredName {
     pub(crate) fn new(text: String) -> Self {
         // Keys come from outside: it must not be possible to guess which of them collide.
         static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Self { hash: STATE.hash_one(&*text), text }
+        let mut hasher = STATE.build_hasher();
+        hasher.write(text.as_bytes());
+        Self { hash: hasher.finish(), text }
     }
 
     /// Which of `parts` it belongs to, always the same one in this process.

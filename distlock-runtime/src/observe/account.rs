@@ -41,7 +41,7 @@ impl Account {
 
     /// The first end counts.
     pub(crate) fn ended(&self, now: Moment, lost: bool) {
-        if self.state.load(Ordering::Acquire) & OPEN == 0 {
+        if !self.is_open() {
             return;
         }
         let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -77,9 +77,13 @@ impl Account {
         self.state.fetch_or(OPEN, Ordering::AcqRel);
     }
 
+    /// It was reported as held, and its end was not.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) & OPEN != 0
+    }
+
     /// Whether its end is to be reported: once, and only if it was reported as held.
     pub(super) fn close(&self) -> bool {
-        self.state.load(Ordering::Acquire) & OPEN != 0
-            && self.state.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
+        self.is_open() && self.state.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
     }
 }

@@ -146,8 +146,10 @@ impl<K: Kinds> Line<K> {
     /// R1: the batch that a caller with this limit joins. Of batches that wait for permits there may be
     /// as many as there are permits, and it joins the one in which it is served first.
     fn place_for(&self, limit: Limit, now: Moment) -> Option<u64> {
-        let most = limit.as_permits().map_or(1, |permits| permits.get() as usize);
         let admits = |batch: &&Batch<K>| batch.limit == limit && batch.admits(now);
+        let Some(most) = limit.as_permits().map(|permits| permits.get() as usize) else {
+            return self.last().filter(admits).map(|last| last.number);
+        };
         let open = || self.batches().rev().take_while(admits).take(most);
         let places: usize = open().map(Batch::places).sum();
         if places < most {
@@ -295,16 +297,16 @@ impl<K: Kinds> Batch<K> {
         now: Moment,
         shell: &mut X,
     ) -> Tried<K::Fault> {
-        let Stage::Leading { token, reservation, leader } = &self.stage else {
+        let Stage::Leading { token, reservation, leader } = &mut self.stage else {
             return Tried::TakenOver;
         };
-        let Waiting { at, request, seat } = leader.clone();
-        let Some(seat) = seat else { return Tried::TakenOver };
-        let mut queued = Queued::new(token.clone(), *reservation);
-        match answer {
+        // Whatever the answer is, it does not lead any more.
+        let Waiting { at, request, seat } = leader;
+        let Some(seat) = seat.take() else { return Tried::TakenOver };
+        let (caller, token) = ((*at, *request, seat), token.clone());
+        let refused = match answer {
             Ok(Answer::Granted { fence, sent }) => {
-                let caller = (at, request, seat);
-                return match start(token.clone(), caller, fence, sent, now, shell) {
+                return match start(token, caller, fence, sent, now, shell) {
                     Ok((claim, grant)) => {
                         self.owns(Claims::one(claim));
                         Tried::Held(grant)
@@ -312,11 +314,17 @@ impl<K: Kinds> Batch<K> {
                     Err(why) => Tried::Denied { why, release: true },
                 };
             }
-            Ok(Answer::Taken { remaining }) if patient => {
+            Ok(Answer::Taken { remaining }) => Ok(remaining),
+            Err(fault) => Err(fault),
+        };
+        let (at, request, seat) = caller;
+        let mut queued = Queued::new(token, *reservation);
+        match refused {
+            Ok(remaining) if patient => {
                 queued.taken_until = Some(remaining.map(|remaining| now.after(remaining)));
             }
             // A clear no: there is nothing to give back.
-            Ok(Answer::Taken { remaining }) => {
+            Ok(remaining) => {
                 return Tried::Denied { why: Denied::Taken(remaining), release: false };
             }
             Err(fault) if patient && fault.is_passing() => {

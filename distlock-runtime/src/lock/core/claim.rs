@@ -6,14 +6,15 @@ use std::time::Duration;
 use super::holder::Holder;
 use super::holders::Holders;
 use super::{Grant, Kinds, Request};
-use crate::clock::Moment;
+use crate::clock::{Moment, nanos};
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::term::deadline;
 use crate::store::{Limit, Term};
 
 /// While others of this process wait behind the holder, the lease is kept young enough to be handed
-/// on as it is.
-const YOUNG: Duration = Duration::from_millis(500);
+/// on as it is. In ns, as is how soon it may be renewed again.
+const YOUNG: u64 = 500_000_000;
+const SOONEST: u64 = 5_000_000;
 /// A lease that was not confirmed for so long is renewed before it is handed on.
 const STALE: Duration = Duration::from_secs(1);
 /// When to try again to renew a claim that waiters need renewed.
@@ -173,10 +174,11 @@ impl<K: Kinds> Claim<K> {
             let same = self.term == *term && (fresh || endless);
             return if same || joins { Fit::AsItIs } else { Fit::TooLong };
         }
-        let left = self.deadline.since(now);
-        let wanted = term.stored_for();
+        // In whole nanoseconds: this is asked at every hand-over, and a `Duration` is slow to divide.
+        let left = self.deadline.as_nanos().saturating_sub(now.as_nanos());
+        let wanted = nanos(term.stored_for());
         let enough = if term.renewed { wanted / 10 * 9 } else { wanted / 100 * 99 };
-        let too_long = wanted + (wanted / 10).max(Duration::from_millis(100));
+        let too_long = wanted.saturating_add((wanted / 10).max(100_000_000));
         if left > too_long && !joins {
             Fit::TooLong
         } else if left < enough || now.since(self.confirmed) > STALE {
@@ -244,15 +246,16 @@ impl<K: Kinds> Claim<K> {
     /// Some time after the last renewal, on a grid, so that leases taken one after the other are
     /// renewed together in one pipeline.
     fn next_renewal(&self, ttl: Duration, crowded: bool) -> Moment {
-        let third = ttl / 3;
+        let ttl = nanos(ttl);
         // A caller that joins without asking does not know what has come to the queue meanwhile.
         let period = match crowded || self.joined > self.confirmed {
-            true => third.min(ttl / 10).clamp(Duration::from_millis(5), YOUNG),
-            false => third,
+            true => (ttl / 10).clamp(SOONEST, YOUNG),
+            false => ttl / 3,
         };
-        let grid = u64::try_from((period / 8).as_nanos()).unwrap_or(u64::MAX).max(1_000_000);
-        let due = self.confirmed.after(period).as_nanos();
-        Moment::from_nanos(due - due % grid)
+        // A power of two: every change of a line asks for this, and a division is slow.
+        let grid = 1 << (period / 8).max(1_000_000).ilog2();
+        let due = self.confirmed.as_nanos().saturating_add(period);
+        Moment::from_nanos(due & !(grid - 1))
     }
 
     /// R10: how long a renewal is to be for, if there is need for one.

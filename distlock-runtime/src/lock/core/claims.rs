@@ -6,7 +6,7 @@ use crate::clock::Moment;
 /// At least one claim. Nearly every batch has one, which needs no list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claims<K: Kinds> {
-    first: Claim<K>,
+    pub(super) first: Claim<K>,
     rest: Vec<Claim<K>>,
 }
 

@@ -8,6 +8,7 @@ use super::{
     Stage,
 };
 use crate::clock::Moment;
+use crate::store::Term;
 use crate::store::term::deadline;
 
 /// What came of an attempt to hand a claim to the next waiter.
@@ -71,8 +72,8 @@ impl<K: Kinds> Line<K> {
     /// Ends a lease that is held; says what is to be released.
     fn end<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Option<Freeing<K>> {
         let claim = self.claim_at_mut(place)?;
-        let holder = claim.holders.remove(place.at)?;
-        claim.free_from = claim.free_from.max(holder.kept_until(shell));
+        let kept_until = claim.holders.end(place.at, |holder| holder.kept_until(shell))?;
+        claim.free_from = claim.free_from.max(kept_until);
         if claim.is_held() {
             return None;
         }
@@ -98,10 +99,12 @@ impl<K: Kinds> Line<K> {
                 self.put_back(place.batch, index, now, shell);
                 None
             }
+            HandedOn::Nobody if keep.is_some() || batch.limit.as_permits().is_none() => {
+                self.free(place.batch, index, keep)
+            }
             HandedOn::Nobody => {
                 let claim = self.take_claim(place.batch, index)?;
-                let left = if keep.is_none() { self.pass_on(claim, now, shell)? } else { claim };
-                Some(left.release(keep))
+                self.pass_on(claim, now, shell).map(|claim| claim.release(None))
             }
         }
     }
@@ -245,10 +248,11 @@ impl<K: Kinds> Batch<K> {
         shell: &mut X,
     ) -> HandedOn {
         let mut handed_on = HandedOn::Nobody;
-        while let Some(request) = self.waiters.next(now, shell) {
+        while let Some(next) = self.waiters.next(now, shell) {
+            let term = next.stored_term(shell.needs_renewal());
             let Self { stage: Stage::Owned(claims), waiters, .. } = self else { break };
             let Some(claim) = claims.get_mut(index) else { break };
-            handed_on = claim.offer(&request, now, fresh, shell, || waiters.pop());
+            handed_on = claim.offer(&term, now, fresh, shell, || waiters.pop());
             if handed_on != HandedOn::Yes || claim.awaited.is_some() || !claim.limit.is_read() {
                 break;
             }
@@ -295,18 +299,18 @@ impl<K: Kinds> Batch<K> {
 }
 
 impl<K: Kinds> Claim<K> {
-    /// Gives it to the caller that `take` takes from the line, if it is fit for that caller's `request`.
+    /// Gives it to the caller that `take` takes from the line, if it is fit for what that one asks of the
+    /// store.
     fn offer<X: Shell<K>>(
         &mut self,
-        request: &Request,
+        term: &Term,
         now: Moment,
         fresh: Option<Duration>,
         shell: &mut X,
         take: impl FnOnce() -> Option<(i64, Request, K::Seat)>,
     ) -> HandedOn {
-        let term = request.stored_term(shell.needs_renewal());
         let wanted = term.stored_for();
-        let fits = match self.fit(&term, fresh.is_some(), now) {
+        let fits = match self.fit(term, fresh.is_some(), now) {
             Fit::AsItIs => true,
             Fit::AfterRenewal => fresh.is_some_and(|ttl| ttl >= wanted) && now < self.deadline,
             Fit::TooLong => return HandedOn::Unfit,

@@ -107,6 +107,19 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
+    /// Takes the one at a number of its batch out, once `last` has had a look at it.
+    pub(super) fn end<T>(&mut self, at: i64, last: impl FnOnce(&Holder<K>) -> T) -> Option<T> {
+        match self {
+            // Nearly always. It is not moved.
+            Self::One(holder) if holder.at == at => {
+                let out = last(holder);
+                *self = Self::Nobody;
+                Some(out)
+            }
+            _ => self.remove(at).map(|holder| last(&holder)),
+        }
+    }
+
     pub(super) fn remove(&mut self, at: i64) -> Option<Holder<K>> {
         match self {
             Self::Nobody => None,

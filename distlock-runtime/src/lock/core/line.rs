@@ -3,16 +3,19 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Batch, Claim, Claims, Denied, Holder, Kinds, Limit, Loss, Place, Shell, Stage};
+use super::{
+    Batch, Claim, Claims, Denied, Freeing, Holder, Kinds, Limit, Loss, Place, Shell, Stage,
+};
 use crate::clock::Moment;
 
 /// A lock's batches in order of arrival, of which only the last may still be open, and those leases
 /// that are not in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Line<K: Kinds> {
-    /// `None` only if there is no other either: most lines have one, which needs no list.
-    first: Option<Batch<K>>,
-    rest: VecDeque<Batch<K>>,
+    /// `None` only if there is no other either: most lines have one, which needs no list. On the heap,
+    /// as a line moves in its map, and a batch in its line.
+    first: Option<Box<Batch<K>>>,
+    rest: VecDeque<Box<Batch<K>>>,
     /// Taken past the line, by callers that did not wait.
     pub(super) aside: Vec<Aside<K>>,
     /// Lost in the hand of a holder that has not let go.
@@ -65,7 +68,7 @@ impl<K: Kinds> Line<K> {
     /// When [`run`](Self::run) is to be called next: at once if that is past.
     pub fn due(&self) -> Moment {
         if self.rest.is_empty() && self.aside.is_empty() {
-            return self.first.as_ref().map_or(Moment::NEVER, Batch::due);
+            return self.first.as_ref().map_or(Moment::NEVER, |first| first.due());
         }
         let batches = self.batches().map(Batch::due);
         let aside = self.aside.iter().map(|aside| aside.claim.due(false));
@@ -74,26 +77,27 @@ impl<K: Kinds> Line<K> {
 
     /// Its batches, the first one in front.
     pub fn batches(&self) -> impl DoubleEndedIterator<Item = &Batch<K>> {
-        self.first.iter().chain(&self.rest)
+        self.first.iter().chain(&self.rest).map(Box::as_ref)
     }
 
     pub(super) fn batches_mut(&mut self) -> impl Iterator<Item = &mut Batch<K>> {
-        self.first.iter_mut().chain(&mut self.rest)
+        self.first.iter_mut().chain(&mut self.rest).map(Box::as_mut)
     }
 
     pub(super) fn first_mut(&mut self) -> Option<&mut Batch<K>> {
-        self.first.as_mut()
+        self.first.as_deref_mut()
     }
 
     pub(super) fn last(&self) -> Option<&Batch<K>> {
-        self.rest.back().or(self.first.as_ref())
+        self.rest.back().or(self.first.as_ref()).map(Box::as_ref)
     }
 
     pub(super) fn last_mut(&mut self) -> Option<&mut Batch<K>> {
-        self.rest.back_mut().or(self.first.as_mut())
+        self.rest.back_mut().or(self.first.as_mut()).map(Box::as_mut)
     }
 
     pub(super) fn push(&mut self, batch: Batch<K>) {
+        let batch = Box::new(batch);
         match self.first {
             None => self.first = Some(batch),
             Some(_) => self.rest.push_back(batch),
@@ -101,6 +105,7 @@ impl<K: Kinds> Line<K> {
     }
 
     pub(super) fn insert_before(&mut self, number: u64, batch: Batch<K>) {
+        let batch = Box::new(batch);
         match self.rest.iter().position(|other| other.number == number) {
             Some(index) => self.rest.insert(index, batch),
             None => {
@@ -112,14 +117,17 @@ impl<K: Kinds> Line<K> {
     }
 
     pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch<K>> {
-        self.batches_mut().find(|batch| batch.number == number)
+        match &mut self.first {
+            Some(first) if first.number == number => Some(first),
+            _ => self.rest.iter_mut().map(Box::as_mut).find(|batch| batch.number == number),
+        }
     }
 
     pub(super) fn of_token(&mut self, is: impl Fn(&K::Token) -> bool) -> Option<&mut Batch<K>> {
         self.batches_mut().find(|batch| batch.is_of(&is))
     }
 
-    pub(super) fn take_out(&mut self, number: u64) -> Option<Batch<K>> {
+    pub(super) fn take_out(&mut self, number: u64) -> Option<Box<Batch<K>>> {
         if self.first.as_ref().is_some_and(|first| first.number == number) {
             let next = self.rest.pop_front();
             return std::mem::replace(&mut self.first, next);
@@ -214,8 +222,31 @@ impl<K: Kinds> Line<K> {
         if let Some(claim) = batch.claims_mut()?.take(index) {
             return Some(claim);
         }
-        let Stage::Owned(claims) = self.take_out(number)?.stage else { return None };
-        claims.into_all().next()
+        match self.take_out(number)?.stage {
+            Stage::Owned(claims) => Some(claims.first),
+            Stage::Leading { .. } | Stage::Queued(_) => None,
+        }
+    }
+
+    /// The same to have it released. Nothing of it is moved but its token: nearly every lock ends here.
+    pub(super) fn free(
+        &mut self,
+        number: u64,
+        index: usize,
+        keep: Option<Duration>,
+    ) -> Option<Freeing<K>> {
+        let Some(batch) = self.numbered(number) else {
+            return self.take_claim(number, index).map(|claim| claim.release(keep));
+        };
+        if let Some(claim) = batch.claims_mut()?.take(index) {
+            return Some(claim.release(keep));
+        }
+        match self.take_out(number)?.stage {
+            Stage::Owned(Claims { first: Claim { token, deadline, .. }, .. }) => {
+                Some(Freeing { token, keep, deadline })
+            }
+            Stage::Leading { .. } | Stage::Queued(_) => None,
+        }
     }
 
     /// How many callers wait in it.

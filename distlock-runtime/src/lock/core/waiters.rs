@@ -70,17 +70,14 @@ impl<K: Kinds> Waiters<K> {
 
     /// What the next one to serve wants. Those before it that left are forgotten, and those that are past
     /// their time: they are woken, because nothing else in the line knows of them any more.
-    pub(super) fn next<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) -> Option<Request> {
-        while let Some(first) = self.queue.front() {
-            if first.is_live(now) {
-                return Some(first.request);
-            }
+    pub(super) fn next<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) -> Option<&Request> {
+        while self.queue.front().is_some_and(|first| !first.is_live(now)) {
             if let Some(seat) = self.queue.pop_front().and_then(|late| late.seat) {
                 self.live -= 1;
                 shell.wake(&seat);
             }
         }
-        None
+        self.queue.front().map(|first| &first.request)
     }
 
     /// The caller in front is served.
