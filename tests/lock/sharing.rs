@@ -53,6 +53,24 @@ async fn freed(guard: LockGuard) {
     guard.release().await.expect("it was held");
 }
 
+#[tokio::test]
+async fn reading_in_a_loop_does_not_keep_other_tasks_from_running() {
+    const READS: usize = 10_000;
+    let manager = LockManager::in_memory();
+    // By its lease the others read, and none of them waits for anything.
+    let first = read(&manager).acquire().await.expect("free");
+    let ran = Arc::new(AtomicBool::new(false));
+    let others = ran.clone();
+    tokio::spawn(async move { others.store(true, SeqCst) });
+    let mut reads = 0;
+    while reads < READS && !ran.load(SeqCst) {
+        freed(read(&manager).acquire().await.expect("it reads with the first")).await;
+        reads += 1;
+    }
+    assert!(reads < READS, "the thread had no time for another task");
+    freed(first).await;
+}
+
 /// How many hold the lock together at the server.
 fn holders(server: &RedisServer) -> usize {
     server.cli(&["ZCARD", &stored("k")])

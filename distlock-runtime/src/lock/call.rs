@@ -4,6 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop::consume_budget;
+
 use super::acquire::Acquiring;
 use super::core::{Limit, Request};
 use super::guard::LockGuard;
@@ -110,13 +112,25 @@ impl Call {
                         let all = acquiring.all(several, &self.joined, self.on_lost);
                         let outcome = Box::pin(all).await;
                         let queued = acquiring.ended(outcome.as_ref().err());
-                        return Ok(outcome?.releasing(self.release).complete(queued));
+                        let guard = outcome?.releasing(self.release).complete(queued);
+                        give_way(queued).await;
+                        return Ok(guard);
                     }
                 }
             };
             let guard = LockGuard::of(self.locks, self.on_lost, lease);
-            Ok(guard.releasing(self.release).complete(queued))
+            let guard = guard.releasing(self.release).complete(queued);
+            give_way(queued).await;
+            Ok(guard)
         }
+    }
+}
+
+/// A call that reads with others, or in memory, may have waited for nothing: a loop of them would keep its
+/// thread from everything else.
+async fn give_way(queued: bool) {
+    if !queued {
+        consume_budget().await;
     }
 }
 
