@@ -10,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
+use super::able::Able;
 use super::error::{fault, is_missing_script, leaves_connection, unexpected};
 use super::io::{Carry, carry};
 use super::script::{Arg, Script};
@@ -120,6 +121,8 @@ pub(crate) struct Live {
     /// Earlier connections of this link that are closed at the server: nothing that was sent on them will
     /// run any more.
     pub(crate) closed: Range<u64>,
+    /// What the server is.
+    pub(super) able: Able,
     /// The clock of the server behind it.
     pub(super) server_clock: ServerClock,
     /// The fence counter was raised to the server's time on this connection.
@@ -144,6 +147,7 @@ impl Live {
         carrier: Arc<dyn Carry>,
         number: u64,
         closed: Range<u64>,
+        able: Able,
         alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
@@ -152,6 +156,7 @@ impl Live {
             carrier,
             number,
             closed,
+            able,
             server_clock: ServerClock::unknown(),
             fence_raised: AtomicBool::new(false),
             must_not_echo: AtomicBool::new(false),

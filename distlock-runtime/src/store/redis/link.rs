@@ -16,9 +16,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use super::able::{Able, Mode};
 use super::connect::connect_driven;
 use super::connection::{Connection, Live};
-use super::error::not_connected;
+use super::error::{fault, not_connected};
+use super::greeting::{Greeting, greet};
 use super::io::Carry;
 use super::previous::PreviousConnections;
 use super::target::{Address, Target};
@@ -47,6 +49,8 @@ pub(crate) struct LinkConfig {
     pub(crate) target: Target,
     /// What makes it a connection with TLS.
     pub(crate) tls: Option<Arc<TlsClient>>,
+    /// What kind of server is to be there.
+    pub(crate) expects: Mode,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
@@ -125,6 +129,14 @@ impl Link {
     pub(super) fn down_since(&self) -> Option<Moment> {
         let since = self.down_since.load(Ordering::Relaxed);
         (since != 0).then(|| Moment::from_nanos(since))
+    }
+
+    /// What the server is that it is connected to.
+    pub(super) fn able(&self) -> Option<Able> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(live.able.clone()),
+            State::Unused | State::Down(_) => None,
+        }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -235,7 +247,7 @@ async fn establish(
     number: u64,
     previous: &mut PreviousConnections,
 ) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
-    let LinkConfig { target, tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
+    let LinkConfig { tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
     let Address { info, server } = address;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -246,16 +258,19 @@ async fn establish(
     let connected = connected.map_err(|_| Fault::timed_out())?;
     let (connection, carrier) = connected
         .map_err(|error| not_connected(&error, info.redis_settings().db(), tls.is_some()))?;
-    let ready = async {
-        target.check(&connection).await?;
-        Ok(previous.close(&connection, number, *server).await)
+    let expects = link.config.expects;
+    let greeted = async {
+        let Greeting { able, peer } = greet(&connection).await.map_err(|error| fault(&error))?;
+        able.check(expects)?;
+        Ok((able, previous.close(&connection, peer, number, *server).await))
     };
-    let closed = until(timeout(*connect_timeout, ready), carrier.run())
+    let greeted = until(timeout(*connect_timeout, greeted), carrier.run());
+    let (able, closed) = greeted
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())??;
     let (alarms, own) = (link.alarms.clone(), carrier.clone());
-    let live = Live::new(connection, own, number, closed, alarms, *command_timeout);
+    let live = Live::new(connection, own, number, closed, able, alarms, *command_timeout);
     Ok((Arc::new(live), carrier))
 }
 

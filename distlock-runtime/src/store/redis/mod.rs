@@ -12,9 +12,10 @@
 //! - `pubsub`, `prefixes`: notifications
 //! - `server`: what all of these share
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
-//!   keeps the lock; `target`, `connect`, `tls`, `previous`; `sentinels`, `primary`
+//!   keeps the lock; `target`, `connect`, `tls`, `greeting`, `able`, `previous`; `sentinels`, `primary`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean
 
+mod able;
 mod acquire;
 mod connect;
 mod connection;
@@ -24,6 +25,7 @@ mod eviction;
 mod exchange;
 mod fence;
 mod grant;
+mod greeting;
 mod inspect;
 mod io;
 mod layout;
@@ -66,6 +68,7 @@ use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
+use able::Mode;
 use exchange::Exchanges;
 use fence::Fences;
 use layout::Layout;
@@ -118,8 +121,16 @@ impl RedisStore {
             prefix,
             observers,
         } = config;
-        let link =
-            LinkConfig { target, tls, command_timeout, connect_timeout, by_callers, observers };
+        let expects = Mode::Standalone;
+        let link = LinkConfig {
+            target,
+            tls,
+            expects,
+            command_timeout,
+            connect_timeout,
+            by_callers,
+            observers,
+        };
         let links = AtomicU64::new(0);
         let node = Node::start(link, connections, prefix.clone(), &links, handle, alarms);
         let server = Server {
@@ -334,6 +345,10 @@ impl Store for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("status", &self.status()).finish_non_exhaustive()
+        let server = self.server.layout.any().any_link().able();
+        f.debug_struct("RedisStore")
+            .field("server", &server)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }

@@ -23,9 +23,17 @@ pub(super) struct PreviousConnections {
 
 /// What a server calls a connection.
 #[derive(Clone)]
-struct Peer {
+pub(super) struct Peer {
     id: String,
     addr: String,
+}
+
+impl Peer {
+    /// From what it answers to `CLIENT INFO`.
+    pub(super) fn of(info: &str) -> Option<Self> {
+        let field = |name| info.split_whitespace().find_map(|field| field.strip_prefix(name));
+        Some(Self { id: field("id=")?.to_owned(), addr: field("addr=")?.to_owned() })
+    }
 }
 
 impl PreviousConnections {
@@ -34,7 +42,7 @@ impl PreviousConnections {
         Self { server: 0, first, open: Vec::new(), unnamed: false, closed_below: first }
     }
 
-    /// Closes them at the server, over the new connection of this number, where an ACL allows it: what
+    /// Closes them at the server, over its `own` new connection of this number, where an ACL allows it: what
     /// was sent on them and not read yet can then never run. Returns the numbers of those of which that is
     /// certain.
     ///
@@ -45,6 +53,7 @@ impl PreviousConnections {
     pub(super) async fn close(
         &mut self,
         connection: &MultiplexedConnection,
+        own: Option<Peer>,
         number: u64,
         server: u64,
     ) -> Range<u64> {
@@ -52,7 +61,6 @@ impl PreviousConnections {
             *self = Self { server, ..Self::none(number) };
         }
         let mut connection = connection.clone();
-        let own = peer(&mut connection).await;
         let mut open = Vec::new();
         for peer in &self.open {
             // The number alone may be another client's: a server that was restarted counts anew.
@@ -73,11 +81,4 @@ impl PreviousConnections {
         *self = Self { open, unnamed, closed_below, ..*self };
         self.first..closed_below
     }
-}
-
-/// This connection as the server sees it, if it tells.
-async fn peer(connection: &mut MultiplexedConnection) -> Option<Peer> {
-    let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
-    let field = |name| info.split_whitespace().find_map(|field| field.strip_prefix(name));
-    Some(Peer { id: field("id=")?.to_owned(), addr: field("addr=")?.to_owned() })
 }

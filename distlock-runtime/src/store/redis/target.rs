@@ -4,11 +4,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{ConnectionInfo, Value};
+use redis::ConnectionInfo;
 
 use super::sentinels::{Missing, Sentinels};
-use crate::error::BackendKind;
 use crate::store::Fault;
 
 /// Where the server of a link is.
@@ -57,28 +55,6 @@ impl Target {
         match self {
             Self::Fixed(_) => Duration::from_millis(500),
             Self::Primary(_) => Duration::from_millis(100),
-        }
-    }
-
-    /// Whether the server at the other end is what was looked for: it may have been demoted since.
-    pub(super) async fn check(&self, connection: &MultiplexedConnection) -> Result<(), Fault> {
-        if let Self::Fixed(_) = self {
-            return Ok(());
-        }
-        let mut connection = connection.clone();
-        let Ok(Value::Map(says)) = redis::cmd("HELLO").query_async(&mut connection).await else {
-            // A write will tell.
-            return Ok(());
-        };
-        let is =
-            |value: &Value, word: &[u8]| matches!(value, Value::BulkString(text) if text == word);
-        let role = says.iter().find(|(field, _)| is(field, b"role"));
-        match role {
-            Some((_, role)) if !is(role, b"master") => Err(Fault::passing(
-                BackendKind::ReadOnly,
-                "the sentinels name a server that is not the primary yet",
-            )),
-            _ => Ok(()),
         }
     }
 }
