@@ -1,5 +1,7 @@
 //! The settings of a manager.
 
+#[cfg(feature = "redis")]
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::LockError;
@@ -25,8 +27,28 @@ pub(crate) struct Settings {
     pub(crate) io_on_caller_runtime: bool,
     /// Other processes may learn which process this is.
     pub(crate) identify: bool,
+    /// How many replicas confirm grants and renewals, and how long that may take.
+    pub(crate) replicas: Option<u32>,
+    pub(crate) replica_timeout: Option<Duration>,
+    #[cfg(feature = "redis")]
+    pub(crate) sentinel: Option<Credentials>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<TlsOptions>,
+}
+
+/// Who signs in at sentinels.
+#[cfg(feature = "redis")]
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+#[cfg(feature = "redis")]
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(…)")
+    }
 }
 
 impl Default for Settings {
@@ -43,6 +65,10 @@ impl Default for Settings {
             connections: None,
             io_on_caller_runtime: true,
             identify: true,
+            replicas: None,
+            replica_timeout: None,
+            #[cfg(feature = "redis")]
+            sentinel: None,
             #[cfg(feature = "tls")]
             tls: None,
         }

@@ -41,6 +41,59 @@ impl LockManagerBuilder {
         self
     }
 
+    /// By how many replicas every grant and every renewal is confirmed (`WAIT`) before it counts; also
+    /// `replicas=N` in the URL. Default: 0.
+    ///
+    /// A lock that was granted is on so many replicas then. With the number of all there are, the promotion of
+    /// any of them keeps it; with fewer, that of one which had not confirmed loses it. While fewer than `replicas`
+    /// are connected no lock is given, and leases end that were not confirmed in time: this buys safety in a
+    /// failover with availability. A lone lock takes up to three times as long; many at once share the wait.
+    ///
+    /// Without effect on `memory://`.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use distlock::LockManager;
+    /// let locks = LockManager::builder().url("redis://127.0.0.1:6379").replicas(1).build()?;
+    /// let same = LockManager::builder().url("redis://127.0.0.1:6379?replicas=1").build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.settings.replicas = Some(replicas);
+        self
+    }
+
+    /// How long replicas may take to confirm, for [`replicas`](Self::replicas). At least 1 ms, and less than
+    /// `command_timeout`. Default: 100 ms.
+    ///
+    /// While a replica is silent, commands on the same connection wait for this long, again and again.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:6379").replicas(1);
+    /// let locks = builder.replica_timeout(Duration::from_millis(300)).build()?; // another region
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn replica_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.replica_timeout = Some(timeout);
+        self
+    }
+
+    /// Who signs in at sentinels, where those ask for a password: the user and password in the URL are those
+    /// of the servers. An empty user is the default one. Also `sentinel_user` and `sentinel_pass` in the URL.
+    #[cfg(feature = "redis")]
+    pub fn sentinel_credentials(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        let (user, password) = (user.into(), password.into());
+        self.settings.sentinel = Some(crate::settings::Credentials { user, password });
+        self
+    }
+
     /// How long one command may take before it counts as failed. At least 1 ms. Default: 1 s.
     ///
     /// A call that does not wait for a lock is answered within this time, whatever the store does.

@@ -1,27 +1,37 @@
 //! Which store a URL has a manager use.
 
 use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use crate::engine::RunsOn;
 use crate::engine::alarm::Alarms;
 use crate::error::LockError;
+#[cfg(feature = "redis")]
+use crate::limits::check_timeout;
 use crate::lock::locks::Locks;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
+#[cfg(feature = "redis")]
+use crate::settings::Credentials;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
-use crate::store::redis::{RedisConfig, RedisStore, Sentinels, Target, TlsClient};
+use crate::store::redis::{RedisConfig, RedisStore, Replicas, Sentinels, Target, TlsClient};
 #[cfg(feature = "redis")]
 use crate::tls::TlsOptions;
 use crate::url::StoreUrl;
 #[cfg(feature = "redis")]
 use crate::url::{Deployment, RedisUrl};
+
+/// Longer than a healthy replica takes, and no longer than one lock may hold up others on its connection.
+#[cfg(feature = "redis")]
+const REPLICA_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Starts the locks of a manager in the store of this URL, or in what `over` makes of it.
 pub(super) fn start(
@@ -72,22 +82,24 @@ fn redis_config(
     observers: &Observers,
 ) -> Result<RedisConfig, LockError> {
     let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
-    let target = match deployment {
+    let mut encrypted = tls.is_some();
+    let target = match signed_in(deployment, settings)? {
         Deployment::Server(info) => Target::Fixed(info),
         Deployment::Sentinel(url) => {
+            encrypted |= url.sentinel_tls.is_some();
             let tls = tls_client(url.sentinel_tls.clone(), settings)?;
             Target::Primary(Sentinels::new(url, tls))
         }
         Deployment::Cluster(_) => return Err(not_supported("redis-cluster://")),
         Deployment::Redlock { .. } => return Err(not_supported("redlock://")),
     };
+    check_tls(encrypted, settings)?;
     let tls = tls_client(tls, settings)?;
-    if replicas.is_some() || replica_timeout.is_some() {
-        return Err(not_supported("`replicas`"));
-    }
+    let replicas = confirmed_by(replicas, replica_timeout, settings)?;
     Ok(RedisConfig {
         target,
         tls,
+        replicas,
         command_timeout: settings.command_timeout,
         connect_timeout: settings.connect_timeout,
         // More were slower: less is sent together.
@@ -99,6 +111,61 @@ fn redis_config(
     })
 }
 
+/// With what the builder says of sentinels.
+#[cfg(feature = "redis")]
+fn signed_in(mut deployment: Deployment, settings: &Settings) -> Result<Deployment, LockError> {
+    let Some(Credentials { user, password }) = &settings.sentinel else { return Ok(deployment) };
+    let refused = match &mut deployment {
+        Deployment::Sentinel(url) => match url.sign_in(user, password) {
+            true => return Ok(deployment),
+            false => "given twice, in the URL and on the builder",
+        },
+        _ => "the URL names no sentinels",
+    };
+    Err(LockError::invalid_option(format!("sentinel_credentials: {refused}")))
+}
+
+/// Who has to confirm grants and renewals, if anybody does.
+#[cfg(feature = "redis")]
+fn confirmed_by(
+    count: Option<u32>,
+    timeout: Option<Duration>,
+    settings: &Settings,
+) -> Result<Option<Replicas>, LockError> {
+    let count = once("replicas", count, settings.replicas)?.unwrap_or(0);
+    let timeout = once("replica_timeout", timeout, settings.replica_timeout)?;
+    let timeout = timeout.unwrap_or(REPLICA_TIMEOUT.min(settings.command_timeout / 2));
+    check_timeout("replica_timeout", timeout)?;
+    if count > 0 && timeout >= settings.command_timeout {
+        return Err(LockError::invalid_option("replica_timeout: give less than `command_timeout`"));
+    }
+    Ok((count > 0).then_some(Replicas { count, timeout }))
+}
+
+/// A setting that the URL and the builder have.
+#[cfg(feature = "redis")]
+fn once<T>(name: &str, url: Option<T>, builder: Option<T>) -> Result<Option<T>, LockError> {
+    match (url, builder) {
+        (Some(_), Some(_)) => Err(LockError::invalid_option(format!(
+            "{name}: given twice, in the URL and on the builder"
+        ))),
+        (url, builder) => Ok(url.or(builder)),
+    }
+}
+
+/// Options of TLS say that it is wanted: without it in the URL all would go in plain text.
+#[cfg(feature = "redis")]
+fn check_tls(encrypted: bool, settings: &Settings) -> Result<(), LockError> {
+    #[cfg(feature = "tls")]
+    if settings.tls.is_some() && !encrypted {
+        return Err(LockError::invalid_option(
+            "tls: the URL is one without TLS; write rediss:// (or `tls=true`)",
+        ));
+    }
+    let _ = (encrypted, settings);
+    Ok(())
+}
+
 /// What makes connections with TLS, if the URL asks for it.
 #[cfg(feature = "tls")]
 fn tls_client(
@@ -106,8 +173,7 @@ fn tls_client(
     settings: &Settings,
 ) -> Result<Option<Arc<TlsClient>>, LockError> {
     let options = match (url, &settings.tls) {
-        (None, None) => return Ok(None),
-        (None, Some(_)) => Err("tls: the URL is one without TLS; write rediss:// (or `tls=true`)"),
+        (None, _) => return Ok(None),
         (Some(url), Some(_)) if url != TlsOptions::default() => {
             Err("tls: given twice, in the URL and on the builder; say all of it in one place")
         }

@@ -67,6 +67,24 @@ pub(crate) struct SentinelUrl {
     pub(crate) servers: RedisConnectionInfo,
 }
 
+impl SentinelUrl {
+    /// Signs in at the sentinels like this; false if the URL says how.
+    pub(crate) fn sign_in(&mut self, user: &str, password: &str) -> bool {
+        let mut settings = RedisConnectionInfo::default().set_password(password);
+        if !user.is_empty() {
+            settings = settings.set_username(user);
+        }
+        let unsaid = self.sentinels.iter().all(|info| info.redis_settings().password().is_none());
+        let infos = std::mem::take(&mut self.sentinels).into_iter();
+        let infos = infos.map(|info| match unsaid {
+            true => info.set_redis_settings(settings.clone()),
+            false => info,
+        });
+        self.sentinels = infos.collect();
+        unsaid
+    }
+}
+
 impl RedisUrl {
     pub(super) fn parse(scheme: &str, rest: &str) -> Result<Self, Wrong> {
         let encrypted = matches!(scheme, "rediss" | "valkeys") || scheme.starts_with("rediss-");

@@ -22,6 +22,14 @@ pub(crate) enum Mode {
     Sentinel,
 }
 
+/// What a link needs of its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expects {
+    pub(crate) mode: Mode,
+    /// That it has what was written confirmed by replicas.
+    pub(crate) replicas: bool,
+}
+
 /// What a server says about itself in its answer to `HELLO`. What it does not say is not held against it.
 #[derive(Clone, Default)]
 pub(super) struct Able {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
 
 use super::connection::{Connection, Live, integer};
 use super::error::{fault, is_denied};
@@ -43,7 +43,7 @@ pub(super) async fn try_acquire(
     if !owner.is_unsent() {
         return Box::pin(taken_over(attempt, live, answer_by)).await;
     }
-    let Fast { granted, fence, sent, seen, raised } =
+    let Fast { granted, fence, sent, seen, raised, ticket } =
         fast_path(server, attempt, counter, live, answer_by).await?;
     let mut sent = sent;
     if !granted && !attempt.look {
@@ -59,12 +59,16 @@ pub(super) async fn try_acquire(
         }
     }
     if raised && fences.is_new(counter, fence, seen)? {
+        server.confirm(live, ticket, answer_by).await?;
         return Ok(Answer::Granted { fence, sent });
     }
     // R2: data was lost under a live connection.
     fences.set_raised(counter, live, false);
     match Box::pin(renewals.draw_again(fences, attempt, counter, live, answer_by)).await? {
-        Some(fence) => Ok(Answer::Granted { fence, sent }),
+        Some(fence) => {
+            server.confirm(live, None, answer_by).await?;
+            Ok(Answer::Granted { fence, sent })
+        }
         None => Ok(Answer::Taken { remaining: None }),
     }
 }
@@ -107,6 +111,8 @@ struct Fast {
     seen: u64,
     /// The counter was raised with it, or a moment before.
     raised: bool,
+    /// Under which replicas were asked in the same write.
+    ticket: Option<u64>,
 }
 
 /// `SET NX` and the fence in one write, whose answers come together.
@@ -135,13 +141,15 @@ async fn fast_path(
     if live.echoes(sent) {
         pipeline.add_command(echo(mark));
     }
+    let lead = server.replicas.and_then(|replicas| live.waits.lead(replicas, &mut pipeline));
     server.record.used(sent);
     // R7: nothing that could create the lock is sent behind its release.
     if owner.is_retired() {
         return Err(Fault::given_up());
     }
     owner.sending(sent, attempt.term.stored_for(), live.number);
-    let answers = live.pipeline(&pipeline, sent, answer_by).await?;
+    let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
+    let ticket = lead.and_then(|lead| Some(lead.answered(answers.pop()?)));
     let (raise, answers) = answers.split_at(usize::from(raises).min(answers.len()));
     match of_mark(mark, answers, live)? {
         [answer @ (Value::Okay | Value::Nil), fence] => {
@@ -159,16 +167,20 @@ async fn fast_path(
             };
             let fence = integer(fence).inspect_err(|_| live.check_answer(&answers[1]))?;
             let fence = u64::try_from(fence).unwrap_or(0);
-            Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen, raised })
+            Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen, raised, ticket })
         }
         [Value::ServerError(error), _] => {
             owner.answered(live.number);
-            let error = RedisError::from(error.clone());
-            live.check_error(&error);
-            Err(fault(&error))
+            Err(refused(error, live))
         }
         _ => Err(live.unexpected_answer()),
     }
+}
+
+fn refused(error: &ServerError, live: &Live) -> Fault {
+    let error = RedisError::from(error.clone());
+    live.check_error(&error);
+    fault(&error)
 }
 
 fn echo(mark: &str) -> Cmd {

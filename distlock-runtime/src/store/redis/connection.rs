@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::able::Able;
 use super::error::{fault, is_missing_script, leaves_connection, unexpected};
 use super::io::{Carry, carry};
+use super::replicas::Waits;
 use super::script::{Arg, Script};
 use super::server_clock::ServerClock;
 use crate::clock::{Clock, Moment};
@@ -131,6 +132,8 @@ pub(crate) struct Live {
     must_not_echo: AtomicBool,
     /// A millisecond, and in the low 16 bits how many tries of the fast path were sent in it.
     tries: AtomicU64,
+    /// What replicas are asked to confirm.
+    pub(super) waits: Arc<Waits>,
     /// The scripts whose texts were sent on this connection.
     texts: AtomicU8,
     alarms: Arc<Alarms>,
@@ -161,6 +164,7 @@ impl Live {
             fence_raised: AtomicBool::new(false),
             must_not_echo: AtomicBool::new(false),
             tries: AtomicU64::new(0),
+            waits: Arc::default(),
             texts: AtomicU8::new(0),
             alarms,
             command_timeout,
@@ -196,6 +200,15 @@ impl Live {
         let bit = script.bit;
         self.texts.load(Ordering::Relaxed) & bit != bit
             && self.texts.fetch_or(bit, Ordering::Relaxed) & bit != bit
+    }
+
+    /// What comes of it until then.
+    pub(super) async fn within<T>(
+        &self,
+        future: impl Future<Output = T>,
+        answer_by: Moment,
+    ) -> Option<T> {
+        until(future, Alarm::at(&self.alarms, Clock::Boottime, answer_by)).await
     }
 
     /// Runs `call` until the limit or the command timeout.

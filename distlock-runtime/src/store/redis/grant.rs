@@ -74,6 +74,7 @@ impl Grant<'_, '_> {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);
                     if fences.is_new(counter, fence, seen)? {
+                        server.confirm(live, None, answer_by).await?;
                         return Ok(Outcome::Granted { fence, sent, contended: behind != 0 });
                     }
                     // Data was lost under a live connection: raise the counter and draw again.

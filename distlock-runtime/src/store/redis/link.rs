@@ -16,10 +16,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::able::{Able, Mode};
+use super::able::{Able, Expects};
 use super::connect::connect_driven;
 use super::connection::{Connection, Live};
-use super::error::{fault, not_connected};
+use super::error::not_connected;
 use super::greeting::{Greeting, greet};
 use super::io::Carry;
 use super::previous::PreviousConnections;
@@ -50,7 +50,7 @@ pub(crate) struct LinkConfig {
     /// What makes it a connection with TLS.
     pub(crate) tls: Option<Arc<TlsClient>>,
     /// What kind of server is to be there.
-    pub(crate) expects: Mode,
+    pub(crate) expects: Expects,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
@@ -260,8 +260,7 @@ async fn establish(
         .map_err(|error| not_connected(&error, info.redis_settings().db(), tls.is_some()))?;
     let expects = link.config.expects;
     let greeted = async {
-        let Greeting { able, peer } = greet(&connection).await.map_err(|error| fault(&error))?;
-        able.check(expects)?;
+        let Greeting { able, peer } = greet(&connection, expects).await?;
         Ok((able, previous.close(&connection, peer, number, *server).await))
     };
     let greeted = until(timeout(*connect_timeout, greeted), carrier.run());

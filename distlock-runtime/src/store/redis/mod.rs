@@ -7,6 +7,7 @@
 //! - `acquire`: the fast path of a lock that is taken alone, without Lua
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
 //! - `renew`, `release`, `exchange`, `inspect`
+//! - `replicas`: what was written is confirmed by replicas
 //! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`: notifications
@@ -40,6 +41,7 @@ mod queue;
 mod record;
 mod release;
 mod renew;
+mod replicas;
 pub(crate) mod script;
 mod sentinels;
 mod server;
@@ -68,7 +70,7 @@ use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
-use able::Mode;
+use able::{Expects, Mode};
 use exchange::Exchanges;
 use fence::Fences;
 use layout::Layout;
@@ -78,6 +80,7 @@ use queue::Queue;
 use record::Record;
 use release::Releases;
 use renew::Renewals;
+pub(crate) use replicas::Replicas;
 pub(crate) use sentinels::Sentinels;
 use server::Server;
 pub(crate) use target::Target;
@@ -87,6 +90,8 @@ pub(crate) use tls::TlsClient;
 pub(crate) struct RedisConfig {
     pub(crate) target: Target,
     pub(crate) tls: Option<Arc<TlsClient>>,
+    /// Who has to confirm grants and renewals.
+    pub(crate) replicas: Option<Replicas>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections: usize,
@@ -113,6 +118,7 @@ impl RedisStore {
         let RedisConfig {
             target,
             tls,
+            replicas,
             command_timeout,
             connect_timeout,
             connections,
@@ -121,7 +127,7 @@ impl RedisStore {
             prefix,
             observers,
         } = config;
-        let expects = Mode::Standalone;
+        let expects = Expects { mode: Mode::Standalone, replicas: replicas.is_some() };
         let link = LinkConfig {
             target,
             tls,
@@ -138,6 +144,7 @@ impl RedisStore {
             fences: Fences::new(fence),
             record: Arc::new(Record::new(prefix)),
             command_timeout,
+            replicas,
         };
         Self {
             server,

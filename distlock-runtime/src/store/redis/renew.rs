@@ -51,7 +51,15 @@ impl Renewals {
             let script = self.scripts.of(renewal.owner.limit);
             pipeline.add_command(script.by_hash(keys_of(renewal, &keys), &args));
         }
+        let replicas = server.replicas;
+        if let Some(replicas) = replicas {
+            pipeline.add_command(replicas.wait());
+        }
         let mut answers: Vec<_> = live.pipeline(&pipeline, sent, answer_by).await?;
+        let mut confirmed = match replicas {
+            Some(replicas) => replicas.check(&answers.pop().unwrap_or(Value::Nil)),
+            None => Ok(()),
+        };
         let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
         if !missing.is_empty() {
             let mut again = Pipeline::with_capacity(missing.len());
@@ -68,11 +76,17 @@ impl Renewals {
             }
             let repeated = live.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
+            confirmed = server.confirm(live, None, answer_by).await;
         }
         answers.iter().for_each(|answer| live.check_answer(answer));
         let answers = (first..).zip(renewals).zip(&answers);
         let answers = answers
-            .map(|((number, one), answer)| checked(&server.fences, one, number, answer, live));
+            .map(|((number, one), answer)| checked(&server.fences, one, number, answer, live))
+            // What only this server knows would end with it: the old deadline stands.
+            .map(|answer| match (answer, &confirmed) {
+                (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
+                (answer, _) => answer,
+            });
         Ok(Renewed { sent, answers: answers.collect() })
     }
 

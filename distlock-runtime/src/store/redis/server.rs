@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::fence::Fences;
 use super::layout::Layout;
 use super::record::Record;
+use super::replicas::Replicas;
 use crate::clock::Moment;
 use crate::name::{LockName, StoredName};
 use crate::store::Fault;
@@ -17,6 +18,8 @@ pub(super) struct Server {
     pub(super) fences: Fences,
     pub(super) record: Arc<Record>,
     pub(super) command_timeout: Duration,
+    /// Who has to confirm grants and renewals, if anybody does.
+    pub(super) replicas: Option<Replicas>,
 }
 
 impl Server {
@@ -27,6 +30,20 @@ impl Server {
         answer_by: Moment,
     ) -> Result<Connection, Fault> {
         self.layout.node(lock).pool.commands(lock).live(answer_by).await
+    }
+
+    /// Has what was written on this connection confirmed by replicas, where that is asked for; `ticket` is of
+    /// a write that has asked for itself. An error is no answer: the lock may be held, and on some of them.
+    pub(super) async fn confirm(
+        &self,
+        live: &mut Connection,
+        ticket: Option<u64>,
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        match &self.replicas {
+            None => Ok(()),
+            Some(replicas) => Box::pin(replicas.confirm(live, ticket, answer_by)).await,
+        }
     }
 
     /// A connection for what concerns no lock.
