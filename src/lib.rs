@@ -29,6 +29,9 @@ pub use distlock_runtime::{
     BackendKind, LockError, LockGuard, LockKey, LockMode, LockName, LockRequest, OnLost, Release,
 };
 
+// Leader election.
+pub use distlock_runtime::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
+
 // What a manager reports.
 pub use distlock_runtime::observe::{self, Observer};
 pub use distlock_runtime::{

@@ -33,7 +33,7 @@ pub(crate) fn check(
     contradictions(&options, errors);
     let keys = options.key.take().map(|key| Keys::Array(vec![key])).or(options.keys.take());
     if let Some(function) = function {
-        if let Some(error) = wrong_place(function) {
+        if let Some(error) = wrong_place(function, &options) {
             errors.push(error);
         } else if let Some(error) = wrong_return(function, &options) {
             errors.push(error);
@@ -150,7 +150,7 @@ fn missing_key(function: Option<&Function>) -> Error {
     )
 }
 
-fn wrong_place(function: &Function) -> Option<Error> {
+fn wrong_place(function: &Function, options: &Options) -> Option<Error> {
     let sig = &function.sig;
     if function.attrs.iter().any(is_lock) {
         let second = function.attrs.iter().find(|attr| is_lock(attr));
@@ -173,10 +173,16 @@ fn wrong_place(function: &Function) -> Option<Error> {
              `#[redis_lock]` on an `async fn` that it calls",
         ));
     }
-    if matches!(function.shape, Shape::Sync) {
-        return Some(Error::new(sig.fn_token.span, function.why_not_locked()));
+    // Also if its value cannot be read, which is an error of its own.
+    let blocking = options.given("blocking").filter(|_| options.blocking != Some(false));
+    match (&function.shape, blocking) {
+        (Shape::Sync, None) => Some(Error::new(sig.fn_token.span, function.why_not_locked())),
+        (Shape::Sync, Some(_)) | (_, None) => None,
+        (_, Some(blocking)) => Some(Error::new(
+            blocking.span(),
+            "`blocking` is for functions that are not `async`: this one awaits its lock; remove it",
+        )),
     }
-    None
 }
 
 const STACKED: &str = "two `#[redis_lock]` on one function would be taken one after the other and could \

@@ -107,7 +107,8 @@ impl Function {
     }
 }
 
-const NOT_ASYNC: &str = "a lock is awaited, so the function must be `async`: write `async fn`";
+const NOT_ASYNC: &str = "a lock is awaited, so the function must be `async`: write `async fn`; or add `blocking`, which \
+                         blocks the caller's thread, and accepts that the body runs on when the lock is lost";
 
 /// The item without the `#[redis_lock]`s that still stand on it.
 pub(crate) fn without_locks(item: TokenStream) -> TokenStream {

@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) guard: Option<Ident>,
     pub(crate) on_fail: Option<OnFail>,
     pub(crate) map_err: Option<Expr>,
+    /// The function is not `async`, and is to block its caller.
+    pub(crate) blocking: Option<bool>,
     pub(crate) krate: Option<Path>,
     /// The names of all options that were given or meant, also of those with mistakes.
     given: Vec<Ident>,
@@ -57,7 +59,7 @@ const fn row(name: &'static str, example: &'static str, read: Read) -> Row {
     Row { name, example, read }
 }
 
-const TABLE: [Row; 20] = [
+const TABLE: [Row; 21] = [
     row("key", r#""order:{order_id}""#, |options, given| given.key(options)),
     row("keys", r#"["…", "…"]"#, |options, given| {
         given.once(&mut options.keys, key_value::keys)
@@ -81,6 +83,7 @@ const TABLE: [Row; 20] = [
     row("name", "…", |options, given| given.once(&mut options.name, value::name)),
     row("when", "…", |options, given| given.once(&mut options.when, value::when)),
     row("prefix", "…", |options, given| given.once(&mut options.prefix, value::prefix)),
+    row("blocking", "true", |options, given| given.flag(&mut options.blocking)),
     row("crate", "::distlock", |options, given| given.once(&mut options.krate, value::crate_path)),
 ];
 
@@ -177,6 +180,14 @@ impl Given<'_> {
         value: impl FnOnce(ParseStream<'_>) -> Result<T>,
     ) -> Result<()> {
         once(slot, self.name, self.row.example, self.input, value)
+    }
+
+    /// An option that may stand alone.
+    fn flag(&self, slot: &mut Option<bool>) -> Result<()> {
+        if self.input.is_empty() || self.input.peek(Token![,]) {
+            return store(slot, self.name, true);
+        }
+        self.once(slot, value::flag)
     }
 
     /// An option of the request.

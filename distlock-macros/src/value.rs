@@ -121,8 +121,12 @@ fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> R
 }
 
 pub(crate) fn boolean(input: ParseStream<'_>) -> Result<Value> {
+    flag(input).map(Value::Bool)
+}
+
+pub(crate) fn flag(input: ParseStream<'_>) -> Result<bool> {
     match &expr(input)? {
-        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(Value::Bool(value.value)),
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. })
             if matches!(text.value().as_str(), "true" | "false") =>
         {

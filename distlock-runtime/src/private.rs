@@ -152,6 +152,14 @@ pub async fn run<F: Future>(guard: &LockGuard, body: F) -> Result<F::Output, Loc
     hold::hold(guard, pin!(body)).await
 }
 
+/// Runs the body of a function that is not `async`.
+pub fn run_blocking<R>(
+    request: LockRequest,
+    body: impl FnOnce(&LockGuard) -> R,
+) -> Result<R, LockError> {
+    request.run_blocking(body)
+}
+
 /// Frees the lock of a body that has returned.
 pub async fn release(mut guard: LockGuard) {
     guard.release_quietly().await;

@@ -1,5 +1,6 @@
 //! A request for a lock: the key and how it is to be held.
 
+mod blocking;
 mod options;
 
 use std::fmt;

@@ -26,3 +26,20 @@ pub(crate) async fn any(works: impl Iterator<Item = impl Future>) {
     })
     .await;
 }
+
+/// Runs both until one is done: `Ok` with the first one's output, which is asked first, or `Err` with the
+/// second one's.
+pub(crate) async fn either<A, B>(
+    one: impl Future<Output = A>,
+    other: impl Future<Output = B>,
+) -> Result<A, B> {
+    let mut one = pin!(one);
+    let mut other = pin!(other);
+    poll_fn(|cx| {
+        if let Poll::Ready(out) = one.as_mut().poll(cx) {
+            return Poll::Ready(Ok(out));
+        }
+        other.as_mut().poll(cx).map(Err)
+    })
+    .await
+}

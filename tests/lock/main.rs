@@ -1,6 +1,7 @@
 //! What a lock promises, with a server that does its part: one at a time, in order, renewed while it
 //! is held, and free however its holder ends. What goes wrong outside is in `tests/faults/`.
 
+mod blocking;
 mod cancellation;
 mod conformance;
 mod driver_placement;
@@ -9,6 +10,7 @@ mod exclusion;
 mod holding;
 mod inspect;
 mod interleavings;
+mod leader;
 mod manager;
 mod memory;
 mod nested;

@@ -3,6 +3,7 @@
 //! Locals of ours have [`Span::mixed_site`] and a `__` in front: neither the user's arguments nor
 //! their constants and unit structs can meet them.
 
+mod blocking;
 mod capture;
 mod code;
 mod key;
@@ -35,7 +36,11 @@ pub(crate) fn expand(lock: &Lock, function: &Function) -> TokenStream {
             quote!(#pin(#asyncness { #prelude #locked }))
         }
         Shape::Future { boxed, .. } => code.returned_future(*boxed),
-        Shape::Async | Shape::Sync => {
+        Shape::Sync => {
+            let block = ours(function.body.clone(), function.brace);
+            code.blocking(&code.request(&failed), &block)
+        }
+        Shape::Async => {
             let body = code.body(&ours(function.body.clone(), function.brace));
             code.locked(&code.request(&failed), &body)
         }

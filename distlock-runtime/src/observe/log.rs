@@ -71,6 +71,11 @@ pub(crate) fn not_returned(error: &LockError) {
     write_here(|| about!(error, named, "not_returned", error = %error));
 }
 
+/// A leader's body has ended with an error, or a campaign cannot succeed.
+pub(crate) fn term_failed(name: &impl std::fmt::Display, error: &str) {
+    write_here(|| tracing::error!(target: "distlock", { lock.name = %name, error }, "term_failed"));
+}
+
 /// A request was answered with an error of its lock. What a client can do something about is not
 /// worth an operator's time. `count` is how many since the last such event.
 #[cfg(any(feature = "axum", feature = "actix"))]

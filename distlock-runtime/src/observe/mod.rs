@@ -40,9 +40,9 @@ use metrics::{Hold, Metrics};
 pub(crate) use account::Account;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) use link::LinkWatch;
-pub(crate) use log::not_returned;
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) use log::{answered, body_too_late};
+pub(crate) use log::{not_returned, term_failed};
 pub(crate) use metrics::InLine;
 pub use observer::{
     Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate, Via,

@@ -1,0 +1,193 @@
+//! Whether this process leads, for a program that asks.
+
+use std::fmt;
+use std::pin::pin;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::campaign::{Campaign, Over};
+use super::request::LeaderRequest;
+use super::term::Term;
+use crate::clock::Clock;
+use crate::lock::guard::LockGuard;
+use crate::observe::term_failed;
+use crate::select::either;
+
+/// Whether this process leads.
+#[non_exhaustive]
+#[derive(Debug, Clone)]
+pub enum Leadership {
+    /// It does not; it waits in line, behind the leader.
+    Following,
+    /// It does.
+    Leading(Term),
+    /// It does not, and does not campaign any more: it was withdrawn, the manager was closed, or the
+    /// options cannot work, which is in the log.
+    Withdrawn,
+}
+
+/// Campaigns in the background for as long as it, or a clone, is there; from [`LeaderRequest::start`].
+/// Dropping the last one gives the lead up.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let locks = distlock::LockManager::in_memory();
+/// let mut leader = locks.leader("scheduler").ttl(Duration::from_secs(10)).start();
+/// while !leader.is_leader() {
+///     leader.changed().await;
+/// }
+/// // … what only the leader does, in steps that each ask `is_leader()` …
+/// leader.withdraw().await;
+/// # }
+/// ```
+///
+/// Nothing is stopped when the lead is lost, as [`LeaderRequest::run`] does: ask
+/// [`is_leader`](Self::is_leader) before each step, and give the term's fencing token to each write.
+#[derive(Clone)]
+pub struct Leader {
+    news: watch::Receiver<Leadership>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl LeaderRequest {
+    /// Campaigns in the background, for programs that ask whether they lead instead of running a body.
+    pub fn start(self) -> Leader {
+        let (tell, news) = watch::channel(Leadership::Following);
+        let (orders, taken) = mpsc::unbounded_channel();
+        let locks = self.manager.locks();
+        let remote = matches!(locks.table.clock(), Clock::Boottime);
+        let background = locks.engine.background().clone();
+        background.spawn_here(remote, follow(Campaign::of(self), tell, taken));
+        Leader { news, orders }
+    }
+}
+
+impl Leader {
+    /// Whether this process leads now. It is false from the moment on at which another may lead, whatever
+    /// has become of the connection. No I/O.
+    pub fn is_leader(&self) -> bool {
+        matches!(&*self.news.borrow(), Leadership::Leading(term) if term.is_current())
+    }
+
+    /// Whether this process leads now, with the term. No I/O.
+    pub fn current(&self) -> Leadership {
+        match &*self.news.borrow() {
+            Leadership::Leading(term) if !term.is_current() => Leadership::Following,
+            leadership => leadership.clone(),
+        }
+    }
+
+    /// Resolves when that has changed since the last call, and says what it is now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a change is not missed.
+    pub async fn changed(&mut self) -> Leadership {
+        // Whoever tells is gone: it was withdrawn.
+        let _ = self.news.changed().await;
+        let _seen = self.news.borrow_and_update();
+        drop(_seen);
+        self.current()
+    }
+
+    /// Gives the lead up, if this process has it: the next in line has it at once, and this process
+    /// campaigns again behind it. Returns when the store has confirmed that.
+    ///
+    /// Where no other process campaigns, this one leads again a moment later. To stop, use
+    /// [`withdraw`](Self::withdraw).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it is given up all the same.
+    pub async fn resign(&self) {
+        self.order(Order::Resign).await;
+    }
+
+    /// Gives the lead up, if this process has it, and campaigns no more, nor do the clones. Returns when
+    /// the store has confirmed that.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it is withdrawn all the same.
+    pub async fn withdraw(self) {
+        self.order(Order::Withdraw).await;
+    }
+
+    async fn order(&self, order: fn(Done) -> Order) {
+        let (done, carried_out) = oneshot::channel();
+        if self.orders.send(order(done)).is_ok() {
+            let _ = carried_out.await;
+        }
+    }
+}
+
+impl fmt::Debug for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leader").field("current", &self.current()).finish_non_exhaustive()
+    }
+}
+
+/// Told, or dropped, when an order was carried out.
+type Done = oneshot::Sender<()>;
+
+enum Order {
+    Resign(Done),
+    Withdraw(Done),
+}
+
+/// From term to term, until it is withdrawn.
+async fn follow(
+    mut campaign: Campaign,
+    tell: watch::Sender<Leadership>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
+    let mut done = None;
+    loop {
+        let Some((guard, term)) = elected(&mut campaign, &mut orders).await else { break };
+        tell.send_replace(Leadership::Leading(term.clone()));
+        let order = either(guard.lost(), orders.recv()).await;
+        // Before the lock is free: no other leads while this one says that it does.
+        let stays = matches!(order, Ok(()) | Err(Some(Order::Resign(_))));
+        tell.send_replace(if stays { Leadership::Following } else { Leadership::Withdrawn });
+        // A failure is logged, and retried until the lock is free.
+        let _ = guard.release().await;
+        match order {
+            Ok(()) => {}
+            Err(Some(Order::Resign(resigned))) => drop(resigned.send(())),
+            Err(Some(Order::Withdraw(withdrawn))) => {
+                done = Some(withdrawn);
+                break;
+            }
+            Err(None) => break,
+        }
+        campaign.ended(&term, false).await;
+    }
+    tell.send_replace(Leadership::Withdrawn);
+    drop(done);
+}
+
+/// Waits until this process leads; `None` if it does not campaign any more.
+async fn elected(
+    campaign: &mut Campaign,
+    orders: &mut mpsc::UnboundedReceiver<Order>,
+) -> Option<(LockGuard, Term)> {
+    let label = campaign.request().label().clone();
+    let mut elected = pin!(campaign.elected());
+    loop {
+        match either(elected.as_mut(), orders.recv()).await {
+            Ok(Ok(elected)) => return Some(elected),
+            Ok(Err(Over::Closed)) => return None,
+            Ok(Err(Over::Hopeless(error))) => {
+                term_failed(&label, &error.to_string());
+                return None;
+            }
+            // There is nothing to resign from.
+            Err(Some(Order::Resign(done))) => drop(done),
+            Err(Some(Order::Withdraw(_)) | None) => return None,
+        }
+    }
+}
