@@ -54,6 +54,10 @@ pub use distlock_runtime::axum::{self, LockLayer};
 #[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
 pub use distlock_runtime::actix::{self, LockMiddleware};
 
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use distlock_runtime::tower;
+
 #[cfg(any(feature = "axum", feature = "actix"))]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
 pub use distlock_runtime::{FencingToken, LockOptions, Locked, RouteKey};

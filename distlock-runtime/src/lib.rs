@@ -66,6 +66,10 @@ pub mod testing;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
 mod tls;
 mod token;
+#[cfg(feature = "tonic")]
+mod tonic;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
