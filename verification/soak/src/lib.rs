@@ -13,6 +13,7 @@ pub mod held;
 mod holder;
 pub mod idle;
 pub mod kept;
+pub mod leaders;
 pub mod outage;
 pub mod pairs;
 pub mod refused;

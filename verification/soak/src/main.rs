@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use distlock_testkit::in_fork;
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, idle, kept, outage, pairs, refused, scripts,
-    stages, suspend, waiters,
+    Effort, Report, cancel, chaos, handoffs, held, idle, kept, leaders, outage, pairs, refused,
+    scripts, stages, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
@@ -21,6 +21,7 @@ many      the same with 150,000
 refused   2,000 locks given back to a server that refuses (6 seconds)
 kept      100,000 calls with `min_hold`
 chaos     waiting and holding processes that are killed at random (60 seconds)
+leaders   a leader that is killed, stopped, cut off or resigns (200 times)
 handoffs  a lock that many tasks of several processes want all the time (1,000,000)
 waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
                 "refused" => Some(refused::run(2_000, or(Effort::Time(refused::WHILE))).await),
                 "kept" => Some(kept::run(100_000).await),
                 "chaos" => Some(chaos::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "leaders" => Some(leaders::run(or(Effort::Times(200))).await),
                 "handoffs" => Some(handoffs::run(or(Effort::Times(1_000_000))).await),
                 "waiters" => Some(waiters::run(10_000, or(Effort::Time(waiters::WHILE))).await),
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, idle, kept, outage, pairs, refused, scripts,
-    stages, suspend, waiters,
+    Effort, Report, cancel, chaos, handoffs, held, idle, kept, leaders, outage, pairs, refused,
+    scripts, stages, suspend, waiters,
 };
 
 #[track_caller]
@@ -61,6 +61,12 @@ async fn scripts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chaos() {
     clean(&chaos::run(Effort::Times(6)).await);
+}
+
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaders() {
+    clean(&leaders::run(Effort::Times(8)).await);
 }
 
 /// The name by which the processes find this test.
