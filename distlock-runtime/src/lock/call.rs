@@ -135,12 +135,15 @@ async fn give_way(queued: bool) {
 }
 
 /// What is to be taken, and what an outer call holds.
+type Apart = (OneOrMany<Arc<LockName>>, OneOrMany<Arc<Lease>>);
+
+/// Looks which of the locks an outer call holds; an error if one of them cannot be joined.
 fn apart(
     wanted: OneOrMany<Arc<LockName>>,
     table: &Arc<LockTable>,
     reentrant: bool,
     limit: Limit,
-) -> Result<(OneOrMany<Arc<LockName>>, OneOrMany<Arc<Lease>>), LockError> {
+) -> Result<Apart, LockError> {
     let (mut open, mut joined) = (OneOrMany::none(), OneOrMany::none());
     for one in wanted {
         match nested::holder(|lease| lease.is_lock(one.stored(), table)) {
