@@ -1,9 +1,10 @@
 //! A connection that is made again when it is lost.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -163,19 +164,21 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
     loop {
-        let fault = match establish(&link.shared).await {
-            Ok((live, ended)) => {
+        let (fault, ended) = match establish(&link.shared).await {
+            Ok((live, mut ended)) => {
                 pause = FIRST_PAUSE;
                 let health = live.health.clone();
                 link.went(State::Up(live));
                 watch(true);
-                either(ended, health.gone_bad()).await;
-                Fault::unreachable("the connection was lost")
+                either(&mut ended, health.gone_bad()).await;
+                (Fault::unreachable("the connection was lost"), Some(ended))
             }
-            Err(fault) => fault,
+            Err(fault) => (fault, None),
         };
-        // Before the connection is dropped: a call that fails with it must find it down.
+        // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
+        // must find it down, and wait for the next one.
         link.went(State::Down(fault));
+        drop(ended);
         watch(false);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -186,16 +189,19 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
 /// that is dropped.
 async fn establish(
     shared: &Arc<Shared>,
-) -> Result<(Live, impl Future<Output = ()> + use<>), Fault> {
+) -> Result<(Live, impl Future<Output = ()> + Unpin + use<>), Fault> {
     let greet = async {
         let (client, connection) = connect(&shared.address).await?;
-        let mut connection = Box::pin(async move {
-            // Why it has ended, its commands say.
-            let _ = connection.await;
+        // Why it has ended, its commands say. It may be asked again after that: it can end in the moment in
+        // which the greeting is done.
+        let (mut connection, mut ended) = (Box::pin(connection), false);
+        let mut connection = poll_fn(move |cx| {
+            ended = ended || connection.as_mut().poll(cx).is_ready();
+            if ended { Poll::Ready(()) } else { Poll::Pending }
         });
         let live = {
             let greeting = greet(shared, client);
-            match race(greeting, connection.as_mut()).await {
+            match race(greeting, &mut connection).await {
                 Some(live) => live?,
                 None => return Err(Fault::unreachable("it was closed while it was made")),
             }
@@ -225,13 +231,13 @@ pub(crate) async fn connect(address: &Address) -> Result<(Client, Connection), F
 /// Runs `work` until `end` resolves; `None` if that came first.
 pub(crate) async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
     let (mut work, mut end) = (pin!(work), pin!(end));
-    std::future::poll_fn(|cx| {
+    poll_fn(|cx| {
         // The connection first: it moves the bytes.
         let ended = end.as_mut().poll(cx).is_ready();
         match work.as_mut().poll(cx) {
-            std::task::Poll::Ready(done) => std::task::Poll::Ready(Some(done)),
-            std::task::Poll::Pending if ended => std::task::Poll::Ready(None),
-            std::task::Poll::Pending => std::task::Poll::Pending,
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if ended => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         }
     })
     .await

@@ -15,6 +15,7 @@ mod manager;
 mod memory;
 mod nested;
 mod observer;
+mod postgres;
 mod renewal;
 mod scripts;
 mod several;

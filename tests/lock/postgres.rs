@@ -1,0 +1,134 @@
+//! What is special about locks in Postgres; what they have in common with all others is in `conformance`.
+
+use distlock::{BackendKind, LockError, LockManager, WakeUps};
+use distlock_testkit::conformance::Subject as _;
+use distlock_testkit::{
+    LONG, PostgresServer, SECOND, assert_busy, backend, connect, held, no_row_is_left, patient,
+    patient_builder, served, wait_for, waits, whole_text,
+};
+use tokio::task::JoinSet;
+
+/// The URL of another role, without a password.
+fn url_of(server: &PostgresServer, role: &str) -> String {
+    format!("postgres://{role}@{}/postgres", server.addr())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_managers_make_the_schema_at_once() {
+    let server = PostgresServer::start();
+    let mut connecting = JoinSet::new();
+    for _ in 0..8 {
+        let url = server.url();
+        connecting.spawn(async move { patient(&url).await });
+    }
+    let managers = connecting.join_all().await;
+    let guard = held(&managers[0], "k").await;
+    assert_busy(managers[7].lock("k").acquire().await);
+    drop(guard);
+    // By hand it may be run again.
+    let schema = format!("{}/distlock-postgres/src/schema.sql", env!("CARGO_MANIFEST_DIR"));
+    server.sql(&std::fs::read_to_string(schema).expect("the schema"));
+    no_row_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_may_not_make_the_schema_is_told_so_and_works_once_it_is_there() {
+    let server = PostgresServer::start();
+    server.sql("CREATE ROLE app LOGIN");
+    let refused = patient_builder(&url_of(&server, "app")).connect().await;
+    let text = whole_text(refused.as_ref().expect_err("it may not"));
+    assert!(text.contains("schema.sql"), "{text}");
+    assert_eq!(backend(refused), BackendKind::Refused);
+
+    let owner = connect(&server.url()).await;
+    server.sql("GRANT USAGE ON SCHEMA distlock TO app");
+    server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA distlock TO app");
+    server.sql("GRANT ALL ON ALL SEQUENCES IN SCHEMA distlock TO app");
+    let app = connect(&url_of(&server, "app")).await;
+    let guard = held(&app, "k").await;
+    let waiting = waits(&owner, "k");
+    wait_for("it waits", async || owner.status().waiting == 1).await;
+    guard.release().await.expect("it was held");
+    drop(served(waiting).await);
+    no_row_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_messages_waiters_look() {
+    let server = PostgresServer::start();
+    let url = format!("{}?listen=false&durability=async", server.url());
+    let (one, other) = (patient(&url).await, patient(&url).await);
+    let guard = held(&one, "k").await;
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || server.left().len() == 2).await;
+    assert_eq!(other.status().wake_ups, WakeUps::Polling);
+    guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
+    no_row_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_do_not_see_what_was_committed_take_no_lock() {
+    let server = PostgresServer::start();
+    server.sql("ALTER ROLE distlock SET default_transaction_isolation = 'repeatable read'");
+    let manager = patient(&server.url()).await;
+    let refused = manager.lock("k").acquire().await;
+    let text = whole_text(refused.as_ref().expect_err("two could have it"));
+    assert!(text.contains("committed"), "{text}");
+    assert_eq!(backend(refused), BackendKind::Other);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_stored_is_refused_without_being_repeated() {
+    let server = PostgresServer::start();
+    let manager = patient(&server.url()).await;
+    for key in ["secret".repeat(400), "secret\0".to_owned()] {
+        let refused = manager.lock(key).acquire().await;
+        let text = whole_text(refused.as_ref().expect_err("it does not fit"));
+        assert!(!text.contains("secretsecret") && !text.contains("secret\0"), "{text}");
+    }
+    let longest = "k".repeat(1900);
+    held(&manager, &longest).await.release().await.expect("it was held");
+    no_row_is_left(&server);
+}
+
+/// Rows of processes that died, and that nobody has come across since, do not stay for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_dead_have_left_is_swept_up() {
+    let server = PostgresServer::start();
+    drop(connect(&server.url()).await);
+    server.sql("INSERT INTO distlock.lease VALUES ('old', 'x.1.1000s', 1, 1)");
+    server.sql("INSERT INTO distlock.waiter VALUES ('old', 1, 'x.2.1000s', 1, 1000, true, 1)");
+    assert_eq!(server.left().len(), 2);
+    let _manager = patient(&server.url()).await;
+    no_row_is_left(&server);
+}
+
+/// A backend that is ended, as by an operator or a load balancer, costs no lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_the_server_ends_cost_no_lock() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = one.lock("k").ttl(5 * SECOND).acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || server.left().len() == 2).await;
+    for _ in 0..3 {
+        server.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE application_name = 'distlock' AND pid <> pg_backend_pid()",
+        );
+        assert!(guard.is_held());
+    }
+    guard.release().await.expect("it was held");
+    let next = tokio::time::timeout(LONG / 4, served(waiting)).await.expect("its turn comes");
+    next.release().await.expect("it was held");
+    no_row_is_left(&server);
+}
+
+#[test]
+fn a_mistake_in_the_url_is_named_and_the_password_is_not() {
+    let mistake = LockManager::connect_lazy("postgres://shop:hunter2@host/x?durability=perhaps");
+    let Err(LockError::InvalidOption { .. }) = &mistake else { panic!("a mistake") };
+    let text = whole_text(&mistake.expect_err("a mistake"));
+    assert!(text.contains("durability") && !text.contains("hunter2"), "{text}");
+}
