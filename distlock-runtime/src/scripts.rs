@@ -1,7 +1,7 @@
 //! The scripts as servers get them, for tests that run them one at a time. Nothing here is stable.
 
 use crate::store::Limit;
-use crate::store::redis::script::{Script, Scripts};
+use crate::store::redis::script::{Script, Scripts, Wakes};
 
 /// What a script is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,13 +19,14 @@ pub enum Step {
 }
 
 /// The text of a script, for tokens that have the lock alone or for others.
-pub fn text(step: Step, alone: bool) -> &'static str {
+pub fn text(step: Step, alone: bool) -> String {
     let limit = if alone { Limit::ALONE } else { Limit::READ };
+    let wakes = Wakes::Channels;
     match step {
-        Step::Acquire => Scripts::acquire().of(limit).text(),
-        Step::Release => Scripts::release().of(limit).text(),
-        Step::Renew => Scripts::renew().of(limit).text(),
-        Step::Downgrade => Script::downgrade().text(),
-        Step::Raise => Script::raise().text(),
+        Step::Acquire => Scripts::acquire(wakes).of(limit).text().to_owned(),
+        Step::Release => Scripts::release(wakes).of(limit).text().to_owned(),
+        Step::Renew => Scripts::renew().of(limit).text().to_owned(),
+        Step::Downgrade => Script::downgrade(wakes).text().to_owned(),
+        Step::Raise => Script::raise().text().to_owned(),
     }
 }

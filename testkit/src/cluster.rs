@@ -1,7 +1,8 @@
 //! A Redis Cluster of the test's own: real servers, each behind a proxy if asked.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,9 @@ pub struct Cluster {
     primaries: usize,
     replicas: usize,
     /// For names that hash to a wanted slot.
-    tried: Cell<u64>,
+    tried: AtomicU64,
+    /// A slot changes hands.
+    moving: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -78,7 +81,13 @@ impl ClusterBuilder {
         let starting: Vec<_> = (0..count).map(|_| start()).collect();
         let nodes = starting.into_iter().map(|node| node.join().expect("a node starts")).collect();
         let Self { primaries, replicas, .. } = self;
-        let cluster = Cluster { nodes, primaries, replicas, tried: Cell::new(0) };
+        let cluster = Cluster {
+            nodes,
+            primaries,
+            replicas,
+            tried: AtomicU64::new(0),
+            moving: Mutex::default(),
+        };
         cluster.join();
         cluster
     }
@@ -248,7 +257,7 @@ impl Cluster {
     pub fn key_at(&self, primary: usize) -> String {
         let (from, to) = self.range(primary);
         loop {
-            let key = format!("key-{}", self.tried.replace(self.tried.get() + 1));
+            let key = format!("key-{}", self.tried.fetch_add(1, Relaxed));
             if (from..=to).contains(&usize::from(self.slot(&key))) {
                 return key;
             }
@@ -289,8 +298,32 @@ impl Cluster {
         let is_done = |node: usize| {
             self.try_cli::<()>(node, &["CLUSTER", "SETSLOT", &text, "NODE", id]).is_ok()
         };
-        // The old one last: it refuses while it has keys, and knows nothing of the move before.
-        is_done(to) && is_done(from)
+        // The old one behind it: it refuses while it has keys.
+        // One at a time: the cluster gives every move a number, and two of the same are a conflict.
+        let _one = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = is_done(to) && is_done(from);
+        if moved {
+            self.wait_until_all_know(slot, to);
+        }
+        moved
+    }
+
+    /// Waits until every node has heard that the slot is that node's. A slot that is moved on before is claimed by
+    /// several nodes for good: the cluster's own tools wait as well.
+    fn wait_until_all_know(&self, slot: u16, to: usize) {
+        let id = &self.nodes[to].id;
+        let info: String = self.cli(to, &["CLUSTER", "INFO"]);
+        let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_my_epoch:"));
+        let epoch = epoch.expect("an epoch").trim();
+        let knows = |node: &Node| {
+            let nodes: String = node.server.cli(&["CLUSTER", "NODES"]);
+            nodes
+                .lines()
+                .any(|line| owner(line, slot) == Some(id) && line.split(' ').nth(6) == Some(epoch))
+        };
+        wait_until("all nodes know of the move", || {
+            self.nodes.iter().filter(|node| node.server.is_running()).all(knows)
+        });
     }
 
     /// Moves a slot to another primary, key by key.

@@ -43,7 +43,7 @@ async fn a_replica_is_refused_and_its_primary_asked_for() {
 async fn a_node_of_a_cluster_is_refused() {
     let server =
         RedisServer::builder().password("hush-hush").args(["--cluster-enabled", "yes"]).start();
-    refused(&server.url(), BackendKind::Other, "Cluster").await;
+    refused(&server.url(), BackendKind::Other, "redis-cluster://").await;
 }
 
 #[tokio::test]

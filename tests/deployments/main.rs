@@ -1,5 +1,6 @@
 //! Locks on what Redis is deployed as, each a module: what it promises there, and what goes wrong there.
 
+mod cluster;
 mod kinds;
 mod replicas;
 mod sentinel;

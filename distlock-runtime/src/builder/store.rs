@@ -22,7 +22,7 @@ use crate::store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
-use crate::store::redis::{RedisConfig, RedisStore, Replicas, Sentinels, Target, TlsClient};
+use crate::store::redis::{Place, RedisConfig, RedisStore, Replicas, Sentinels, Target, TlsClient};
 #[cfg(feature = "redis")]
 use crate::tls::TlsOptions;
 use crate::url::StoreUrl;
@@ -83,21 +83,21 @@ fn redis_config(
 ) -> Result<RedisConfig, LockError> {
     let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
     let mut encrypted = tls.is_some();
-    let target = match signed_in(deployment, settings)? {
-        Deployment::Server(info) => Target::Fixed(info),
+    let place = match signed_in(deployment, settings)? {
+        Deployment::Server(info) => Place::At(Target::Fixed(info)),
         Deployment::Sentinel(url) => {
             encrypted |= url.sentinel_tls.is_some();
             let tls = tls_client(url.sentinel_tls.clone(), settings)?;
-            Target::Primary(Sentinels::new(url, tls))
+            Place::At(Target::Primary(Sentinels::new(url, tls)))
         }
-        Deployment::Cluster(_) => return Err(not_supported("redis-cluster://")),
+        Deployment::Cluster(nodes) => Place::Cluster(nodes),
         Deployment::Redlock { .. } => return Err(not_supported("redlock://")),
     };
     check_tls(encrypted, settings)?;
     let tls = tls_client(tls, settings)?;
     let replicas = confirmed_by(replicas, replica_timeout, settings)?;
     Ok(RedisConfig {
-        target,
+        place,
         tls,
         replicas,
         command_timeout: settings.command_timeout,

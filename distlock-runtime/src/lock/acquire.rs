@@ -25,6 +25,7 @@ use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::observe::{InLine, WaitSpan, in_acquire_span};
 use crate::options::OnLost;
+use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::{Answer, Attempt, Fault, OpOn};
 
 /// A call under way.
@@ -115,6 +116,9 @@ impl<'a> Acquiring<'a> {
             joined.iter().for_each(|outer| guard.join(outer.clone()));
             self.several(wanted, &mut guard).await?;
             if guard.is_held() {
+                self.lift(&guard).await?;
+            }
+            if guard.is_held() {
                 return Ok(guard);
             }
             // The first of them was lost while the last was waited for.
@@ -127,6 +131,19 @@ impl<'a> Acquiring<'a> {
             }
             self.hurry()?;
         }
+    }
+
+    /// Every later holder of one of several locks is to have a larger fencing token than all of them.
+    async fn lift(&self, guard: &LockGuard) -> Result<(), LockError> {
+        let Locks { store, table, settings, .. } = &**self.locks;
+        if !store.has_many_counters() {
+            return Ok(());
+        }
+        let locks = guard.leases().iter().map(|lease| lease.name().clone()).collect();
+        let fence = guard.fencing_token() / TOKENS_PER_FENCE;
+        let answer_by = table.clock().now().after(settings.command_timeout);
+        let lifted = store.clone().lift(locks, fence, answer_by.min(self.request.answer_by));
+        lifted.await.map_err(|fault| self.error(Denied::Fault(fault)))
     }
 
     async fn several(

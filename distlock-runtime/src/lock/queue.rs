@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::core::{Enter, Entered, Line};
 use super::table::LockTable;
 use super::turn::Live;
+use crate::name::LockName;
 use crate::store::owner::Owner;
 use crate::store::{Entry, Fault, Message, Notification, Op};
 
@@ -72,11 +73,15 @@ impl LockTable {
             Notification::TakenAway(message) => self.look_into(message),
             Notification::Question { prefix, text } => self.asked(prefix, text),
             Notification::Answer(text) => self.questions.answered(text),
-            Notification::Interrupted => {
-                for lock in self.locks() {
-                    self.change_known(&lock, |line, _| line.look_all());
-                }
-            }
+            Notification::Interrupted => self.look_at(|_| true),
+            Notification::InterruptedFor(which) => self.look_at(which.0),
+        }
+    }
+
+    /// Everybody who waits for one of these locks polls.
+    fn look_at(self: &Arc<Self>, which: impl Fn(&LockName) -> bool) {
+        for lock in self.locks().iter().filter(|lock| which(lock)) {
+            self.change_known(lock, |line, _| line.look_all());
         }
     }
 

@@ -9,6 +9,7 @@ mod answer;
 pub(crate) mod console;
 pub(crate) mod memory;
 mod memory_line;
+mod notification;
 pub(crate) mod owner;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -24,12 +25,13 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError};
-use crate::name::{LockName, StoredName};
+use crate::name::LockName;
 use crate::process::Itself;
 use crate::status::StoreStatus;
 #[cfg(feature = "test-util")]
 use crate::witness::Witness;
 use console::{StoreCommand, StoreReply};
+pub(crate) use notification::{Listener, Message, Notification, Which};
 use owner::Owner;
 
 // Public for the model.
@@ -111,6 +113,23 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// answered.
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed>;
 
+    /// Whether fences of different locks are drawn from different counters: then those of several that are taken
+    /// together have to be [lifted](Self::lift).
+    fn has_many_counters(&self) -> bool {
+        false
+    }
+
+    /// Has every value that is drawn for one of these locks from now on be above `fence`, which was drawn for one of
+    /// them.
+    fn lift(
+        self: Arc<Self>,
+        _locks: Vec<Arc<LockName>>,
+        _fence: u64,
+        _answer_by: Moment,
+    ) -> Op<()> {
+        Box::pin(ready(Ok(())))
+    }
+
     /// A lease that was kept for a call while it waited for other locks is used from now on, and ends as
     /// `term` says. Where leases are renewed they end by themselves if they are not.
     fn begin_term(&self, _owner: &Owner, _term: Term) {}
@@ -181,33 +200,6 @@ pub(crate) struct Outage {
     pub(crate) since: Moment,
     /// Why the last attempt to reach it failed.
     pub(crate) fault: Fault,
-}
-
-/// What a store calls with its notifications.
-pub(crate) type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
-
-/// What a store has to tell. Hints, no more: a lock is held only by the answer to a command.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Notification<'a> {
-    /// A lock may have been reserved for this token.
-    Reserved(Message<'a>),
-    /// Another process stands behind this token.
-    WaiterBehind(Message<'a>),
-    /// An operator took the lock away from this token.
-    TakenAway(Message<'a>),
-    /// The connection was lost or made again: notifications may have been missed, and places in the queue.
-    Interrupted,
-    /// A process asks, under this prefix, what this one holds and waits for (R15).
-    Question { prefix: &'a str, text: &'a str },
-    /// A process answers what it holds and waits for (R15).
-    Answer(&'a str),
-}
-
-/// A lock and a token in the store's own words.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Message<'a> {
-    pub(crate) stored: &'a StoredName,
-    pub(crate) token: &'a str,
 }
 
 /// The records of some processes, in the order in which they were asked for.

@@ -47,6 +47,8 @@ pub(crate) struct Owner {
     died_last: AtomicU64,
     /// A command of it may have left something in the store.
     traced: AtomicBool,
+    /// An acquire that was not carried out was sent again, perhaps behind the release.
+    resent: AtomicBool,
     /// The store has said that it owned the lock.
     granted: AtomicBool,
     /// Its release was begun: nothing that could create the lock is sent any more.
@@ -70,6 +72,7 @@ impl Owner {
             died_first: AtomicU64::new(u64::MAX),
             died_last: AtomicU64::new(0),
             traced: AtomicBool::new(false),
+            resent: AtomicBool::new(false),
             granted: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             kept_until: AtomicU64::new(0),
@@ -138,6 +141,17 @@ impl Owner {
     /// with a no.
     pub(crate) fn may_be_stored(&self) -> bool {
         self.traced.load(Ordering::Acquire) || self.in_doubt()
+    }
+
+    /// To be called before an acquire that was not carried out is sent again, and before it is looked whether the
+    /// release was begun meanwhile: that may overtake it.
+    pub(crate) fn sending_again(&self) {
+        self.resent.store(true, Ordering::SeqCst);
+    }
+
+    /// An acquire may have been sent again.
+    pub(crate) fn was_resent(&self) -> bool {
+        self.resent.load(Ordering::SeqCst)
     }
 
     /// An acquire was sent and no answer has come.

@@ -18,6 +18,7 @@ pub mod outage;
 pub mod pairs;
 pub mod refused;
 mod report;
+pub mod reshard;
 pub mod scripts;
 pub mod stages;
 mod stamp;

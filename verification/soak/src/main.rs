@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock_testkit::in_fork;
 use soak::{
     Effort, Report, cancel, chaos, handoffs, held, idle, kept, leaders, outage, pairs, refused,
-    scripts, stages, suspend, waiters,
+    reshard, scripts, stages, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
@@ -25,6 +25,7 @@ leaders   a leader that is killed, stopped, cut off or resigns (200 times)
 handoffs  a lock that many tasks of several processes want all the time (1,000,000)
 waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
+reshard   slots of a cluster that move while their locks are used (1,000)
 scripts   random processes that send scripts for one lock (60 seconds)
 stages    from a release to the next process's body, in round trips (2,000)";
 
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
                 "handoffs" => Some(handoffs::run(or(Effort::Times(1_000_000))).await),
                 "waiters" => Some(waiters::run(10_000, or(Effort::Time(waiters::WHILE))).await),
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
+                "reshard" => Some(reshard::run(or(Effort::Times(1_000))).await),
                 "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
                 _ => None,

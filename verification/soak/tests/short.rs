@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use soak::{
     Effort, Report, cancel, chaos, handoffs, held, idle, kept, leaders, outage, pairs, refused,
-    scripts, stages, suspend, waiters,
+    reshard, scripts, stages, suspend, waiters,
 };
 
 #[track_caller]
@@ -50,6 +50,11 @@ async fn refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kept() {
     clean(&kept::run(1_000).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reshard() {
+    clean(&reshard::run(Effort::Times(20)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@ use super::connection::{Connection, Live, integer};
 use super::error::{fault, is_denied};
 use super::fence::Fence;
 use super::inspect::{self, Found};
+use super::queue::Queue;
 use super::renew::Renewals;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
@@ -24,7 +25,7 @@ use crate::store::{Answer, Attempt, Fault};
 /// to the heap for each.
 pub(super) async fn try_acquire(
     server: &Server,
-    renewals: &Renewals,
+    (queue, renewals): (&Queue, &Renewals),
     attempt: &Attempt,
     live: &mut Connection,
     answer_by: Moment,
@@ -33,6 +34,9 @@ pub(super) async fn try_acquire(
     let fences = &server.fences;
     let counter = &*fences.of(&owner.lock);
     server.keep_subscribed(&owner.lock, attempt.term.stored_for());
+    if fences.wants_script(counter, live) {
+        return Box::pin(queue.try_share(server, attempt, live, answer_by)).await;
+    }
     // Before the first grant on a connection: the server behind it may have lost its data.
     if !fences.is_raised(counter, live) {
         let lock = Some(&*owner.lock);

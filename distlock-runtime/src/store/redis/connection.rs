@@ -13,9 +13,11 @@ use tokio::sync::Notify;
 use super::able::Able;
 use super::error::{fault, is_missing_script, leaves_connection, unexpected};
 use super::io::{Carry, carry};
+use super::redirect::Said;
 use super::replicas::Waits;
 use super::script::{Arg, Script};
 use super::server_clock::ServerClock;
+use super::slots::Addr;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
@@ -33,11 +35,18 @@ const ECHO_EVERY: u64 = 64;
 pub(crate) struct Connection {
     handle: MultiplexedConnection,
     live: Arc<Live>,
+    /// What is sent was sent to another node of a cluster before, which did not carry it out.
+    pub(super) again: bool,
+    /// The slot has not come to this node yet: each command asks it to serve ahead of that.
+    pub(super) asking: bool,
+    /// What a node of a cluster has said instead of an answer.
+    pub(super) said: Option<Said>,
 }
 
 impl Connection {
     pub(super) fn to(live: &Arc<Live>) -> Self {
-        Self { handle: live.connection.clone(), live: live.clone() }
+        let handle = live.connection.clone();
+        Self { handle, live: live.clone(), again: false, asking: false, said: None }
     }
 
     /// Sends one command. An answer that is an error is an `Err`.
@@ -46,9 +55,29 @@ impl Connection {
         command: &Cmd,
         answer_by: Moment,
     ) -> Result<Value, RedisOr> {
-        let Self { handle, live } = self;
+        if self.asking {
+            return Box::pin(self.command_asking(command, answer_by)).await;
+        }
+        let Self { handle, live, .. } = self;
         let call = pin!(async { handle.send_packed_command(command).await?.extract_error() });
-        live.bounded(call, Clock::Boottime.now(), answer_by).await
+        let answer = live.bounded(call, Clock::Boottime.now(), answer_by).await;
+        if let (Some(node), Err(RedisOr::Redis(error))) = (&self.live.node, &answer) {
+            self.said = Said::of(error, node);
+        }
+        answer
+    }
+
+    async fn command_asking(&mut self, command: &Cmd, answer_by: Moment) -> Result<Value, RedisOr> {
+        let mut pipeline = Pipeline::with_capacity(1);
+        pipeline.add_command(command.clone());
+        let sent = Clock::Boottime.now();
+        let answers = self.pipeline(&pipeline, sent, answer_by).await;
+        let answer = answers.map_err(RedisOr::Fault)?.pop().unwrap_or(Value::Nil);
+        let answer = answer.extract_error().map_err(RedisOr::Redis);
+        if let Err(RedisOr::Redis(error)) = &answer {
+            self.live.check_error(error);
+        }
+        answer
     }
 
     /// Sends commands in one write; each has its own answer, which may be an error. `sent` was read
@@ -59,9 +88,36 @@ impl Connection {
         sent: Moment,
         answer_by: Moment,
     ) -> Result<Vec<Value>, Fault> {
-        let Self { handle, live } = self;
+        if self.asking {
+            return Box::pin(self.pipeline_asking(pipeline, sent, answer_by)).await;
+        }
+        let Self { handle, live, .. } = self;
         let call = pin!(handle.send_packed_commands(pipeline, 0, pipeline.len()));
-        live.bounded(call, sent, answer_by).await.map_err(RedisOr::into_fault)
+        let answers = live.bounded(call, sent, answer_by).await.map_err(RedisOr::into_fault)?;
+        if let Some(node) = &self.live.node {
+            self.said = Said::of_answers(&answers, node);
+        }
+        Ok(answers)
+    }
+
+    async fn pipeline_asking(
+        &mut self,
+        pipeline: &Pipeline,
+        sent: Moment,
+        answer_by: Moment,
+    ) -> Result<Vec<Value>, Fault> {
+        let mut asking = Pipeline::with_capacity(2 * pipeline.len());
+        for command in pipeline.cmd_iter() {
+            asking.cmd("ASKING").add_command(command.clone());
+        }
+        let Self { handle, live, .. } = self;
+        let call = pin!(handle.send_packed_commands(&asking, 0, asking.len()));
+        let answers = live.bounded(call, sent, answer_by).await.map_err(RedisOr::into_fault)?;
+        let answers: Vec<_> = answers.into_iter().skip(1).step_by(2).collect();
+        if let Some(node) = &self.live.node {
+            self.said = Said::of_answers(&answers, node);
+        }
+        Ok(answers)
     }
 
     /// Runs a script.
@@ -124,6 +180,8 @@ pub(crate) struct Live {
     pub(crate) closed: Range<u64>,
     /// What the server is.
     pub(super) able: Able,
+    /// Which node of a cluster is behind it; `None` where there is no cluster.
+    pub(super) node: Option<Addr>,
     /// The clock of the server behind it.
     pub(super) server_clock: ServerClock,
     /// The fence counter was raised to the server's time on this connection.
@@ -150,7 +208,7 @@ impl Live {
         carrier: Arc<dyn Carry>,
         number: u64,
         closed: Range<u64>,
-        able: Able,
+        (able, node): (Able, Option<Addr>),
         alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
@@ -160,6 +218,7 @@ impl Live {
             number,
             closed,
             able,
+            node,
             server_clock: ServerClock::unknown(),
             fence_raised: AtomicBool::new(false),
             must_not_echo: AtomicBool::new(false),

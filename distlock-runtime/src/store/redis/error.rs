@@ -11,11 +11,14 @@ pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence
     it cannot have: something else has written to it, or the server's clock was wrong; delete that key";
 /// The error for a node of a cluster, even if it is the only one: a lock, its queue and the counter
 /// must be in one place.
-pub(crate) const CLUSTER: &str = "Redis Cluster is not supported yet, and this server is a node of one: \
-    name a server that is not (`cluster-enabled no`; with a hosted one, cluster mode disabled)";
+pub(crate) const CLUSTER: &str =
+    "this server is a node of a cluster: use redis-cluster://host[:port]";
 /// The error for a connection that was closed while it was made.
 const GREETING: &str =
     "the connection was closed at the greeting; if this is a port for TLS, use rediss://";
+/// The error for a server that is no node of a cluster.
+pub(super) const NO_CLUSTER: &str =
+    "this server is not a node of a cluster: use redis://host[:port]";
 /// What the client says when a `SELECT` failed; it leaves the server's code out.
 const SELECT_FAILED: &str = "refused to switch database";
 /// What a server answers to an `INCR` of a value that cannot be incremented.

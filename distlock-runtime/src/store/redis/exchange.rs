@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::grant::{Grant, Outcome};
-use super::script::{Arg, Script};
+use super::script::{Arg, Script, Wakes};
 use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
@@ -15,8 +15,8 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    pub(super) fn new() -> Self {
-        Self { script: Script::downgrade() }
+    pub(super) fn new(wakes: Wakes) -> Self {
+        Self { script: Script::downgrade(wakes) }
     }
 
     pub(super) async fn exchange(
@@ -32,12 +32,17 @@ impl Exchanges {
             Arg::Number(millis(term.stored_for())),
             Arg::Text(&old.token),
             Arg::Number(0),
+            Arg::Text(""),
         ];
+        let tag = server.tag(&new.lock);
+        if let Some(tag) = &tag {
+            args[4] = Arg::Text(tag);
+        }
         let grant = Grant {
             owner: new,
             term: *term,
             script: &self.script,
-            args: &mut args,
+            args: &mut args[..4 + usize::from(tag.is_some())],
             not_after: 3,
             // The old token holds the lock: the new one may have it whatever is answered to this run.
             stays: true,

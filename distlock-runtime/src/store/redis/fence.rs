@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::iter;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -24,6 +24,7 @@ use super::connection::{Connection, Live};
 use super::error::COUNTER;
 use super::prefixes::kept_until;
 use super::script::{Arg, Script};
+use super::slots::{SLOTS, Slot};
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -68,6 +69,11 @@ impl Fence {
         self.seen.load(Ordering::Acquire)
     }
 
+    /// Nothing that is drawn from now on is new unless it is above this.
+    pub(super) fn has_seen(&self, value: u64) {
+        self.seen.fetch_max(value, Ordering::AcqRel);
+    }
+
     /// Others may have drawn values since it was raised that the server has forgotten.
     pub(super) fn is_stale(&self, now: Moment) -> bool {
         let raised_at = Moment::from_nanos(self.raised_at.load(Ordering::Acquire));
@@ -93,10 +99,20 @@ impl Deref for Counter<'_> {
     }
 }
 
+/// The manager's counters.
+enum Own {
+    One(Fence),
+    /// In a cluster there is one for each slot: with all locks there is the same, or another for each lock, a
+    /// command would have keys of several slots, or leave a key behind for each lock there ever was.
+    OfSlots {
+        name: String,
+        of: Box<[OnceLock<Box<Fence>>]>,
+    },
+}
+
 /// The counters of one manager.
 pub(super) struct Fences {
-    /// The manager's.
-    pub(super) own: Fence,
+    own: Own,
     /// Of other prefixes that requests have named, by their keys.
     others: Mutex<OtherFences>,
     /// The highest value that can be an honest one, by the server's time when a counter was raised
@@ -107,8 +123,18 @@ pub(super) struct Fences {
 
 impl Fences {
     pub(super) fn new(key: String) -> Self {
+        Self::with(Own::One(Fence::new(key.into())))
+    }
+
+    /// Those of a cluster.
+    pub(super) fn of_slots(name: String) -> Self {
+        let of = (0..SLOTS).map(|_| OnceLock::new()).collect();
+        Self::with(Own::OfSlots { name, of })
+    }
+
+    fn with(own: Own) -> Self {
         Self {
-            own: Fence::new(key.into()),
+            own,
             others: Mutex::default(),
             highest: AtomicU64::new(LAST_FENCE),
             raise: Script::raise(),
@@ -117,14 +143,43 @@ impl Fences {
 
     /// The counter of a lock.
     pub(super) fn of(&self, lock: &LockName) -> Counter<'_> {
-        let Some(key) = lock.fence() else { return Counter::Own(&self.own) };
+        let key = match (lock.fence(), &self.own) {
+            (None, Own::One(fence)) => return Counter::Own(fence),
+            (None, Own::OfSlots { name, of }) => {
+                let slot = Slot::of(lock.stored());
+                let fence = || Box::new(Fence::new(key_of(name, slot)));
+                return Counter::Own(of[slot.number()].get_or_init(fence));
+            }
+            (Some(key), Own::One(_)) => key,
+            (Some(name), Own::OfSlots { .. }) => &key_of(name, Slot::of(lock.stored())),
+        };
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         Counter::OfOtherPrefix(others.of(key, Clock::Boottime.now()))
     }
 
-    /// Its key.
-    pub(super) fn key<'a>(&'a self, lock: &'a LockName) -> &'a str {
-        lock.fence().unwrap_or(&self.own.key)
+    /// Whether the counter has to be raised by itself before a script draws from it. The scripts bring it to the
+    /// server's time; but what that is, is not known yet on a new connection.
+    pub(super) fn needs_raise(&self, fence: &Fence, live: &Connection) -> bool {
+        match &self.own {
+            Own::One(_) => !self.is_raised(fence, live),
+            // Ahead of its slot a counter must not come to be where it is not: it may be on its way.
+            Own::OfSlots { .. } => !live.asking && !live.fence_raised.load(Ordering::Acquire),
+        }
+    }
+
+    /// A script that was sent then has drawn from the counter.
+    pub(super) fn drawn(&self, fence: &Fence, sent: Moment, live: &Live) {
+        if let Own::OfSlots { .. } = &self.own {
+            fence.raised_on.store(live.number, Ordering::Release);
+            fence.raised_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a lock is to be tried with a script here, which draws from a counter of the slot that may be behind,
+    /// instead of with two commands that do not look.
+    pub(super) fn wants_script(&self, fence: &Fence, live: &Connection) -> bool {
+        let of_slots = matches!(self.own, Own::OfSlots { .. });
+        of_slots && (live.again || !self.is_raised(fence, live))
     }
 
     /// Raises the counter above everything this process has seen and to the server's time.
@@ -140,7 +195,8 @@ impl Fences {
     ) -> Result<(), Fault> {
         let known = fence.seen();
         let args = raise_args(known);
-        let names = lock.map(|lock| [Arg::Text(lock.stored()), Arg::Queue(lock)]);
+        let names = lock.filter(|_| matches!(self.own, Own::One(_)));
+        let names = names.map(|lock| [Arg::Text(lock.stored()), Arg::Queue(lock)]);
         let keys: Vec<_> =
             iter::once(Arg::Text(&fence.key)).chain(names.into_iter().flatten()).collect();
         let sent = Clock::Boottime.now();
@@ -193,19 +249,23 @@ impl Fences {
 
     /// Whether the counter was raised on this connection.
     pub(super) fn is_raised(&self, fence: &Fence, live: &Live) -> bool {
-        match std::ptr::eq(fence, &self.own) {
-            true => live.fence_raised.load(Ordering::Acquire),
-            false => fence.raised_on.load(Ordering::Acquire) == live.number,
+        match &self.own {
+            Own::One(own) if std::ptr::eq(fence, own) => live.fence_raised.load(Ordering::Acquire),
+            _ => fence.raised_on.load(Ordering::Acquire) == live.number,
         }
     }
 
     pub(super) fn set_raised(&self, fence: &Fence, live: &Live, raised: bool) {
-        match std::ptr::eq(fence, &self.own) {
-            true => live.fence_raised.store(raised, Ordering::Release),
-            false => {
-                let number = if raised { live.number } else { 0 };
-                fence.raised_on.store(number, Ordering::Release);
+        let of_slots = match &self.own {
+            Own::One(own) if std::ptr::eq(fence, own) => {
+                return live.fence_raised.store(raised, Ordering::Release);
             }
+            Own::One(_) => false,
+            Own::OfSlots { .. } => true,
+        };
+        fence.raised_on.store(if raised { live.number } else { 0 }, Ordering::Release);
+        if of_slots {
+            live.fence_raised.store(raised, Ordering::Release);
         }
     }
 
@@ -231,6 +291,11 @@ impl Fences {
 /// The counter holds what it cannot have.
 fn counter_is_foreign() -> Fault {
     Fault::lasting(BackendKind::Other, COUNTER)
+}
+
+/// The counter of a slot, in that slot.
+fn key_of(name: &str, slot: Slot) -> Arc<str> {
+    [name, ":{", &slot.tag(), "}"].concat().into()
 }
 
 fn raise_args(known: u64) -> [Arg<'static>; 3] {

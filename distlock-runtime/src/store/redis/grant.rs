@@ -64,7 +64,7 @@ impl Grant<'_, '_> {
         let counter = &*fences.of(lock);
         server.keep_subscribed(lock, self.term.stored_for());
         for _ in 0..TRIES {
-            if !fences.is_raised(counter, live) {
+            if fences.needs_raise(counter, live) {
                 fences.raise(counter, Some(lock), live, answer_by).await?;
             }
             let seen = counter.seen();
@@ -74,6 +74,7 @@ impl Grant<'_, '_> {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);
                     if fences.is_new(counter, fence, seen)? {
+                        fences.drawn(counter, sent, live);
                         server.confirm(live, None, answer_by).await?;
                         return Ok(Outcome::Granted { fence, sent, contended: behind != 0 });
                     }
@@ -101,6 +102,9 @@ impl Grant<'_, '_> {
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
         let owner = self.owner;
+        if live.again {
+            owner.sending_again();
+        }
         // R7: nothing that could create the lock is sent behind its release.
         if owner.is_retired() {
             return Err(Fault::given_up());

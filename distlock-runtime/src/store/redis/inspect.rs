@@ -7,7 +7,7 @@ use redis::{Cmd, FromRedisValue, RedisError, Value};
 
 use super::connection::{Connection, RedisOr, integer};
 use super::error::fault;
-use super::fence::Fence;
+use super::fence::Fences;
 use super::script::Arg;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
@@ -123,14 +123,15 @@ fn time_ms(answer: &Value) -> Option<u64> {
 
 /// How long the server takes to answer.
 pub(super) async fn ping(
-    counter: &Fence,
+    fences: &Fences,
+    lock: &LockName,
     live: &mut Connection,
     answer_by: Moment,
 ) -> Result<Duration, Fault> {
     // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
     // yet.
     let mut exists = redis::cmd("EXISTS");
-    exists.arg(&*counter.key);
+    exists.arg(&*fences.of(lock).key);
     let sent = Clock::Boottime.now();
     match live.command(&exists, answer_by).await.map_err(RedisOr::into_fault)? {
         Value::Int(_) => Ok(Clock::Boottime.now().since(sent)),

@@ -98,6 +98,14 @@ impl Link {
         link
     }
 
+    /// The connection, if there is one now.
+    pub(super) fn up(&self) -> Option<Connection> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(Connection::to(live)),
+            State::Unused | State::Down(_) => None,
+        }
+    }
+
     /// The connection, as soon as there is one. Fails at `answer_by`, and at once where trying again
     /// cannot help.
     pub(crate) async fn live(&self, answer_by: Moment) -> Result<Connection, Fault> {
@@ -196,7 +204,9 @@ impl Link {
 
 /// Keeps the link connected from its first use on, until the engine's runtime is dropped.
 async fn supervise(link: Arc<Link>) {
-    link.wanted.notified().await;
+    if until(link.wanted.notified(), link.config.target.is_left()).await.is_none() {
+        return;
+    }
     let mut pause = FIRST_PAUSE;
     let mut previous = PreviousConnections::none(link.first_number);
     let mut watch = LinkWatch::new(link.config.observers.clone());
@@ -235,6 +245,9 @@ async fn supervise(link: Arc<Link>) {
             carrier.stop();
         }
         watch.is(false);
+        if target.is_gone() {
+            return;
+        }
         until(tokio::time::sleep(jittered(pause)), moved()).await;
         pause = (pause * 2).min(target.longest_pause());
     }
@@ -247,7 +260,7 @@ async fn establish(
     number: u64,
     previous: &mut PreviousConnections,
 ) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
-    let LinkConfig { tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
+    let LinkConfig { target, tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
     let Address { info, server } = address;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -269,7 +282,8 @@ async fn establish(
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())??;
     let (alarms, own) = (link.alarms.clone(), carrier.clone());
-    let live = Live::new(connection, own, number, closed, able, alarms, *command_timeout);
+    let node = target.node();
+    let live = Live::new(connection, own, number, closed, (able, node), alarms, *command_timeout);
     Ok((Arc::new(live), carrier))
 }
 

@@ -10,26 +10,32 @@
 //! - `replicas`: what was written is confirmed by replicas
 //! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
-//! - `pubsub`, `prefixes`: notifications
-//! - `server`: what all of these share
+//! - `pubsub`, `prefixes`, `shards`, `letters`: notifications
+//! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
+//! - `server`: what all of these share; `first`: the first contact
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
 //!   keeps the lock; `target`, `connect`, `tls`, `greeting`, `able`, `previous`; `sentinels`, `primary`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean
 
 mod able;
 mod acquire;
+mod cluster;
 mod connect;
 mod connection;
 mod console;
+mod discovery;
 mod error;
 mod eviction;
 mod exchange;
 mod fence;
+mod first;
 mod grant;
 mod greeting;
 mod inspect;
 mod io;
 mod layout;
+mod letters;
+mod lift;
 mod link;
 mod node;
 mod pool;
@@ -39,13 +45,17 @@ mod primary;
 mod pubsub;
 mod queue;
 mod record;
+mod redirect;
 mod release;
 mod renew;
+mod renew_moving;
 mod replicas;
 pub(crate) mod script;
 mod sentinels;
 mod server;
 mod server_clock;
+mod shards;
+mod slots;
 mod target;
 #[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
 mod tls;
@@ -55,15 +65,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Letter, Listener, Op, OpOn,
-    Outage, Records, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
+    OpOn, Outage, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
-use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::observe::Observers;
 use crate::process::Itself;
@@ -71,24 +81,36 @@ use crate::status::{DrivenBy, StoreStatus};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use able::{Expects, Mode};
+use cluster::{Cluster, Start};
 use exchange::Exchanges;
 use fence::Fences;
-use layout::Layout;
+use first::first_contact;
+use layout::{Layout, routed};
 use link::LinkConfig;
 use node::Node;
+use pubsub::Channels;
 use queue::Queue;
 use record::Record;
 use release::Releases;
 use renew::Renewals;
 pub(crate) use replicas::Replicas;
+use script::Wakes;
 pub(crate) use sentinels::Sentinels;
 use server::Server;
 pub(crate) use target::Target;
 pub(crate) use tls::TlsClient;
 
+/// Where locks are kept.
+pub(crate) enum Place {
+    /// On one server.
+    At(Target),
+    /// In the cluster of these nodes.
+    Cluster(Vec<ConnectionInfo>),
+}
+
 /// How to reach a Redis.
 pub(crate) struct RedisConfig {
-    pub(crate) target: Target,
+    pub(crate) place: Place,
     pub(crate) tls: Option<Arc<TlsClient>>,
     /// Who has to confirm grants and renewals.
     pub(crate) replicas: Option<Replicas>,
@@ -116,7 +138,7 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     pub(crate) fn start(config: RedisConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
         let RedisConfig {
-            target,
+            place,
             tls,
             replicas,
             command_timeout,
@@ -127,8 +149,12 @@ impl RedisStore {
             prefix,
             observers,
         } = config;
-        let expects = Expects { mode: Mode::Standalone, replicas: replicas.is_some() };
-        let link = LinkConfig {
+        let mode = match place {
+            Place::At(_) => Mode::Standalone,
+            Place::Cluster(_) => Mode::Cluster,
+        };
+        let expects = Expects { mode, replicas: replicas.is_some() };
+        let link = |target| LinkConfig {
             target,
             tls,
             expects,
@@ -137,50 +163,38 @@ impl RedisStore {
             by_callers,
             observers,
         };
-        let links = AtomicU64::new(0);
-        let node = Node::start(link, connections, prefix.clone(), &links, handle, alarms);
+        let (layout, fences, wakes) = match place {
+            Place::At(target) => {
+                let named = (0, prefix.clone(), Channels::OfPrefixes);
+                let links = AtomicU64::new(0);
+                let node = Node::start(link(target), connections, named, &links, handle, alarms);
+                (Layout::One(node), Fences::new(fence), Wakes::Channels)
+            }
+            Place::Cluster(seeds) => {
+                let link = link(Target::Fixed(seeds[0].clone()));
+                let (handle, alarms) = (handle.clone(), alarms.clone());
+                let start = Start { link, connections, prefix: prefix.clone(), handle, alarms };
+                let cluster = Cluster::start(seeds, start);
+                (Layout::Cluster(cluster), Fences::of_slots(fence), Wakes::Shards)
+            }
+        };
+        let is_cluster = layout.cluster().is_some();
         let server = Server {
-            layout: Layout::One(node),
-            fences: Fences::new(fence),
-            record: Arc::new(Record::new(prefix)),
+            layout,
+            fences,
+            record: Arc::new(Record::new(prefix, is_cluster)),
+            alarms: alarms.clone(),
             command_timeout,
             replicas,
         };
         Self {
             server,
-            queue: Queue::new(),
+            queue: Queue::new(wakes),
             renewals: Renewals::new(),
-            releases: Releases::new(),
-            exchanges: Exchanges::new(),
+            releases: Releases::new(wakes),
+            exchanges: Exchanges::new(wakes),
             handle: handle.clone(),
         }
-    }
-
-    /// Raises the manager's counter on every connection, so that a bad address shows.
-    async fn first_contact(&self, answer_by: Moment) -> Result<(), super::Fault> {
-        let Server { layout, fences, .. } = &self.server;
-        let Node { pool, subscription, .. } = &**layout.any();
-        let prefix = subscription.prefix();
-        let unused = LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat());
-        for link in pool.all_commands() {
-            let mut live = link.first(answer_by).await?;
-            // With the names of a lock that is never taken: an ACL may allow others only.
-            let mut raised = fences.raise(&fences.own, unused.as_ref(), &mut live, answer_by).await;
-            if raised.as_ref().is_err_and(|fault| fault.kind == BackendKind::Refused) {
-                let again = fences.raise(&fences.own, None, &mut live, answer_by).await;
-                // A connection that would have to sign in is left by then: what it failed with first
-                // says more.
-                if again.as_ref().err().is_none_or(|fault| fault.kind == BackendKind::Refused) {
-                    raised = again;
-                }
-            }
-            match raised {
-                // A server that is out of memory can still free and renew; acquires will say so.
-                Err(fault) if fault.kind != BackendKind::OutOfMemory => return Err(fault),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }
 
@@ -190,40 +204,44 @@ impl Store for RedisStore {
     }
 
     fn ready(self: Arc<Self>, answer_by: Moment) -> Op<()> {
-        Box::pin(async move { self.first_contact(answer_by).await })
+        Box::pin(async move { first_contact(&self.server, answer_by).await })
     }
 
     fn is_notified(&self, lock: &LockName) -> bool {
-        self.server.layout.node(lock.stored()).subscription.covers(lock)
+        self.server.layout.node(lock.stored()).is_some_and(|node| node.subscription.covers(lock))
     }
 
     fn outage(&self) -> Option<Outage> {
-        self.server.layout.any().pool.outage()
+        self.server.layout.outage()
     }
 
     fn listen(&self, process: &str, listener: Listener) {
-        self.server.layout.any().listen(process, listener, &self.handle);
+        self.server.layout.listen(process, listener, &self.handle);
     }
 
     fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
         if !attempt.owner.limit.is_alone() {
             return Box::pin(async move {
                 let Self { server, queue, .. } = self;
-                let mut live = server.commands(attempt.owner.lock.stored(), answer_by).await?;
-                queue.try_share(server, &attempt, &mut live, answer_by).await
+                routed!(server, attempt.owner.lock, answer_by, |live| {
+                    queue.try_share(server, &attempt, live, answer_by)
+                })
             });
         }
         Box::pin(async move {
-            let Self { server, renewals, .. } = self;
-            let mut live = server.commands(attempt.owner.lock.stored(), answer_by).await?;
-            acquire::try_acquire(server, renewals, &attempt, &mut live, answer_by).await
+            let Self { server, queue, renewals, .. } = self;
+            routed!(server, attempt.owner.lock, answer_by, |live| {
+                acquire::try_acquire(server, (queue, renewals), &attempt, live, answer_by)
+            })
         })
     }
 
     fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
         Box::pin(async move {
-            let mut live = self.server.commands(entry.owner.lock.stored(), answer_by).await?;
-            self.queue.enter(&self.server, &entry, &mut live, answer_by).await
+            let Self { server, queue, .. } = &*self;
+            routed!(server, entry.owner.lock, answer_by, |live| {
+                queue.enter(server, &entry, live, answer_by)
+            })
         })
     }
 
@@ -234,20 +252,24 @@ impl Store for RedisStore {
         answer_by: Moment,
     ) -> Op<Freed> {
         Box::pin(async move {
-            let mut live = self.server.commands(owner.lock.stored(), answer_by).await?;
-            self.releases.release(&owner, keep, &mut live, answer_by).await
+            let Self { server, releases, .. } = &*self;
+            routed!(server, owner.lock, answer_by, |live| {
+                releases.release(server, &owner, keep, live, answer_by)
+            })
         })
     }
 
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
         Box::pin(async move {
-            let mut live = self.server.commands(exchange.new.lock.stored(), answer_by).await?;
-            self.exchanges.exchange(&self.server, &exchange, &mut live, answer_by).await
+            let Self { server, exchanges, .. } = &*self;
+            routed!(server, exchange.new.lock, answer_by, |live| {
+                exchanges.exchange(server, &exchange, live, answer_by)
+            })
         })
     }
 
     fn lane(&self, lock: &LockName) -> usize {
-        self.server.layout.node(lock.stored()).pool.lane(lock.stored())
+        self.server.layout.lane(lock.stored())
     }
 
     fn part(&self, lock: &LockName) -> usize {
@@ -257,32 +279,36 @@ impl Store for RedisStore {
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
         Box::pin(async move {
             let Self { server, renewals: of_server, .. } = &*self;
-            let answer_by = Clock::Boottime.now().after(server.command_timeout);
-            let Some(first) = renewals.first() else {
-                return Ok(Renewed { sent: Clock::Boottime.now(), answers: Vec::new() });
-            };
-            let node = server.layout.node(first.owner.lock.stored());
-            let mut live = node.pool.renewals().live(answer_by).await?;
-            of_server.extend(server, &renewals, &mut live, answer_by).await
+            of_server.renew(server, &renewals).await
         })
+    }
+
+    fn has_many_counters(&self) -> bool {
+        self.server.layout.cluster().is_some()
+    }
+
+    fn lift(self: Arc<Self>, locks: Vec<Arc<LockName>>, fence: u64, answer_by: Moment) -> Op<()> {
+        Box::pin(async move { lift::lift(&self.server, &locks, fence, answer_by).await })
     }
 
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
         Box::pin(async move {
-            let mut live = self.server.any(answer_by).await?;
-            inspect::ping(&self.server.fences.own, &mut live, answer_by).await
+            let server = &self.server;
+            let Some(unused) = server.unused() else { return Err(Fault::given_up()) };
+            routed!(server, unused, answer_by, |live| {
+                inspect::ping(&server.fences, &unused, live, answer_by)
+            })
         })
     }
 
     fn introduce(&self, itself: &Itself) {
         let Self { server, handle, .. } = self;
-        let link = server.layout.any().any_link().clone();
-        server.record.start(itself, link, server.command_timeout, handle);
+        server.record.start(itself, server.layout.keeper(), server.command_timeout, handle);
     }
 
     fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
         Box::pin(async move {
-            let mut live = self.server.any(answer_by).await?;
+            let mut live = self.server.records(answer_by).await?;
             self.server.record.remove(&process, &mut live, answer_by).await
         })
     }
@@ -290,14 +316,17 @@ impl Store for RedisStore {
     fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
             let mut live = self.server.any(answer_by).await?;
-            pubsub::tell(&mut live, &letters, answer_by).await
+            let heard = letters::tell(&mut live, &letters, answer_by).await?;
+            // A node of a cluster knows only who listens there.
+            let anywhere = self.server.layout.cluster().is_some();
+            Ok(heard.into_iter().map(|heard| heard || anywhere).collect())
         })
     }
 
     fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
         Box::pin(async move {
-            let mut live = self.server.any(answer_by).await?;
-            record::recorded(&prefix, &mut live, answer_by).await
+            let mut live = self.server.records(answer_by).await?;
+            self.server.record.recorded(&prefix, &mut live, answer_by).await
         })
     }
 
@@ -308,8 +337,8 @@ impl Store for RedisStore {
         answer_by: Moment,
     ) -> Op<Records> {
         Box::pin(async move {
-            let mut live = self.server.any(answer_by).await?;
-            record::records(&prefix, &processes, &mut live, answer_by).await
+            let mut live = self.server.records(answer_by).await?;
+            self.server.record.records(&prefix, &processes, &mut live, answer_by).await
         })
     }
 
@@ -317,28 +346,31 @@ impl Store for RedisStore {
         let handle = self.handle.clone();
         handle.spawn(async move {
             let answer_by = Clock::Boottime.now().after(self.server.command_timeout);
-            let Ok(mut live) = self.server.commands(lock.stored(), answer_by).await else { return };
+            let Ok(mut live) = self.server.route(lock.stored(), answer_by).commands().await else {
+                return;
+            };
+            let sharded = self.server.tag(&lock).is_some_and(|tag| !tag.is_empty());
             // Its owner also finds out at its next renewal.
-            pubsub::notify_taken(&mut live, &lock, &token, answer_by).await;
+            letters::notify_taken(&mut live, &lock, &token, sharded, answer_by).await;
         });
     }
 
     fn status(&self) -> StoreStatus {
-        let Node { pool, subscription, .. } = &**self.server.layout.any();
-        let mut connected = pool.all_commands().iter().filter_map(|link| link.driven_by());
+        let links = self.server.layout.all_commands();
+        let mut connected = links.iter().filter_map(|link| link.driven_by());
         let first = connected.next();
         let by_callers = first.into_iter().chain(connected).any(|by| by == DrivenBy::Callers);
         StoreStatus {
             connected: first.is_some(),
-            wake_ups: subscription.state(),
+            wake_ups: self.server.layout.wake_ups(),
             driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
         }
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move {
-            let mut live = self.server.commands(lock.stored(), answer_by).await?;
-            inspect::inspect(&lock, &mut live, answer_by).await
+            let server = &self.server;
+            routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
         })
     }
 
@@ -352,7 +384,8 @@ impl Store for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = self.server.layout.any().any_link().able();
+        let links = self.server.layout.all_commands();
+        let server = links.iter().find_map(|link| link.able());
         f.debug_struct("RedisStore")
             .field("server", &server)
             .field("status", &self.status())

@@ -7,12 +7,15 @@ use tokio::runtime::Handle;
 
 use super::link::{Link, LinkConfig};
 use super::pool::ConnectionPool;
-use super::pubsub::Subscription;
+use super::pubsub::{Channels, Reached, Subscription};
+use super::target::Target;
 use crate::engine::alarm::Alarms;
 use crate::store::Listener;
 
 /// One server.
 pub(super) struct Node {
+    /// Of the nodes of a manager; 0 where there is one.
+    pub(super) number: usize,
     pub(super) pool: ConnectionPool,
     pub(super) subscription: Arc<Subscription>,
     link: LinkConfig,
@@ -23,26 +26,35 @@ impl Node {
     pub(super) fn start(
         link: LinkConfig,
         connections: usize,
-        prefix: String,
+        (number, prefix, channels): (usize, String, Channels),
         links: &AtomicU64,
         handle: &Handle,
         alarms: &Arc<Alarms>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            number,
             pool: ConnectionPool::start(&link, connections, links, handle, alarms),
-            subscription: Arc::new(Subscription::new(prefix)),
+            subscription: Arc::new(Subscription::new(prefix, channels)),
             link,
         })
     }
 
     /// Has `listener` told what is sent to the channels of this process.
     pub(super) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
-        let links = self.pool.all_commands().to_vec();
+        let links = Reached::Links(self.pool.all_commands().to_vec());
         self.subscription.start(process, listener, self.link.clone(), links, handle);
     }
 
     /// A link for what concerns no lock.
     pub(super) fn any_link(&self) -> &Arc<Link> {
         &self.pool.all_commands()[0]
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Target::Member(member) = &self.link.target {
+            member.leave();
+        }
     }
 }

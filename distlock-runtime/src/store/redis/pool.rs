@@ -52,10 +52,15 @@ impl ConnectionPool {
         &self.renewals
     }
 
+    /// Whether a link for commands is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.commands.iter().any(|link| link.is_connected())
+    }
+
     /// The outage, if no link for commands is connected.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let since = self.commands.iter().filter_map(|link| link.down_since()).min()?;
-        if self.commands.iter().any(|link| link.is_connected()) {
+        if self.is_connected() {
             return None;
         }
         let fault = self.commands.iter().find_map(|link| link.last_error())?;

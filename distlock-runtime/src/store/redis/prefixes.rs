@@ -56,9 +56,21 @@ impl Prefixes {
         }
     }
 
-    /// No channel is subscribed any more.
-    pub(super) fn on_disconnect(&mut self) {
-        self.known.values_mut().for_each(|prefix| prefix.subscribed = false);
+    /// No channel is subscribed any more: returns those that were.
+    pub(super) fn on_disconnect(&mut self) -> Vec<String> {
+        let were = self.known.iter_mut().filter_map(|(name, prefix)| {
+            std::mem::take(&mut prefix.subscribed).then(|| name.clone())
+        });
+        were.collect()
+    }
+
+    /// It is not used here any more; false if it was not.
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        self.known.remove(name).is_some()
+    }
+
+    pub(super) fn remove_all(&mut self) {
+        self.known.clear();
     }
 
     /// Forgets those that were not used for long; returns those whose channels are to be unsubscribed.

@@ -16,14 +16,15 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::cluster::Cluster;
 use super::connect::connect;
-use super::connection::Connection;
 use super::error::{fault, is_denied, words};
 use super::eviction;
 use super::link::{Link, LinkConfig};
 use super::prefixes::{Prefixes, kept_until};
+use super::slots::Slot;
 use super::target::Address;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::jitter::jittered;
 use crate::name::LockName;
 use crate::name::StoredName;
@@ -31,46 +32,73 @@ use crate::observe::{self, Observers};
 use crate::select::{any, until};
 use crate::shield::shielded;
 use crate::status::WakeUps;
-use crate::store::{Fault, Letter, Listener, Message, Notification};
-use crate::token::Token;
+use crate::store::{Listener, Message, Notification};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Permissions are not changed often.
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
 /// How many channels are subscribed or unsubscribed with one command.
-const MANY_CHANNELS: usize = 500;
+pub(super) const MANY_CHANNELS: usize = 500;
 /// How often prefixes that are not used any more are looked for.
 const TIDY_UP: Duration = Duration::from_secs(20);
 /// After so many refusals in a row, for whatever reason, the reason is reported.
 const MANY_REFUSALS: usize = 10;
 
-/// The subscription of one manager.
+/// Which channels messages about locks come over.
+pub(super) enum Channels {
+    /// One for each prefix; the manager's is always subscribed.
+    OfPrefixes,
+    /// One for each prefix and slot of a cluster that is used, at the node that has the slot. Where its messages go to
+    /// all nodes, there are none here.
+    OfShard { sharded: Arc<AtomicBool> },
+}
+
+/// What shows that the server of a subscription can be reached.
+pub(super) enum Reached {
+    /// One of these links is connected.
+    Links(Vec<Arc<Link>>),
+    /// Some node has told where the others are.
+    Cluster(Arc<Cluster>),
+}
+
+impl Reached {
+    async fn is_up(&self) {
+        match self {
+            Self::Links(links) => any(links.iter().map(|link| link.is_up())).await,
+            Self::Cluster(cluster) => cluster.is_known().await,
+        }
+    }
+}
+
+/// The subscription of one manager at one server.
 pub(crate) struct Subscription {
     /// The prefix of the manager, with its separator.
     prefix: String,
-    /// Its channel is subscribed.
+    channels: Channels,
+    /// The channel of that prefix is subscribed.
     subscribed: AtomicBool,
-    /// The prefixes that requests have named.
+    /// What the names of the other channels begin with, up to the process.
     others: Mutex<Prefixes>,
-    /// There is a prefix to subscribe.
+    /// There is a channel to subscribe.
     wanted: Notify,
     /// The reason why there is no subscription was reported.
-    denial_reported: AtomicBool,
+    pub(super) denial_reported: AtomicBool,
     /// The server was asked whether it evicts locks.
     eviction_checked: AtomicBool,
-    subscriber: OnceLock<Subscriber>,
+    pub(super) subscriber: OnceLock<Subscriber>,
 }
 
-struct Subscriber {
-    process: String,
+pub(super) struct Subscriber {
+    pub(super) process: String,
     listener: Listener,
 }
 
 impl Subscription {
-    pub(crate) fn new(prefix: String) -> Self {
+    pub(super) fn new(prefix: String, channels: Channels) -> Self {
         Self {
             prefix,
+            channels,
             subscribed: AtomicBool::new(false),
             others: Mutex::default(),
             wanted: Notify::new(),
@@ -80,19 +108,13 @@ impl Subscription {
         }
     }
 
-    /// The prefix of the manager, with its separator.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// Keeps the subscription up from now on: connects whenever one of `links` is connected, which
-    /// shows that the server can be reached.
-    pub(crate) fn start(
+    /// Keeps the subscription up from now on: connects whenever `links` shows that the server can be reached.
+    pub(super) fn start(
         self: &Arc<Self>,
         process: &str,
         listener: Listener,
         config: LinkConfig,
-        links: Vec<Arc<Link>>,
+        links: Reached,
         handle: &Handle,
     ) {
         if self.subscriber.set(Subscriber { process: process.to_owned(), listener }).is_ok() {
@@ -102,16 +124,23 @@ impl Subscription {
 
     /// Whether a process that reserves this lock for a token of ours can notify us.
     pub(crate) fn covers(&self, lock: &LockName) -> bool {
-        if lock.prefix() == self.prefix {
+        if self.shard().is_none() && lock.prefix() == self.prefix {
             return self.subscribed.load(Ordering::Acquire);
         }
-        self.is_used(lock.prefix(), Duration::ZERO)
+        self.is_used(lock, Duration::ZERO)
     }
 
-    /// A prefix that is not the manager's is used for a lock of this ttl. Whether it is subscribed.
-    pub(crate) fn is_used(&self, prefix: &str, ttl: Duration) -> bool {
+    /// The channel for a lock of this ttl is used, which is not the manager's own. Whether it is subscribed.
+    pub(crate) fn is_used(&self, lock: &LockName, ttl: Duration) -> bool {
         let until = kept_until(Clock::Boottime.now(), ttl);
-        let known = self.others().used(prefix, until);
+        let stem = match self.shard() {
+            None => stem(lock.prefix()),
+            Some(sharded) if sharded.load(Ordering::Relaxed) => {
+                stem_in_slot(lock.prefix(), Slot::of(lock.stored()))
+            }
+            Some(_) => return false,
+        };
+        let known = self.others().used(&stem, until);
         if known.is_none() {
             self.wanted.notify_one();
         }
@@ -126,19 +155,33 @@ impl Subscription {
         }
     }
 
-    fn channel(&self, prefix: &str) -> String {
-        let process = self.subscriber.get().map_or("", |subscriber| &subscriber.process);
-        channels(prefix) + process
+    fn shard(&self) -> Option<&AtomicBool> {
+        match &self.channels {
+            Channels::OfPrefixes => None,
+            Channels::OfShard { sharded } => Some(sharded),
+        }
     }
 
-    fn notify(&self, notification: Notification<'_>) {
+    pub(super) fn channel(&self, stem: &str) -> String {
+        let process = self.subscriber.get().map_or("", |subscriber| &subscriber.process);
+        [stem, process].concat()
+    }
+
+    pub(super) fn notify(&self, notification: Notification<'_>) {
         if let Some(subscriber) = self.subscriber.get() {
             (subscriber.listener)(notification);
         }
     }
 
     fn on_push(&self, push: &PushInfo) {
-        let PushInfo { kind: PushKind::Message, data } = push else { return };
+        let PushInfo { kind, data } = push;
+        if let (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) = (kind, data.as_slice())
+        {
+            return self.on_slot_gone(channel);
+        }
+        if !matches!(kind, PushKind::Message | PushKind::SMessage) {
+            return;
+        }
         let [Value::BulkString(channel), Value::BulkString(text)] = data.as_slice() else { return };
         let Ok(text) = std::str::from_utf8(text) else { return };
         match text.split_once(' ') {
@@ -175,8 +218,11 @@ impl Subscription {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<bool, RedisError> {
+        if let Some(sharded) = self.shard() {
+            return self.subscribe_slots(sharded, connection).await;
+        }
         if !self.subscribed.load(Ordering::Acquire) {
-            let channel = self.channel(&self.prefix);
+            let channel = self.channel(&stem(&self.prefix));
             connection.subscribe(&channel).await?;
             // With the right to subscribe and not to publish, others would wait for hints that this
             // process cannot send.
@@ -203,18 +249,28 @@ impl Subscription {
         Ok(unsubscribed.len() == MANY_CHANNELS)
     }
 
-    fn channels_of(&self, prefixes: &[String]) -> Vec<String> {
-        prefixes.iter().map(|prefix| self.channel(prefix)).collect()
+    fn channels_of(&self, stems: &[String]) -> Vec<String> {
+        stems.iter().map(|stem| self.channel(stem)).collect()
     }
 
     /// Nothing is subscribed any more.
     fn on_disconnect(&self) {
         self.subscribed.store(false, Ordering::Release);
-        self.others().on_disconnect();
-        self.notify(Notification::Interrupted);
+        let were = self.others().on_disconnect();
+        match self.shard() {
+            None => self.notify(Notification::Interrupted),
+            Some(_) => self.interrupted(&were),
+        }
     }
 
-    fn others(&self) -> MutexGuard<'_, Prefixes> {
+    /// Resolves when there is something to subscribe.
+    async fn is_needed(&self) {
+        while self.shard().is_some() && self.others().is_empty() {
+            self.wanted.notified().await;
+        }
+    }
+
+    pub(super) fn others(&self) -> MutexGuard<'_, Prefixes> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,10 +291,16 @@ impl Subscription {
     }
 }
 
-async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: Vec<Arc<Link>>) {
+async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: Reached) {
     let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
     loop {
-        any(links.iter().map(|link| link.is_up())).await;
+        let reached = async {
+            subscription.is_needed().await;
+            links.is_up().await;
+        };
+        if until(reached, config.target.is_left()).await.is_none() || config.target.is_gone() {
+            return;
+        }
         let mut denied = false;
         // Also after a panic of what it notifies: without a subscription every waiter would poll.
         match shielded(session(&subscription, &config)).await.unwrap_or(Ok(())) {
@@ -253,7 +315,7 @@ async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: V
         }
         // Nothing is subscribed, so what is forgotten need not be unsubscribed.
         drop(subscription.others().forget(Clock::Boottime.now()));
-        if subscription.subscribed.load(Ordering::Acquire) {
+        if subscription.subscribed.load(Ordering::Acquire) || subscription.shard().is_some() {
             pause = FIRST_PAUSE;
             subscription.on_disconnect();
         }
@@ -313,37 +375,14 @@ async fn receive(
     }
 }
 
-/// Sends messages to other processes; says of each whether there was a subscriber.
-pub(super) async fn tell(
-    live: &mut Connection,
-    letters: &[Letter],
-    answer_by: Moment,
-) -> Result<Vec<bool>, Fault> {
-    let mut pipeline = redis::Pipeline::with_capacity(letters.len());
-    for Letter { prefix, to, text } in letters {
-        pipeline.cmd("PUBLISH").arg(channels(prefix) + to).arg(text);
-    }
-    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
-    Ok(answers.iter().map(|answer| matches!(answer, Value::Int(1..))).collect())
-}
-
-/// Notifies the owner of a token that the lock was taken away from it.
-pub(super) async fn notify_taken(
-    live: &mut Connection,
-    lock: &LockName,
-    token: &str,
-    answer_by: Moment,
-) {
-    let Some(owner) = Token::parse(token).map(|token| token.process) else { return };
-    let mut publish = redis::cmd("PUBLISH");
-    publish.arg(channels(lock.prefix()) + owner);
-    publish.arg(["x ", token, " ", lock.stored()].concat());
-    let _ = live.command(&publish, answer_by).await;
-}
-
-/// What begins the names of the channels of a prefix.
-fn channels(prefix: &str) -> String {
+/// What begins the names of the channels of a prefix, up to the process.
+pub(super) fn stem(prefix: &str) -> String {
     [prefix, "wake:"].concat()
+}
+
+/// The same for those of one slot.
+pub(super) fn stem_in_slot(prefix: &str, slot: Slot) -> String {
+    [prefix, "wake:{", &slot.tag(), "}:"].concat()
 }
 
 fn timed_out() -> RedisError {

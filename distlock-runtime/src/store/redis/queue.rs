@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::acquire::taken_over;
 use super::connection::Connection;
 use super::grant::{Grant, Outcome};
-use super::script::{Arg, Scripts};
+use super::script::{Arg, Scripts, Wakes};
 use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
@@ -30,8 +30,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new() -> Self {
-        Self { acquire: Scripts::acquire() }
+    pub(super) fn new(wakes: Wakes) -> Self {
+        Self { acquire: Scripts::acquire(wakes) }
     }
 
     /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
@@ -55,7 +55,7 @@ impl Queue {
     ) -> Result<Answer, Fault> {
         let Attempt { owner, term, .. } = attempt;
         // R2: the engine has sent this token since, and only the answer to that counts.
-        if !owner.is_unsent() {
+        if !live.again && !owner.is_unsent() {
             return taken_over(attempt, live, answer_by).await;
         }
         let entry = Entry { owner: owner.clone(), term: *term, ticket: 0 };
@@ -81,13 +81,20 @@ impl Queue {
             Arg::Number(QUEUE_EXPIRY),
             Arg::Number(0),
             Arg::Number(1),
+            Arg::Number(0),
         ];
         let is_try = matches!(otherwise, Otherwise::Leave);
+        let mut count = 5 + usize::from(is_try);
+        let tag = server.tag(&owner.lock);
+        if let Some(tag) = &tag {
+            args[count] = Arg::Text(tag);
+            count += 1;
+        }
         let grant = Grant {
             owner,
             term: *term,
             script: self.acquire.of(owner.limit),
-            args: &mut args[..5 + usize::from(is_try)],
+            args: &mut args[..count],
             not_after: 4,
             stays: !is_try,
         };

@@ -12,9 +12,11 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::cluster::{Cluster, Line};
 use super::connection::Connection;
 use super::error::is_denied;
 use super::link::Link;
+use super::slots::Slot;
 use crate::clock::{Clock, Moment};
 use crate::process::Itself;
 use crate::select::until;
@@ -30,10 +32,50 @@ const FORGOTTEN: usize = 64;
 /// How many records are read with one write.
 const TOGETHER: usize = 500;
 
+/// What is in the names of all records in a cluster: it puts them into one slot.
+pub(super) const TAG: &str = "{processes}";
+
+/// Who keeps the records.
+pub(super) enum Keeper {
+    /// The server of this link.
+    Link(Arc<Link>),
+    /// The node that has their slot.
+    Cluster(Arc<Cluster>),
+}
+
+impl Keeper {
+    async fn is_up(&self) {
+        match self {
+            Self::Link(link) => link.is_up().await,
+            Self::Cluster(cluster) => cluster.is_known().await,
+        }
+    }
+
+    async fn is_down(&self) {
+        match self {
+            Self::Link(link) => link.is_down().await,
+            Self::Cluster(cluster) => {
+                if let Some(node) = cluster.owner(Slot::of(TAG)) {
+                    node.any_link().is_down().await;
+                }
+            }
+        }
+    }
+
+    async fn live(&self, answer_by: Moment) -> Result<Connection, Fault> {
+        match self {
+            Self::Link(link) => link.live(answer_by).await,
+            Self::Cluster(cluster) => cluster.reach(Slot::of(TAG), Line::Any, answer_by).await,
+        }
+    }
+}
+
 /// The record of this process.
 pub(super) struct Record {
     /// The prefix of the manager, with its separator.
     prefix: String,
+    /// The names have a tag that puts them into one slot of a cluster.
+    tagged: bool,
     /// When it was written last; `NEVER` while it is not to be written.
     written: AtomicU64,
     /// It is to be written again.
@@ -44,20 +86,26 @@ pub(super) struct Record {
 
 impl Record {
     /// Of nobody, until it is [started](Self::start).
-    pub(super) fn new(prefix: String) -> Self {
+    pub(super) fn new(prefix: String, tagged: bool) -> Self {
         Self {
             prefix,
+            tagged,
             written: AtomicU64::new(Moment::NEVER.as_nanos()),
             wanted: Notify::new(),
             removed: AtomicBool::new(false),
         }
     }
 
-    /// Has it written from now on, whenever `link` is connected.
+    /// The prefix of the manager, with its separator.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Has it written from now on, whenever its keeper is connected.
     pub(super) fn start(
         self: &Arc<Self>,
         itself: &Itself,
-        link: Arc<Link>,
+        link: Keeper,
         command_timeout: Duration,
         handle: &Handle,
     ) {
@@ -76,7 +124,7 @@ impl Record {
         }
     }
 
-    async fn supervise(&self, link: &Link, itself: &Itself, command_timeout: Duration) {
+    async fn supervise(&self, link: &Keeper, itself: &Itself, command_timeout: Duration) {
         loop {
             link.is_up().await;
             if self.removed.load(Ordering::Acquire) {
@@ -99,7 +147,7 @@ impl Record {
     /// False if this user may not: then it is not tried again on this connection.
     async fn write(
         &self,
-        link: &Link,
+        link: &Keeper,
         itself: &Itself,
         command_timeout: Duration,
     ) -> Result<bool, Fault> {
@@ -109,7 +157,7 @@ impl Record {
         let mut live = link.live(answer_by).await?;
         let time = time(&live.pipeline(&just_time(), now, answer_by).await?);
         let (id, kept) = (itself.id(), KEPT.as_secs());
-        let (record, list) = (key(&self.prefix, id), list(&self.prefix));
+        let (record, list) = (self.key(&self.prefix, id), self.list(&self.prefix));
         let mut write = Pipeline::with_capacity(4);
         write.cmd("SET").arg(record).arg(itself.record(time)).arg("PX").arg(kept * 1000);
         write.cmd("ZADD").arg(&list).arg(time).arg(id);
@@ -146,45 +194,63 @@ impl Record {
         self.removed.store(true, Ordering::Release);
         self.wanted.notify_one();
         let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.cmd("DEL").arg(key(&self.prefix, id)).cmd("ZREM").arg(list(&self.prefix)).arg(id);
+        pipeline.cmd("DEL").arg(self.key(&self.prefix, id));
+        pipeline.cmd("ZREM").arg(self.list(&self.prefix)).arg(id);
         live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await.map(drop)
     }
-}
 
-/// The processes that were noted under a prefix.
-pub(super) async fn recorded(
-    prefix: &str,
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<Vec<String>, Fault> {
-    let range = Cmd::zrange(list(prefix), 0, -1);
-    match live.command(&range, answer_by).await.map_err(super::connection::RedisOr::into_fault)? {
-        Value::Array(ids) => Ok(ids.iter().filter_map(text).collect()),
-        _ => Err(live.unexpected_answer()),
+    /// The processes that were noted under a prefix.
+    pub(super) async fn recorded(
+        &self,
+        prefix: &str,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Vec<String>, Fault> {
+        let range = Cmd::zrange(self.list(prefix), 0, -1);
+        match live
+            .command(&range, answer_by)
+            .await
+            .map_err(super::connection::RedisOr::into_fault)?
+        {
+            Value::Array(ids) => Ok(ids.iter().filter_map(text).collect()),
+            _ => Err(live.unexpected_answer()),
+        }
     }
-}
 
-/// The records of these processes under a prefix, each if there is one, and the server's time.
-pub(super) async fn records(
-    prefix: &str,
-    ids: &[String],
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<Records, Fault> {
-    let time = time(&live.pipeline(&just_time(), Clock::Boottime.now(), answer_by).await?);
-    let mut texts = Vec::with_capacity(ids.len());
-    for ids in ids.chunks(TOGETHER) {
-        let mut pipeline = Pipeline::with_capacity(ids.len());
-        for id in ids {
-            pipeline.cmd("GET").arg(key(prefix, id));
+    /// The records of these processes under a prefix, each if there is one, and the server's time.
+    pub(super) async fn records(
+        &self,
+        prefix: &str,
+        ids: &[String],
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Records, Fault> {
+        let time = time(&live.pipeline(&just_time(), Clock::Boottime.now(), answer_by).await?);
+        let mut texts = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(TOGETHER) {
+            let mut pipeline = Pipeline::with_capacity(ids.len());
+            for id in ids {
+                pipeline.cmd("GET").arg(self.key(prefix, id));
+            }
+            let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+            if answers.len() != ids.len() {
+                return Err(live.unexpected_answer());
+            }
+            texts.extend(answers.iter().map(text));
         }
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
-        if answers.len() != ids.len() {
-            return Err(live.unexpected_answer());
-        }
-        texts.extend(answers.iter().map(text));
+        Ok(Records { time, texts })
     }
-    Ok(Records { time, texts })
+
+    fn key(&self, prefix: &str, id: &str) -> String {
+        match self.tagged {
+            true => [prefix, "process:", TAG, ":", id].concat(),
+            false => [prefix, "process:", id].concat(),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> String {
+        [prefix, if self.tagged { TAG } else { "processes" }].concat()
+    }
 }
 
 fn just_time() -> Pipeline {
@@ -204,12 +270,4 @@ fn text(value: &Value) -> Option<String> {
         Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
         _ => None,
     }
-}
-
-fn key(prefix: &str, id: &str) -> String {
-    [prefix, "process:", id].concat()
-}
-
-fn list(prefix: &str) -> String {
-    [prefix, "processes"].concat()
 }

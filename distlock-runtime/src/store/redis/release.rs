@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::connection::Connection;
-use super::script::{Arg, Scripts};
+use super::script::{Arg, Scripts, Wakes};
+use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
 use crate::store::owner::Owner;
@@ -18,13 +19,14 @@ pub(super) struct Releases {
 }
 
 impl Releases {
-    pub(super) fn new() -> Self {
-        Self { scripts: Scripts::release() }
+    pub(super) fn new(wakes: Wakes) -> Self {
+        Self { scripts: Scripts::release(wakes) }
     }
 
     /// Frees the lock if this token owns it, or with `keep` has it expire after that time.
     pub(super) async fn release(
         &self,
+        server: &Server,
         owner: &Owner,
         keep: Option<Duration>,
         live: &mut Connection,
@@ -33,8 +35,15 @@ impl Releases {
         // R9: an acquire that died unanswered with an older connection may still run.
         let settled = owner.is_behind(live.number, &live.closed);
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
-        let args = [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis))];
-        let args = &args[..1 + usize::from(keep.is_some())];
+        let mut args =
+            [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis)), Arg::Text("")];
+        let mut count = 1 + usize::from(keep.is_some());
+        let tag = server.tag(&owner.lock);
+        if let Some(tag) = &tag {
+            args[count] = Arg::Text(tag);
+            count += 1;
+        }
+        let args = &args[..count];
         let (state, next) =
             match live.run(self.scripts.of(owner.limit), &keys, args, answer_by).await? {
                 Value::Int(state) => (state, Vec::new()),
@@ -47,6 +56,8 @@ impl Releases {
                 },
                 _ => return Err(live.unexpected_answer()),
             };
+        // Only now: one that was sent to another node in vain may have been sent here since.
+        let settled = settled && !owner.was_resent();
         Ok(Freed { was_ours: state != 0, settled, next, awaited: state == 3 })
     }
 }

@@ -3,11 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::connection::{Connection, Live, ints};
 use super::error::{fault, is_missing_script};
 use super::fence::{Fence, Fences};
+use super::layout::Layout;
+use super::redirect::Said;
+use super::renew_moving;
 use super::script::{Arg, Script, Scripts};
 use super::server::Server;
 use crate::clock::{Clock, Moment};
@@ -32,24 +35,44 @@ impl Renewals {
         Self { scripts: Scripts::renew(), sent: AtomicU64::new(0) }
     }
 
-    /// Extends all of these leases, of one node.
-    pub(super) async fn extend(
+    /// Extends all of these leases.
+    pub(super) async fn renew(
         &self,
         server: &Server,
         renewals: &[Renewal],
+    ) -> Result<Renewed, Fault> {
+        let answer_by = Clock::Boottime.now().after(server.command_timeout);
+        match &server.layout {
+            Layout::One(node) => {
+                let mut live = node.pool.renewals().live(answer_by).await?;
+                let asked: Vec<_> = renewals.iter().map(Asked::of_all).collect();
+                let (sent, answers) = self.extend(server, &asked, &mut live, answer_by).await?;
+                Ok(Renewed { sent, answers: answers.into_iter().map(|(owned, _)| owned).collect() })
+            }
+            Layout::Cluster(cluster) => {
+                renew_moving::renew(self, server, cluster, renewals, answer_by).await
+            }
+        }
+    }
+
+    /// Extends all of these leases, of one node. Beside each answer stands what the node has said instead.
+    pub(super) async fn extend(
+        &self,
+        server: &Server,
+        asked: &[Asked<'_>],
         live: &mut Connection,
         answer_by: Moment,
-    ) -> Result<Renewed, Fault> {
+    ) -> Result<(Moment, Vec<(Result<Owned, Fault>, Option<Said>)>), Fault> {
         let sent = Clock::Boottime.now();
         server.record.used(sent);
-        let mut pipeline = Pipeline::with_capacity(renewals.len());
-        let first = self.sent.fetch_add(renewals.len() as u64, Ordering::Relaxed);
-        for (number, renewal) in (first..).zip(renewals) {
+        let mut pipeline = Pipeline::with_capacity(asked.len());
+        let first = self.sent.fetch_add(asked.len() as u64, Ordering::Relaxed);
+        for Asked { renewal, .. } in asked {
             renewal.owner.stored_until(sent.after(renewal.ttl));
             server.keep_subscribed(&renewal.owner.lock, renewal.ttl);
-            let (keys, args) = words(&server.fences, renewal, number);
-            let script = self.scripts.of(renewal.owner.limit);
-            pipeline.add_command(script.by_hash(keys_of(renewal, &keys), &args));
+        }
+        for (number, asked) in (first..).zip(asked) {
+            pipeline.add_command(self.command(server, asked, number, Script::by_hash));
         }
         let replicas = server.replicas;
         if let Some(replicas) = replicas {
@@ -65,29 +88,42 @@ impl Renewals {
             let mut again = Pipeline::with_capacity(missing.len());
             let mut known = Vec::new();
             for at in &missing {
-                let renewal = &renewals[*at];
-                let alone = renewal.owner.limit.is_alone();
-                let (keys, args) = words(&server.fences, renewal, first + *at as u64);
+                let alone = asked[*at].renewal.owner.limit.is_alone();
                 // One text of each is enough: by the next command the server knows the script.
                 let call = if known.contains(&alone) { Script::by_hash } else { Script::by_text };
                 known.push(alone);
-                let script = self.scripts.of(renewal.owner.limit);
-                again.add_command(call(script, keys_of(renewal, &keys), &args));
+                again.add_command(self.command(server, &asked[*at], first + *at as u64, call));
             }
             let repeated = live.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
             confirmed = server.confirm(live, None, answer_by).await;
         }
         answers.iter().for_each(|answer| live.check_answer(answer));
-        let answers = (first..).zip(renewals).zip(&answers);
-        let answers = answers
-            .map(|((number, one), answer)| checked(&server.fences, one, number, answer, live))
-            // What only this server knows would end with it: the old deadline stands.
-            .map(|answer| match (answer, &confirmed) {
-                (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
-                (answer, _) => answer,
-            });
-        Ok(Renewed { sent, answers: answers.collect() })
+        let answers = (first..).zip(asked).zip(&answers).map(|((number, one), answer)| {
+            let said = live.node.as_ref().and_then(|node| Said::of_answer(answer, node));
+            let owned =
+                match (checked(&server.fences, one.renewal, number, answer, live), &confirmed) {
+                    // What only this server knows would end with it: the old deadline stands.
+                    (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
+                    (owned, _) => owned,
+                };
+            (owned, said)
+        });
+        Ok((sent, answers.collect()))
+    }
+
+    fn command(
+        &self,
+        server: &Server,
+        asked: &Asked<'_>,
+        number: u64,
+        call: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> Cmd,
+    ) -> Cmd {
+        let Asked { renewal, keys } = asked;
+        let counter = renewal.draw.then(|| server.fences.of(&renewal.owner.lock));
+        let counter = counter.as_ref().map_or("", |counter| &counter.key);
+        let (words, args) = words(counter, renewal, number);
+        call(self.scripts.of(renewal.owner.limit), keys.of(renewal, &words), &args)
     }
 
     /// R2: another counter value for a lock that was granted with one that is not new. `None` if the
@@ -111,9 +147,9 @@ impl Renewals {
             let renewal = Renewal { owner, ttl, draw: true, fence };
             let number = self.sent.fetch_add(1, Ordering::Relaxed);
             renewal.owner.stored_until(Clock::Boottime.now().after(ttl));
-            let (keys, args) = words(fences, &renewal, number);
+            let (keys, args) = words(&counter.key, &renewal, number);
             let script = self.scripts.of(renewal.owner.limit);
-            let answer = live.run(script, keys_of(&renewal, &keys), &args, answer_by).await?;
+            let answer = live.run(script, Keys::All.of(&renewal, &keys), &args, answer_by).await?;
             match owned(&answer, number, live)? {
                 Owned::Yes { fence: Some(fence), .. } if fences.is_new(counter, fence, seen)? => {
                     return Ok(Some(fence));
@@ -126,22 +162,42 @@ impl Renewals {
     }
 }
 
-/// What the script is run with; see [`keys_of`] for how many of the keys.
-fn words<'a>(
-    fences: &'a Fences,
-    renewal: &'a Renewal,
-    number: u64,
-) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
+/// A renewal, and how it is asked for.
+pub(super) struct Asked<'a> {
+    pub(super) renewal: &'a Renewal,
+    pub(super) keys: Keys,
+}
+
+impl<'a> Asked<'a> {
+    fn of_all(renewal: &'a Renewal) -> Self {
+        Self { renewal, keys: Keys::All }
+    }
+}
+
+/// Which keys a renewal looks at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    All,
+    /// The lock alone: whether others wait is not known then.
+    Lock,
+}
+
+impl Keys {
+    /// The counter is the last key, and only named where a value is drawn from it.
+    fn of<'a, 'b>(self, renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
+        match self {
+            Self::All => &keys[..2 + usize::from(renewal.draw)],
+            Self::Lock => &keys[..1],
+        }
+    }
+}
+
+/// What the script is run with; see [`Keys`] for how many of the keys.
+fn words<'a>(counter: &'a str, renewal: &'a Renewal, number: u64) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
     let Owner { lock, token, .. } = &*renewal.owner;
-    let counter = fences.key(lock);
     let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
     let (ttl, draw) = (Arg::Number(millis(renewal.ttl)), Arg::Number(renewal.draw.into()));
     (keys, [Arg::Text(token), ttl, draw, Arg::Number(number)])
-}
-
-/// The counter is the last key, and only named where a value is drawn from it.
-fn keys_of<'a, 'b>(renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
-    &keys[..2 + usize::from(renewal.draw)]
 }
 
 /// The answer to a renewal; an error if it has drawn a counter value (R5) that is not new.

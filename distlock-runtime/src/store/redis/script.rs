@@ -6,6 +6,7 @@
 //! The hot part of a script comes first, before closures are made that it does not call: making them
 //! costs more than asking whether the queue exists.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
@@ -15,40 +16,42 @@ use crate::store::Limit;
 
 /// A script: its text, and the hash by which the server knows it.
 pub(crate) struct Script {
-    text: &'static str,
+    text: Cow<'static, str>,
     hash: String,
     /// Its bit among the scripts that every connection first sends as text; 0 if it is not one.
     pub(super) bit: u8,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned(), bit: 0 }
+    fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash, bit: 0 }
     }
 
     /// A script that nothing sent later may overtake, as would happen if the server first had to
     /// answer that it does not know the hash: a guard is dropped, and its lock taken again.
-    fn in_order(bit: u8, text: &'static str) -> Self {
+    fn in_order(bit: u8, text: impl Into<Cow<'static, str>>) -> Self {
         Self { bit, ..Self::new(text) }
     }
 
     /// The alone token of a lock becomes another one.
-    pub(crate) fn downgrade() -> Self {
+    pub(crate) fn downgrade(wakes: Wakes) -> Self {
         let text = concat!(
             "local v, n = redis.pcall('GET', KEYS[1]), 0\n",
             include_str!("lua/prelude.lua"),
             include_str!("lua/fence.lua"),
             include_str!("lua/downgrade.lua")
         );
-        Self::in_order(16, text)
+        Self::in_order(16, wakes.of(text))
     }
 
     pub(crate) fn raise() -> Self {
         Self::new(include_str!("lua/raise.lua"))
     }
 
-    pub(crate) fn text(&self) -> &'static str {
-        self.text
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Runs it from the server's cache.
@@ -58,7 +61,39 @@ impl Script {
 
     /// Runs it and fills the server's cache.
     pub(crate) fn by_text(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
-        call("EVAL", self.text, keys, args)
+        call("EVAL", &self.text, keys, args)
+    }
+}
+
+/// How scripts send messages to other processes, and see whether one is there to hear them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    /// To everybody who has subscribed to a process's channel.
+    Channels,
+    /// Within the part of a cluster that has the lock. One more argument, the last, is the tag of its slot, which is in
+    /// the names of the channels there; or nothing, where the cluster's messages go to everybody.
+    Shards,
+}
+
+/// What stands before a script that [sends messages within its shard](Wakes::Shards).
+const SHARDS: &str = "local tag = table.remove(ARGV)
+local PUBLISH, NUMSUB = 'SPUBLISH', 'SHARDNUMSUB'
+if tag == '' then
+  PUBLISH, NUMSUB = 'PUBLISH', 'NUMSUB'
+else
+  tag = '{' .. tag .. '}:'
+end
+";
+
+impl Wakes {
+    fn of(self, text: &'static str) -> Cow<'static, str> {
+        match self {
+            Self::Channels => text.into(),
+            Self::Shards => {
+                let text = text.replace("'PUBLISH'", "PUBLISH").replace("'NUMSUB'", "NUMSUB");
+                (SHARDS.to_owned() + &text.replace("'wake:'", "'wake:' .. tag")).into()
+            }
+        }
     }
 }
 
@@ -70,7 +105,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn acquire() -> Self {
+    pub(crate) fn acquire(wakes: Wakes) -> Self {
         let alone = concat!(
             include_str!("lua/confirm.lua"),
             include_str!("lua/prelude.lua"),
@@ -83,10 +118,11 @@ impl Scripts {
             include_str!("lua/fence.lua"),
             include_str!("lua/acquire.lua")
         );
+        let (alone, shared) = (wakes.of(alone), wakes.of(shared));
         Self { alone: Script::in_order(1, alone), shared: Script::in_order(2, shared) }
     }
 
-    pub(crate) fn release() -> Self {
+    pub(crate) fn release(wakes: Wakes) -> Self {
         let alone = concat!(
             include_str!("lua/free.lua"),
             include_str!("lua/prelude.lua"),
@@ -97,6 +133,7 @@ impl Scripts {
             include_str!("lua/prelude.lua"),
             include_str!("lua/release.lua")
         );
+        let (alone, shared) = (wakes.of(alone), wakes.of(shared));
         Self { alone: Script::in_order(4, alone), shared: Script::in_order(8, shared) }
     }
 

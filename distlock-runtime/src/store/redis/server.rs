@@ -1,14 +1,18 @@
 //! What every operation shares.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::cluster::Line;
 use super::connection::Connection;
 use super::fence::Fences;
-use super::layout::Layout;
-use super::record::Record;
+use super::layout::{Layout, Route};
+use super::record::{self, Record};
 use super::replicas::Replicas;
+use super::slots::Slot;
 use crate::clock::Moment;
+use crate::engine::alarm::Alarms;
 use crate::name::{LockName, StoredName};
 use crate::store::Fault;
 
@@ -17,19 +21,22 @@ pub(super) struct Server {
     pub(super) layout: Layout,
     pub(super) fences: Fences,
     pub(super) record: Arc<Record>,
+    pub(super) alarms: Arc<Alarms>,
     pub(super) command_timeout: Duration,
     /// Who has to confirm grants and renewals, if anybody does.
     pub(super) replicas: Option<Replicas>,
 }
 
 impl Server {
-    /// The connection for everything that may create or free this lock.
-    pub(super) async fn commands(
-        &self,
-        lock: &StoredName,
-        answer_by: Moment,
-    ) -> Result<Connection, Fault> {
-        self.layout.node(lock).pool.commands(lock).live(answer_by).await
+    /// The way of a command to the node that has this lock.
+    pub(super) fn route<'a>(&'a self, lock: &'a StoredName, answer_by: Moment) -> Route<'a> {
+        Route::new(&self.layout, &self.alarms, lock, answer_by)
+    }
+
+    /// A lock of the manager's prefix that is never taken.
+    pub(super) fn unused(&self) -> Option<LockName> {
+        let prefix = self.record.prefix();
+        LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat())
     }
 
     /// Has what was written on this connection confirmed by replicas, where that is asked for; `ticket` is of
@@ -48,14 +55,37 @@ impl Server {
 
     /// A connection for what concerns no lock.
     pub(super) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
-        self.layout.any().any_link().live(answer_by).await
+        match &self.layout {
+            Layout::One(node) => node.any_link().live(answer_by).await,
+            Layout::Cluster(cluster) => cluster.reach_any(answer_by).await,
+        }
+    }
+
+    /// A connection for the records of processes.
+    pub(super) async fn records(&self, answer_by: Moment) -> Result<Connection, Fault> {
+        match &self.layout {
+            Layout::One(node) => node.any_link().live(answer_by).await,
+            Layout::Cluster(cluster) => {
+                cluster.reach(Slot::of(record::TAG), Line::Any, answer_by).await
+            }
+        }
+    }
+
+    /// What scripts have as their last argument in a cluster: the tag in the names of the channels of this lock's
+    /// slot; nothing where messages are not sent within a shard.
+    pub(super) fn tag(&self, lock: &LockName) -> Option<String> {
+        let cluster = self.layout.cluster()?;
+        let sharded = cluster.sharded.load(Ordering::Relaxed);
+        Some(if sharded { Slot::of(lock.stored()).tag() } else { String::new() })
     }
 
     /// A prefix that a request has named stays subscribed for as long as there may be a lock of ours:
     /// its holder is notified of waiters, and if the lock is taken away.
     pub(super) fn keep_subscribed(&self, lock: &LockName, ttl: Duration) {
-        if lock.fence().is_some() {
-            self.layout.node(lock.stored()).subscription.is_used(lock.prefix(), ttl);
+        if lock.fence().is_some()
+            && let Some(node) = self.layout.node(lock.stored())
+        {
+            node.subscription.is_used(lock, ttl);
         }
     }
 }

@@ -198,6 +198,14 @@ impl Store for FaultyStore {
         self.inner.lane(lock)
     }
 
+    fn has_many_counters(&self) -> bool {
+        self.inner.has_many_counters()
+    }
+
+    fn lift(self: Arc<Self>, locks: Vec<Arc<LockName>>, fence: u64, answer_by: Moment) -> Op<()> {
+        self.inner.clone().lift(locks, fence, answer_by)
+    }
+
     fn part(&self, lock: &LockName) -> usize {
         self.inner.part(lock)
     }

@@ -11,7 +11,7 @@ if tonumber(till) < now + ARGV[2] then
   redis.call('ZADD', KEYS[1], 'XX', now + ARGV[2], ARGV[1])
   redis.call('PEXPIREAT', KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
 end
-local state = 1 + redis.call('EXISTS', KEYS[2])
+local state = KEYS[2] and 1 + redis.call('EXISTS', KEYS[2]) or 1
 if ARGV[3] == '0' then
   return {state, tonumber(ARGV[4])}
 end

@@ -1,5 +1,6 @@
 -- Extends the lock only if this token has it alone (R10); never creates it, never shortens it (Redis 6.2
--- has no PEXPIRE GT). KEYS lock, queue, and the counter where a value is drawn; ARGV[1] token, [2] ttl in
+-- has no PEXPIRE GT). KEYS lock, queue, and the counter where a value is drawn; or the lock alone, while its slot of a
+-- cluster moves key by key: then it is not known whether others wait. ARGV[1] token, [2] ttl in
 -- ms, [3] '1' to draw a value from the counter as well (R5), [4] a number that no other renewal has.
 -- Answers with 0 if it is not this token's, 1 if it is, 2 if others stand in the queue; with that
 -- number, which says whose answer it is; and with the value, if one was drawn.
@@ -10,7 +11,7 @@ end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-local state = 1 + redis.call('EXISTS', KEYS[2])
+local state = KEYS[2] and 1 + redis.call('EXISTS', KEYS[2]) or 1
 if ARGV[3] == '0' then
   return {state, tonumber(ARGV[4])}
 end

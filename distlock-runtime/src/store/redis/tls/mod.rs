@@ -48,6 +48,16 @@ impl TlsClient {
         Ok(Arc::new(Self { config, server_name }))
     }
 
+    /// The same for servers whose certificates name that host, unless another name was asked for.
+    pub(super) fn as_host(self: &Arc<Self>, host: &str) -> Arc<Self> {
+        match (&self.server_name, ServerName::try_from(host.to_owned())) {
+            (None, Ok(name)) => {
+                Arc::new(Self { config: self.config.clone(), server_name: Some(name) })
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// The handshake over a connection to this server.
     pub(super) async fn wrap<S: AsyncRead + AsyncWrite + Unpin>(
         &self,

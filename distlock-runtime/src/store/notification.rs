@@ -1,0 +1,44 @@
+//! What a store has to tell without being asked.
+
+use std::fmt;
+
+use crate::name::{LockName, StoredName};
+
+/// What a store calls with its notifications.
+pub(crate) type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
+
+/// What a store has to tell. Hints, no more: a lock is held only by the answer to a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Notification<'a> {
+    /// A lock may have been reserved for this token.
+    Reserved(Message<'a>),
+    /// Another process stands behind this token.
+    WaiterBehind(Message<'a>),
+    /// An operator took the lock away from this token.
+    TakenAway(Message<'a>),
+    /// The connection was lost or made again: notifications may have been missed, and places in the queue.
+    Interrupted,
+    /// The same for some locks only.
+    InterruptedFor(Which<'a>),
+    /// A process asks, under this prefix, what this one holds and waits for (R15).
+    Question { prefix: &'a str, text: &'a str },
+    /// A process answers what it holds and waits for (R15).
+    Answer(&'a str),
+}
+
+/// Tells some locks from others.
+#[derive(Clone, Copy)]
+pub(crate) struct Which<'a>(pub(crate) &'a dyn Fn(&LockName) -> bool);
+
+impl fmt::Debug for Which<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Which")
+    }
+}
+
+/// A lock and a token in the store's own words.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message<'a> {
+    pub(crate) stored: &'a StoredName,
+    pub(crate) token: &'a str,
+}
