@@ -78,7 +78,9 @@ pub struct LockLayer<K = Unkeyed> {
 pub struct Unkeyed(());
 
 /// Makes a key from a request.
-pub struct KeyFn<Req>(Arc<dyn Fn(&Req) -> Option<LockKey> + Send + Sync>);
+pub struct KeyFn<Req>(Arc<MakeKey<Req>>);
+
+type MakeKey<Req> = dyn Fn(&Req) -> Option<LockKey> + Send + Sync;
 
 /// How a request for a lock is made.
 #[derive(Clone)]

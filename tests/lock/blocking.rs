@@ -135,7 +135,7 @@ fn a_body_that_panics_frees_its_lock() {
     let panics = std::panic::AssertUnwindSafe(|| locks.lock("k").run_blocking(|_| panic!("a bug")));
     let panic = std::panic::catch_unwind(panics).expect_err("it panics");
     assert_eq!(panic.downcast_ref(), Some(&"a bug"));
-    locks.lock("k").wait(LONG).acquire_blocking().expect("it is free");
+    drop(locks.lock("k").wait(LONG).acquire_blocking().expect("it is free"));
 }
 
 #[redis_lock(key = "job", on_fail = skip, blocking)]

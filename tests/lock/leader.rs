@@ -93,7 +93,8 @@ async fn who_cannot_reach_the_store_does_not_lead_after_its_term() {
     assert_eq!(throne.terms.load(SeqCst), 2, "who comes back waits for its turn");
     assert!(asked.is_leader(), "nobody else wanted that one");
     locks.assert_never_together(KEY);
-    (cut_off.abort(), next.abort());
+    cut_off.abort();
+    next.abort();
 }
 
 /// The body has died, and the lease is renewed for ever: nobody does the work.
