@@ -75,7 +75,8 @@ impl StoreUrl {
     #[cfg(feature = "redis")]
     fn redis(scheme: &str, rest: &str) -> Result<Self, LockError> {
         let parsed = RedisUrl::parse(scheme, rest);
-        let refused = |why| LockError::invalid_option(format!("url: {why}"));
+        let refused =
+            |why| LockError::invalid_option(format!("url: {why}; write {}", redis::form(scheme)));
         parsed.map(|url| Self::Redis(Box::new(url))).map_err(refused)
     }
 

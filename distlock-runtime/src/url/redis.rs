@@ -209,6 +209,22 @@ impl RedisUrl {
     }
 }
 
+/// What a URL of this scheme looks like.
+pub(super) fn form(scheme: &str) -> &'static str {
+    match scheme {
+        "redis+unix" | "valkey+unix" | "unix" => "redis+unix:///path[?db=n&user=…&pass=…]",
+        "redis-sentinel" | "rediss-sentinel" => {
+            "redis-sentinel://[[user]:password@]host[:port],…/primary[/db][?options]"
+        }
+        "redis-cluster" | "rediss-cluster" => {
+            "redis-cluster://[[user]:password@]host[:port],…[?options]"
+        }
+        "redlock" => "redlock://[[user]:password@]host[:port],…[/db][?options]",
+        "rediss" | "valkeys" => "rediss://[[user]:password@]host[:port][/db][?options]",
+        _ => "redis://[[user]:password@]host[:port][/db][?options]",
+    }
+}
+
 /// How many nodes a majority can be counted over.
 fn check_nodes(nodes: usize) -> Result<(), Wrong> {
     match nodes {
