@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
-use crate::{Proxy, RedisServer, wait_until};
+use crate::{Certificate, Proxy, RedisServer, RedisServerBuilder, wait_until};
 
 /// What the sentinels call the primary.
 const NAME: &str = "shop";
@@ -30,6 +31,7 @@ pub struct SentinelsBuilder {
     proxied: bool,
     password: Option<String>,
     sentinel_password: Option<String>,
+    tls: Option<Certificate>,
 }
 
 impl SentinelsBuilder {
@@ -54,6 +56,12 @@ impl SentinelsBuilder {
     /// Every sentinel asks for this password.
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// All of them speak TLS, to each other as well.
+    pub fn tls(mut self, certificate: &Certificate) -> Self {
+        self.tls = Some(certificate.clone());
         self
     }
 
@@ -91,7 +99,7 @@ impl SentinelsBuilder {
         if let Some(password) = &self.password {
             builder = builder.password(password).args(["--masterauth", password]);
         }
-        let server = builder.start();
+        let server = self.with_tls(builder).start();
         let proxy = self.proxied.then(|| Proxy::to(server.addr()));
         if let Some(proxy) = &proxy {
             let port = proxy.addr().port().to_string();
@@ -115,7 +123,14 @@ impl SentinelsBuilder {
             // They ask each other for it as well.
             builder = builder.password(password).args(["--sentinel", "sentinel-pass", password]);
         }
-        builder.start()
+        self.with_tls(builder).start()
+    }
+
+    fn with_tls(&self, builder: RedisServerBuilder) -> RedisServerBuilder {
+        match &self.tls {
+            Some(certificate) => builder.tls(certificate).args(["--tls-replication", "yes"]),
+            None => builder,
+        }
     }
 }
 
@@ -140,6 +155,7 @@ impl Sentinels {
             proxied: false,
             password: None,
             sentinel_password: None,
+            tls: None,
         }
     }
 
@@ -206,6 +222,21 @@ impl Sentinels {
         let named: Vec<String> = self.sentinels[sentinel].try_cli(&args).ok()?;
         let port: u16 = named.get(1)?.parse().ok()?;
         self.servers.iter().position(|one| one.addr().port() == port)
+    }
+
+    /// After how long a silence the sentinels take the primary for dead. At first: a second.
+    pub fn set_down_after(&self, silence: Duration) {
+        let silence = silence.as_millis().to_string();
+        for sentinel in &self.sentinels {
+            sentinel.cli::<()>(&["SENTINEL", "SET", NAME, "down-after-milliseconds", &silence]);
+        }
+    }
+
+    /// Whether a server takes itself for the primary, as far as it says: one that is made a replica cuts its
+    /// clients off.
+    pub fn is_primary(&self, server: usize) -> bool {
+        let info = self.server(server).try_cli::<String>(&["INFO", "replication"]);
+        info.is_ok_and(|info| info.contains("role:master"))
     }
 
     /// Waits until a sentinel names another server than this one; returns which.

@@ -7,6 +7,7 @@
 pub mod cancel;
 pub mod chaos;
 mod effort;
+pub mod failover;
 mod figures;
 pub mod handoffs;
 pub mod held;

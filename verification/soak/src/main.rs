@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use distlock_testkit::in_fork;
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, idle, kept, leaders, outage, pairs, refused,
-    reshard, scripts, stages, suspend, waiters,
+    Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
+    refused, reshard, scripts, stages, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
 
 cancel    acquisitions cancelled at random awaits behind a slow network (100,000)
 outage    servers and networks that fail while bodies run (60 seconds)
+failover  primaries under Sentinel that are killed or paused until another follows (20)
 suspend   a holder that is stopped past its lease and goes on (100 times)
 held      10,000 locks held and renewed (30 seconds)
 idle      two managers that nobody uses (120 seconds)
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             match name {
                 "cancel" => Some(cancel::run(or(Effort::Times(100_000))).await),
                 "outage" => Some(outage::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "failover" => Some(failover::run(or(Effort::Times(20))).await),
                 "suspend" => Some(suspend::run(or(Effort::Times(100))).await),
                 "held" => Some(held::run(10_000, held::TTL, or(Effort::Time(held::WHILE))).await),
                 "many" => Some(held::run(150_000, held::TTL, or(Effort::Time(held::WHILE))).await),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use soak::{
-    Effort, Report, cancel, chaos, handoffs, held, idle, kept, leaders, outage, pairs, refused,
-    reshard, scripts, stages, suspend, waiters,
+    Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
+    refused, reshard, scripts, stages, suspend, waiters,
 };
 
 #[track_caller]
@@ -23,6 +23,11 @@ async fn cancel() {
 async fn outage() {
     // Each fault once.
     clean(&outage::run(Effort::Times(7)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failover() {
+    clean(&failover::run(Effort::Times(1)).await);
 }
 
 /// The name by which the holder's process finds this test.

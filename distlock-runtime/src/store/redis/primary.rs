@@ -81,6 +81,11 @@ impl Votes {
         self.heard.remove(sentinel);
     }
 
+    /// Some sentinel answers.
+    pub(super) fn is_answered(&self) -> bool {
+        self.heard.values().any(Result::is_ok)
+    }
+
     fn weigh(&mut self) -> Verdict {
         if let Some((place, epoch)) = self.named() {
             let is_new = self.primary.as_ref().is_none_or(|(present, _)| *present != place);

@@ -19,7 +19,7 @@ use redis::{
     PushInfo, RedisConnectionInfo, RedisError, Value,
 };
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::connect;
 use super::error::fault;
@@ -41,6 +41,8 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// One that cannot be reached is tried again after so long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// One that the URL does not name is forgotten when it has not answered for so long.
+const GONE: Duration = Duration::from_secs(60);
 /// In one of so many rounds it is asked for the other sentinels.
 const OTHERS: u32 = 10;
 /// What may mean that there is another primary, or another sentinel.
@@ -165,23 +167,34 @@ impl Sentinels {
         // Until it says its own name.
         let mut name = format!("{}:{}", place.host, place.port);
         let mut pause = FIRST_PAUSE;
+        let mut answered_at = Instant::now();
         loop {
             let mut has_answered = false;
             let fault = self.session(sentinel, &mut name, &mut has_answered).await;
             self.hear(&name, Err(fault));
-            if !is_seed {
-                // The others name it again if it is still there.
-                let mut heard = self.heard();
-                heard.followed.retain(|other| other != place);
-                heard.votes.forget(&name);
-                let known = heard.followed.len();
-                heard.votes.known(known);
+            if has_answered {
+                (pause, answered_at) = (FIRST_PAUSE, Instant::now());
+            }
+            if !is_seed && answered_at.elapsed() > GONE && self.any_answers() {
+                self.unfollow(place, &name);
                 return;
             }
-            pause = if has_answered { FIRST_PAUSE } else { pause };
             sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Some sentinel answers: it names the others again that are still there.
+    fn any_answers(&self) -> bool {
+        self.heard().votes.is_answered()
+    }
+
+    fn unfollow(&self, place: &Place, name: &str) {
+        let mut heard = self.heard();
+        heard.followed.retain(|other| other != place);
+        heard.votes.forget(name);
+        let known = heard.followed.len();
+        heard.votes.known(known);
     }
 
     /// Connects and asks until the connection ends, or an answer does not come in time.
