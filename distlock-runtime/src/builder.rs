@@ -2,6 +2,8 @@
 
 mod defaults;
 mod environment;
+#[cfg(feature = "redis")]
+mod quorum;
 mod reach;
 mod store;
 

@@ -147,7 +147,7 @@ pub(crate) struct Resolved {
 impl Options {
     /// Long enough for a holder to survive a failover, short enough not to keep others waiting for an
     /// hour after a holder died.
-    const TTL: Duration = Duration::from_secs(30);
+    pub(crate) const TTL: Duration = Duration::from_secs(30);
 
     /// These options, those of the manager where nothing was given, and the defaults.
     ///

@@ -227,6 +227,7 @@ fn ask(
 ) -> Result<Ask, LockError> {
     let Locks { settings, namespace, .. } = locks;
     let resolved = options.resolve(&settings.options)?;
+    settings.lacks.check(&resolved)?;
     if let (Some(_), OneOrMany::Many(_)) = (options.permits, &keys) {
         return Err(LockError::invalid_option(PERMITS_OF_SEVERAL));
     }

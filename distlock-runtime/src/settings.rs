@@ -8,7 +8,7 @@ use crate::error::LockError;
 use crate::limits::{check_busy_status, check_timeout};
 use crate::name::RETRY_AFTER;
 use crate::namespace::Namespace;
-use crate::options::Options;
+use crate::options::{Options, Resolved};
 #[cfg(feature = "tls")]
 use crate::tls::TlsOptions;
 
@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     /// `None`: as many as are best for the store.
     pub(crate) connections: Option<usize>,
     pub(crate) io_on_caller_runtime: bool,
+    /// How long a server of a quorum does not count once it has restarted; `None`: the `ttl`.
+    pub(crate) restart_guard: Option<Duration>,
     /// Other processes may learn which process this is.
     pub(crate) identify: bool,
     /// How many replicas confirm grants and renewals, and how long that may take.
@@ -34,6 +36,36 @@ pub(crate) struct Settings {
     pub(crate) sentinel: Option<Credentials>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<TlsOptions>,
+    /// What the store does not have.
+    pub(crate) lacks: Lacks,
+}
+
+/// What a store does not have that others do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lacks {
+    /// Why there are no permits.
+    pub(crate) permits: Option<&'static str>,
+    /// It keeps no lock for longer than this without a renewal.
+    pub(crate) longest: Option<Duration>,
+}
+
+impl Lacks {
+    /// What is asked for and cannot be had, if anything is.
+    pub(crate) fn check(&self, asked: &Resolved) -> Result<(), LockError> {
+        if let (Some(why), Some(_)) = (self.permits, asked.limit.as_permits()) {
+            return Err(LockError::invalid_option(format!("permits: {why}")));
+        }
+        match self.longest {
+            Some(longest) if asked.term.stored_for() > longest => {
+                Err(LockError::invalid_option(format!(
+                    "ttl, min_hold: longer than the manager's restart_guard of {}, for which a server of a quorum \
+                     that has restarted does not count: raise restart_guard (or `guard=` in the URL)",
+                    humantime::format_duration(longest)
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Who signs in at sentinels.
@@ -64,11 +96,13 @@ impl Default for Settings {
             outage_grace: Duration::from_secs(5),
             connections: None,
             io_on_caller_runtime: true,
+            restart_guard: None,
             identify: true,
             replicas: None,
             replica_timeout: None,
             #[cfg(feature = "redis")]
             sentinel: None,
+            lacks: Lacks::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }

@@ -218,7 +218,9 @@ impl RedisServer {
         let is_counter = |key: &String| is_ours(key, "fence") || key.contains("fence:{");
         keys.retain(|key| {
             let is_list = is_ours(key, "processes") || is_ours(key, "{processes}");
-            let is_kept = is_counter(key) || is_list || is_record(key);
+            // What the servers of a quorum keep beside it.
+            let is_rule = is_ours(key, "quorum") || key.ends_with("fence:quorum");
+            let is_kept = is_counter(key) || is_list || is_record(key) || is_rule;
             key.contains(":lock:") || !is_kept
         });
         keys

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod kinds;
+mod redlock;
 mod replicas;
 mod sentinel;
 mod tls;

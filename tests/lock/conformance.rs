@@ -8,6 +8,27 @@ mod memory {
     distlock_testkit::conformance!(in_process: distlock_testkit::conformance::InMemory);
 }
 
+/// Over three servers, of which one that crashes or loses an answer is no news. There are no permits.
+mod redlock {
+    distlock_testkit::conformance!(@tests distlock_testkit::Quorum:
+        a_dead_holder_is_outlived,
+        a_dead_waiter_is_passed_over,
+        a_frozen_store_is_an_outage_and_no_lock,
+        a_lease_that_is_not_renewed_ends,
+        a_lease_that_is_renewed_lasts,
+        a_lock_is_handed_on_at_once,
+        a_lock_taken_away_is_lost_and_free,
+        fencing_tokens_grow_over_a_restart,
+        first_come_first_served,
+        inspect_says_who_holds_and_who_waits,
+        nobody_overtakes,
+        one_at_a_time_over_processes,
+        readers_are_together_and_a_writer_alone,
+        several_locks_are_taken_together,
+        what_is_dropped_leaves_nothing,
+    );
+}
+
 mod postgres {
     distlock_testkit::conformance!(distlock_testkit::PostgresServer);
 }

@@ -198,4 +198,28 @@ impl LockManagerBuilder {
         self.settings.io_on_caller_runtime = allowed;
         self
     }
+
+    /// How long a server of a quorum (`redlock://`) does not count after it has started: it may have
+    /// forgotten locks that it gave before. At least the longest `ttl` and `min_hold` of every process that
+    /// uses these servers; locks that last longer are refused as
+    /// [`InvalidOption`](crate::LockError::InvalidOption). For as long nothing is granted after all servers
+    /// have started anew; zero switches it off, for tests. `guard=` in a URL goes before it. Default: the
+    /// manager's `ttl`.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # use std::time::Duration;
+    /// # use distlock::LockManager;
+    /// let locks = LockManager::builder()
+    ///     .url("redlock://10.0.0.1,10.0.0.2,10.0.0.3")
+    ///     .ttl(Duration::from_secs(10))
+    ///     // Some locks are taken for longer.
+    ///     .restart_guard(Duration::from_secs(60))
+    ///     .build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    pub fn restart_guard(mut self, guard: Duration) -> Self {
+        self.settings.restart_guard = Some(guard);
+        self
+    }
 }

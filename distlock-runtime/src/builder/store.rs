@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+#[cfg(feature = "redis")]
+use super::quorum::Quorum;
 use crate::engine::RunsOn;
 use crate::engine::alarm::Alarms;
 use crate::error::LockError;
@@ -21,6 +23,8 @@ use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresConfig, PostgresStore};
+#[cfg(feature = "redis")]
+use crate::store::quorum::QuorumStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Place, RedisConfig, RedisStore, Replicas, Sentinels, Target, TlsClient};
 #[cfg(feature = "redis")]
@@ -64,6 +68,16 @@ pub(super) fn start(
             })
         }
         #[cfg(feature = "redis")]
+        StoreUrl::Redis(url) if matches!(url.deployment, Deployment::Redlock { .. }) => {
+            let observers = observers.of_manager("redlock");
+            let Quorum { servers, guard, lacks } =
+                Quorum::new(*url, &settings, &namespace, &observers)?;
+            let settings = Settings { lacks, ..settings };
+            Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                over(Arc::new(QuorumStore::start(servers, guard, handle, alarms)), handle, alarms)
+            })
+        }
+        #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => {
             let observers = observers.of_manager("redis");
             let config = redis_config(*url, &settings, &namespace, &observers)?;
@@ -75,7 +89,7 @@ pub(super) fn start(
 }
 
 #[cfg(feature = "redis")]
-fn redis_config(
+pub(super) fn redis_config(
     url: RedisUrl,
     settings: &Settings,
     namespace: &Namespace,
@@ -91,7 +105,7 @@ fn redis_config(
             Place::At(Target::Primary(Sentinels::new(url, tls)))
         }
         Deployment::Cluster(nodes) => Place::Cluster(nodes),
-        Deployment::Redlock { .. } => return Err(not_supported("redlock://")),
+        Deployment::Redlock { .. } => return Err(not_supported("one server of several")),
     };
     check_tls(encrypted, settings)?;
     let tls = tls_client(tls, settings)?;
@@ -197,7 +211,7 @@ fn tls_client(
 }
 
 #[cfg(feature = "redis")]
-fn not_supported(what: &str) -> LockError {
+pub(super) fn not_supported(what: &str) -> LockError {
     LockError::invalid_option(format!(
         "url: {what} is not supported by this version; use redis://host[:port] or redis+unix:///path"
     ))

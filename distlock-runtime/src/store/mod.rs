@@ -14,6 +14,8 @@ pub(crate) mod owner;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
+pub(crate) mod quorum;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod term;
 

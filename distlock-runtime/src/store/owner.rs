@@ -8,8 +8,8 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Limit;
@@ -57,6 +57,33 @@ pub(crate) struct Owner {
     kept_until: AtomicU64,
     /// It was released without its last holder's knowledge as well.
     undone: AtomicBool,
+    /// The same token at each node of a quorum, where it is one.
+    parts: OnceLock<Box<[Part]>>,
+}
+
+/// A token at one node of a quorum.
+pub(crate) struct Part {
+    pub(crate) owner: Arc<Owner>,
+    /// Commands without an answer that may give the node's vote back: while there are any, a vote of the
+    /// node does not count.
+    returns: AtomicUsize,
+}
+
+impl Part {
+    /// To be called before the bytes of a command go out that may give the node's vote back.
+    pub(crate) fn returning(&self) {
+        self.returns.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It was answered, and so has run.
+    pub(crate) fn returned(&self) {
+        self.returns.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Nothing that was sent can take a vote back that comes in now.
+    pub(crate) fn is_steady(&self) -> bool {
+        self.returns.load(Ordering::Acquire) == 0
+    }
 }
 
 impl Owner {
@@ -77,7 +104,24 @@ impl Owner {
             retired: AtomicBool::new(false),
             kept_until: AtomicU64::new(0),
             undone: AtomicBool::new(false),
+            parts: OnceLock::new(),
         }
+    }
+
+    /// The same token at each of so many nodes.
+    pub(crate) fn parts(&self, nodes: usize) -> &[Part] {
+        let parts = self.parts.get_or_init(|| {
+            let part = || {
+                let owner = Self::new(self.lock.clone(), self.token.clone(), self.limit);
+                Part { owner: Arc::new(owner), returns: AtomicUsize::new(0) }
+            };
+            (0..nodes).map(|_| part()).collect()
+        });
+        // Retired while they were made.
+        if self.is_retired() {
+            parts.iter().for_each(|part| part.owner.retire());
+        }
+        parts
     }
 
     /// A token of which only the store knows more.
@@ -183,6 +227,9 @@ impl Owner {
     /// Its release is about to be sent. Final: the token is never used again. // R7
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
+        if let Some(parts) = self.parts.get() {
+            parts.iter().for_each(|part| part.owner.retire());
+        }
     }
 
     /// The store has said that it owns the lock.

@@ -141,8 +141,8 @@ pub async fn several_locks_are_taken_together<S: Subject>(_: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// Readers are together and a writer is alone, and of permits there are no more than that.
-pub async fn together_and_alone<S: Subject>(_: &str) {
+/// Readers are together and a writer is alone.
+pub async fn readers_are_together_and_a_writer_alone<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
     let read =
@@ -171,7 +171,17 @@ pub async fn together_and_alone<S: Subject>(_: &str) {
             });
         }
     }
-    let permitted = Arc::new(Inside::default());
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+    nothing_is_left(&subject).await;
+}
+
+/// There are no more at once than there are permits.
+pub async fn no_more_than_there_are_permits<S: Subject>(_: &str) {
+    let subject = S::start();
+    let (one, other) = (subject.manager().await, subject.manager().await);
+    let (permitted, mut tasks) = (Arc::new(Inside::default()), JoinSet::new());
     for n in 0..12 {
         let manager = if n % 2 == 0 { &one } else { &other };
         let request = manager.lock("permits").ttl(LONG).wait(LONG).permits(3);

@@ -12,8 +12,9 @@ mod tools;
 
 pub use alone::{
     a_lease_that_is_not_renewed_ends, a_lease_that_is_renewed_lasts,
-    a_lock_taken_away_is_lost_and_free, inspect_says_who_holds_and_who_waits, nobody_overtakes,
-    several_locks_are_taken_together, together_and_alone, what_is_dropped_leaves_nothing,
+    a_lock_taken_away_is_lost_and_free, inspect_says_who_holds_and_who_waits,
+    no_more_than_there_are_permits, nobody_overtakes, readers_are_together_and_a_writer_alone,
+    several_locks_are_taken_together, what_is_dropped_leaves_nothing,
 };
 pub use faults::{
     a_frozen_store_is_an_outage_and_no_lock, an_answer_that_is_lost_costs_no_lock,
@@ -45,9 +46,10 @@ macro_rules! conformance {
             a_lease_that_is_renewed_lasts,
             a_lock_taken_away_is_lost_and_free,
             inspect_says_who_holds_and_who_waits,
+            no_more_than_there_are_permits,
             nobody_overtakes,
+            readers_are_together_and_a_writer_alone,
             several_locks_are_taken_together,
-            together_and_alone,
             what_is_dropped_leaves_nothing,
         );
     };

@@ -147,6 +147,22 @@ impl Link {
         }
     }
 
+    /// The number of the connection; `None` while there is none.
+    pub(super) fn number(&self) -> Option<u64> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(live.number),
+            State::Unused | State::Down(_) => None,
+        }
+    }
+
+    /// The server's time in µs, as far as its answers on this connection tell; else 0.
+    pub(super) fn server_time(&self) -> u64 {
+        match &*self.state.borrow() {
+            State::Up(live) => live.server_clock.time_after(Duration::ZERO),
+            State::Unused | State::Down(_) => 0,
+        }
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up(_))
     }

@@ -8,6 +8,7 @@
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
 //! - `renew`, `release`, `exchange`, `inspect`
 //! - `replicas`: what was written is confirmed by replicas
+//! - `vote`: what a node of a quorum is asked beside this
 //! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`, `shards`, `letters`: notifications
@@ -59,6 +60,7 @@ mod slots;
 mod target;
 #[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
 mod tls;
+pub(crate) mod vote;
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::acquire::taken_over;
 use super::connection::Connection;
 use super::grant::{Grant, Outcome};
-use super::script::{Arg, Scripts, Wakes};
+use super::script::{Arg, Script, Scripts, Wakes};
 use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
@@ -27,11 +27,12 @@ enum Otherwise {
 /// The queues of one server.
 pub(super) struct Queue {
     acquire: Scripts,
+    pub(super) offer: Script,
 }
 
 impl Queue {
     pub(super) fn new(wakes: Wakes) -> Self {
-        Self { acquire: Scripts::acquire(wakes) }
+        Self { acquire: Scripts::acquire(wakes), offer: Script::offer() }
     }
 
     /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
@@ -63,6 +64,18 @@ impl Queue {
             Entered::Granted { fence, sent, .. } => Answer::Granted { fence, sent },
             Entered::Queued { remaining, .. } => Answer::Taken { remaining },
         })
+    }
+
+    /// Takes the lock if it is free and nobody waits for it, though its token was sent before: it holds
+    /// the lock at other nodes.
+    pub(super) async fn fill(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        self.run(server, entry, Otherwise::Leave, live, answer_by).await.map(|_| ())
     }
 
     async fn run(

@@ -46,6 +46,16 @@ impl Script {
         Self::in_order(16, wakes.of(text))
     }
 
+    /// A token without a majority steps back.
+    pub(crate) fn offer() -> Self {
+        let text = concat!(
+            "local v, n = redis.pcall('GET', KEYS[1]), 0\n",
+            include_str!("lua/prelude.lua"),
+            include_str!("lua/offer.lua")
+        );
+        Self::in_order(32, text)
+    }
+
     pub(crate) fn raise() -> Self {
         Self::new(include_str!("lua/raise.lua"))
     }

@@ -1,0 +1,51 @@
+//! What a URL of a quorum comes to.
+
+use std::time::Duration;
+
+use super::store::{not_supported, redis_config};
+use crate::error::LockError;
+use crate::namespace::Namespace;
+use crate::observe::Observers;
+use crate::options::Options;
+use crate::settings::{Lacks, Settings};
+use crate::store::redis::RedisConfig;
+use crate::url::{Deployment, RedisUrl};
+
+const NO_PERMITS: &str = "they cannot be had over redlock://, where majorities of servers could let in more; use \
+    one server, Sentinel or Cluster for this lock";
+
+/// Servers of which a majority decides.
+pub(super) struct Quorum {
+    pub(super) servers: Vec<RedisConfig>,
+    /// For how long one that has restarted does not count.
+    pub(super) guard: Duration,
+    pub(super) lacks: Lacks,
+}
+
+impl Quorum {
+    pub(super) fn new(
+        url: RedisUrl,
+        settings: &Settings,
+        namespace: &Namespace,
+        observers: &Observers,
+    ) -> Result<Self, LockError> {
+        let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
+        let Deployment::Redlock { nodes, guard } = deployment else {
+            return Err(not_supported("a quorum of this kind"));
+        };
+        let guard =
+            guard.or(settings.restart_guard).or(settings.options.ttl).unwrap_or(Options::TTL);
+        let longest = (!guard.is_zero()).then_some(guard);
+        let lacks = Lacks { permits: Some(NO_PERMITS), longest };
+        lacks.check(&settings.options.resolve(&Options::default())?)?;
+        let server = |info| {
+            let deployment = Deployment::Server(info);
+            let url = RedisUrl { deployment, tls: tls.clone(), replicas, replica_timeout };
+            let server = redis_config(url, settings, namespace, observers)?;
+            // A node is known by the connection on which it has said who it is.
+            Ok(RedisConfig { connections: 1, ..server })
+        };
+        let servers = nodes.into_iter().map(server).collect::<Result<_, LockError>>()?;
+        Ok(Self { servers, guard, lacks })
+    }
+}

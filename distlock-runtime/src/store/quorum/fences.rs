@@ -1,0 +1,99 @@
+//! Fencing tokens of a quorum: proposed by the process, accepted by the nodes.
+//!
+//! A later grant shares a node with every earlier one, which has accepted the earlier token while the
+//! lock was the earlier holder's there, and accepts a larger one only. So tokens grow as long as that
+//! node remembers; [`guard`](super::guard) sees to that. What is proposed is the time in µs by the median
+//! of the nodes' clocks, and more than was ever seen: one wrong clock does not matter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::node::Node;
+use super::round::Round;
+use super::votes::{Ballot, Verdict, Votes};
+use crate::clock::{Clock, Moment};
+use crate::error::BackendKind;
+use crate::name::LockName;
+use crate::store::Fault;
+use crate::store::redis::vote::Accepted;
+
+/// How often a token is proposed that others have gone beyond.
+const TRIES: usize = 5;
+/// No honest token is so large: it is a time in µs, which comes to this in 2255.
+const LAST_FENCE: u64 = 1 << 53;
+
+/// What this process knows of the tokens.
+pub(super) struct Proposals {
+    /// The largest that was seen.
+    seen: AtomicU64,
+}
+
+impl Proposals {
+    pub(super) fn new() -> Self {
+        Self { seen: AtomicU64::new(0) }
+    }
+
+    /// A number above all that were seen, and near the time: a token, or a ticket.
+    pub(super) fn next(&self, nodes: &[Arc<Node>]) -> u64 {
+        let mut times: Vec<_> =
+            nodes.iter().map(|node| node.store.time()).filter(|time| *time != 0).collect();
+        times.sort_unstable();
+        let time = times.get(times.len() / 2).copied().unwrap_or(0);
+        let above = |seen: u64| Some((seen + 1).max(time));
+        let before = self.seen.fetch_update(Ordering::AcqRel, Ordering::Acquire, above);
+        (before.unwrap_or_default() + 1).max(time)
+    }
+
+    /// A token that a node has accepted, or is to go beyond.
+    pub(super) fn saw(&self, token: u64) -> Result<(), Fault> {
+        if token >= LAST_FENCE {
+            return Err(Fault::lasting(
+                BackendKind::Other,
+                "the fencing tokens of a node (`<prefix>:fence:quorum`) are at a value that they cannot have: \
+                 something else has written there, or the clock of a server was wrong; delete that key",
+            ));
+        }
+        self.seen.fetch_max(token, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Has a majority accept a token for a lock that these nodes, a majority, have granted.
+    pub(super) async fn draw(
+        &self,
+        nodes: &[Arc<Node>],
+        granted: &[usize],
+        lock: &Arc<LockName>,
+        answer_by: Moment,
+    ) -> Result<u64, Fault> {
+        for _ in 0..TRIES {
+            let proposal = self.next(nodes);
+            let asked = granted.iter().map(|node| {
+                let (store, lock) = (nodes[*node].store.clone(), lock.clone());
+                let op = async move { store.propose(&lock, proposal, answer_by).await };
+                (*node, nodes[*node].ask(answer_by, op))
+            });
+            let mut round = Round::new(asked);
+            let mut votes = Votes::of(nodes.len());
+            let mut failed = None;
+            while let Some((_, answer)) = round.next().await {
+                match answer {
+                    Ok(voted) => match voted.answer {
+                        Accepted::Yes => votes.add(Ballot::Yes { sent: Clock::Boottime.now() }),
+                        Accepted::Above(other) => {
+                            self.saw(other)?;
+                            votes.add(Ballot::No);
+                        }
+                    },
+                    Err(fault) => failed = Some(fault),
+                }
+                if let Verdict::Won { .. } = votes.verdict() {
+                    return Ok(proposal);
+                }
+            }
+            if let Some(fault) = failed {
+                return Err(fault);
+            }
+        }
+        Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
+    }
+}

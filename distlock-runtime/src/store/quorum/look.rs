@@ -1,0 +1,119 @@
+//! Questions that change nothing, and those that concern all nodes alike.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::QuorumStore;
+use super::round::Round;
+use crate::clock::Moment;
+use crate::error::BackendKind;
+use crate::name::LockName;
+use crate::store::{Fault, Held, Holder, Letter, Op, Records, Store};
+
+/// Has every node say who it is. A mistake in the list shows here.
+pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
+    let mut round = Round::new(quorum.nodes.iter().enumerate().map(|(at, node)| {
+        let node = node.clone();
+        let known: Op<()> = Box::pin(async move {
+            node.store.clone().ready(answer_by).await?;
+            node.known(answer_by).await.map(|_| ())
+        });
+        (at, known)
+    }));
+    let (mut well, mut failed) = (0, None);
+    while let Some((_, answer)) = round.next().await {
+        match answer {
+            Ok(()) => well += 1,
+            // It does not go away by itself, as a node that is down does.
+            Err(fault) if !fault.passing => return Err(fault),
+            Err(fault) => failed = Some(fault),
+        }
+    }
+    let mut servers: Vec<_> = quorum.nodes.iter().filter_map(|node| node.run_id()).collect();
+    servers.sort_unstable();
+    if servers.windows(2).any(|two| two[0] == two[1]) {
+        return Err(Fault::lasting(
+            BackendKind::Other,
+            "two of the hosts in the URL are the same server: name each server once",
+        ));
+    }
+    if well < quorum.majority() {
+        return Err(failed.unwrap_or_else(|| quorum.too_few()));
+    }
+    match quorum.starting() {
+        Some(wait) => Err(too_new(wait)),
+        None => Ok(()),
+    }
+}
+
+/// Fewer than a majority have been up for long enough.
+pub(super) fn too_new(wait: Duration) -> Fault {
+    let detail = format!(
+        "a majority of the servers has started too recently to count; locks are granted in {} s (set \
+         `restart_guard`, or `guard=` in the URL, to the longest ttl that is used)",
+        wait.as_secs() + 1
+    );
+    Fault::passing(BackendKind::Other, detail)
+}
+
+/// Who holds the lock at a majority, and who stands in the longest queue.
+pub(super) async fn inspect(
+    quorum: &QuorumStore,
+    lock: Arc<LockName>,
+    answer_by: Moment,
+) -> Result<Option<Held>, Fault> {
+    let all = quorum.answers(|node| node.inspect(lock.clone(), answer_by)).await?;
+    let mut leases: HashMap<String, Vec<Option<Duration>>> = HashMap::new();
+    let mut queue = Vec::new();
+    for held in all.into_iter().flatten() {
+        for Holder { token, remaining } in held.holders {
+            leases.entry(token).or_default().push(remaining);
+        }
+        if held.queue.len() > queue.len() {
+            queue = held.queue;
+        }
+    }
+    let mut holders: Vec<_> = leases
+        .into_iter()
+        .filter(|(_, leases)| leases.len() >= quorum.majority())
+        .map(|(token, mut leases)| {
+            // It holds the lock for as long as a majority keeps it.
+            leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.unwrap_or(Duration::MAX)));
+            Holder { token, remaining: leases[quorum.majority() - 1] }
+        })
+        .collect();
+    holders.sort_unstable_by_key(|holder| holder.remaining.unwrap_or(Duration::MAX));
+    Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+}
+
+/// Sends the messages by every node: one that arrives is enough.
+pub(super) async fn tell(
+    quorum: &QuorumStore,
+    letters: Vec<Letter>,
+    answer_by: Moment,
+) -> Result<Vec<bool>, Fault> {
+    let all = quorum.answers(|node| node.tell(letters.clone(), answer_by)).await?;
+    Ok((0..letters.len()).map(|at| all.iter().any(|told| told.get(at) == Some(&true))).collect())
+}
+
+/// The records of processes, each from a node that has one.
+pub(super) async fn records(
+    quorum: &QuorumStore,
+    prefix: String,
+    processes: Vec<String>,
+    answer_by: Moment,
+) -> Result<Records, Fault> {
+    let ask = |node: Arc<_>| -> Op<Records> {
+        crate::store::redis::RedisStore::records(node, prefix.clone(), processes.clone(), answer_by)
+    };
+    let mut all = quorum.answers(ask).await?.into_iter();
+    let mut found = all.next().unwrap_or(Records { time: 0, texts: vec![None; processes.len()] });
+    for other in all {
+        found.time = found.time.max(other.time);
+        for (text, other) in found.texts.iter_mut().zip(other.texts) {
+            *text = text.take().or(other);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,102 @@
+//! Tokens that wait with the votes of some nodes, but not of a majority.
+//!
+//! Several waiters may each have some nodes, and nobody a majority. So a token that has too few offers
+//! its votes to whoever came earlier ([`RedisStore::offer`]): the first of all never steps back, everybody
+//! else does, and the first has a majority after one more round. Where a node learns of an earlier token
+//! only later, it tells the one that it has voted for (R4), which then offers again.
+//!
+//! An offer is never under way together with a question whose votes count: a vote could be taken back
+//! unseen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::node::Node;
+use super::send;
+use crate::clock::Clock;
+use crate::store::owner::Owner;
+
+pub(super) struct Minorities {
+    nodes: Arc<[Arc<Node>]>,
+    handle: Handle,
+    command_timeout: Duration,
+    waiting: Mutex<HashMap<String, Waiting>>,
+}
+
+struct Waiting {
+    owner: Arc<Owner>,
+    ticket: u64,
+    /// Its votes are being counted; then it offers them in any case.
+    asking: bool,
+}
+
+impl Minorities {
+    pub(super) fn new(
+        nodes: Arc<[Arc<Node>]>,
+        handle: Handle,
+        command_timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self { nodes, handle, command_timeout, waiting: Mutex::default() })
+    }
+
+    /// The votes of a token are asked for.
+    pub(super) fn asking(&self, owner: &Arc<Owner>, ticket: u64) {
+        let waiting = Waiting { owner: owner.clone(), ticket, asking: true };
+        self.waiting().insert(owner.token.clone(), waiting);
+    }
+
+    /// It has a majority, or nothing, or is given up.
+    pub(super) fn settled(&self, owner: &Owner) {
+        let settled = self.waiting().remove(&owner.token);
+        drop(settled);
+    }
+
+    /// It has the votes of these nodes, or may get them, and others have the rest.
+    pub(super) fn counted(&self, owner: &Owner, has: impl Iterator<Item = usize>) {
+        let offered = {
+            let mut waiting = self.waiting();
+            let Some(token) = waiting.get_mut(&owner.token) else { return };
+            token.asking = false;
+            (token.owner.clone(), token.ticket)
+        };
+        self.offer(&offered.0, offered.1, has);
+    }
+
+    /// A node says that another waits behind this token.
+    pub(super) fn behind(&self, token: &str) {
+        let offered = {
+            let mut waiting = self.waiting();
+            let Some(token) = waiting.get_mut(token) else { return };
+            if token.asking {
+                return;
+            }
+            (token.owner.clone(), token.ticket)
+        };
+        self.offer(&offered.0, offered.1, 0..self.nodes.len());
+    }
+
+    /// Sends the offers before this returns.
+    fn offer(&self, owner: &Arc<Owner>, ticket: u64, nodes: impl Iterator<Item = usize>) {
+        let all = self.nodes.len();
+        let parts = owner.parts(all);
+        let answer_by = Clock::Boottime.now().after(self.command_timeout);
+        for at in nodes.filter(|at| !parts[*at].owner.is_unsent() && !self.nodes[*at].is_down()) {
+            parts[at].returning();
+            let (store, owner) = (self.nodes[at].store.clone(), owner.clone());
+            send(&self.handle, async move {
+                let part = &owner.parts(all)[at];
+                // Unanswered it may still run, and no vote of this node counts for the token any more.
+                if store.offer(&part.owner, ticket, answer_by).await.is_ok() {
+                    part.returned();
+                }
+            });
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,280 @@
+//! What one node of a quorum is asked, beside what a store is: to vote in one write, to accept a fencing
+//! token, to take a vote back, and who it is.
+//!
+//! A fencing token of a quorum is proposed by the process, since counters of several nodes agree on
+//! nothing. A node accepts it if it is above all that it has accepted, which `ZADD GT` does in one step,
+//! and it counts once a majority has accepted it while the lock was the token's there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Pipeline, RedisError, Value};
+
+use super::RedisStore;
+use super::connection::{Live, integer};
+use super::error::{fault, unexpected};
+use super::layout::Layout;
+use super::link::Link;
+use super::script::Arg;
+use crate::clock::{Clock, Moment};
+use crate::error::BackendKind;
+use crate::limits::millis;
+use crate::name::LockName;
+use crate::store::owner::Owner;
+use crate::store::{Answer, Attempt, Entry, Fault};
+
+/// The member of the sorted set whose score is the last fencing token that was accepted.
+const LAST: &str = "last";
+const INFO_DENIED: &str = "redlock:// needs `INFO`, which tells whether a server has restarted: permit it with \
+    `+info`";
+
+/// Which server it is, and how long it has been up.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) run_id: String,
+    pub(crate) up: Duration,
+    /// The rules that stand there: ours, or another process's.
+    pub(crate) rules: String,
+}
+
+/// What a node says to a try.
+#[derive(Debug)]
+pub(crate) struct Vote {
+    pub(crate) sent: Moment,
+    /// The lock is the token's at this node; else for how long it is another's.
+    pub(crate) given: Result<(), Option<Duration>>,
+    pub(crate) accepted: Accepted,
+}
+
+/// What a node says to a proposed fencing token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Accepted {
+    Yes,
+    /// It has accepted this one.
+    Above(u64),
+}
+
+impl RedisStore {
+    /// The number of the connection that commands go over; `None` while there is none.
+    pub(crate) fn connection(&self) -> Option<u64> {
+        self.link().ok()?.number()
+    }
+
+    /// Everything that is asked of a node goes over one connection. No node of a quorum is a cluster.
+    fn link(&self) -> Result<&Arc<Link>, Fault> {
+        match &self.server.layout {
+            Layout::One(node) => Ok(node.any_link()),
+            Layout::Cluster(_) => Err(unexpected()),
+        }
+    }
+
+    /// The server's time in µs, as far as it is known from its answers; else 0.
+    pub(crate) fn time(&self) -> u64 {
+        self.link().map_or(0, |link| link.server_time())
+    }
+
+    /// Asks the server who it is, and leaves the `rules` of the quorum there unless it has some. Returns
+    /// the number of the connection as well.
+    pub(crate) async fn identity(
+        &self,
+        rules: &str,
+        answer_by: Moment,
+    ) -> Result<(u64, Identity), Fault> {
+        let mut live = self.link()?.first(answer_by).await?;
+        let key = [self.server.record.prefix(), "quorum"].concat();
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("INFO").arg("server").cmd("TIME");
+        pipeline.cmd("SET").arg(&key).arg(rules).arg("NX").cmd("GET").arg(&key);
+        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        let [info, time, set, there] = answers.as_slice() else {
+            return Err(live.unexpected_answer());
+        };
+        for answer in [info, set, there] {
+            if let Value::ServerError(error) = answer {
+                let error = RedisError::from(error.clone());
+                live.check_error(&error);
+                let denied = std::ptr::eq(answer, info) && error.code() == Some("NOPERM");
+                return Err(match denied {
+                    true => Fault::lasting(BackendKind::Refused, INFO_DENIED),
+                    false => fault(&error),
+                });
+            }
+        }
+        if let Some(micros) = micros(time) {
+            live.server_clock.set(micros);
+        }
+        let info = text(info).ok_or_else(|| live.unexpected_answer())?;
+        let rules = text(there).ok_or_else(|| live.unexpected_answer())?;
+        let field =
+            |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let run_id = field("run_id:").map(str::to_owned);
+        let up = field("uptime_in_seconds:").and_then(|secs| secs.parse().ok());
+        let (Some(run_id), Some(up)) = (run_id, up) else { return Err(live.unexpected_answer()) };
+        Ok((live.number, Identity { run_id, up: Duration::from_secs(up), rules }))
+    }
+
+    /// Takes the lock if it is free and proposes a fencing token, in one write.
+    pub(crate) async fn vote(
+        &self,
+        attempt: &Attempt,
+        proposal: u64,
+        answer_by: Moment,
+    ) -> Result<Vote, Fault> {
+        let Attempt { owner, term, .. } = attempt;
+        if !owner.limit.is_alone() {
+            return self.shared_vote(attempt, proposal, answer_by).await;
+        }
+        let lock = owner.lock.stored();
+        let mut live = self.link()?.live(answer_by).await?;
+        self.server.keep_subscribed(&owner.lock, term.stored_for());
+        let mark = owner.mark();
+        let mut pipeline = Pipeline::with_capacity(4);
+        let ttl = millis(term.stored_for());
+        pipeline.cmd("SET").arg(&**lock).arg(&owner.token).arg("NX").arg("PX").arg(ttl);
+        self.propose_in(&mut pipeline, &owner.lock, proposal);
+        pipeline.cmd("PTTL").arg(&**lock).cmd("ECHO").arg(mark);
+        let sent = Clock::Boottime.now();
+        self.server.record.used(sent);
+        // R7: nothing that could create the lock is sent behind its release.
+        if owner.is_retired() {
+            return Err(Fault::given_up());
+        }
+        owner.sending(sent, term.stored_for(), live.number);
+        let answers = live.pipeline(&pipeline, sent, answer_by).await?;
+        let [set, changed, score, left, echoed] = answers.as_slice() else {
+            return Err(live.unexpected_answer());
+        };
+        if let Value::ServerError(error) = set {
+            owner.answered(live.number);
+            let error = RedisError::from(error.clone());
+            live.check_error(&error);
+            return Err(fault(&error));
+        }
+        // R3: says whose answers these are.
+        if !matches!(echoed, Value::BulkString(echoed) if echoed == mark.as_bytes()) {
+            return Err(live.desynchronized());
+        }
+        owner.answered(live.number);
+        let given = match set {
+            Value::Okay => {
+                owner.leaves_a_trace();
+                Ok(())
+            }
+            Value::Nil => Err(u64::try_from(integer(left)?).ok().map(Duration::from_millis)),
+            _ => return Err(live.unexpected_answer()),
+        };
+        let accepted = accepted(changed, score, &live)?;
+        Ok(Vote { sent, given, accepted })
+    }
+
+    /// The same for a lock that several may hold, which takes a script.
+    async fn shared_vote(
+        &self,
+        attempt: &Attempt,
+        proposal: u64,
+        answer_by: Moment,
+    ) -> Result<Vote, Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        let shared = self.queue.try_share(&self.server, attempt, &mut live, answer_by).await?;
+        let (given, sent) = match shared {
+            Answer::Granted { sent, .. } => (Ok(()), sent),
+            Answer::Taken { remaining } => (Err(remaining), Clock::Boottime.now()),
+        };
+        let accepted = match given {
+            Ok(()) => self.propose(&attempt.owner.lock, proposal, answer_by).await?,
+            Err(_) => Accepted::Above(0),
+        };
+        Ok(Vote { sent, given, accepted })
+    }
+
+    /// Proposes a fencing token. It counts for a lock only if it is sent after the lock was granted.
+    pub(crate) async fn propose(
+        &self,
+        lock: &LockName,
+        proposal: u64,
+        answer_by: Moment,
+    ) -> Result<Accepted, Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        self.propose_in(&mut pipeline, lock, proposal);
+        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        match answers.as_slice() {
+            [changed, score] => accepted(changed, score, &live),
+            _ => Err(live.unexpected_answer()),
+        }
+    }
+
+    fn propose_in(&self, pipeline: &mut Pipeline, lock: &LockName, proposal: u64) {
+        let fence = self.server.fences.of(lock);
+        let key = [&*fence.key, ":quorum"].concat();
+        pipeline.cmd("ZADD").arg(&key).arg("GT").arg("CH").arg(proposal).arg(LAST);
+        pipeline.cmd("ZSCORE").arg(&key).arg(LAST);
+    }
+
+    /// A token without a majority steps back behind one that came earlier. Whether it did.
+    pub(crate) async fn offer(
+        &self,
+        owner: &Owner,
+        ticket: u64,
+        answer_by: Moment,
+    ) -> Result<bool, Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
+        let args = [Arg::Text(&owner.token), Arg::Number(ticket)];
+        match live.run(&self.queue.offer, &keys, &args, answer_by).await? {
+            Value::Array(answer) => match answer.first() {
+                Some(Value::Int(stepped)) => Ok(*stepped != 0),
+                _ => Err(live.unexpected_answer()),
+            },
+            _ => Err(live.unexpected_answer()),
+        }
+    }
+
+    /// Takes the lock for a token that holds it elsewhere, if it is free here and nobody waits.
+    pub(crate) async fn fill(
+        self: Arc<Self>,
+        entry: Entry,
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        self.queue.fill(&self.server, &entry, &mut live, answer_by).await
+    }
+}
+
+fn accepted(changed: &Value, score: &Value, live: &Live) -> Result<Accepted, Fault> {
+    if let Value::ServerError(error) = changed {
+        let error = RedisError::from(error.clone());
+        live.check_error(&error);
+        return Err(fault(&error));
+    }
+    match integer(changed)? {
+        0 => {
+            let score = match score {
+                Value::Double(score) => Some(*score),
+                value => text(value).and_then(|score| score.parse::<f64>().ok()),
+            };
+            // Scores are written by this process and others like it, as whole numbers.
+            let score =
+                score.filter(|score| *score >= 0.0).ok_or_else(|| live.unexpected_answer())?;
+            Ok(Accepted::Above(score as u64))
+        }
+        _ => Ok(Accepted::Yes),
+    }
+}
+
+/// What `TIME` says.
+fn micros(time: &Value) -> Option<i64> {
+    let Value::Array(parts) = time else { return None };
+    let [seconds, micros] = parts.as_slice() else { return None };
+    let number = |value: &Value| text(value)?.parse::<i64>().ok();
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! Independent redis-servers that keep locks together.
+
+use std::net::SocketAddr;
+
+use distlock_runtime::LockManager;
+
+use crate::conformance::{Remote, Subject};
+use crate::{RedisServer, connect};
+
+/// So many servers, each of which knows nothing of the others.
+pub struct Quorum {
+    /// They are killed, stopped and restarted by the test.
+    pub nodes: Vec<RedisServer>,
+    /// Which one is crashed next.
+    next: usize,
+}
+
+impl Quorum {
+    /// Starts them at the same time.
+    pub fn of(nodes: usize) -> Self {
+        let starting: Vec<_> = (0..nodes).map(|_| std::thread::spawn(RedisServer::start)).collect();
+        let started = starting.into_iter().map(|node| node.join().expect("it starts"));
+        Self { nodes: started.collect(), next: 0 }
+    }
+
+    /// The URL for managers that count every node at once, however new it is.
+    pub fn url(&self) -> String {
+        self.url_with("guard=0s")
+    }
+
+    /// With these options.
+    pub fn url_with(&self, options: &str) -> String {
+        Self::url_over(self.nodes.iter().map(RedisServer::addr), options)
+    }
+
+    /// The URL of nodes as seen through these addresses.
+    pub fn url_over(addrs: impl IntoIterator<Item = SocketAddr>, options: &str) -> String {
+        let hosts: Vec<_> = addrs.into_iter().map(|addr| addr.to_string()).collect();
+        format!("redlock://{}?{options}", hosts.join(","))
+    }
+}
+
+impl Subject for Quorum {
+    fn start() -> Self {
+        Self::of(3)
+    }
+
+    async fn manager(&self) -> LockManager {
+        connect(&Self::url(self)).await
+    }
+
+    fn left(&self) -> Vec<String> {
+        self.nodes.iter().flat_map(RedisServer::lock_keys).collect()
+    }
+}
+
+impl Remote for Quorum {
+    fn addr(&self) -> SocketAddr {
+        self.nodes[0].addr()
+    }
+
+    fn url_at(&self, addr: SocketAddr) -> String {
+        let others = self.nodes[1..].iter().map(RedisServer::addr);
+        Self::url_over(std::iter::once(addr).chain(others), "guard=0s")
+    }
+
+    /// One node after the other, without its data.
+    fn crash(&mut self) {
+        self.nodes[self.next].restart_empty();
+        self.next = (self.next + 1) % self.nodes.len();
+    }
+
+    /// A majority.
+    fn freeze(&self) {
+        self.nodes[..self.nodes.len() / 2 + 1].iter().for_each(RedisServer::stop);
+    }
+
+    fn thaw(&self) {
+        self.nodes[..self.nodes.len() / 2 + 1].iter().for_each(RedisServer::cont);
+    }
+}

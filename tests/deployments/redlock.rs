@@ -1,0 +1,249 @@
+//! Redlock: a lock that a majority of independent servers gives. What survives a server, what does not count,
+//! and what is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
+
+use distlock::{LockError, LockManager, LockMode};
+use distlock_testkit::{
+    LONG, Mode, Proxy, Quorum, RedisServer, SECOND, assert_busy, connect, held, ms, patient,
+    patient_builder, wait_for, waits, whole_text,
+};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Runs so many locks of one task, and says how long they took.
+async fn locks(manager: &LockManager, n: u32) -> std::time::Duration {
+    let begun = Instant::now();
+    for _ in 0..n {
+        held(manager, "k").await.release().await.expect("it was held");
+    }
+    begun.elapsed()
+}
+
+/// D8: a server that stands still is not waited for, whether it is known to or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d8_a_minority_that_stands_still_costs_nothing() {
+    let quorum = Quorum::of(3);
+    let manager = patient_builder(&quorum.url()).command_timeout(SECOND).connect().await;
+    let manager = manager.expect("connect");
+    locks(&manager, 5).await;
+    for still in &quorum.nodes {
+        still.stop();
+        let took = locks(&manager, 20).await;
+        still.cont();
+        assert!(took < 10 * SECOND, "{took:?}: a second each, if the server was waited for");
+        sleep(ms(50)).await;
+    }
+    let guard = held(&manager, "held").await;
+    quorum.nodes[0].stop();
+    let (next, mut waiting) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+    for place in 0..5 {
+        let (next, request) = (next.clone(), manager.lock("held").ttl(LONG).wait(LONG));
+        waiting.spawn(async move {
+            let guard = request.acquire().await.expect("its turn comes");
+            assert_eq!(next.fetch_add(1, SeqCst), place, "first come, first served");
+            guard.release().await.expect("it was held");
+        });
+        wait_for("it waits", async || manager.status().waiting == place + 1).await;
+    }
+    drop(guard);
+    while let Some(waited) = timeout(LONG, waiting.join_next()).await.expect("they are served") {
+        waited.expect("no panic");
+    }
+    quorum.nodes[0].cont();
+}
+
+/// D8: without a majority there is no lock, and its holder stops; with one there is again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d8_without_a_majority_there_is_no_lock() {
+    let mut quorum = Quorum::of(3);
+    let manager = patient_builder(&quorum.url()).command_timeout(ms(300)).connect().await;
+    let manager = manager.expect("connect");
+    let guard = manager.lock("held").ttl(2 * SECOND).acquire().await.expect("it is free");
+    quorum.nodes[0].kill9();
+    sleep(4 * SECOND).await;
+    assert!(guard.is_held(), "a majority renews it");
+    quorum.nodes[1].kill9();
+    timeout(LONG, guard.lost()).await.expect("a minority keeps nobody's lease");
+    let refused = manager.lock("k").ttl(LONG).acquire().await;
+    assert!(matches!(refused, Err(LockError::Backend { .. })), "{refused:?}");
+    quorum.nodes[1].restart();
+    wait_for("a majority is there", async || manager.lock("k").acquire().await.is_ok()).await;
+}
+
+/// D9: a server that has restarted without its data does not help a second holder to a majority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d9_a_server_that_forgot_does_not_count() {
+    let mut quorum = Quorum::of(3);
+    // Every server is older than the guard: only a restart matters.
+    sleep(ms(3500)).await;
+    let url = quorum.url_with("guard=2s");
+    let builder = || patient_builder(&url).command_timeout(ms(300)).ttl(2 * SECOND);
+    let (one, other) = (builder().connect().await, builder().connect().await);
+    let (one, other) = (one.expect("connect"), other.expect("connect"));
+    // The first holder has two servers of three.
+    quorum.nodes[2].stop();
+    let first = one.lock("k").renew(false).acquire().await.expect("two are a majority");
+    let quorum = tokio::task::spawn_blocking(move || {
+        quorum.nodes[1].restart_empty();
+        quorum.nodes[2].cont();
+        quorum
+    });
+    let _quorum = quorum.await.expect("no panic");
+    // The servers 1 and 2 are free: a majority, if the one that forgot counted.
+    let mut refused = 0;
+    let second = loop {
+        match other.lock("k").acquire().await {
+            Ok(second) => break second,
+            Err(_) => refused += 1,
+        }
+        assert!(refused < 10_000, "it is free after the ttl");
+        sleep(ms(5)).await;
+    };
+    assert!(!first.is_held(), "two hold the lock, after {refused} refusals");
+    assert!(second.fencing_token() > first.fencing_token());
+}
+
+/// D9: servers that have all just started grant nothing for the time of the guard, and say so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d9_new_servers_say_when_they_count() {
+    let quorum = Quorum::of(3);
+    let error = LockManager::connect(&quorum.url_with("guard=60s")).await.expect_err("all are new");
+    let text = whole_text(&error);
+    assert!(text.contains("too recently") && text.contains("restart_guard"), "{text}");
+    let lazy = LockManager::builder().url(quorum.url_with("guard=60s")).build().expect("no I/O");
+    let error = lazy.lock("k").acquire().await.expect_err("nothing is granted");
+    assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
+    assert!(
+        quorum.nodes.iter().all(|node| node.held_locks().is_empty()) || {
+            wait_for("what was taken is given back", async || {
+                quorum.nodes.iter().all(|node| node.held_locks().is_empty())
+            })
+            .await;
+            true
+        }
+    );
+}
+
+/// D10: lists that no two processes may use together are refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_a_list_that_cannot_be_right_is_refused() {
+    let quorum = Quorum::of(3);
+    let refused = async |url: String, mend: &str| {
+        let begun = Instant::now();
+        let error = LockManager::connect(&url).await.expect_err("it must be refused");
+        let text = whole_text(&error);
+        assert!(text.contains(mend), "{mend:?} is not in: {text}");
+        assert!(begun.elapsed() < 10 * SECOND);
+    };
+    let addr = |at: usize| quorum.nodes[at].addr();
+    let twice =
+        format!("redlock://127.0.0.1:{0},localhost:{0},{1}?guard=0s", addr(0).port(), addr(1));
+    refused(twice, "the same server").await;
+    drop(patient(&quorum.url()).await);
+    let (fourth, fifth) = (RedisServer::start(), RedisServer::start());
+    let five = quorum.nodes.iter().chain([&fourth, &fifth]).map(RedisServer::addr);
+    refused(Quorum::url_over(five, "guard=0s"), "give every process the same list").await;
+    refused(format!("redlock://{},{}", addr(0), addr(1)), "give three").await;
+}
+
+/// What a majority cannot give is refused before anything is sent.
+#[tokio::test]
+async fn what_a_quorum_cannot_keep_is_refused() {
+    let manager = LockManager::builder().url("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
+    let manager = manager.ttl(SECOND).restart_guard(2 * SECOND).build().expect("no I/O");
+    let invalid = |refused: Result<_, LockError>, mend: &str| {
+        let error = refused.map(drop).expect_err(mend);
+        assert!(matches!(error, LockError::InvalidOption { .. }), "{error:?}");
+        assert!(error.to_string().contains(mend), "{error}");
+    };
+    invalid(manager.lock("k").permits(3).acquire().await, "permits");
+    invalid(manager.lock("k").ttl(3 * SECOND).acquire().await, "restart_guard");
+    invalid(manager.lock("k").min_hold(3 * SECOND).acquire().await, "restart_guard");
+    let builder =
+        LockManager::builder().url("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3?guard=1s");
+    let error = builder.build().expect_err("the default ttl is longer");
+    assert!(error.to_string().contains("restart_guard"), "{error}");
+}
+
+/// Several that come at the same time have some servers each, and nobody a majority: whoever came first
+/// gets it, and nobody waits for a lease to end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn split_votes_are_resolved() {
+    for nodes in [3, 4, 5] {
+        let quorum = Quorum::of(nodes);
+        // Answers take a while, and each server another one: so every server hears of another first.
+        let proxies: Vec<_> = quorum.nodes.iter().map(|node| Proxy::to(node.addr())).collect();
+        for (at, proxy) in proxies.iter().enumerate() {
+            proxy.set(Mode::Delay(ms(1 + at as u64)));
+        }
+        let url = Quorum::url_over(proxies.iter().map(Proxy::addr), "guard=0s");
+        let mut managers = Vec::new();
+        for _ in 0..4 {
+            managers.push(connect(&url).await);
+        }
+        let last = Arc::new(AtomicU64::new(0));
+        let inside = Arc::new(AtomicUsize::new(0));
+        let begun = Instant::now();
+        for round in 0..10 {
+            let mut tasks = JoinSet::new();
+            for manager in &managers {
+                let (last, inside) = (last.clone(), inside.clone());
+                let request = manager.lock("k").ttl(LONG).wait(LONG);
+                tasks.spawn(async move {
+                    let guard = request.acquire().await.expect("its turn comes");
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0, "two at once");
+                    let token = guard.fencing_token();
+                    assert!(last.fetch_max(token, SeqCst) < token, "fencing tokens grow");
+                    sleep(ms(2)).await;
+                    inside.fetch_sub(1, SeqCst);
+                    guard.release().await.expect("it was held");
+                });
+            }
+            while let Some(task) = tasks.join_next().await {
+                task.unwrap_or_else(|error| panic!("{nodes} nodes, round {round}: {error}"));
+            }
+        }
+        // The claim of a waiter that was let in and does not come lasts a second and more.
+        assert!(begun.elapsed() < 40 * SECOND, "{nodes} nodes: {:?}", begun.elapsed());
+        wait_for("nothing is left", async || {
+            quorum.nodes.iter().all(|node| node.lock_keys().is_empty())
+        })
+        .await;
+    }
+}
+
+/// D11: a lease that was taken while a server was down comes to rest on it with a renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d11_a_lease_comes_to_rest_on_all_servers() {
+    let mut quorum = Quorum::of(3);
+    let (one, other) = (patient(&quorum.url()).await, patient(&quorum.url()).await);
+    quorum.nodes[2].kill9();
+    let guard = one.lock("k").ttl(3 * SECOND).acquire().await.expect("two are a majority");
+    quorum.nodes[2].restart();
+    wait_for("the third has it as well", async || !quorum.nodes[2].held_locks().is_empty()).await;
+    quorum.nodes[0].kill9();
+    sleep(4 * SECOND).await;
+    assert!(guard.is_held(), "it rests on the two that are left");
+    assert_busy(other.lock("k").acquire().await);
+    guard.release().await.expect("it was held");
+    held(&other, "k").await.release().await.expect("it was held");
+}
+
+/// Readers are together, and the first of them after a downgrade was the writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_goes_on_as_a_reader() {
+    let quorum = Quorum::of(3);
+    let (one, other) = (connect(&quorum.url()).await, connect(&quorum.url()).await);
+    let writer = one.lock("k").mode(LockMode::Write).ttl(LONG).acquire().await.expect("it is free");
+    let written = writer.fencing_token();
+    let waiting = waits(&other, "k");
+    wait_for("a writer waits", async || other.status().waiting == 1).await;
+    let reader = writer.downgrade().await.expect("it was held");
+    assert!(reader.is_held() && reader.fencing_token() > written);
+    drop(reader);
+    let next = timeout(LONG, waiting).await.expect("its turn comes");
+    drop(next);
+}
