@@ -119,7 +119,10 @@ async fn connections_that_the_server_ends_cost_no_lock() {
         );
         assert!(guard.is_held());
     }
-    guard.release().await.expect("it was held");
+    // Its connection may end under the release, which then goes on without the caller.
+    if let Err(error) = guard.release().await {
+        assert_eq!(backend(Err::<(), _>(error)), BackendKind::Unreachable);
+    }
     let next = tokio::time::timeout(LONG / 4, served(waiting)).await.expect("its turn comes");
     next.release().await.expect("it was held");
     no_row_is_left(&server);
