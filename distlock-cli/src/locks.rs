@@ -14,6 +14,9 @@ use crate::store::{Failure, Named, describe};
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) key: String,
+    /// Its name in the store.
+    #[cfg(feature = "top")]
+    pub(crate) stored: String,
     /// Another one means that it was released in between.
     #[cfg(feature = "top")]
     pub(crate) token: String,
@@ -134,6 +137,8 @@ impl<'a> Locks<'a> {
             };
             Some(Held {
                 key: self.key_of(name)?,
+                #[cfg(feature = "top")]
+                stored: name.clone(),
                 holders: tokens.iter().map(|token| Process::of_token(token)).collect(),
                 alone,
                 #[cfg(feature = "top")]
@@ -224,6 +229,7 @@ impl Held {
     pub(crate) fn example(key: &str, token: &str, waiting: u64) -> Self {
         Self {
             key: key.to_owned(),
+            stored: format!("distlock:lock:{{{key}}}"),
             token: token.to_owned(),
             holders: vec![Process::of_token(token)],
             alone: true,

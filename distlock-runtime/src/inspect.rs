@@ -137,13 +137,29 @@ impl LockManager {
     ) -> Result<Option<store::Held>, LockError> {
         let Locks { table, store, .. } = self.locks();
         let asked = store.clone().inspect(lock.clone(), self.limit());
-        let answer = table.observers().timed("inspect", asked).await;
+        let answer =
+            table.observers().timed("inspect", (table.clock(), table.clock().now()), asked).await;
         answer.map_err(|fault| fault.into_error(Some(lock)))
     }
 
     fn limit(&self) -> Moment {
         let Locks { table, settings, .. } = self.locks();
         table.clock().now().after(settings.command_timeout)
+    }
+
+    /// What these processes say of themselves and of what they count.
+    pub(crate) async fn watch(
+        &self,
+        processes: Vec<String>,
+    ) -> Result<HashMap<String, Arc<Account>>, LockError> {
+        let Locks { table, store, engine, namespace, .. } = self.locks();
+        let lock = self.named("watch".into(), "watch")?;
+        if !self.is_subscribed(&lock).await {
+            return Ok(HashMap::new());
+        }
+        let (prefix, limit, own) = (namespace.prefix(), self.limit(), table.process());
+        let way = Way { store, alarms: engine.alarms(), prefix, own, limit };
+        Ok(table.questions.watch(processes, way).await)
     }
 
     /// What those say that hold the lock or wait for it, this process included.

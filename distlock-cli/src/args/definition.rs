@@ -195,8 +195,9 @@ fn top() -> Command {
     Command::new("top")
         .about("Shows the locks live")
         .long_about(
-            "Shows the locks live.\n\nKeys: s sorts by another column, / filters, arrows choose, \
-             Enter inspects, K releases (after asking), q quits.",
+            "Shows the locks live.\n\nKeys: s sorts by another column, / filters, n shows how often the \
+             locks of each name are taken and how long calls wait for them, arrows choose, Enter inspects, K releases \
+             (after asking), q quits.",
         )
         .args([
             Arg::new("interval")

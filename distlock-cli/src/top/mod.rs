@@ -1,18 +1,23 @@
 //! `distlock top`: the locks, live.
 
+mod rates;
 mod state;
 mod view;
 mod watch;
 
 use std::io::{self, IsTerminal};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use distlock::__console::Counted;
+use distlock::LockManager;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
 
+use self::rates::Rates;
 use self::state::{Action, Focus, State};
 use self::watch::Watch;
 use crate::exit;
@@ -67,15 +72,25 @@ async fn live(
     let place = shown(&format!("{}  {}", store.place(), store.prefix));
     let (mut watch, mut state) = (Watch::new(), State::new());
     let mut events = events();
+    let mut rates = Rates::default();
+    let mut asked: Option<JoinHandle<Vec<Counted>>> = None;
     let mut ticks = tokio::time::interval(interval);
     // A store that was slow is not asked twice as often afterwards.
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => watch.look(locks).await,
+            _ = ticks.tick() => {
+                watch.look(locks).await;
+                // Beside all else: a process that stands still is waited for.
+                asked.get_or_insert_with(|| ask(locks.manager.clone()));
+            }
+            counted = answer(&mut asked) => {
+                asked = None;
+                rates.take_in(counted, Instant::now());
+            }
             event = events.recv() => match event {
                 Some(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                    match state.press(key, &watch) {
+                    match state.press(key, &watch, rates.all().len()) {
                         Some(Action::Quit) => return Ok(()),
                         Some(action) => grant(action, locks, &mut watch, &mut state).await,
                         None => {}
@@ -86,8 +101,21 @@ async fn live(
                 None => return Ok(()),
             },
         }
-        let drawn = terminal.draw(|frame| view::draw(frame, &place, &watch, &mut state));
+        let drawn = terminal.draw(|frame| view::draw(frame, &place, &watch, &rates, &mut state));
         drawn.map_err(broken)?;
+    }
+}
+
+/// What processes say of how often they take locks; nothing where they cannot be asked.
+fn ask(manager: LockManager) -> JoinHandle<Vec<Counted>> {
+    tokio::spawn(async move { manager.counted().await.unwrap_or_default() })
+}
+
+/// Cancel safe.
+async fn answer(asked: &mut Option<JoinHandle<Vec<Counted>>>) -> Vec<Counted> {
+    match asked {
+        Some(asked) => asked.await.unwrap_or_default(),
+        None => std::future::pending().await,
     }
 }
 

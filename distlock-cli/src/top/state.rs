@@ -9,6 +9,9 @@ use super::watch::{Seen, Watch};
 use crate::locks::{Held, fits, several};
 use crate::one::One;
 
+/// How many rows a page of them is.
+const PAGE: usize = 10;
+
 /// By what locks are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
@@ -35,6 +38,8 @@ impl Order {
 #[derive(Debug)]
 pub(super) enum Focus {
     Table,
+    /// The names of locks are shown, with how often they are taken; from this row on.
+    Names(usize),
     /// A filter is typed.
     Filter,
     /// One lock is shown; `None` if it is free by now.
@@ -106,13 +111,15 @@ impl State {
             || several(&held.holders).contains(filter)
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent, watch: &Watch) -> Option<Action> {
+    /// There are so many `names`.
+    pub(super) fn press(&mut self, key: KeyEvent, watch: &Watch, names: usize) -> Option<Action> {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Some(Action::Quit);
         }
         self.said = None;
         let action = match std::mem::replace(&mut self.focus, Focus::Table) {
             Focus::Table => self.press_in_table(key.code),
+            Focus::Names(first) => return self.press_in_names(key.code, first, names),
             Focus::Filter => {
                 self.press_in_filter(key.code);
                 None
@@ -127,12 +134,12 @@ impl State {
     }
 
     fn press_in_table(&mut self, key: KeyCode) -> Option<Action> {
-        const PAGE: usize = 10;
         match key {
             KeyCode::Char('q') => return Some(Action::Quit),
             KeyCode::Esc if self.filter.is_empty() => return Some(Action::Quit),
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('n') => self.focus = Focus::Names(0),
             KeyCode::Char('/') => self.focus = Focus::Filter,
             KeyCode::Up | KeyCode::Char('k') => self.choose(self.chosen.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.choose(self.chosen + 1),
@@ -148,6 +155,21 @@ impl State {
             }
             _ => {}
         }
+        None
+    }
+
+    fn press_in_names(&mut self, key: KeyCode, first: usize, names: usize) -> Option<Action> {
+        let first = match key {
+            KeyCode::Char('q') => return Some(Action::Quit),
+            KeyCode::Up | KeyCode::Char('k') => first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => first + 1,
+            KeyCode::PageUp => first.saturating_sub(PAGE),
+            KeyCode::PageDown => first + PAGE,
+            KeyCode::Home => 0,
+            KeyCode::End => names,
+            _ => return None,
+        };
+        self.focus = Focus::Names(first.min(names.saturating_sub(1)));
         None
     }
 
@@ -184,7 +206,7 @@ mod tests {
     }
 
     fn press(state: &mut State, key: KeyCode) -> Option<Action> {
-        state.press(KeyEvent::new(key, KeyModifiers::NONE), &watch())
+        state.press(KeyEvent::new(key, KeyModifiers::NONE), &watch(), 3)
     }
 
     #[test]
@@ -220,6 +242,19 @@ mod tests {
         assert!(matches!(state.focus, Focus::Table));
         press(&mut state, KeyCode::Esc);
         assert_eq!(shown(&mut state, &watch()).len(), 3);
+    }
+
+    #[test]
+    fn names_are_another_table() {
+        let mut state = State::new();
+        shown(&mut state, &watch());
+        press(&mut state, KeyCode::Char('n'));
+        for (key, first) in [(KeyCode::Down, 1), (KeyCode::PageDown, 2), (KeyCode::Home, 0)] {
+            press(&mut state, key);
+            assert!(matches!(state.focus, Focus::Names(at) if at == first), "{key:?}");
+        }
+        assert_eq!(press(&mut state, KeyCode::Enter), None);
+        assert!(matches!(state.focus, Focus::Table));
     }
 
     #[test]

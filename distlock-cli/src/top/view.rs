@@ -8,6 +8,7 @@ use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
+use super::rates::{Rate, Rates};
 use super::state::{Focus, Order, State};
 use super::watch::{Seen, Watch};
 use crate::locks::several;
@@ -15,14 +16,22 @@ use crate::one::One;
 use crate::say::{quoted, shown};
 
 /// Draws all of it.
-pub(super) fn draw(frame: &mut Frame<'_>, place: &str, watch: &Watch, state: &mut State) {
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    place: &str,
+    watch: &Watch,
+    rates: &Rates,
+    state: &mut State,
+) {
     let parts = [Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
     let [head, body, foot] = Layout::vertical(parts).areas(frame.area());
     let rows = state.rows(watch);
     frame.render_widget(header(place, watch, rows.len()), head);
-    match rows.is_empty() {
-        true => frame.render_widget(nothing(watch, state), body),
-        false => table(frame, body, &rows, state),
+    let all = rates.all();
+    match state.focus {
+        Focus::Names(first) => names(frame, body, (rates, &all), first),
+        _ if rows.is_empty() => frame.render_widget(nothing(watch, state), body),
+        _ => table(frame, body, &rows, (rates, &all), state),
     }
     frame.render_widget(footer(state), foot);
     if let Focus::One(key, held) = &state.focus {
@@ -57,16 +66,36 @@ fn nothing(watch: &Watch, state: &State) -> Paragraph<'static> {
     Paragraph::new(format!("\n  {text}"))
 }
 
-fn table(frame: &mut Frame<'_>, area: Rect, rows: &[&Seen], state: &State) {
+/// So wide a terminal has room for names beside keys.
+const WIDE: u16 = 110;
+/// So narrow a one has room for the holders alone.
+const NARROW: u16 = 64;
+
+fn table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    rows: &[&Seen],
+    (rates, all): (&Rates, &[Rate]),
+    state: &State,
+) {
     let now = Instant::now();
-    let columns = [
+    let is_wide = area.width >= WIDE;
+    let mut columns = vec![
         (Some(Order::Key), "KEY", Constraint::Fill(3)),
         (Some(Order::Holder), "HOLDER", Constraint::Fill(2)),
         (Some(Order::Held), "HELD", Constraint::Length(8)),
         (Some(Order::Lease), "LEASE", Constraint::Length(7)),
         (Some(Order::Waiting), "WAITING", Constraint::Length(7)),
-        (None, "CHANGES/MIN", Constraint::Length(11)),
+        (None, "TAKEN/S", Constraint::Length(7)),
+        (None, "P99", Constraint::Length(6)),
     ];
+    if area.width < NARROW {
+        columns.truncate(3);
+    }
+    if is_wide {
+        columns.push((None, "CHANGES/MIN", Constraint::Length(11)));
+        columns.push((None, "NAME", Constraint::Fill(2)));
+    }
     let heads = columns.iter().map(|(order, name, _)| {
         let is_order = *order == Some(state.order);
         let style = if is_order { Style::new().reversed() } else { Style::new().bold() };
@@ -75,24 +104,75 @@ fn table(frame: &mut Frame<'_>, area: Rect, rows: &[&Seen], state: &State) {
     // No more than fit are made: there may be thousands.
     let height = usize::from(area.height.saturating_sub(1));
     let first = (state.chosen + 1).saturating_sub(height.max(1));
-    let lines = rows.iter().skip(first).take(height).map(|seen| row(seen, now));
-    let table = Table::new(lines, columns.map(|(_, _, width)| width))
+    let lines = rows.iter().skip(first).take(height).map(|seen| {
+        let told = rates.held(&seen.held.stored);
+        let rate = told.and_then(|(name, _)| all.iter().find(|rate| rate.name == name));
+        Row::new(row(seen, now, told, rate).into_iter().take(columns.len()))
+    });
+    let table = Table::new(lines, columns.iter().map(|(_, _, width)| *width))
         .header(Row::new(heads))
         .row_highlight_style(Style::new().reversed());
     let mut chosen = TableState::new().with_selected(Some(state.chosen - first));
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-fn row(seen: &Seen, now: Instant) -> Row<'static> {
+/// `told`: what its holder says of its name and since when it holds it.
+fn row(
+    seen: &Seen,
+    now: Instant,
+    told: Option<(&str, Instant)>,
+    rate: Option<&Rate>,
+) -> [String; 9] {
     let changes = seen.changes_a_minute(now);
-    Row::new([
+    [
         shown(&seen.held.key),
         several(&seen.held.holders),
-        held_for(seen, now),
+        told.map_or_else(|| held_for(seen, now), |(_, since)| short(now.duration_since(since))),
         seen.held.remaining.map_or("no end".to_owned(), short),
         seen.held.waiting.to_string(),
+        rate.map(|rate| frequency(rate.a_second)).unwrap_or_default(),
+        rate.map(waited).unwrap_or_default(),
         if changes > 0.0 { format!("{changes:.0}") } else { String::new() },
-    ])
+        told.map(|(name, _)| shown(name)).unwrap_or_default(),
+    ]
+}
+
+/// What locks are called, and how often those are taken.
+fn names(frame: &mut Frame<'_>, area: Rect, (rates, all): (&Rates, &[Rate]), first: usize) {
+    if all.is_empty() {
+        let text = match rates.is_any() {
+            true => "\n  no lock was taken since this looks",
+            false => "\n  no process says how often it takes locks",
+        };
+        return frame.render_widget(Paragraph::new(text), area);
+    }
+    let line = |rate: &Rate| Row::new([shown(&rate.name), frequency(rate.a_second), waited(rate)]);
+    let widths = [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(9)];
+    let heads = ["NAME", "TAKEN/S", "P99 WAIT"].map(|head| Cell::new(head).bold());
+    let lines = all.iter().skip(first).take(usize::from(area.height)).map(line);
+    frame.render_widget(Table::new(lines, widths).header(Row::new(heads)), area);
+}
+
+/// In at most six characters.
+fn frequency(a_second: f64) -> String {
+    match a_second {
+        0.0 => "0".to_owned(),
+        ..100.0 => format!("{a_second:.1}"),
+        ..100_000.0 => format!("{a_second:.0}"),
+        _ => format!("{:.0}k", a_second / 1000.0),
+    }
+}
+
+/// Most calls waited no longer than this.
+fn waited(rate: &Rate) -> String {
+    match rate.p99 {
+        Some(wait) if wait < Duration::from_secs(1) => {
+            format!("{}ms", wait.as_secs_f64() * 1000.0)
+        }
+        Some(wait) => format!("{}s", wait.as_secs_f64()),
+        None if rate.a_second > 0.0 => ">1m".to_owned(),
+        None => String::new(),
+    }
 }
 
 /// At least so long, where it was held before it was looked at.
@@ -123,10 +203,11 @@ fn footer(state: &State) -> Line<'static> {
             Style::new().red().bold(),
         ),
         Focus::One(..) => Line::raw("any key goes back"),
+        Focus::Names(_) => Line::raw("locks taken in a second, and how long 99 of 100 calls waited at most   any key goes back").dim(),
         Focus::Table => match (&state.said, state.filter.is_empty()) {
             (Some(said), _) => Line::raw(said.clone()),
             (None, true) => {
-                Line::raw("s sort   / filter   Enter inspect   K release   q quit").dim()
+                Line::raw("s sort   / filter   n names   Enter inspect   K release   q quit").dim()
             }
             (None, false) => Line::raw(format!(
                 "filter: {}   Esc ends it   Enter inspect   K release   q quit",
@@ -169,7 +250,9 @@ mod tests {
             (0..locks).map(|n| Held::example(&format!("order:{n:03}"), "abc.1.1s", n as u64));
         let watch = Watch::of(held.collect());
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
-        terminal.draw(|frame| draw(frame, "redis://host", &watch, state)).expect("drawn");
+        terminal
+            .draw(|frame| draw(frame, "redis://host", &watch, &Rates::default(), state))
+            .expect("drawn");
         let buffer = terminal.backend().buffer();
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(line).collect()

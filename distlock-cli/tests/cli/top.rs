@@ -1,6 +1,8 @@
 //! `top`.
 
-use distlock_testkit::RedisServer;
+use std::time::Duration;
+
+use distlock_testkit::{RedisServer, wait_until};
 use serde_json::Value;
 
 use crate::support::{distlock, distlock_at, holder, is_held, key, ran};
@@ -45,6 +47,36 @@ fn it_shows_and_releases() {
     terminal.press("y");
     holder.ended().ends_with(79);
     terminal.shows("no lock is held");
+    terminal.press("q");
+    terminal.ends_with(0);
+}
+
+/// A service counts while somebody watches.
+#[test]
+fn it_shows_how_often_locks_are_taken() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let service = async move {
+        let manager = distlock::LockManager::connect(&url).await.expect("connect");
+        let _held = manager.lock("till").name("orders::till").acquire().await.expect("free");
+        for n in 0.. {
+            manager.lock(format!("{n}")).name("orders::pay").run(async {}).await.expect("free");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    // It ends with the test.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(service);
+    });
+    wait_until("it is held", || is_held(&server, "till"));
+    let Some(mut terminal) = Terminal::start(&distlock_at(&server, &["top"])) else { return };
+    terminal.shows("till");
+    terminal.press("n");
+    terminal.shows("orders::pay");
+    terminal.shows("ms");
+    terminal.press(" ");
+    terminal.shows("q quit");
     terminal.press("q");
     terminal.ends_with(0);
 }

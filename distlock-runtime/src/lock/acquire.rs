@@ -245,7 +245,7 @@ impl<'a> Acquiring<'a> {
         let term = self.request.stored_term(table.needs_renewal());
         let attempt = Attempt { owner: by.owner().clone(), term, look: !self.waits() };
         let asked = self.locks.store.try_acquire(attempt, self.request.answer_by);
-        let asked = table.observers().timed("set", asked);
+        let asked = table.observers().timed("set", (table.clock(), now), asked);
         Begun::Trying(by, in_acquire_span(wanted, asked))
     }
 

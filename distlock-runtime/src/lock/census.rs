@@ -66,6 +66,12 @@ impl LockTable {
             longest.saturating_sub(asker.nonces.iter().map(|nonce| nonce.len() + 1).sum());
         let mut writer = AccountWriter::new(process, longest);
         let now = self.clock().now();
+        if asker.watches {
+            let tally = self.observers().tally();
+            tally.watched(now);
+            let (counted, calls) = tally.counted(&asker.prefix, now);
+            writer.counted(counted, &calls);
+        }
         let is_asked = |stored: &str| asker.locks.iter().any(|asked| asked == stored);
         for stored in &asker.locks {
             let stored = StoredName::new(stored.clone());

@@ -224,7 +224,8 @@ impl LockGuard {
             self.leases.iter().map(|lease| table.extension(lease, ttl)).collect();
         let Some(renewals) = renewals else { return Err(self.lost_error(false)) };
         let op = self.locks.store.clone().renew(renewals.clone());
-        let renewed = table.observers().timed("renew", op).await;
+        let renewed =
+            table.observers().timed("renew", (table.clock(), table.clock().now()), op).await;
         let Renewed { sent, answers } =
             renewed.map_err(|fault| fault.into_error(Some(self.leases[0].name())))?;
         let mut doubt = None;

@@ -22,9 +22,11 @@ impl LockTable {
     pub(super) fn enter(self: &Arc<Self>, enter: Enter<Live>) {
         let Enter { token: owner, term, ticket } = enter;
         let entry = Entry { owner: owner.clone(), term, ticket };
-        let limit = self.clock().now().after(self.command_timeout);
+        let (clock, now) = (self.clock(), self.clock().now());
+        let limit = now.after(self.command_timeout);
         let command = if ticket == 0 { "acquire" } else { "confirm" };
-        let op = self.observers().timed(command, self.store.clone().enter(entry, limit));
+        let op =
+            self.observers().timed(command, (clock, now), self.store.clone().enter(entry, limit));
         let table = self.clone();
         self.follow(op, move |answer| {
             if let Ok(Entered::Granted { .. }) = answer {

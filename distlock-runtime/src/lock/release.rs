@@ -177,10 +177,12 @@ impl Releasing {
 
     fn begin(&mut self, cx: &mut Context<'_>) {
         if let State::Unsent = self.state {
-            let limit = self.table.clock().now().after(self.table.command_timeout);
+            let clock = self.table.clock();
+            let now = clock.now();
+            let limit = now.after(self.table.command_timeout);
             let Freeing { token, keep, .. } = &self.freeing;
             let op = self.table.store.clone().release(token.clone(), *keep, limit);
-            let mut op = self.table.observers().timed("release", op);
+            let mut op = self.table.observers().timed("release", (clock, now), op);
             self.state = match op.as_mut().poll(cx) {
                 Poll::Pending => State::Sent(op),
                 Poll::Ready(result) => State::answered(result),

@@ -70,7 +70,7 @@ impl Unconfirmed {
         let keep = left.filter(|left| !left.is_zero());
         let limit = self.owner.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
         let op = table.store().clone().release(self.owner.clone(), keep, limit);
-        table.observers().timed("release", op)
+        table.observers().timed("release", (table.clock(), now), op)
     }
 
     /// What becomes of it, after a try that came to `result`.

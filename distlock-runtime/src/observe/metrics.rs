@@ -6,6 +6,7 @@
 //! the handles that they began with: a gauge comes down where it went up.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -66,8 +67,29 @@ struct Shared {
     too_many: AtomicBool,
     /// Of the recorder of the process.
     manager: OnceLock<OfManager>,
-    locks: RwLock<HashMap<Box<str>, Arc<OfLock>>>,
+    locks: RwLock<HashMap<Box<str>, Arc<OfLock>, BuildHasherDefault<NameHasher>>>,
     links: Mutex<Links>,
+    /// The recorder has not been given them yet.
+    links_changed: AtomicBool,
+}
+
+/// Quick, for some hundred names that a program gives its own locks.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        for eight in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..eight.len()].copy_from_slice(eight);
+            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(SPREAD);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// How many connections are up and down now, and how many the recorder has been given.
@@ -89,11 +111,18 @@ pub(super) struct Hold {
 pub(crate) struct InLine(Option<Arc<OfLock>>);
 
 impl Drop for InLine {
+    #[inline]
     fn drop(&mut self) {
+        // Every call has one, and most do not wait.
         if let Some(handles) = self.0.take() {
-            crate::shield::shield(|| handles.waiting.decrement(1.0));
+            leave(&handles);
         }
     }
+}
+
+#[cold]
+fn leave(handles: &OfLock) {
+    crate::shield::shield(|| handles.waiting.decrement(1.0));
 }
 
 impl Hold {
@@ -117,6 +146,12 @@ impl Metrics {
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         recorder::current() != Recorder::None
+    }
+
+    /// Whether there may be a recorder, at less cost: every call and every connection looks whether there is.
+    #[inline]
+    pub(super) fn has_been_on(&self) -> bool {
+        recorder::was_seen()
     }
 
     pub(super) fn waiting(&self, lock: &LockName) -> InLine {
@@ -202,6 +237,7 @@ impl Metrics {
                     links.now[usize::from(up)] += by;
                 }
             }
+            self.0.links_changed.store(true, Ordering::Release);
         }
         self.of_manager(|_| {});
     }
@@ -297,10 +333,14 @@ impl Metrics {
 
     /// By how many: other managers of the process have connections, too.
     fn tell_links(&self, handles: &OfManager) {
+        if !self.0.links_changed.load(Ordering::Acquire) {
+            return;
+        }
         let by = {
             let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);
             let by = [links.now[0] - links.told[0], links.now[1] - links.told[1]];
             links.told = links.now;
+            self.0.links_changed.store(false, Ordering::Release);
             by
         };
         for (gauge, by) in [&handles.down, &handles.up].into_iter().zip(by) {

@@ -25,6 +25,11 @@ impl Metrics {
     }
 
     #[inline(always)]
+    pub(super) fn has_been_on(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
     pub(super) fn waiting(&self, _lock: &LockName) -> InLine {
         InLine(())
     }

@@ -7,6 +7,7 @@
 // panic of an observer ends here.
 
 mod account;
+mod calls;
 #[cfg(feature = "metrics")]
 mod handles;
 #[cfg(any(feature = "redis", feature = "postgres"))]
@@ -21,16 +22,17 @@ mod observer;
 mod recorder;
 mod reporter;
 mod span;
+mod tally;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::Level;
 
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 use crate::name::LockName;
 use crate::shield::shield;
@@ -38,6 +40,8 @@ use log::Log;
 use metrics::{Hold, Metrics};
 
 pub(crate) use account::Account;
+#[doc(hidden)]
+pub use calls::Calls;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) use link::LinkWatch;
 #[cfg(any(feature = "axum", feature = "actix"))]
@@ -48,32 +52,52 @@ pub use observer::{
     Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate, Via,
 };
 pub(crate) use span::{WaitSpan, in_acquire_span};
+pub(crate) use tally::Tally;
 
 /// The observers of one manager's locks.
-#[derive(Clone)]
-pub(crate) struct Observers {
+#[derive(Clone, Default)]
+pub(crate) struct Observers(Arc<Everybody>);
+
+pub(crate) struct Everybody {
     /// Those of the user, behind the log.
-    all: Arc<Vec<Arc<dyn Observer>>>,
+    all: Vec<Arc<dyn Observer>>,
     metrics: Metrics,
+    tally: Tally,
 }
 
-impl Default for Observers {
+impl Default for Everybody {
     fn default() -> Self {
-        Self { all: Arc::new(vec![Arc::new(Log)]), metrics: Metrics::default() }
+        let (metrics, tally) = Default::default();
+        Self { all: vec![Arc::new(Log)], metrics, tally }
+    }
+}
+
+impl std::ops::Deref for Observers {
+    type Target = Everybody;
+
+    fn deref(&self) -> &Everybody {
+        &self.0
     }
 }
 
 impl Observers {
     /// The same for a manager of its own, whose locks are kept in such a `store`.
     pub(crate) fn of_manager(self, store: &'static str) -> Self {
-        let metrics = Metrics::default();
-        shield(|| metrics.started(store));
-        Self { metrics, ..self }
+        let own = Everybody { all: self.all.clone(), ..Everybody::default() };
+        shield(|| own.metrics.started(store));
+        Self(Arc::new(own))
     }
 
     /// One more.
     pub(crate) fn add(&mut self, observer: impl Observer) {
-        Arc::make_mut(&mut self.all).push(Arc::new(observer));
+        let mut all = self.all.clone();
+        all.push(Arc::new(observer));
+        self.0 = Arc::new(Everybody { all, ..Everybody::default() });
+    }
+
+    /// What is counted for those who watch.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Those that every call is reported to; the log has no line for it.
@@ -90,9 +114,9 @@ impl Observers {
     /// Reports to all in the background; `level` is that of the event in the log.
     fn tell_later(&self, level: Level, tell: impl Fn(&dyn Observer) + Send + 'static) {
         if !self.users().is_empty() || reporter::is_logged(level) {
-            let all = self.all.clone();
+            let all = self.clone();
             reporter::report(move || {
-                for observer in &*all {
+                for observer in &all.all {
                     shield(|| tell(&**observer));
                 }
             });
@@ -113,6 +137,10 @@ impl Observers {
         (asked, fencing_token): (Moment, u64),
         (queued, index): (bool, usize),
     ) {
+        if self.tally.is_on() && index == 0 {
+            let since = account.since();
+            self.tally.count(lock, since.since(asked), since);
+        }
         let has_metrics = self.metrics.is_on();
         if !has_metrics && self.users().is_empty() {
             return;
@@ -237,20 +265,23 @@ impl Observers {
         }
     }
 
-    /// The same operation; how long it took is reported to observers, under the name of its command.
+    /// The same operation; how long it took since it was `sent` is reported to observers, under the name of its
+    /// command.
+    #[inline]
     pub(crate) fn timed<'a, T: 'a, E: 'a>(
         &self,
         command: &'static str,
+        (clock, sent): (Clock, Moment),
         op: Asked<'a, T, E>,
     ) -> Asked<'a, T, E> {
-        if self.users().is_empty() && !self.metrics.is_on() {
+        if self.users().is_empty() && !self.metrics.has_been_on() {
             return op;
         }
         let observers = self.clone();
         Box::pin(async move {
-            let sent = Instant::now();
             let answer = op.await;
-            let event = Command { command, took: sent.elapsed(), ok: answer.is_ok() };
+            let took = clock.now().since(sent);
+            let event = Command { command, took, ok: answer.is_ok() };
             shield(|| observers.metrics.command(&event));
             observers.tell(|observer| observer.command(&event));
             answer

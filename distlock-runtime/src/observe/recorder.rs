@@ -1,6 +1,6 @@
 //! Which recorder there is: that of the process, one of this thread alone, or none.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Whose recorder it is.
@@ -18,6 +18,8 @@ pub(super) enum Recorder {
 static OF_PROCESS: AtomicUsize = AtomicUsize::new(0);
 /// Where the last one was that is not the process's.
 static OF_THREAD: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// There was one, somewhere.
+static SEEN: AtomicBool = AtomicBool::new(false);
 /// So many are remembered.
 const REMEMBERED: usize = 64;
 
@@ -43,8 +45,15 @@ pub(super) fn current() -> Recorder {
     }
 }
 
+/// Whether there was a recorder at any look so far.
+#[inline]
+pub(super) fn was_seen() -> bool {
+    SEEN.load(Ordering::Relaxed)
+}
+
 #[cold]
 fn find_out(here: usize) -> Recorder {
+    SEEN.store(true, Ordering::Relaxed);
     // It is set once.
     if OF_PROCESS.load(Ordering::Relaxed) != 0 {
         return Recorder::OfThread;

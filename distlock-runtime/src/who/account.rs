@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::LONGEST_MESSAGE;
 use crate::json::{Json, ObjectWriter};
+use crate::observe::Calls;
 use crate::process::{Process, shortened};
 
 /// What one process said.
@@ -12,6 +13,8 @@ pub(crate) struct Account {
     pub(crate) process: Process,
     pub(crate) held: Vec<HeldLock>,
     pub(crate) waiting: Vec<Place>,
+    /// For how long it has counted its calls, and these; `None` if it was not asked for that.
+    pub(crate) counted: Option<(Duration, Vec<Calls>)>,
 }
 
 /// A lock that it holds.
@@ -61,7 +64,11 @@ impl Account {
         };
         let held = json.list("held").iter().filter_map(HeldLock::of).collect();
         let waiting = json.list("waiting").iter().filter_map(Place::of).collect();
-        Some(Self { process, held, waiting })
+        let counted = json.number("counted_ms").map(|counted| {
+            let calls = json.list("calls").iter().filter_map(Calls::parse).collect();
+            (Duration::from_millis(counted), calls)
+        });
+        Some(Self { process, held, waiting, counted })
     }
 
     pub(crate) fn holds(&self, stored: &str, lease: &str) -> Option<&HeldLock> {
@@ -137,6 +144,8 @@ pub(crate) struct AccountWriter {
     head: ObjectWriter,
     held: String,
     waiting: String,
+    counted: Option<Duration>,
+    calls: String,
     /// How many bytes are left.
     room: usize,
     full: bool,
@@ -152,9 +161,10 @@ impl AccountWriter {
             .number("pid", process.pid.into())
             .number("since_ms", millis(process.since));
         // Names of fields, brackets, and what is said of a message that is full.
-        const REST: usize = 64;
+        const REST: usize = 128;
         let room = longest.saturating_sub(head.len() + REST);
-        Self { head, held: String::new(), waiting: String::new(), room, full: false }
+        let (held, waiting, calls) = Default::default();
+        Self { head, held, waiting, counted: None, calls, room, full: false }
     }
 
     /// Something was left out.
@@ -172,8 +182,22 @@ impl AccountWriter {
         push(&mut self.waiting, &json, &mut self.room, &mut self.full);
     }
 
+    /// How often it took locks, by name, and for how long it has counted.
+    pub(crate) fn counted(&mut self, counted: Duration, calls: &[Calls]) {
+        self.counted = Some(counted);
+        for calls in calls {
+            push(&mut self.calls, &calls.json(), &mut self.room, &mut self.full);
+        }
+    }
+
     pub(crate) fn end(self) -> String {
-        let Self { head, held, waiting, full, .. } = self;
+        let Self { head, held, waiting, counted, calls, full, .. } = self;
+        let head = match counted {
+            Some(counted) => {
+                head.number("counted_ms", millis(counted)).raw("calls", &format!("[{calls}]"))
+            }
+            None => head,
+        };
         let lists = head.raw("held", &format!("[{held}]")).raw("waiting", &format!("[{waiting}]"));
         lists.raw("whole", if full { "false" } else { "true" }).end()
     }
@@ -226,10 +250,14 @@ mod tests {
         let mut writer = AccountWriter::new(&process, LONGEST_MESSAGE);
         (0..3).for_each(|n| writer.held(&held(n)));
         writer.waiting(&place);
+        let mut calls = Calls::of("orders::pay");
+        calls.add(Duration::from_millis(3));
+        let counted = (Duration::from_secs(3), vec![calls]);
+        writer.counted(counted.0, &counted.1);
         assert!(!writer.is_full());
         let account = Account::parse(&writer.end()).expect("an account");
-        let expected =
-            Account { process, held: (0..3).map(held).collect(), waiting: vec![place.clone()] };
+        let (held_here, waiting) = ((0..3).map(held).collect(), vec![place.clone()]);
+        let expected = Account { process, held: held_here, waiting, counted: Some(counted) };
         assert_eq!(account, expected);
         assert_eq!(account.holds(&held(1).stored, "1abc"), Some(&held(1)));
         assert_eq!(account.holds(&held(1).stored, "2abc"), None);

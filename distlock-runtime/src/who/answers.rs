@@ -41,6 +41,8 @@ pub(crate) struct Asker {
     pub(crate) nonces: Vec<String>,
     /// The locks it asked about, by their names in the store: these come first in the answer.
     pub(crate) locks: Vec<String>,
+    /// It has asked about no lock in particular: how often they are taken is counted for it, and told.
+    pub(crate) watches: bool,
 }
 
 impl Answers {
@@ -58,7 +60,8 @@ impl Answers {
             return None;
         }
         let mut state = self.state();
-        state.note(prefix, process, nonce, lock.filter(|lock| lock.starts_with(prefix)));
+        let of_prefix = lock.filter(|lock| lock.starts_with(prefix));
+        state.note(prefix, process, nonce, of_prefix, lock.is_none());
         if state.askers.is_empty() || std::mem::replace(&mut state.under_way, true) {
             return None;
         }
@@ -80,9 +83,17 @@ impl Answers {
 }
 
 impl State {
-    fn note(&mut self, prefix: &str, process: &str, nonce: &str, lock: Option<&str>) {
+    fn note(
+        &mut self,
+        prefix: &str,
+        process: &str,
+        nonce: &str,
+        lock: Option<&str>,
+        watches: bool,
+    ) {
         let is_it = |asker: &&mut Asker| asker.process == process && asker.prefix == prefix;
         if let Some(asker) = self.askers.iter_mut().find(is_it) {
+            asker.watches |= watches;
             if asker.nonces.len() < QUESTIONS {
                 asker.nonces.push(nonce.to_owned());
                 asker.locks.extend(lock.map(str::to_owned));
@@ -93,6 +104,7 @@ impl State {
                 process: process.to_owned(),
                 nonces: vec![nonce.to_owned()],
                 locks: lock.map(str::to_owned).into_iter().collect(),
+                watches,
             });
         }
     }
@@ -115,11 +127,13 @@ mod tests {
         let askers = answers.take(at(5001));
         assert_eq!(askers[0].nonces, ["1", "2"]);
         assert_eq!(askers[0].locks, ["p:lock:{x}", "p:lock:{y z}"]);
+        assert!(!askers[0].watches);
         assert_eq!(ask("p:wake:a 3", 5201), Some(Duration::from_millis(800)));
         assert_eq!(ask("p:wake:b 4", 5300), None);
+        let askers: Vec<_> = answers.take(at(6001));
         let processes: Vec<_> =
-            answers.take(at(6001)).into_iter().map(|asker| asker.process).collect();
-        assert_eq!(processes, ["a", "b"]);
+            askers.iter().map(|asker| (&*asker.process, asker.watches)).collect();
+        assert_eq!(processes, [("a", true), ("b", true)]);
         assert_eq!(ask("p:wake:a 5", 9000), Some(Duration::ZERO));
     }
 

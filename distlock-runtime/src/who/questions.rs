@@ -87,14 +87,39 @@ impl Questions {
                 Known::Nothing { timeout } => open.push(self.open(want.process, timeout)),
             }
         }
-        let letter = |open: &Open<'_>| Letter {
-            prefix: way.prefix.to_owned(),
-            to: open.process.clone(),
-            text: format!("q {}wake:{} {} {lock}", way.prefix, way.own, open.nonce),
-        };
+        said.extend(self.put(open, Some(lock), &way, now).await);
+        said
+    }
+
+    /// What these processes hold, wait for and count, asked anew; those that say nothing in time are missing.
+    pub(crate) async fn watch(
+        &self,
+        processes: Vec<String>,
+        way: Way<'_>,
+    ) -> HashMap<String, Arc<Account>> {
+        let now = way.store.clock().now();
+        let open =
+            processes.into_iter().map(|process| self.open(process, ANSWER_TIMEOUT)).collect();
+        self.put(open, None, &way, now).await
+    }
+
+    async fn put(
+        &self,
+        open: Vec<Open<'_>>,
+        lock: Option<&str>,
+        way: &Way<'_>,
+        now: Moment,
+    ) -> HashMap<String, Arc<Account>> {
+        let mut said = HashMap::new();
         if open.is_empty() {
             return said;
         }
+        let about = lock.map(|lock| format!(" {lock}")).unwrap_or_default();
+        let letter = |open: &Open<'_>| Letter {
+            prefix: way.prefix.to_owned(),
+            to: open.process.clone(),
+            text: format!("q {}wake:{} {}{about}", way.prefix, way.own, open.nonce),
+        };
         let letters = open.iter().map(letter).collect();
         // Where messages cannot be sent no process is asked.
         let heard = way.store.clone().tell(letters, way.limit).await.unwrap_or_default();
