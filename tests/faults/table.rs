@@ -170,7 +170,12 @@ fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
                 list.contains(&format!("            {name},"))
             } else {
                 let file = format!("{}.rs", module.replace("::", "/"));
-                let tests = root().join("tests").join(program).join(file);
+                let folder = match program {
+                    "cli" => "distlock-cli/tests/cli".to_owned(),
+                    "recorded" => "tests/metrics/tests/recorded".to_owned(),
+                    program => format!("tests/{program}"),
+                };
+                let tests = root().join(folder).join(file);
                 tests.exists() && read(&tests).contains(&format!("fn {name}("))
             };
             assert!(exists, "{mutant}: there is no {program} {test}");
