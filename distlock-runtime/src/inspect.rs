@@ -204,7 +204,7 @@ impl LockManager {
         let locks = self.locks();
         let clock = locks.table.clock();
         let until = clock.now().after(SUBSCRIBES);
-        while !locks.store.is_notified(lock) {
+        while !locks.store.hears_answers(lock) {
             let now = clock.now();
             if now >= until {
                 return false;

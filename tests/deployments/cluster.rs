@@ -120,7 +120,7 @@ async fn a_release_wakes_the_next_process_within_its_shard() {
     let cluster = shared().await;
     let managers = [connect(&cluster.url()).await, connect(&cluster.url()).await];
     let key = cluster.key_at(2);
-    // The first waiter of a slot has its channel subscribed.
+    // The first waiter of a slot has its channel subscribed: each manager waits in its turn.
     for round in 0..4 {
         let guard = take(&managers[round % 2], &key).await;
         let waits = waiter(&managers[(round + 1) % 2], &key).await;
@@ -130,7 +130,8 @@ async fn a_release_wakes_the_next_process_within_its_shard() {
                 let slot = cluster.slot(&key);
                 let node = cluster.primary_of(slot);
                 let channels: Vec<String> = cluster.cli(node, &["PUBSUB", "SHARDCHANNELS"]);
-                channels.iter().filter(|channel| cluster.slot(channel) == slot).count() == 2
+                let of_slot = channels.iter().filter(|channel| cluster.slot(channel) == slot);
+                of_slot.count() == (round + 1).min(2)
             })
             .await
         })
@@ -313,7 +314,7 @@ async fn many_locks_over_all_slots_need_three_connections_to_each_primary() {
     let before = act(count).await;
     let manager = connect(&cluster.url()).await;
     let mut guards = Vec::new();
-    for n in 0..2_000 {
+    for n in 0..500 {
         guards.push(take(&manager, &format!("{app}-{n}")).await);
     }
     let after = act(count).await;

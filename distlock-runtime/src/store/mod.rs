@@ -71,6 +71,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// polls.
     fn is_notified(&self, lock: &LockName) -> bool;
 
+    /// Whether this process hears what others answer to its questions about this lock.
+    fn hears_answers(&self, lock: &LockName) -> bool {
+        self.is_notified(lock)
+    }
+
     /// The outage that it is in; `None` while it can be reached, or if it was not asked anything yet.
     fn outage(&self) -> Option<Outage>;
 

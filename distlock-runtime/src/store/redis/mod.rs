@@ -79,7 +79,7 @@ use crate::engine::alarm::Alarms;
 use crate::name::LockName;
 use crate::observe::Observers;
 use crate::process::Itself;
-use crate::status::{DrivenBy, StoreStatus};
+use crate::status::{DrivenBy, StoreStatus, WakeUps};
 use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use able::{Expects, Mode};
@@ -211,6 +211,11 @@ impl Store for RedisStore {
 
     fn is_notified(&self, lock: &LockName) -> bool {
         self.server.layout.node(lock.stored()).is_some_and(|node| node.subscription.covers(lock))
+    }
+
+    fn hears_answers(&self, lock: &LockName) -> bool {
+        let of_all = |cluster: &Arc<Cluster>| cluster.wake_ups() == WakeUps::Notified;
+        self.server.layout.cluster().map_or_else(|| self.is_notified(lock), of_all)
     }
 
     fn outage(&self) -> Option<Outage> {

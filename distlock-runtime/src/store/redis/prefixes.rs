@@ -41,6 +41,11 @@ impl Prefixes {
         None
     }
 
+    /// Its channel is subscribed.
+    pub(super) fn is_subscribed(&self, prefix: &str) -> bool {
+        self.known.get(prefix).is_some_and(|known| known.subscribed)
+    }
+
     /// Prefixes whose channels are to be subscribed, at most so many.
     pub(super) fn unsubscribed(&self, most: usize) -> Vec<String> {
         let unsubscribed = self.known.iter().filter(|(_, prefix)| !prefix.subscribed);

@@ -124,10 +124,14 @@ impl Subscription {
 
     /// Whether a process that reserves this lock for a token of ours can notify us.
     pub(crate) fn covers(&self, lock: &LockName) -> bool {
-        if self.shard().is_none() && lock.prefix() == self.prefix {
-            return self.subscribed.load(Ordering::Acquire);
+        match self.shard() {
+            // Looked at for every lock, and not used before one is waited for.
+            Some(_) => {
+                self.others().is_subscribed(&stem_in_slot(lock.prefix(), Slot::of(lock.stored())))
+            }
+            None if lock.prefix() == self.prefix => self.subscribed.load(Ordering::Acquire),
+            None => self.is_used(lock, Duration::ZERO),
         }
-        self.is_used(lock, Duration::ZERO)
     }
 
     /// The channel for a lock of this ttl is used, which is not the manager's own. Whether it is subscribed.

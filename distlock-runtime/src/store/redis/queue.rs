@@ -43,6 +43,7 @@ impl Queue {
         live: &mut Connection,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
+        server.is_awaited(&entry.owner.lock, entry.term.stored_for());
         self.run(server, entry, Otherwise::Wait, live, answer_by).await
     }
 

@@ -82,9 +82,20 @@ impl Server {
     /// A prefix that a request has named stays subscribed for as long as there may be a lock of ours:
     /// its holder is notified of waiters, and if the lock is taken away.
     pub(super) fn keep_subscribed(&self, lock: &LockName, ttl: Duration) {
-        if lock.fence().is_some()
-            && let Some(node) = self.layout.node(lock.stored())
-        {
+        if lock.fence().is_some() {
+            self.subscribe(lock, ttl);
+        }
+    }
+
+    /// A lock of this ttl is waited for: in a cluster the channel of its slot is subscribed from now on.
+    pub(super) fn is_awaited(&self, lock: &LockName, ttl: Duration) {
+        if self.layout.cluster().is_some() {
+            self.subscribe(lock, ttl);
+        }
+    }
+
+    fn subscribe(&self, lock: &LockName, ttl: Duration) {
+        if let Some(node) = self.layout.node(lock.stored()) {
             node.subscription.is_used(lock, ttl);
         }
     }
