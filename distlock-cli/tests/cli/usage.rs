@@ -46,7 +46,7 @@ fn mistakes_in_the_command_line() {
         (&["run", "--prefix", "{x}", &key, "--", "true"], "prefix"),
         (&["run", "-u", "http://localhost", &key, "--", "true"], "unknown scheme"),
         (&["run", "-u", "localhost:6379", &key, "--", "true"], "no scheme"),
-        (&["run", "-u", "redis://:hunter2@h:99999/", &key, "--", "true"], "redis://"),
+        (&["run", "-u", "redis://:hunter2@h:99999/", &key, "--", "true"], "65535"),
         (&["inspect"], "KEY"),
         (&["inspect", &key, "other"], "other"),
         (&["ls", "--limit", "many"], "many"),
