@@ -52,6 +52,11 @@ pub(crate) enum Action {
         process: u8,
         task: u8,
     },
+    /// A body that has its lock alone goes on as a reader.
+    Downgrade {
+        process: u8,
+        task: u8,
+    },
     /// A waiter is cancelled, or its `wait` is over.
     Cancel {
         process: u8,
@@ -205,6 +210,9 @@ impl Config {
         for (task, state) in (0..).zip(&process.tasks) {
             if state.is_complete() {
                 actions.push(Action::Finish { process: number, task });
+                if self.downgrades && state.can_downgrade() {
+                    actions.push(Action::Downgrade { process: number, task });
+                }
                 continue;
             }
             if state.unsent {

@@ -68,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) who_asks: Vec<Vec<u8>>,
     /// Calls each process may make in all; `None`: any number.
     pub(crate) arrivals: Option<u8>,
+    /// The same for each process, where it differs.
+    pub(crate) arrivals_of: Vec<u8>,
     /// Calls of one process under way at once.
     pub(crate) tasks: u8,
     /// The same for each process, where it differs.
@@ -113,6 +115,8 @@ pub(crate) struct Config {
     pub(crate) wakes: bool,
     /// Another process starts in the place of one that died.
     pub(crate) restarts: bool,
+    /// Who has one lock alone may go on as a reader.
+    pub(crate) downgrades: bool,
     /// Faults are not counted.
     pub(crate) endless: bool,
     /// I7: an expiry lets one newcomer pass, which only a fast path can.
@@ -145,6 +149,7 @@ impl Default for Config {
             asks: vec![Ask::default()],
             who_asks: Vec::new(),
             arrivals: None,
+            arrivals_of: Vec::new(),
             tasks: 1,
             tasks_of: Vec::new(),
             few_tokens: false,
@@ -167,6 +172,7 @@ impl Default for Config {
             taken_unheard: false,
             wakes: false,
             restarts: false,
+            downgrades: false,
             endless: false,
             expiry_excuses: true,
             hopeless: None,
@@ -181,6 +187,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// How many calls a process may make.
+    pub(crate) fn arrivals_at(&self, place: u16) -> u8 {
+        let own = self.arrivals_of.get(usize::from(place)).copied();
+        own.or(self.arrivals).unwrap_or(u8::MAX)
+    }
+
     /// Whether the checker runs this mutant.
     pub(crate) fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)

@@ -52,21 +52,28 @@ pub(crate) fn explore(setting: &Setting, most: Option<NonZeroUsize>) -> Explored
     let most = most.map_or(usize::MAX, NonZeroUsize::get).min(u32::MAX as usize);
     let mut explorer = Explorer::new(setting);
     let (mut turn, mut depth, mut level_ends) = (0, 0, 1);
-    let mut actions = Vec::new();
+    let (mut actions, mut violation) = (Vec::new(), None);
     while explorer.reached.count() < most {
         let Some(world) = explorer.waiting.pop_front() else { break };
         if turn == level_ends {
+            // Of all that is violated in as few steps the gravest is told.
+            if violation.is_some() {
+                break;
+            }
             (depth, level_ends) = (depth + 1, explorer.ways.len());
         }
-        if let Some(broken) = world.violated(setting) {
-            let violation = Some((broken, explorer.way_to(turn)));
-            return explorer.outcome(depth, violation);
+        match world.violated(setting) {
+            Some(broken) if violation.is_none_or(|(before, _)| broken < before) => {
+                violation = Some((broken, turn));
+            }
+            None if violation.is_none() => explorer.step(&world, turn as u32, &mut actions),
+            _ => {}
         }
-        explorer.step(&world, turn as u32, &mut actions);
         explorer.done_with(world);
         turn += 1;
     }
-    explorer.outcome(depth, None)
+    let violation = violation.map(|(broken, turn)| (broken, explorer.way_to(turn)));
+    explorer.outcome(depth, violation)
 }
 
 impl<'a> Explorer<'a> {

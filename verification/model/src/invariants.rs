@@ -241,7 +241,10 @@ impl World {
 
     /// Of no two bodies of one key this is true, unless the lock of one of them was taken away from outside.
     fn no_two(&self, are_amiss: impl Fn(Token, Token) -> bool) -> bool {
-        let own = |body: &Body| !self.ghost.is_robbed(body.key, body.token);
+        let own = |body: &Body| {
+            let tokens = [Some(body.token), body.or].into_iter().flatten();
+            tokens.into_iter().all(|token| !self.ghost.is_robbed(body.key, token))
+        };
         self.bodies().enumerate().all(|(at, one)| {
             let mut others = self.bodies().skip(at + 1).filter(|other| other.key == one.key);
             !others.any(|other| own(&one) && own(&other) && are_amiss(one.token, other.token))
@@ -270,7 +273,8 @@ impl World {
     fn leases(&self) -> bool {
         self.bodies().all(|body| {
             let lock = &self.server.keys[usize::from(body.key)].lock;
-            lock.live().any(|holder| holder.token == body.token)
+            lock.live().any(|holder| [Some(body.token), body.or].contains(&Some(holder.token)))
+                || body.or.is_some_and(|old| self.ghost.is_robbed(body.key, old))
                 || self.ghost.is_robbed(body.key, body.token)
         })
     }
@@ -283,7 +287,8 @@ impl World {
         let Some(bound) = cfg.bounds.robbed else { return true };
         let late = |noted: &&Noted| noted.ticks > bound;
         self.ghost.robbed.iter().filter(late).all(|noted| {
-            self.bodies().all(|body| (body.key, body.token) != (noted.key, noted.token))
+            self.bodies()
+                .all(|body| (body.key, body.token) != (noted.key, noted.token) || body.or.is_some())
         })
     }
 
@@ -480,6 +485,9 @@ impl Process {
                     if (of, own) == (key, token))
             })
         };
-        self.bodies().all(|body| !released(body.key, body.token))
+        self.bodies().all(|body| {
+            let tokens = [Some(body.token), body.or].into_iter().flatten();
+            tokens.into_iter().all(|token| !released(body.key, token))
+        })
     }
 }

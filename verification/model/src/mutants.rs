@@ -71,6 +71,10 @@ mutants! {
     EarlierEndUntold,
     /// Of readers in a row only the last is told that a writer waits.
     TellsOneReader,
+    /// A downgrade takes the lock over from whoever has it alone.
+    DowngradesAnothers,
+    /// A downgrade does not let in the readers that stand first.
+    DowngradesAlone,
 }
 
 impl Mutant {
@@ -101,6 +105,10 @@ impl Mutant {
             (EndOfWhoLeftLingers, "readers and a writer", End),
             (LeavesForAll, "readers and a writer", Lease),
             (EarlierEndUntold, "readers' leases", Idle),
+            (TellsOneHolder, "told of a writer", Order),
+            (TellsOneReader, "told of another writer", Order),
+            (DowngradesAnothers, "downgrade lost", Lease),
+            (DowngradesAlone, "downgrade", Front),
         ]
     };
 
@@ -108,8 +116,6 @@ impl Mutant {
     pub const SURVIVORS: &[(Self, &str)] = {
         use Mutant::*;
         &[
-            (TellsOneHolder, "who is not told learns it from a renewal, which is a tick here"),
-            (TellsOneReader, "who is not told learns it from a renewal, which is a tick here"),
             (SkipsNobody, "a dead process costs its reservation, which is a tick here"),
             (
                 AnswersFreshTicket,

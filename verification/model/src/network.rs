@@ -67,13 +67,23 @@ pub(crate) enum Command {
     Raise {
         least: u64,
     },
+    /// A lock that `old` has alone becomes one that `token` reads.
+    Exchange {
+        key: u8,
+        token: Token,
+        old: Token,
+        ttl: u32,
+        seen: u64,
+    },
 }
 
 impl Command {
     /// The lock's token, if the command can make a lock or a place in the queue.
     pub(crate) fn creates(&self) -> Option<(u8, Token)> {
         match *self {
-            Self::Take { key, token, .. } | Self::Acquire { key, token, .. } => Some((key, token)),
+            Self::Take { key, token, .. }
+            | Self::Acquire { key, token, .. }
+            | Self::Exchange { key, token, .. } => Some((key, token)),
             Self::Draw { .. } | Self::Release { .. } | Self::Renew { .. } | Self::Raise { .. } => {
                 None
             }
@@ -98,7 +108,8 @@ impl Command {
             | Self::Draw { token, .. }
             | Self::Acquire { token, .. }
             | Self::Release { token, .. }
-            | Self::Renew { token, .. } => Some(token),
+            | Self::Renew { token, .. }
+            | Self::Exchange { token, .. } => Some(token),
             Self::Raise { .. } => None,
         }
     }
@@ -143,6 +154,8 @@ pub(crate) enum Result {
     Raised {
         fence: u64,
     },
+    /// The counter value and whether others stand in the queue; `None` if the lock was neither token's.
+    Exchanged(Option<(u64, bool)>),
 }
 
 /// An answer under way.

@@ -47,6 +47,7 @@ impl Scenario {
     #[must_use]
     pub fn larger(&self) -> Self {
         let mut cfg = self.cfg.clone();
+        cfg.arrivals_of.iter_mut().for_each(|arrivals| *arrivals += 1);
         match &mut cfg.arrivals {
             Some(arrivals) => *arrivals += 1,
             None => cfg.tasks += 1,
@@ -666,6 +667,64 @@ fn together() -> Vec<Scenario> {
                 arrivals: Some(2),
                 faults: Faults { lost_hints: 1, ..NONE },
                 bounds: Bounds { idle: Some(3), outside: Some(3), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "told of a writer",
+            about: "readers of two processes and a writer, with leases that are seldom renewed",
+            cfg: Config {
+                processes: 3,
+                tasks_of: vec![2, 1, 1],
+                tasks: 2,
+                asks: vec![read(4000), ask(4000)],
+                who_asks: vec![vec![0], vec![0], vec![1]],
+                arrivals_of: vec![2, 1, 1],
+                ..several()
+            },
+        },
+        Scenario {
+            name: "told of another writer",
+            about: "readers of two processes between two writers, with leases that are not renewed",
+            cfg: Config {
+                processes: 3,
+                tasks_of: vec![2, 1, 2],
+                tasks: 2,
+                asks: vec![Ask { limit: Limit::READ, ..fixed(2000) }, fixed(2000)],
+                who_asks: vec![vec![0], vec![0], vec![1]],
+                arrivals_of: vec![2, 1, 2],
+                expiry_ends_order: true,
+                bounds: Bounds { idle: Some(1), ..STRICT },
+                ..several()
+            },
+        },
+        Scenario {
+            name: "downgrade",
+            about: "writers that go on as readers beside readers and a writer",
+            cfg: Config {
+                downgrades: true,
+                // Whoever waits behind a downgrade goes to the queue only then: others may come first.
+                order: false,
+                tasks: 2,
+                tasks_of: vec![2, 1],
+                asks: vec![ask(2000), read(2000)],
+                who_asks: vec![vec![0], vec![0, 1]],
+                arrivals: Some(2),
+                ..several()
+            },
+        },
+        Scenario {
+            name: "downgrade lost",
+            about: "the same with connections that die, whose bytes run late and twice",
+            cfg: Config {
+                downgrades: true,
+                doubles: true,
+                prompt: false,
+                asks: vec![ask(2000), read(2000)],
+                who_asks: vec![vec![0], vec![0, 1]],
+                order: false,
+                faults: Faults { disconnects: 1, ..NONE },
+                bounds: Bounds { stray: Some(2), idle: Some(2), ..STRICT },
                 ..several()
             },
         },

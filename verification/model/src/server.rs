@@ -548,6 +548,28 @@ impl<'a> Script<'a> {
         Some((contended, draws.then(|| self.fence())))
     }
 
+    /// `downgrade`: readers at the front of the queue come along.
+    pub(crate) fn exchange(
+        &mut self,
+        key: u8,
+        old: Token,
+        new: Token,
+        ttl: u32,
+    ) -> Option<(u64, bool)> {
+        let anothers = self.cfg.is(Mutant::DowngradesAnothers);
+        let alone = self.lock(key).alone();
+        if alone == Some(old) || (anothers && alone.is_some()) {
+            self.lock(key).clear();
+        } else if self.lock(key).of(new).is_none() {
+            return None;
+        }
+        self.hold(key, new, ttl, false);
+        if !self.cfg.is(Mutant::DowngradesAlone) {
+            self.admit(key, None);
+        }
+        Some((self.fence(), !self.key(key).queue.is_empty()))
+    }
+
     pub(crate) fn raise(&mut self, least: u64) -> u64 {
         self.server.fence = self.server.fence.max(self.server.clock).max(least);
         self.server.fence

@@ -54,6 +54,7 @@ pub(crate) fn config(seed: u64) -> Config {
         ..Config::default()
     };
     let mixed = one_in(random, 2);
+    cfg.downgrades = mixed;
     cfg.asks = (0..2 + random.below(5)).map(|_| ask(random, keys, tick, lag, mixed)).collect();
     cfg.bounds = bounds(&cfg);
     cfg
@@ -131,6 +132,7 @@ pub(crate) fn weight(action: &Action, storm: bool) -> u64 {
         Action::Engine { .. } | Action::Begin { .. } => 40,
         Action::Call { .. } => 10,
         Action::Finish { .. } => 20,
+        Action::Downgrade { .. } => 5,
         Action::Tick { slow: None } => 30,
         Action::Tick { slow: Some(_) } => 2 * wrong,
         Action::RunStale { .. } | Action::Start { .. } => 8,

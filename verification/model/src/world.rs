@@ -187,6 +187,9 @@ impl World {
             Command::Renew { key, token, ttl, draws } => {
                 Result::Renewed(self.script(cfg, |script| script.renew(key, token, ttl, draws)))
             }
+            Command::Exchange { key, token, old, ttl, seen: _ } => {
+                Result::Exchanged(self.script(cfg, |script| script.exchange(key, old, token, ttl)))
+            }
             Command::Raise { least } => {
                 Result::Raised { fence: self.script(cfg, |script| script.raise(least)) }
             }
@@ -320,6 +323,9 @@ impl World {
             Action::Finish { process, task } => {
                 self.turn(cfg, process, Input::Finish { task });
             }
+            Action::Downgrade { process, task } => {
+                self.turn(cfg, process, Input::Downgrade { task });
+            }
             Action::Wake { process, task } => self.turn(cfg, process, Input::Wake { task }),
             Action::Tick { slow } => self.tick(cfg, slow),
             Action::Start { process } => self.start(cfg, process),
@@ -338,6 +344,7 @@ impl World {
                 | Action::Answer { .. }
                 | Action::Hear { .. }
                 | Action::Finish { .. }
+                | Action::Downgrade { .. }
                 | Action::Tick { slow: None }
         );
         if cfg.endless && !calm {

@@ -83,6 +83,10 @@ each_holds! {
     dead_in_front: "dead in front",
     deaf_in_front: "deaf in front",
     lost_seals: "lost seals",
+    told_of_a_writer: "told of a writer",
+    told_of_another_writer: "told of another writer",
+    downgrade: "downgrade",
+    downgrade_lost: "downgrade lost",
     late_share: "late share",
     readers_leases: "readers' leases",
 }

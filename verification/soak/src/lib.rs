@@ -21,6 +21,7 @@ pub mod refused;
 mod report;
 pub mod reshard;
 pub mod scripts;
+pub mod shapes;
 pub mod stages;
 mod stamp;
 pub mod suspend;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock_testkit::in_fork;
 use soak::{
     Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
-    refused, reshard, scripts, stages, suspend, waiters,
+    refused, reshard, scripts, shapes, stages, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N]
@@ -28,6 +28,7 @@ waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
 reshard   slots of a cluster that move while their locks are used (1,000)
 scripts   random processes that send scripts for one lock (60 seconds)
+shapes    readers, writers and permits in processes that are killed, stopped and cut off (10 minutes)
 stages    from a release to the next process's body, in round trips (2,000)";
 
 fn main() -> ExitCode {
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
                 "reshard" => Some(reshard::run(or(Effort::Times(1_000))).await),
                 "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "shapes" => Some(shapes::run(or(Effort::Time(Duration::from_secs(600)))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
                 _ => None,
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use soak::{
     Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
-    refused, reshard, scripts, stages, suspend, waiters,
+    refused, reshard, scripts, shapes, stages, suspend, waiters,
 };
 
 #[track_caller]
@@ -65,6 +65,12 @@ async fn reshard() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts() {
     clean(&scripts::run(Effort::Times(1_000)).await);
+}
+
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shapes() {
+    clean(&shapes::run(Effort::Times(10)).await);
 }
 
 /// The name by which the processes find this test.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use distlock_model::{Mutant, Outcome, Scenario, check, most_memory, scenarios, simulate};
 
 /// Different states of each larger scenario: 10⁸ in all, in some 8 GB.
-const MOST: usize = 2_500_000;
+const MOST: usize = 4_000_000;
 
 const USAGE: &str = "usage: model [COMMAND] [--states N] [--steps N] [--seed N] [--threads N]
 
-long [SCENARIO]              larger scenarios, up to 2,500,000 different states of each (or --states)
+long [SCENARIO]              larger scenarios, up to 4,000,000 different states of each (or --states)
 short [SCENARIO]             what the tests run
 soak                         random histories from a seed on (100,000,000 steps, or --steps)
 mutants                      what catches each broken script, in how many steps

@@ -40,6 +40,17 @@ impl Turn<'_> {
             (Command::Renew { key, token, ttl, draws }, Result::Renewed(owned)) => {
                 self.on_renewed((key, token, ttl, draws), origin, at, owned);
             }
+            (Command::Exchange { key, token, old, seen, .. }, Result::Exchanged(answer)) => {
+                let Origin::Exchange { seat, terms } = origin else { return self.settle() };
+                match answer {
+                    // R2: with an old counter value it is sent once more.
+                    Some((fence, _)) if !self.is_new(fence, seen) => {
+                        self.raise();
+                        self.exchange_again(seat);
+                    }
+                    answer => self.exchanged(key, seat, (old, token, terms), at, answer),
+                }
+            }
             (_, Result::Raised { fence }) => self.see(fence),
             _ => unreachable!("an answer is its command's"),
         }
@@ -191,6 +202,7 @@ impl Turn<'_> {
             (Command::Renew { key, token, ttl, draws }, Origin::Renewal { .. }) => {
                 self.renewed((key, token, ttl, draws), sent.at, Err(fault));
             }
+            (_, Origin::Exchange { seat, .. }) => self.exchange_again(seat),
             (Command::Release { key, token, .. }, Origin::Chore) => {
                 self.released(key, token, Err(fault));
             }

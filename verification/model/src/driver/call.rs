@@ -463,7 +463,7 @@ impl Turn<'_> {
     }
 
     /// Whatever it holds or wants is given back, last one first.
-    fn end(&mut self, id: u32) {
+    pub(super) fn end(&mut self, id: u32) {
         for part in (0..self.parts(id) as u8).rev() {
             self.drop_part(Seat { task: id, part });
         }
@@ -506,7 +506,8 @@ impl Turn<'_> {
             Has::Nothing | Has::PassedOver | Has::Denied => {}
         }
         if let Some(part) = self.part(seat) {
-            (part.has, part.place, part.runs_under) = (Has::Nothing, NOWHERE, None);
+            (part.has, part.place) = (Has::Nothing, NOWHERE);
+            (part.runs_under, part.instead_of) = (None, None);
         }
     }
 

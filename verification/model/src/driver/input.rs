@@ -36,6 +36,8 @@ pub(crate) enum Input {
     Hint(Hint),
     /// A task's body ends.
     Finish { task: u8 },
+    /// A task's body goes on as a reader.
+    Downgrade { task: u8 },
     /// A task is cancelled.
     Cancel { task: u8 },
     /// Nobody polls a task any more.
@@ -79,6 +81,7 @@ impl Turn<'_> {
             }
             Input::Hint(hint) => self.on_hint(hint),
             Input::Finish { task } => self.finish(task),
+            Input::Downgrade { task } => self.downgrade(task),
             Input::Cancel { task } => self.cancel(task),
             Input::Doze { task } => self.doze(task),
             Input::Wake { task } => self.wake(task),

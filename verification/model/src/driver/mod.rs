@@ -8,6 +8,7 @@
 mod answers;
 mod call;
 mod connect;
+mod downgrade;
 mod input;
 mod release;
 mod shared;
@@ -129,6 +130,8 @@ pub(crate) enum Origin {
     Question,
     /// R2: a try that was granted with an old counter value, when it was sent.
     Redraw { seat: Seat, at: Moment },
+    /// A body that goes on as a reader, on these terms.
+    Exchange { seat: Seat, terms: Terms },
     /// A release that is seen through.
     Chore,
     /// A release that is sent once.
@@ -150,6 +153,8 @@ pub(crate) struct Terms {
 pub(crate) struct Body {
     pub(crate) key: u8,
     pub(crate) token: Token,
+    /// It may still be this one's: the store was asked to exchange them.
+    pub(crate) or: Option<Token>,
 }
 
 /// A body has started.
@@ -221,7 +226,7 @@ impl Process {
             repairs: vec![None; keys],
             ledger: Vec::new(),
             seen,
-            arrivals: cfg.arrivals.unwrap_or(u8::MAX),
+            arrivals: cfg.arrivals_at(identity % u16::from(cfg.processes)),
             slow_ticks: cfg.faults.slow_ticks,
             next_token: 0,
             next_batch: 0,
@@ -311,7 +316,7 @@ impl Process {
     pub(crate) fn knows(&self, key: u8, token: Token) -> bool {
         let line = &self.lines[usize::from(key)];
         line.batches().any(|batch| batch.is_of(&|own: &Token| *own == token))
-            || line.claims().any(|claim| claim.token == token)
+            || line.claims().any(|claim| claim.token == token || claim.exchange == Some(token))
             || line.lost().iter().any(|lost| lost.token == token)
             || self.tasks.iter().any(|task| task.tries(key, token))
     }
@@ -339,9 +344,9 @@ impl Process {
 
     pub(crate) fn bodies(&self) -> impl Iterator<Item = Body> {
         let bodies = self.tasks.iter().filter(|task| task.has_body(self.now));
-        bodies
-            .flat_map(|task| &task.parts)
-            .filter_map(|part| Some(Body { key: part.key, token: part.runs_under? }))
+        bodies.flat_map(|task| &task.parts).filter_map(|part| {
+            Some(Body { key: part.key, token: part.runs_under?, or: part.instead_of })
+        })
     }
 }
 

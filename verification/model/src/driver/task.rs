@@ -51,6 +51,8 @@ pub(crate) struct Part {
     pub(crate) has: Has,
     /// Under which token its body runs.
     pub(crate) runs_under: Option<Token>,
+    /// The token that it had the lock alone by, until the store has said that they are exchanged.
+    pub(crate) instead_of: Option<Token>,
 }
 
 /// A try of a task's own.
@@ -104,7 +106,8 @@ impl Has {
 
 impl Part {
     pub(super) fn new(key: u8) -> Self {
-        Self { key, attempt: None, place: NOWHERE, has: Has::Nothing, runs_under: None }
+        let (runs_under, instead_of) = (None, None);
+        Self { key, attempt: None, place: NOWHERE, has: Has::Nothing, runs_under, instead_of }
     }
 
     pub(crate) fn held(&self) -> Option<Grant> {
@@ -124,6 +127,13 @@ impl Task {
     pub(crate) fn has_body(&self, now: Moment) -> bool {
         let held = |part: &Part| part.held().is_some_and(|grant| now < grant.deadline);
         self.is_complete() && self.parts.iter().all(held)
+    }
+
+    /// It has one lock, and has it alone.
+    pub(crate) fn can_downgrade(&self) -> bool {
+        let alone = |part: &Part| part.runs_under.is_some_and(|token| token.limit.is_alone());
+        let [part] = &self.parts[..] else { return false };
+        self.is_complete() && !self.dozes && part.held().is_some() && alone(part)
     }
 
     pub(crate) fn waits(&self) -> bool {

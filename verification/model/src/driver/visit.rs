@@ -91,7 +91,8 @@ impl Process {
             with.task(&mut task.id);
             task.since.iter_mut().for_each(|at| with.moment(at));
             for part in &mut task.parts {
-                part.runs_under.iter_mut().for_each(|token| with.token(token));
+                let tokens = part.runs_under.iter_mut().chain(&mut part.instead_of);
+                tokens.for_each(|token| with.token(token));
                 if let Has::Held(grant) | Has::Offered(grant) = &mut part.has {
                     with.fencing(&mut grant.fencing_token);
                     with.moment(&mut grant.deadline);
@@ -142,12 +143,16 @@ fn visit_sent(sent: &mut Sent, with: &mut impl Visit) {
             with.number(ticket);
             with.number(seen);
         }
+        Command::Exchange { old, seen, .. } => {
+            with.token(old);
+            with.number(seen);
+        }
         Command::Raise { least } => with.number(least),
         Command::Release { .. } | Command::Renew { .. } => {}
     }
     with.moment(&mut sent.at);
     match &mut sent.origin {
-        Origin::Try(seat) => with.task(&mut seat.task),
+        Origin::Try(seat) | Origin::Exchange { seat, .. } => with.task(&mut seat.task),
         Origin::Redraw { seat, at } => {
             with.task(&mut seat.task);
             with.moment(at);
@@ -162,11 +167,14 @@ fn visit_result(result: &mut Result, with: &mut impl Visit) {
         Result::Taken { fence, .. }
         | Result::Acquired(Acquired::Granted { fence, .. })
         | Result::Renewed(Some((_, Some(fence))))
+        | Result::Exchanged(Some((fence, _)))
         | Result::Raised { fence } => with.number(fence),
         Result::Acquired(Acquired::Queued { ticket, .. }) => with.number(ticket),
         Result::Released(released) => {
             released.next.iter_mut().for_each(|token| with.token(token));
         }
-        Result::Acquired(Acquired::Stale | Acquired::Taken { .. }) | Result::Renewed(_) => {}
+        Result::Acquired(Acquired::Stale | Acquired::Taken { .. })
+        | Result::Exchanged(None)
+        | Result::Renewed(_) => {}
     }
 }
