@@ -240,14 +240,14 @@ impl World {
     }
 
     /// Of no two bodies of one key this is true, unless the lock of one of them was taken away from outside.
-    fn no_two(&self, are_amiss: impl Fn(Token, Token) -> bool) -> bool {
+    fn no_two(&self, are_amiss: impl Fn(&Body, &Body) -> bool) -> bool {
         let own = |body: &Body| {
             let tokens = [Some(body.token), body.or].into_iter().flatten();
             tokens.into_iter().all(|token| !self.ghost.is_robbed(body.key, token))
         };
         self.bodies().enumerate().all(|(at, one)| {
             let mut others = self.bodies().skip(at + 1).filter(|other| other.key == one.key);
-            !others.any(|other| own(&one) && own(&other) && are_amiss(one.token, other.token))
+            !others.any(|other| own(&one) && own(&other) && are_amiss(&one, &other))
         })
     }
 
@@ -255,7 +255,7 @@ impl World {
     fn excludes(&self) -> bool {
         self.no_two(|one, other| {
             let alone = one.limit.is_alone() && other.limit.is_alone();
-            alone || one == other && !one.limit.is_read()
+            alone || one.token == other.token && !one.limit.is_read()
         })
     }
 

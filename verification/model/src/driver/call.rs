@@ -7,6 +7,7 @@ use distlock_runtime::model::{
 use super::shell::{Fault, Seat, millis};
 use super::task::{Answer, Has, NOWHERE, Part, Stage, Task, Try};
 use super::{Moment, Origin, Started, Terms, Turn};
+use crate::config::Ask;
 use crate::network::Command;
 use crate::token::Token;
 
@@ -15,7 +16,7 @@ const FOR_EVER: Moment = Moment::NEVER;
 
 impl Turn<'_> {
     pub(crate) fn call(&mut self, ask: u8, exempt: bool) {
-        let keys = self.cfg.asks[usize::from(ask)].keys.iter();
+        let Ask { keys, limit, .. } = &self.cfg.asks[usize::from(ask)];
         let process = &mut *self.process;
         // Who joins others shares their place.
         let licences = process.tasks.iter().filter(|task| task.waits()).map(|task| task.licence);
@@ -36,7 +37,7 @@ impl Turn<'_> {
             unsent: false,
             stage: Stage::AtOnce,
             since: None,
-            parts: keys.map(|key| Part::new(*key)).collect(),
+            parts: keys.iter().map(|key| Part::new(*key, *limit)).collect(),
         });
         self.begin_at_once(id);
         self.settle();

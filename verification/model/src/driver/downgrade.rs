@@ -29,7 +29,7 @@ impl Turn<'_> {
         let Some(Exchange { old, new, term }) = asked else { return self.end(seat.task) };
         if let Some(part) = self.process.part_mut(seat) {
             // From here on it reads, whichever of the two has the lock.
-            (part.runs_under, part.instead_of) = (Some(new), Some(old));
+            (part.runs_under, part.instead_of, part.limit) = (Some(new), Some(old), new.limit);
         }
         let (ttl, seen) = (ms(term.ttl), self.process.seen);
         let command = Command::Exchange { key, token: new, old, ttl, seen };

@@ -153,6 +153,8 @@ pub(crate) struct Terms {
 pub(crate) struct Body {
     pub(crate) key: u8,
     pub(crate) token: Token,
+    /// With how many others it wants the lock, which its token may not say.
+    pub(crate) limit: Limit,
     /// It may still be this one's: the store was asked to exchange them.
     pub(crate) or: Option<Token>,
 }
@@ -345,7 +347,8 @@ impl Process {
     pub(crate) fn bodies(&self) -> impl Iterator<Item = Body> {
         let bodies = self.tasks.iter().filter(|task| task.has_body(self.now));
         bodies.flat_map(|task| &task.parts).filter_map(|part| {
-            Some(Body { key: part.key, token: part.runs_under?, or: part.instead_of })
+            let (key, limit, or) = (part.key, part.limit, part.instead_of);
+            Some(Body { key, token: part.runs_under?, limit, or })
         })
     }
 }

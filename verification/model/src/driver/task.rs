@@ -1,6 +1,6 @@
 //! A task that wants locks, and how far it has come.
 
-use distlock_runtime::model::{Grant, Place};
+use distlock_runtime::model::{Grant, Limit, Place};
 
 use super::shell::{Fault, Seat};
 use super::{Moment, Process};
@@ -46,6 +46,8 @@ pub(crate) enum Stage {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Part {
     pub(crate) key: u8,
+    /// With how many others it wants the lock.
+    pub(crate) limit: Limit,
     pub(crate) attempt: Option<Try>,
     pub(crate) place: Place,
     pub(crate) has: Has,
@@ -105,9 +107,10 @@ impl Has {
 }
 
 impl Part {
-    pub(super) fn new(key: u8) -> Self {
+    pub(super) fn new(key: u8, limit: Limit) -> Self {
         let (runs_under, instead_of) = (None, None);
-        Self { key, attempt: None, place: NOWHERE, has: Has::Nothing, runs_under, instead_of }
+        let (attempt, place, has) = (None, NOWHERE, Has::Nothing);
+        Self { key, limit, attempt, place, has, runs_under, instead_of }
     }
 
     pub(crate) fn held(&self) -> Option<Grant> {
