@@ -11,15 +11,16 @@ use redis::{FromRedisValue, RedisResult};
 use crate::{Proxy, RedisServer, wait_until};
 
 const SLOTS: usize = 16_384;
-/// How long a node may be silent before others take it for dead.
-const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a node may be silent before others take it for dead, where a replica can take its place; and where
+/// none can, and a busy machine must not look like a dead node.
+const NODE_TIMEOUT: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(20)];
 /// How long moving one key may take.
-const MOVE: &str = "5000";
+const MOVE: &str = "30000";
 
 /// Servers that share the slots of one cluster, on free ports of 127.0.0.1. The first nodes are primaries,
 /// each with an equal part of the slots in order; behind them come the replicas of the first, of the second and so on.
 ///
-/// A node that is silent for a second fails over if it has a replica and most primaries are left: of three, not of
+/// A node with a replica that is silent for a second fails over if most primaries are left: of three, not of
 /// two. All of them are killed when this is
 /// dropped.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl ClusterBuilder {
     }
 
     fn start_node(&self) -> Node {
-        let timeout = NODE_TIMEOUT.as_millis().to_string();
+        let timeout = NODE_TIMEOUT[usize::from(self.replicas == 0)].as_millis().to_string();
         let server = RedisServer::builder()
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout])
             .args(["--cluster-port", &crate::server::free_port().to_string()])

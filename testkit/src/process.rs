@@ -240,7 +240,7 @@ pub fn without_threads<R>(f: impl FnOnce() -> R) -> R {
         setrlimit(Resource::As, Rlimit { current, maximum }).expect("a limit");
     };
     // Room for what `f` allocates, and less than a stack.
-    limit(Some(address_space() + (1 << 20)));
+    limit(Some(address_space() + (3 << 19)));
     // The size was read while other threads may have mapped and unmapped memory, and the C library
     // keeps the stacks of threads that ended: what is left for a stack is used up first.
     let (end, ended) = channel::<()>();

@@ -1,6 +1,5 @@
 //! Locks on what Redis is deployed as, each a module: what it promises there, and what goes wrong there.
 
-mod cluster;
 mod kinds;
 mod redlock;
 mod replicas;

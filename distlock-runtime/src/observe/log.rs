@@ -226,6 +226,7 @@ mod tests {
             events_dropped(1);
             too_many_names(1);
             not_returned(&error());
+            term_failed(&"name", "the body has failed");
             #[cfg(any(feature = "axum", feature = "actix"))]
             {
                 answered(&error(), "name", 503, 1);

@@ -281,7 +281,9 @@ impl Run {
         self.must(after.queue.is_empty() || after.queue_lives > 0, "a queue without an end");
         if let Some((_, last)) = after.together.last() {
             let end = after.now as i64 + after.lives;
-            self.must(end.abs_diff(*last as i64) <= 1, "the lock does not end with the last lease");
+            // The time to live is asked after the time: on a busy machine some milliseconds later.
+            let early = *last as i64 - end;
+            self.must((-1..=100).contains(&early), "the lock does not end with the last lease");
         }
         (before, after)
     }
@@ -290,7 +292,7 @@ impl Run {
     fn room(&mut self, before: &Sight, after: &Sight, asked: Option<&str>, released: Option<&str>) {
         let stays = |token: &str| holds(after, token) || released == Some(token);
         for (token, end) in &before.together {
-            self.must(*end < after.now || stays(token), "a lease was taken away");
+            self.must(*end <= after.now || stays(token), "a lease was taken away");
         }
         if let Some(alone) = &before.alone {
             let over = before.lives <= (after.now - before.now) as i64 + 1;

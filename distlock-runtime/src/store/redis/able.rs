@@ -132,7 +132,7 @@ mod tests {
             ("standalone", "replica", Standalone, Some(("primary", true))),
             ("standalone", "slave", Standalone, Some(("primary", true))),
             ("cluster", "master", Cluster, None),
-            ("cluster", "master", Standalone, Some(("Cluster", false))),
+            ("cluster", "master", Standalone, Some(("redis-cluster://", false))),
             ("cluster", "replica", Cluster, Some(("primary", true))),
             ("sentinel", "sentinel", Standalone, Some(("redis-sentinel://", false))),
             ("sentinel", "sentinel", Cluster, Some(("redis-sentinel://", false))),

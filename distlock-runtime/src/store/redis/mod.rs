@@ -7,8 +7,7 @@
 //! - `acquire`: the fast path of a lock that is taken alone, without Lua
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
 //! - `renew`, `release`, `exchange`, `inspect`
-//! - `replicas`: what was written is confirmed by replicas
-//! - `vote`: what a node of a quorum is asked beside this
+//! - `replicas`: what was written is confirmed by replicas; `vote`: what a node of a quorum is asked
 //! - `record`: which process this is, for others
 //! - `fence`: the counters of fencing tokens; `server_clock`
 //! - `pubsub`, `prefixes`, `shards`, `letters`: notifications
