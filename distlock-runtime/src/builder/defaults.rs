@@ -128,7 +128,8 @@ impl LockManagerBuilder {
     }
 
     /// Whether other processes may learn which process this is, and what its locks are called: the answers to
-    /// "who has my lock?" in [`LockManager::inspect`] and [`LockManager::processes`].
+    /// "who has my lock?" in [`LockManager::inspect`](crate::LockManager::inspect) and
+    /// [`LockManager::processes`](crate::LockManager::processes).
     ///
     /// Then the store has, for as long as the manager takes or renews locks and a minute more, a small record
     /// with the name of the application (`DISTLOCK_APP`, or the executable's), the host, the process
@@ -153,7 +154,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The HTTP status of [`LockError::Busy`]: 423 (Locked), 409 (Conflict), 429 (Too Many Requests)
+    /// The HTTP status of [`LockError::Busy`](crate::LockError::Busy): 423 (Locked), 409 (Conflict), 429 (Too Many Requests)
     /// or 503 (Service Unavailable). Default: 423.
     ///
     /// ```
@@ -173,7 +174,7 @@ impl LockManagerBuilder {
     }
 
     /// How long clients are advised to wait before they try again: the `Retry-After` of a lock that is held
-    /// and of a store that cannot be used, with jitter; see [`LockError::http_retry_after`]. Choose about
+    /// and of a store that cannot be used, with jitter; see [`http_retry_after`](crate::LockError::http_retry_after). Choose about
     /// the time that the work under a lock takes. Default: 1 s.
     ///
     /// ```

@@ -135,7 +135,7 @@ impl LockManagerBuilder {
     /// How long an outage may last before new calls stop waiting for its end. Default: 5 s.
     ///
     /// A call whose `wait` is longer than `command_timeout` keeps trying while the store is unreachable.
-    /// Once the outage has lasted for this time, new calls fail with [`Backend`](LockError::Backend) after
+    /// Once the outage has lasted for this time, new calls fail with [`Backend`](crate::LockError::Backend) after
     /// `command_timeout`, unless the store is back by then. Calls that were waiting before go on until
     /// their `wait` is over. With zero, no call that arrives during an outage waits for its end.
     ///

@@ -33,7 +33,9 @@ use crate::status::StoreStatus;
 #[cfg(feature = "test-util")]
 use crate::witness::Witness;
 use console::{StoreCommand, StoreReply};
-pub(crate) use notification::{Listener, Message, Notification, Which};
+#[cfg(feature = "redis")]
+pub(crate) use notification::Which;
+pub(crate) use notification::{Listener, Message, Notification};
 use owner::Owner;
 
 // Public for the model.

@@ -1,4 +1,4 @@
-//! What every store has to keep, as one list of tests: [`conformance!`](crate::conformance).
+//! What every store has to keep, as one list of tests: [`conformance!`](macro@crate::conformance).
 //!
 //! Each promise is a function over a [`Subject`]; the macro makes a test of each. What only one store
 //! does, and what the engine does whatever the store, is tested elsewhere.
