@@ -55,7 +55,8 @@ async fn refused(url: &str, tls: Option<TlsOptions>, mend: &str) -> String {
 }
 
 async fn locks_and_waits(manager: &LockManager) {
-    let guard = manager.lock("k").ttl(LONG).acquire().await.expect("it is free");
+    // What was taken before an outage may have to expire first.
+    let guard = manager.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("it is free");
     let next = waits(manager, "k");
     wait_for("it waits", async || manager.status().waiting == 1).await;
     guard.release().await.expect("it was held");

@@ -96,13 +96,15 @@ pub async fn inspect_says_who_holds_and_who_waits<S: Subject>(_: &str) {
     let (one, other) = (subject.manager().await, subject.manager().await);
     assert!(one.inspect("k").await.expect("an answer").is_free());
     let guard = held(&one, "k").await;
-    let LockStatus::Held { remaining, waiting, alone, holders, .. } =
-        other.inspect("k").await.expect("an answer")
-    else {
-        panic!("it is held");
-    };
-    assert!(remaining.is_some_and(|remaining| remaining > LONG / 2 && remaining <= LONG));
-    assert_eq!((waiting, alone, holders.len()), (0, true, 1));
+    wait_for("it is held, by one", async || match other.inspect("k").await.expect("an answer") {
+        LockStatus::Held { remaining, waiting: 0, alone: true, holders, .. } => {
+            let remaining = remaining.expect("it has an end");
+            assert!(remaining > LONG / 2 && remaining <= LONG);
+            holders.len() == 1
+        }
+        _ => false,
+    })
+    .await;
     let waiting = waits(&other, "k");
     wait_for("it waits", async || {
         matches!(one.inspect("k").await, Ok(LockStatus::Held { waiting: 1, .. }))

@@ -132,25 +132,34 @@ impl QuorumStore {
         }
     }
 
-    /// Asks every node something that is no vote, and has the answers of a majority at least.
+    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that take no longer.
     async fn answers<T: Send + 'static>(
         &self,
         ask: impl Fn(Arc<RedisStore>) -> Op<T>,
     ) -> Result<Vec<T>, Fault> {
         let mut round = Round::new(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
         let mut answers = Vec::with_capacity(self.nodes.len());
-        let mut failed = None;
-        while let Some((_, answer)) = round.next().await {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(fault) => failed = Some(fault),
-            }
+        let (mut failed, mut grace) = (None, None);
+        loop {
+            // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
             if answers.len() >= self.majority() {
-                round.leave(&self.handle);
-                return Ok(answers);
+                grace.get_or_insert_with(|| self.grace());
+            }
+            let next = match &mut grace {
+                Some(grace) => until(round.next(), grace).await,
+                None => Some(round.next().await),
+            };
+            match next {
+                Some(Some((_, Ok(answer)))) => answers.push(answer),
+                Some(Some((_, Err(fault)))) => failed = Some(fault),
+                Some(None) | None => break,
             }
         }
-        Err(failed.unwrap_or_else(|| self.too_few()))
+        round.leave(&self.handle);
+        match answers.len() >= self.majority() {
+            true => Ok(answers),
+            false => Err(failed.unwrap_or_else(|| self.too_few())),
+        }
     }
 
     /// Fewer than a majority of the nodes can be asked.
