@@ -15,7 +15,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
 };
 
-use crate::wait_within;
+use crate::{wait_until, wait_within};
 
 /// Names the test a child is to run; its presence tells a child from a parent.
 const CHILD: &str = "DISTLOCK_TESTKIT_CHILD";
@@ -235,30 +235,48 @@ impl Drop for Fork {
 
 /// Runs `f` while this process can start no thread: there is no room for another stack.
 pub fn without_threads<R>(f: impl FnOnce() -> R) -> R {
+    const PIECE: usize = 256 << 10;
+    // The C library keeps the stacks of threads that ended: they are in use meanwhile.
+    let (end, ended) = channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let idle = [(); 8].map(|()| {
+        let ended = ended.clone();
+        thread::spawn(move || ended.lock().expect("never poisoned").recv())
+    });
+    // A thread that starts or works would find no memory.
+    wait_until("all other threads wait", others_wait);
+    let mut used: Vec<Vec<u8>> = Vec::with_capacity(1 << 12);
     let maximum = getrlimit(Resource::As).maximum;
     let limit = |current| {
         setrlimit(Resource::As, Rlimit { current, maximum }).expect("a limit");
     };
-    // Room for what `f` allocates, and less than a stack.
     limit(Some(address_space() + (3 << 19)));
-    // The size was read while other threads may have mapped and unmapped memory, and the C library
-    // keeps the stacks of threads that ended: what is left for a stack is used up first.
-    let (end, ended) = channel::<()>();
-    let ended = Arc::new(Mutex::new(ended));
-    let mut fillers = Vec::new();
-    while let Ok(filler) = {
-        let ended = ended.clone();
-        thread::Builder::new().spawn(move || ended.lock().expect("never poisoned").recv())
+    // The size was read while other threads may have mapped and unmapped memory. So what is left is
+    // used up, but for what `f` allocates: less than a stack. With memory and not with threads: one
+    // that has its stack and no room for anything else ends the process.
+    while let Some(piece) = {
+        let mut piece = Vec::new();
+        piece.try_reserve_exact(PIECE).is_ok().then_some(piece)
     } {
-        fillers.push(filler);
+        used.push(piece);
     }
+    used.truncate(used.len().saturating_sub(4));
     let done = f();
     limit(maximum);
+    drop(used);
     drop(end);
-    for filler in fillers {
-        let _ = filler.join().expect("it only waits");
+    for thread in idle {
+        let _ = thread.join().expect("it only waits");
     }
     done
+}
+
+fn others_wait() -> bool {
+    let threads = fs::read_dir("/proc/self/task").expect("the threads of this process");
+    let at_work = |stat: &str| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"));
+    let stats =
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    stats.filter(|stat| at_work(stat)).count() == 1
 }
 
 fn address_space() -> u64 {
