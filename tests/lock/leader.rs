@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use distlock::testing::Locks;
 use distlock::{Leadership, LockError, LockManager, Term};
-use distlock_testkit::{RedisServer, SECOND, connect, nothing_is_left, wait_for};
+use distlock_testkit::{RedisServer, SECOND, connect_all, nothing_is_left, queue, wait_for};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -210,22 +210,38 @@ async fn a_campaign_ends_with_its_manager_and_with_options_that_cannot_work() {
     hopeless.resign().await;
 }
 
+/// A resignation is no failure: with a pause behind it all who resign would pause in the end, and nobody lead.
+#[tokio::test(start_paused = true)]
+async fn whoever_resigns_campaigns_again_without_a_pause() {
+    let mut leader = LockManager::in_memory().leader(KEY).ttl(TTL).start();
+    let begun = Instant::now();
+    for _ in 0..10 {
+        while !leader.is_leader() {
+            leader.changed().await;
+        }
+        leader.resign().await;
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
 #[tokio::test]
 async fn on_a_server_three_processes_take_turns_and_leave_nothing() {
     let server = RedisServer::start();
-    let mut leaders = Vec::new();
-    for _ in 0..3 {
-        leaders.push(connect(&server.url()).await.leader(KEY).ttl(TTL).start());
-    }
+    let managers = connect_all::<3>(&server.url()).await;
+    let leaders = managers.each_ref().map(|manager| manager.leader(KEY).ttl(TTL).start());
     let who = || (0..3).filter(|n| leaders[*n].is_leader()).collect::<Vec<_>>();
     let mut turns = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..9 {
         wait_for("one leads", async || who().len() == 1).await;
+        // Whoever resigned stands behind the others at once, however short its term was.
+        wait_for("the others wait", async || queue(&server, KEY).len() == 2).await;
         let leader = who()[0];
         turns.push(leader);
         leaders[leader].resign().await;
         wait_for("another leads", async || who().first().is_some_and(|next| *next != leader)).await;
     }
+    let rounds: Vec<_> = turns.chunks(3).collect();
+    assert!(rounds.iter().all(|round| *round == rounds[0]), "not in turns: {turns:?}");
     for leader in leaders {
         leader.withdraw().await;
     }

@@ -97,7 +97,7 @@ impl Leader {
     /// Gives the lead up, if this process has it: the next in line has it at once, and this process
     /// campaigns again behind it. Returns when the store has confirmed that.
     ///
-    /// Where no other process campaigns, this one leads again a moment later. To stop, use
+    /// Where no other process campaigns, this one leads again at once. To stop, use
     /// [`withdraw`](Self::withdraw).
     ///
     /// # Cancel safety
@@ -156,7 +156,8 @@ async fn follow(
         // A failure is logged, and retried until the lock is free.
         let _ = guard.release().await;
         match order {
-            Ok(()) => {}
+            Ok(()) => campaign.ended(&term, false).await,
+            // No failure: it stands behind the others at once, or nobody would stand there if all had resigned.
             Err(Some(Order::Resign(resigned))) => drop(resigned.send(())),
             Err(Some(Order::Withdraw(withdrawn))) => {
                 done = Some(withdrawn);
@@ -164,7 +165,6 @@ async fn follow(
             }
             Err(None) => break,
         }
-        campaign.ended(&term, false).await;
     }
     tell.send_replace(Leadership::Withdrawn);
     drop(done);
