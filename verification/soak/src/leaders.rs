@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Leadership, LockManager, Term};
+use distlock::{Leadership, LockManager, Term, WakeUps};
 use distlock_testkit::{Fork, LONG, Mode, Proxy, RedisServer, data_at, fork_self, in_fork};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -15,9 +15,13 @@ use crate::stamp::{between, now};
 const NAME: &str = "leaders";
 /// Of a body that runs, and of a handle that is asked.
 const KEYS: [&str; 2] = ["leader:run", "leader:asked"];
+/// Where the leader of each finds that it is to resign.
+const RESIGN: [&str; 2] = ["resign:run", "resign:asked"];
 const TTL: Duration = Duration::from_millis(1000);
 const PROCESSES: usize = 3;
-/// How late the next one may be.
+/// A shorter term of a body counts as failed: the process pauses behind it.
+const SHORT: Duration = Duration::from_secs(1);
+/// How late the next one may be, while all that are in line live.
 const LATE: Duration = Duration::from_millis(250);
 const LATE_AFTER_RESIGNATION: Duration = Duration::from_millis(10);
 
@@ -73,10 +77,14 @@ pub async fn run(effort: Effort) -> Report {
             report.violated_if(true, "nobody leads");
             break;
         };
+        if !all_campaign(&mut data, &candidates).await {
+            report.violated_if(true, "somebody does not campaign");
+            break;
+        }
         tokio::time::sleep(Duration::from_millis(dice.below(300))).await;
         let fault =
             [Fault::Kill, Fault::Stop, Fault::CutOff, Fault::Resign][dice.below(4) as usize];
-        let led: usize = data.llen(KEYS[0]).await.expect("LLEN");
+        let led = terms(&mut data, fault).await;
         let at = now();
         let candidate = &mut candidates[leader];
         match fault {
@@ -88,12 +96,13 @@ pub async fn run(effort: Effort) -> Report {
             Fault::Stop => candidate.process.stop(),
             Fault::CutOff => candidate.proxy.set(Mode::DropUp),
             Fault::Resign => {
-                data.set::<_, _, ()>(format!("resign:{}", candidate.number), 1).await.expect("SET");
+                data.mset::<_, _, ()>(&RESIGN.map(|key| (key, 1))).await.expect("MSET")
             }
         }
         faults.push((fault, at));
         let start = Instant::now();
-        while data.llen::<_, usize>(KEYS[0]).await.expect("LLEN") == led && start.elapsed() < LONG {
+        let is_followed = |terms: Vec<usize>| terms.iter().zip(&led).all(|(now, then)| now > then);
+        while !is_followed(terms(&mut data, fault).await) && start.elapsed() < LONG {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // It comes back after another has begun to lead.
@@ -110,11 +119,32 @@ pub async fn run(effort: Effort) -> Report {
     for key in KEYS {
         let reigns = reigns(&mut data, key).await;
         judge(key, &reigns, &mut report);
-        if key == KEYS[0] {
-            successions(&reigns, &faults, &mut report);
-        }
+        successions(key, &reigns, &faults, &mut report);
     }
     report
+}
+
+/// Of how many terms it is known that they began, under the keys whose leader a fault concerns.
+async fn terms(data: &mut MultiplexedConnection, fault: Fault) -> Vec<usize> {
+    let keys = if fault == Fault::Resign { &KEYS[..] } else { &KEYS[..1] };
+    let mut terms = Vec::new();
+    for key in keys {
+        terms.push(data.llen(key).await.expect("LLEN"));
+    }
+    terms
+}
+
+/// Waits until each of the candidates leads or stands in line, under both keys, and reaches the server.
+async fn all_campaign(data: &mut MultiplexedConnection, candidates: &[Candidate]) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < LONG {
+        let well: Vec<_> = candidates.iter().map(|one| format!("well:{}", one.number)).collect();
+        if data.exists::<_, usize>(&well).await.expect("EXISTS") == candidates.len() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    false
 }
 
 /// Which of the candidates leads, once one does.
@@ -163,7 +193,7 @@ fn judge(key: &str, reigns: &[Reign], report: &mut Report) {
 }
 
 /// How long nobody led after each fault.
-fn successions(reigns: &[Reign], faults: &[(Fault, u64)], report: &mut Report) {
+fn successions(key: &str, reigns: &[Reign], faults: &[(Fault, u64)], report: &mut Report) {
     let (mut after_death, mut after_resignation) = (Vec::new(), Vec::new());
     for (fault, at) in faults {
         let Some(next) = reigns.iter().position(|reign| reign.began > *at).filter(|n| *n > 0)
@@ -173,11 +203,17 @@ fn successions(reigns: &[Reign], faults: &[(Fault, u64)], report: &mut Report) {
         let last = reigns[next - 1].last;
         match fault {
             Fault::Resign => after_resignation.push(between(last, reigns[next].began)),
-            _ => after_death.push(between(*at, reigns[next].began)),
+            // Of those that led under this key: the other one's leader may be somebody else.
+            _ if key == KEYS[0] => after_death.push(between(*at, reigns[next].began)),
+            _ => {}
         }
     }
-    report.spread("next one after death, standstill or partition", after_death, TTL + LATE);
-    report.spread("next one after a resignation", after_resignation, LATE_AFTER_RESIGNATION);
+    if key == KEYS[0] {
+        let name = format!("{key}: next one after death, standstill or partition");
+        report.spread(&name, after_death, TTL + LATE);
+    }
+    let name = format!("{key}: next one after a resignation");
+    report.spread(&name, after_resignation, LATE_AFTER_RESIGNATION);
 }
 
 /// One of the processes. Ends when it is killed.
@@ -186,9 +222,22 @@ async fn child() -> Report {
     let manager = LockManager::from_env().expect("a manager");
     let data = data_at(&std::env::var("SOAK_DATA_URL").expect("its data")).await;
     tokio::spawn(asked(manager.clone(), data.clone(), number.clone()));
+    tokio::spawn(is_well(manager.clone(), data.clone(), number.clone()));
     let body = |term: Term| reign(term, data.clone(), number.clone());
     manager.leader(KEYS[0]).ttl(TTL).run(body).await.expect("it campaigns");
     Report::default()
+}
+
+/// Says for as long as it is so that it reaches the server, and leads or stands in line under both keys.
+async fn is_well(manager: LockManager, mut data: MultiplexedConnection, number: String) {
+    loop {
+        let (reaches, status) = (manager.ping().await.is_ok(), manager.status());
+        let campaigns = status.held + status.waiting == KEYS.len();
+        if reaches && campaigns && status.wake_ups == WakeUps::Notified {
+            data.pset_ex::<_, _, ()>(format!("well:{number}"), 1, 200).await.expect("PSETEX");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Writes down that it leads for as long as it does, or is asked to resign.
@@ -196,16 +245,17 @@ async fn reign(term: Term, mut data: MultiplexedConnection, number: String) {
     let (key, fence) = (KEYS[0], term.fencing_token());
     let began = now();
     data.rpush::<_, _, ()>(key, format!("{number} {fence} {began}")).await.expect("RPUSH");
-    let resign = format!("resign:{number}");
+    let mut resigns = false;
     loop {
         let last = now();
         // Asked behind the clock: a process may be stopped between any two instructions.
         if term.is_current() {
             data.set::<_, _, ()>(format!("{key}:{fence}"), last).await.expect("SET");
         }
-        if data.del::<_, usize>(&resign).await.expect("DEL") > 0 {
+        if resigns && term.age() > SHORT {
             return;
         }
+        resigns |= data.del::<_, usize>(RESIGN[0]).await.expect("DEL") > 0;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -213,8 +263,11 @@ async fn reign(term: Term, mut data: MultiplexedConnection, number: String) {
 /// Writes down what a handle says.
 async fn asked(manager: LockManager, mut data: MultiplexedConnection, number: String) {
     let leader = manager.leader(KEYS[1]).ttl(TTL).start();
-    let mut written = 0;
+    let (mut written, mut resigns) = (0, false);
     loop {
+        if std::mem::take(&mut resigns) {
+            leader.resign().await;
+        }
         tokio::time::sleep(Duration::from_millis(2)).await;
         // Before it is asked: a process may be stopped behind the answer.
         let at = now();
@@ -228,5 +281,6 @@ async fn asked(manager: LockManager, mut data: MultiplexedConnection, number: St
             data.rpush::<_, _, ()>(key, format!("{number} {fence} {at}")).await.expect("RPUSH");
         }
         data.set::<_, _, ()>(format!("{key}:{fence}"), at).await.expect("SET");
+        resigns = data.del::<_, usize>(RESIGN[1]).await.expect("DEL") > 0;
     }
 }
