@@ -74,8 +74,7 @@ impl PostgresServer {
     /// Starts one; returns when it answers.
     pub fn start() -> Self {
         let dir = process::temp_path("postgres");
-        let copied = Command::new("cp").arg("-a").arg(template()).arg(&dir).status();
-        assert!(copied.is_ok_and(|status| status.success()), "copy a new data directory");
+        new_data(&dir);
         let mut server = Self { port: 0, dir, running: None };
         let start = Instant::now();
         // Another process may take the port between the look and the server's bind.
@@ -147,6 +146,14 @@ impl PostgresServer {
         }
     }
 
+    /// As [`restart`](Self::restart), but with all data lost.
+    pub fn restart_empty(&mut self) {
+        self.kill9();
+        fs::remove_dir_all(&self.dir).expect("remove the server's directory");
+        new_data(&self.dir);
+        self.restart();
+    }
+
     fn running(&self) -> &Running {
         self.running.as_ref().expect("the server was killed")
     }
@@ -193,10 +200,15 @@ impl Subject for PostgresServer {
         connect(&self.url()).await
     }
 
+    /// Nothing either where there is no schema yet.
     fn left(&self) -> Vec<String> {
         const LEFT: &str = "SELECT 'lease ' || name || ' ' || token FROM distlock.lease
             UNION ALL SELECT 'waiter ' || name || ' ' || token FROM distlock.waiter";
-        self.sql(LEFT).lines().map(str::to_owned).collect()
+        match self.try_sql(LEFT) {
+            Ok(left) => left.lines().map(str::to_owned).collect(),
+            Err(error) if error.contains("does not exist") => Vec::new(),
+            Err(error) => panic!("{LEFT}: {error}"),
+        }
     }
 }
 
@@ -212,6 +224,10 @@ impl Remote for PostgresServer {
     /// It has its data again.
     fn crash(&mut self) {
         self.restart();
+    }
+
+    fn crash_empty(&mut self) {
+        self.restart_empty();
     }
 
     fn freeze(&self) {
@@ -236,6 +252,12 @@ fn binaries() -> &'static Path {
         let place = debian.chain(std::env::split_paths(&path)).find(has_all);
         place.expect("postgresql must be installed (scripts/test does it with apt-get)")
     })
+}
+
+/// Makes a data directory with nothing in it.
+fn new_data(dir: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(template()).arg(dir).status();
+    assert!(copied.is_ok_and(|status| status.success()), "copy a new data directory");
 }
 
 /// A new data directory, made once for each test process and copied for each server.

@@ -70,6 +70,11 @@ impl Remote for Quorum {
         self.next = (self.next + 1) % self.nodes.len();
     }
 
+    /// All nodes.
+    fn crash_empty(&mut self) {
+        self.nodes.iter_mut().for_each(RedisServer::restart_empty);
+    }
+
     /// A majority.
     fn freeze(&self) {
         self.nodes[..self.nodes.len() / 2 + 1].iter().for_each(RedisServer::stop);

@@ -30,6 +30,9 @@ pub trait Remote: Subject {
     /// Kills it and starts it again, with whatever data it has then.
     fn crash(&mut self);
 
+    /// Kills it and starts it again without any data.
+    fn crash_empty(&mut self);
+
     /// Has it stand still: connections stay open, and nothing is answered.
     fn freeze(&self);
 
@@ -85,9 +88,13 @@ impl Remote for RedisServer {
         self.url_at(addr)
     }
 
-    /// Its data is gone.
+    /// Its data is gone, unless it is [durable](crate::RedisServerBuilder::durable).
     fn crash(&mut self) {
         self.restart();
+    }
+
+    fn crash_empty(&mut self) {
+        self.restart_empty();
     }
 
     fn freeze(&self) {

@@ -21,9 +21,9 @@ pub mod refused;
 mod report;
 pub mod reshard;
 pub mod scripts;
-pub mod shapes;
 pub mod stages;
 mod stamp;
+pub mod storm;
 pub mod suspend;
 pub mod waiters;
 

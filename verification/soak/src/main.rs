@@ -4,13 +4,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use distlock_testkit::in_fork;
+use distlock_testkit::{PostgresServer, RedisServer, in_fork};
 use soak::{
     Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
-    refused, reshard, scripts, shapes, stages, suspend, waiters,
+    refused, reshard, scripts, stages, storm, suspend, waiters,
 };
 
-const USAGE: &str = "usage: soak NAME [--seconds N]
+const USAGE: &str = "usage: soak NAME [--seconds N] [--seed N]
 
 cancel    acquisitions cancelled at random awaits behind a slow network (100,000)
 outage    servers and networks that fail while bodies run (60 seconds)
@@ -28,22 +28,15 @@ waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
 reshard   slots of a cluster that move while their locks are used (1,000)
 scripts   random processes that send scripts for one lock (60 seconds)
-shapes    readers, writers and permits in processes that are killed, stopped and cut off (10 minutes)
-stages    from a release to the next process's body, in round trips (2,000)";
+stages    from a release to the next process's body, in round trips (2,000)
+storm_redis, storm_postgres
+          readers, writers and permits in processes that are killed, stopped and cut off, at a server that is
+          stopped, killed and robbed of its data (60 seconds)";
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let args: Vec<_> = args.iter().map(String::as_str).collect();
-    let (name, effort) = match args[..] {
-        [name] => (name, None),
-        [name, "--seconds", seconds] => match seconds.parse() {
-            Ok(seconds) => (name, Some(Effort::Time(Duration::from_secs(seconds)))),
-            Err(_) => return usage(),
-        },
-        // The arguments of a test's child are not ours.
-        [name, ..] if in_fork() => (name, None),
-        _ => return usage(),
-    };
+    let Some((name, Options { effort, seed })) = read(&args) else { return usage() };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let report: Report = runtime
         .block_on(async {
@@ -65,8 +58,14 @@ fn main() -> ExitCode {
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
                 "reshard" => Some(reshard::run(or(Effort::Times(1_000))).await),
                 "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
-                "shapes" => Some(shapes::run(or(Effort::Time(Duration::from_secs(600)))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
+                "storm_redis" => {
+                    Some(storm::run::<RedisServer>("storm_redis", or(storm::WHILE), seed).await)
+                }
+                "storm_postgres" => {
+                    let name = "storm_postgres";
+                    Some(storm::run::<PostgresServer>(name, or(storm::WHILE), seed).await)
+                }
                 _ => None,
             }
         })
@@ -76,6 +75,30 @@ fn main() -> ExitCode {
     }
     print!("{report}");
     if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How a program is run.
+struct Options {
+    effort: Option<Effort>,
+    /// Of the faults, where a program has them at random.
+    seed: u64,
+}
+
+/// The program's name, and its options.
+fn read<'a>(args: &[&'a str]) -> Option<(&'a str, Options)> {
+    let (name, mut rest) = args.split_first()?;
+    let mut options = Options { effort: None, seed: 1 };
+    // The arguments of a test's child are not ours.
+    while let ([option, value, others @ ..], false) = (rest, in_fork()) {
+        let number = value.parse().ok()?;
+        match *option {
+            "--seconds" => options.effort = Some(Effort::Time(Duration::from_secs(number))),
+            "--seed" => options.seed = number,
+            _ => return None,
+        }
+        rest = others;
+    }
+    (rest.is_empty() || in_fork()).then_some((name, options))
 }
 
 fn usage() -> ExitCode {

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use distlock_testkit::{PostgresServer, RedisServer};
 use soak::{
     Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
-    refused, reshard, scripts, shapes, stages, suspend, waiters,
+    refused, reshard, scripts, stages, storm, suspend, waiters,
 };
 
 #[track_caller]
@@ -69,8 +70,13 @@ async fn scripts() {
 
 /// The name by which the processes find this test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shapes() {
-    clean(&shapes::run(Effort::Times(10)).await);
+async fn storm_redis() {
+    clean(&storm::run::<RedisServer>("storm_redis", Effort::Times(10), 13).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_postgres() {
+    clean(&storm::run::<PostgresServer>("storm_postgres", Effort::Times(10), 13).await);
 }
 
 /// The name by which the processes find this test.

@@ -1,8 +1,10 @@
-//! Readers, writers and permits in processes that are killed, stopped and cut off, at a server that is stopped
-//! and killed: no writer has a lock together with anybody else, no more hold it than the limit of any of them
-//! allows, no key of a lock is without an expiry at any time, and nothing is left.
+//! Readers, writers and permits in processes that are killed, stopped and cut off, at a server that is stopped,
+//! and killed with and without its data: no writer has a lock together with anybody else, no more hold it than
+//! the limit of any of them allows, fencing tokens grow, nothing of a lock is stored for ever, everybody has every
+//! lock in the end, and nothing is left. The same for [every store](Exposed).
 
 mod caller;
+mod exposed;
 mod witness;
 
 use std::path::PathBuf;
@@ -13,25 +15,23 @@ use distlock_testkit::{Fork, LONG, Mode, Proxy, RedisServer, fork_self, in_fork}
 
 use crate::effort::{Dice, Effort};
 use crate::report::Report;
+use crate::stamp::now;
+pub use exposed::Exposed;
+pub use witness::Kind;
+use witness::Loss;
 
-const NAME: &str = "shapes";
+/// As long as it goes by default.
+pub const WHILE: Effort = Effort::Time(Duration::from_secs(60));
 const PROCESSES: u64 = 8;
-/// A stop or cut of the network lasts for less: longer than a lease and shorter than it, in turns.
-const LONGEST: u64 = 2500;
-/// Answers every key that lives for ever.
-const ENDLESS: &str = "
-local endless = {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-    if redis.call('PTTL', key) == -1 then endless[#endless + 1] = key end
-end
-return endless";
 
-/// Runs it; an effort of times counts faults. The child processes come in here, too, and do not return.
-pub async fn run(effort: Effort) -> Report {
+/// Runs it over a store; an effort of times counts faults. The child processes come in here, too, by that name,
+/// and do not return.
+pub async fn run<S: Exposed>(name: &'static str, effort: Effort, seed: u64) -> Report {
     if in_fork() {
         caller::run().await;
     }
-    tokio::task::spawn_blocking(move || Storm::new().all(effort)).await.expect("no panic")
+    let storm = move || Storm::<S>::new(name, seed).all(effort);
+    tokio::task::spawn_blocking(storm).await.expect("no panic")
 }
 
 /// A process that calls, and the network between it and the server.
@@ -55,9 +55,11 @@ struct Counts {
     looks: u64,
 }
 
-struct Storm {
-    /// Where the locks are: it is stopped and killed, and keeps its data.
-    server: RedisServer,
+struct Storm<S> {
+    /// By which the processes find their way in.
+    name: &'static str,
+    /// Where the locks are: it is stopped and killed.
+    server: S,
     /// What tells the processes that it is over; nothing happens to it.
     board: RedisServer,
     /// Where they note what they saw.
@@ -67,21 +69,33 @@ struct Storm {
     dice: Dice,
     counts: Counts,
     server_until: Option<Instant>,
+    losses: Vec<Loss>,
     report: Report,
 }
 
-impl Storm {
-    fn new() -> Self {
+impl<S: Exposed> Storm<S> {
+    fn new(name: &'static str, seed: u64) -> Self {
         static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let notes = format!("distlock-soak-{}-{count}", std::process::id());
         let notes = std::env::temp_dir().join(notes);
         fs::create_dir(&notes).expect("a directory for notes");
         let (places, counts, report) = (Vec::new(), Counts::default(), Report::default());
-        let server = RedisServer::builder().durable().start();
-        let board = RedisServer::start();
-        let (started, dice, server_until) = (0, Dice(13), None);
-        Self { server, board, notes, places, started, dice, counts, server_until, report }
+        let (server, board) = (S::lasting(), RedisServer::start());
+        let (started, dice, server_until, losses) = (0, Dice(seed), None, Vec::new());
+        Self {
+            name,
+            server,
+            board,
+            notes,
+            places,
+            started,
+            dice,
+            counts,
+            server_until,
+            losses,
+            report,
+        }
     }
 
     fn all(mut self, effort: Effort) -> Report {
@@ -116,19 +130,23 @@ impl Storm {
         let number = self.started.to_string();
         let notes = self.notes.join(&number);
         let (url, board) = (self.server.url_at(proxy.addr()), self.board.url());
+        let ttl = S::TTL.as_millis().to_string();
         let env = [
             ("DISTLOCK_URL", &*url),
+            ("SOAK_TTL", &*ttl),
             ("SOAK_BOARD", &*board),
             ("SOAK_NOTES", notes.to_str().expect("a plain path")),
             ("SOAK_NUMBER", &*number),
         ];
-        fork_self(NAME, &env)
+        fork_self(self.name, &env)
     }
 
     /// One thing goes wrong.
     fn fault(&mut self) {
         let place = self.dice.below(PROCESSES) as usize;
-        let while_ = Duration::from_millis(50 + self.dice.below(LONGEST));
+        // Longer than a lease and shorter than it, in turns.
+        let longest = 3 * S::TTL.as_millis() as u64;
+        let while_ = Duration::from_millis(50 + self.dice.below(longest));
         let until = Some(Instant::now() + while_);
         match self.dice.below(20) {
             0..3 => self.kill(place),
@@ -138,14 +156,18 @@ impl Storm {
                 self.counts.stopped += 1;
             }
             9 if self.server_until.is_none() => {
-                self.server.stop();
+                self.server.freeze();
                 self.server_until = until;
                 self.counts.server_stopped += 1;
             }
             10 if self.server_until.is_none() => {
-                self.server.kill9();
-                self.server.restart();
+                self.server.crash();
                 self.counts.server_killed += 1;
+            }
+            11 if self.server_until.is_none() && self.dice.below(2) == 0 => {
+                let from = now();
+                self.server.crash_empty();
+                self.losses.push(Loss { from, to: now() });
             }
             _ => {
                 let mode = match self.dice.below(6) {
@@ -187,18 +209,16 @@ impl Storm {
             }
         }
         if over(&mut self.server_until) {
-            self.server.cont();
+            self.server.thaw();
         }
     }
 
-    /// No key of a lock is without an expiry.
+    /// Nothing of a lock is stored for ever.
     fn look(&mut self) {
         if self.server_until.is_some() {
             return;
         }
-        let endless: Vec<String> = self.server.cli(&["EVAL", ENDLESS, "0"]);
-        let of_lock = |key: &&String| key.contains(":lock:") || key.contains(":queue:");
-        let endless: Vec<_> = endless.iter().filter(of_lock).collect();
+        let endless = self.server.endless();
         self.report.violated_if(!endless.is_empty(), format!("without an expiry: {endless:?}"));
         self.counts.looks += 1;
     }
@@ -225,11 +245,11 @@ impl Storm {
         }
         self.places.clear();
         let start = Instant::now();
-        let mut left = self.server.lock_keys();
+        let mut left = self.server.left();
         while !left.is_empty() && start.elapsed() < LONG {
             self.look();
             thread::sleep(Duration::from_millis(20));
-            left = self.server.lock_keys();
+            left = self.server.left();
         }
         self.report.violated_if(!left.is_empty(), format!("left behind: {left:?}"));
     }
@@ -243,7 +263,8 @@ impl Storm {
         report.figure("networks cut, frozen or slow", counts.cut);
         report.figure("server stopped", counts.server_stopped);
         report.figure("server killed, back with its data", counts.server_killed);
-        report.figure("looks at every key's expiry", counts.looks);
-        witness::judge(&self.notes, report);
+        report.figure("server killed, and its data lost", self.losses.len());
+        report.figure("looks at what is stored", counts.looks);
+        witness::judge::<S>(&self.notes, &self.losses, report);
     }
 }

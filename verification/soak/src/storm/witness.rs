@@ -12,13 +12,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::caller::MIXES;
+use super::exposed::Exposed;
 use crate::report::Report;
+use crate::stamp::between;
+
+/// A time at which the store's data was lost. What it had granted before, it knew nothing of afterwards.
+#[derive(Clone, Copy)]
+pub(super) struct Loss {
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+impl Loss {
+    /// One lock may have been granted before it, and the other one after it.
+    fn divides(&self, one: &Body, other: &Body) -> bool {
+        let (earlier, later) = (one.first.min(other.first), one.first.max(other.first));
+        earlier <= self.to && self.from <= later
+    }
+}
 
 /// How a lock is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// By one alone.
     Write,
+    /// By any number.
     Read,
+    /// By so many.
     Permits(u32),
 }
 
@@ -130,7 +150,7 @@ impl Body {
 }
 
 /// Looks at all bodies of all processes.
-pub(super) fn judge(notes: &Path, report: &mut Report) {
+pub(super) fn judge<S: Exposed>(notes: &Path, losses: &[Loss], report: &mut Report) {
     let mut bodies = Vec::new();
     for (process, file) in fs::read_dir(notes).expect("the notes").enumerate() {
         let records = fs::read(file.expect("a file").path()).expect("the notes of a process");
@@ -146,14 +166,16 @@ pub(super) fn judge(notes: &Path, report: &mut Report) {
     for key in 0..MIXES.len() as u64 {
         let mut own: Vec<_> = bodies.iter().filter(|body| body.key == key).copied().collect();
         own.sort_by_key(|body| body.first);
-        let most = follow(key, &own, report);
+        let most = follow::<S>(key, &own, losses, report);
         report.figure(format!("most holders at once of key {key}"), most);
-        report.violated_if(own.len() < 10, format!("hardly anybody had key {key}"));
+        let is_possible = MIXES[key as usize].iter().any(|kind| S::KINDS.contains(kind));
+        let hardly = is_possible && own.len() < 10;
+        report.violated_if(hardly, format!("hardly anybody had key {key}"));
     }
 }
 
 /// One body after the other, beside those that had not ended when it was there.
-fn follow(key: u64, bodies: &[Body], report: &mut Report) -> usize {
+fn follow<S: Exposed>(key: u64, bodies: &[Body], losses: &[Loss], report: &mut Report) -> usize {
     let limits = MIXES[key as usize].iter().map(|kind| match kind {
         Kind::Write => 1,
         Kind::Read => usize::MAX,
@@ -161,9 +183,12 @@ fn follow(key: u64, bodies: &[Body], report: &mut Report) -> usize {
     });
     let (largest, mut most) = (limits.max().unwrap_or(0), 0);
     let (mut there, mut fences): (Vec<Body>, HashMap<Kind, u64>) = (Vec::new(), HashMap::new());
+    let mut known = 0;
     for body in bodies {
         there.retain(|other| other.last >= body.first);
+        let is_divided = |other: &&Body| losses.iter().any(|loss| loss.divides(other, body));
         let others = there.iter().filter(|other| other.share() != body.share());
+        let others = others.filter(|other| !is_divided(other));
         let shares: HashSet<_> = others.clone().map(Body::share).collect();
         let writes = |body: &Body| body.kind == Kind::Write;
         let beside = others.clone().find(|other| writes(other) || writes(body));
@@ -178,15 +203,27 @@ fn follow(key: u64, bodies: &[Body], report: &mut Report) -> usize {
             report.violated_if(over, format!("let in beside {before}: {body:?}"));
         }
         most = most.max(count);
+        if !S::FENCES_OUTLIVE_DATA {
+            let lost = losses.partition_point(|loss| loss.to <= body.first);
+            if std::mem::replace(&mut known, lost) < lost {
+                fences.clear();
+            }
+        }
         // Whoever is alone outdoes all before it, and is outdone by all after it.
         let before = match writes(body) {
             true => fences.values().max().copied(),
             false => fences.get(&Kind::Write).copied(),
         };
-        let grows = before.is_none_or(|before| before < body.fence);
+        // It may have been granted before a loss, and have come later than one that was granted after it.
+        let is_between = losses
+            .iter()
+            .any(|loss| loss.from <= body.first && between(loss.to, body.first) <= S::TTL);
+        let grows = is_between || before.is_none_or(|before| before < body.fence);
         report.violated_if(!grows, format!("a fencing token that does not grow: {body:?}"));
-        let highest = fences.entry(body.kind).or_default();
-        *highest = body.fence.max(*highest);
+        if S::FENCES_OUTLIVE_DATA || !is_between {
+            let highest = fences.entry(body.kind).or_default();
+            *highest = body.fence.max(*highest);
+        }
         there.push(*body);
     }
     most
