@@ -2,6 +2,7 @@
 
 mod defaults;
 mod environment;
+mod foreign;
 #[cfg(feature = "redis")]
 mod quorum;
 mod reach;

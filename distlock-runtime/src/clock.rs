@@ -8,11 +8,8 @@ use std::time::Duration;
 
 /// A point on a store's clock, in nanoseconds since some start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub struct Moment(u64);
 
-#[allow(unreachable_pub)]
 impl Moment {
     /// Never comes.
     pub const NEVER: Self = Self(u64::MAX);
@@ -44,7 +41,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// Which clock a store's leases age on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Clock {
+pub enum Clock {
     /// Counts suspend, ignores tokio's paused time.
     Boottime,
     /// The tokio clock of the caller, counted from this start.
@@ -52,11 +49,13 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    pub(crate) fn tokio() -> Self {
+    /// That of the runtime in which this is called, from now on.
+    pub fn tokio() -> Self {
         Self::Tokio(tokio::time::Instant::now())
     }
 
-    pub(crate) fn now(&self) -> Moment {
+    /// What it shows.
+    pub fn now(&self) -> Moment {
         match self {
             Self::Boottime => Moment(boottime()),
             Self::Tokio(start) => Moment(nanos(start.elapsed())),
@@ -64,12 +63,12 @@ impl Clock {
     }
 
     /// Goes on while the machine is suspended.
-    pub(crate) fn counts_suspend(&self) -> bool {
+    pub fn counts_suspend(&self) -> bool {
         matches!(self, Self::Boottime)
     }
 
     /// The same on a clock that is never paused, as the engine sees it.
-    pub(crate) fn real_now(&self) -> Moment {
+    pub fn real_now(&self) -> Moment {
         match self {
             Self::Boottime => self.now(),
             Self::Tokio(start) => Moment(nanos(start.into_std().elapsed())),
@@ -77,7 +76,7 @@ impl Clock {
     }
 
     /// The tokio instant of a moment; `None` if this clock is not tokio's.
-    pub(crate) fn instant(&self, at: Moment) -> Option<tokio::time::Instant> {
+    pub fn instant(&self, at: Moment) -> Option<tokio::time::Instant> {
         match self {
             Self::Boottime => None,
             Self::Tokio(start) => start.checked_add(Duration::from_nanos(at.0)),

@@ -58,7 +58,8 @@ mod settings;
 mod shield;
 mod shrink;
 mod status;
-mod store;
+#[doc(hidden)]
+pub mod store;
 #[cfg(feature = "test-util")]
 pub mod testing;
 // Public with the feature alone: without it a URL's options are read, to be refused.

@@ -13,11 +13,8 @@ use std::num::NonZeroU32;
 /// [`ALONE`]: Self::ALONE
 /// [`READ`]: Self::READ
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub struct Limit(NonZeroU32);
 
-#[allow(unreachable_pub)]
 impl Limit {
     /// An exclusive lock; a write lock is the same.
     pub const ALONE: Self = Self(NonZeroU32::MIN);
@@ -61,12 +58,12 @@ impl Limit {
 
     /// Whether it may hold the lock beside so many holders, of whom `one` is any: nobody is beside one
     /// that is [alone](Self::ALONE).
-    pub(crate) const fn joins(self, one: Self, holders: usize) -> bool {
+    pub const fn joins(self, one: Self, holders: usize) -> bool {
         !one.is_alone() && self.fits(holders)
     }
 
     /// Of what an owner token ends with.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" => Some(Self::ALONE),
             "r" => Some(Self::READ),

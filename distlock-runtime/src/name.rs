@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 
-pub(crate) use stored::{BuildStoredHasher, StoredName};
+pub(crate) use stored::BuildStoredHasher;
+pub use stored::StoredName;
 
 /// Which lock a [`LockError`](crate::LockError) is about.
 ///
@@ -101,12 +102,14 @@ impl LockName {
     }
 
     /// The prefix in the store, with its separator.
-    pub(crate) fn prefix(&self) -> &str {
+    #[doc(hidden)]
+    pub fn prefix(&self) -> &str {
         &self.stored[..self.prefix]
     }
 
     /// Where processes that wait for it stand in the store: the parts of that name.
-    pub(crate) fn queue(&self) -> [&str; 3] {
+    #[doc(hidden)]
+    pub fn queue(&self) -> [&str; 3] {
         [self.prefix(), "queue", &self.stored[self.prefix + "lock".len()..]]
     }
 
@@ -116,7 +119,8 @@ impl LockName {
     }
 
     /// The name under which the store keeps it.
-    pub(crate) fn stored(&self) -> &StoredName {
+    #[doc(hidden)]
+    pub fn stored(&self) -> &StoredName {
         &self.stored
     }
 

@@ -47,7 +47,7 @@ pub struct Process {
 
 /// This process, as one of its managers.
 #[derive(Debug, Clone)]
-pub(crate) struct Itself {
+pub struct Itself {
     process: Process,
     made: Moment,
 }
@@ -66,18 +66,19 @@ impl Itself {
         Self { process, made: Clock::Boottime.now() }
     }
 
-    pub(crate) fn id(&self) -> &str {
+    /// What its tokens begin with.
+    pub fn id(&self) -> &str {
         &self.process.id
     }
 
     /// As of now.
-    pub(crate) fn process(&self) -> Process {
+    pub fn process(&self) -> Process {
         Process { since: Clock::Boottime.now().since(self.made), ..self.process.clone() }
     }
 
     /// What is stored of it, at that time of the store in seconds since 1970:
     /// `v=0.2.0 app=orders host=web-3 pid=4711 started=1795344000`.
-    pub(crate) fn record(&self, time: u64) -> String {
+    pub fn record(&self, time: u64) -> String {
         let Process { app, host, pid, version, since, .. } = self.process();
         let (version, app, host) = (word(&version), word(&app), word(&host));
         let started = time.saturating_sub(since.as_secs());
@@ -161,7 +162,6 @@ fn word(text: &str) -> String {
 
 /// A word of a record as the text that it was.
 // Public for the command-line tool.
-#[allow(unreachable_pub)]
 pub fn unescaped(word: &str) -> String {
     let bytes = word.as_bytes();
     let (mut text, mut at) = (Vec::with_capacity(bytes.len()), 0);

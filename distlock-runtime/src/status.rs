@@ -250,14 +250,17 @@ impl CloseReport {
 
 /// The part of it that the store knows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StoreStatus {
-    pub(crate) connected: bool,
-    pub(crate) wake_ups: WakeUps,
-    pub(crate) driven_by: DrivenBy,
+pub struct StoreStatus {
+    /// Whether it is there.
+    pub connected: bool,
+    /// How waiters learn that a lock is theirs.
+    pub wake_ups: WakeUps,
+    /// Who moves its bytes.
+    pub driven_by: DrivenBy,
 }
 
 impl StoreStatus {
     /// Of a store in this process.
-    pub(crate) const LOCAL: Self =
+    pub const LOCAL: Self =
         Self { connected: true, wake_ups: WakeUps::Notified, driven_by: DrivenBy::Manager };
 }

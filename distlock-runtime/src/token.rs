@@ -102,20 +102,22 @@ fn given() -> Option<String> {
 
 /// What a token says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    pub(crate) process: &'a str,
+pub struct Token<'a> {
+    /// The manager that issued it.
+    pub process: &'a str,
     /// Used once by that process.
-    pub(crate) number: &'a str,
+    pub number: &'a str,
     /// How long the lock is reserved for it when its turn has come.
-    pub(crate) reservation: Duration,
-    pub(crate) notified: bool,
+    pub reservation: Duration,
+    /// Its process is sent messages; else it looks.
+    pub notified: bool,
     /// How many may hold the lock while it is let in.
-    pub(crate) limit: Limit,
+    pub limit: Limit,
 }
 
 impl<'a> Token<'a> {
     /// `None` for a value that is no token of ours.
-    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+    pub fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split('.');
         let (process, number, last) = (parts.next()?, parts.next()?, parts.next()?);
         let (reservation, limit) = last.split_once(['s', 'n'])?;

@@ -8,7 +8,7 @@ use crate::name::LockName;
 
 /// What is to be seen of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub enum Seen {
     /// Its caller has it.
     Held,
     /// Its body is about to be polled.
@@ -21,18 +21,19 @@ pub(crate) enum Seen {
 
 /// A lease of which something is seen.
 #[cfg(feature = "test-util")]
-pub(crate) struct Sighting<'a> {
-    pub(crate) lock: &'a LockName,
+pub struct Sighting<'a> {
+    pub lock: &'a LockName,
     /// Tells it apart from every other that there is at the same time. Fencing tokens do not: readers that
     /// share a lease have the same.
-    pub(crate) lease: usize,
-    pub(crate) limit: Limit,
-    pub(crate) fencing_token: u64,
-    pub(crate) seen: Seen,
+    pub lease: usize,
+    pub limit: Limit,
+    pub fencing_token: u64,
+    pub seen: Seen,
 }
 
 /// Keeps a record of the leases of one manager.
 #[cfg(feature = "test-util")]
-pub(crate) trait Witness: Send + Sync {
+pub trait Witness: Send + Sync {
+    /// Something is seen of a lease.
     fn see(&self, sighting: &Sighting<'_>);
 }

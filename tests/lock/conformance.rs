@@ -32,3 +32,12 @@ mod redlock {
 mod postgres {
     distlock_testkit::conformance!(distlock_testkit::PostgresServer);
 }
+
+/// One that is no part of distlock.
+mod foreign {
+    distlock_testkit::conformance!(in_process: crate::foreign::Shelf);
+    distlock_testkit::conformance!(@tests crate::foreign::Shelf:
+        a_lock_is_handed_on_at_once,
+        first_come_first_served,
+    );
+}

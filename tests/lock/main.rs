@@ -7,6 +7,7 @@ mod conformance;
 mod driver_placement;
 mod endings;
 mod exclusion;
+mod foreign;
 mod holding;
 mod inspect;
 mod interleavings;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// The name under which a store keeps a lock. It is looked up several times in every call, so it
 /// is hashed once.
 #[derive(Clone)]
-pub(crate) struct StoredName {
+pub struct StoredName {
     text: String,
     hash: u64,
 }
@@ -21,7 +21,8 @@ pub(crate) type BuildStoredHasher = BuildHasherDefault<StoredHasher>;
 pub(crate) struct StoredHasher(u64);
 
 impl StoredName {
-    pub(crate) fn new(text: String) -> Self {
+    /// Of this text.
+    pub fn new(text: String) -> Self {
         // Keys come from outside: it must not be possible to guess which of them collide.
         static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let mut hasher = STATE.build_hasher();
@@ -30,7 +31,7 @@ impl StoredName {
     }
 
     /// Which of `parts` it belongs to, always the same one in this process.
-    pub(crate) fn part(&self, parts: usize) -> usize {
+    pub fn part(&self, parts: usize) -> usize {
         // Maps sort by the other bits.
         (self.hash >> 32) as usize % parts
     }

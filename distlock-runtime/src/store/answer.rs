@@ -6,8 +6,6 @@ use crate::clock::Moment;
 
 /// What a store says to a try (R2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub enum Answer {
     /// The lock is the token's.
     Granted {
@@ -25,8 +23,6 @@ pub enum Answer {
 
 /// What a store says to an entry (R3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub enum Entered {
     /// The lock is the token's.
     Granted {
@@ -54,8 +50,6 @@ pub enum Entered {
 
 /// What a store says to an exchange of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub enum Exchanged {
     /// The lock is the new token's.
     Granted {
@@ -72,8 +66,6 @@ pub enum Exchanged {
 
 /// What a store says to a renewal (R10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub enum Owned {
     /// The lock is the token's.
     Yes {

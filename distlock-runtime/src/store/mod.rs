@@ -4,9 +4,13 @@
 //! in the queue, renew, release, and a clock. Everything about time, cancellation and repetition is left to
 //! `lock` and `engine`, and is the same for every store. A store that can notify waiters says so; one that asks
 //! several nodes does so behind the same verbs.
+//!
+//! Another crate can have a store, too: it implements the trait, and gives it to
+//! [`LockManagerBuilder::store`](crate::LockManagerBuilder::store). Nothing here is stable: such a crate names the
+//! exact version of this one.
 
 mod answer;
-pub(crate) mod console;
+pub mod console;
 pub(crate) mod memory;
 mod memory_line;
 mod notification;
@@ -25,38 +29,33 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Moment};
 use crate::error::{BackendKind, LockError};
-use crate::name::LockName;
-use crate::process::Itself;
-use crate::status::StoreStatus;
-#[cfg(feature = "test-util")]
-use crate::witness::Witness;
 use console::{StoreCommand, StoreReply};
-#[cfg(feature = "redis")]
-pub(crate) use notification::Which;
-pub(crate) use notification::{Listener, Message, Notification};
-use owner::Owner;
 
-// Public for the model.
-#[allow(unreachable_pub)]
+pub use crate::clock::{Clock, Moment};
 pub use crate::limit::Limit;
-#[allow(unreachable_pub)]
+pub use crate::name::{LockName, StoredName};
+pub use crate::process::Itself;
+pub use crate::status::StoreStatus;
+pub use crate::token::Token;
+#[cfg(feature = "test-util")]
+pub use crate::witness::Witness;
 pub use answer::{Answer, Entered, Exchanged, Owned};
-#[allow(unreachable_pub)]
+pub use notification::{Listener, Message, Notification, Which};
+pub use owner::Owner;
 pub use term::Term;
 
 /// An operation under way. It owns all it needs, so that its caller can leave it to the engine.
-pub(crate) type Op<T> = OpOn<'static, T>;
+pub type Op<T> = OpOn<'static, T>;
 
 /// An operation that only its caller waits for: it borrows the store, which spares a hot counter.
-pub(crate) type OpOn<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+pub type OpOn<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
 /// A place that keeps locks.
 ///
 /// An operation is under way once its future was polled. Operations of one key reach the store in
 /// the order of their first polls: a release that is polled after an acquire takes effect after it.
-pub(crate) trait Store: Send + Sync + fmt::Debug {
+pub trait Store: Send + Sync + fmt::Debug {
     /// What the leases of this store age on.
     fn clock(&self) -> Clock;
 
@@ -205,77 +204,77 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
 
 /// A time in which a store cannot be reached.
 #[derive(Debug)]
-pub(crate) struct Outage {
-    pub(crate) since: Moment,
+pub struct Outage {
+    pub since: Moment,
     /// Why the last attempt to reach it failed.
-    pub(crate) fault: Fault,
+    pub fault: Fault,
 }
 
 /// The records of some processes, in the order in which they were asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Records {
+pub struct Records {
     /// The store's time, in seconds since 1970.
-    pub(crate) time: u64,
-    pub(crate) texts: Vec<Option<String>>,
+    pub time: u64,
+    pub texts: Vec<Option<String>>,
 }
 
 /// A message to another process.
 #[derive(Debug, Clone)]
-pub(crate) struct Letter {
+pub struct Letter {
     /// Under which the other process listens, with its separator.
-    pub(crate) prefix: String,
+    pub prefix: String,
     /// What the tokens of the other process begin with.
-    pub(crate) to: String,
-    pub(crate) text: String,
+    pub to: String,
+    pub text: String,
 }
 
 /// One try without a place in the queue.
 #[derive(Debug, Clone)]
-pub(crate) struct Attempt {
-    pub(crate) owner: Arc<Owner>,
-    pub(crate) term: Term,
+pub struct Attempt {
+    pub owner: Arc<Owner>,
+    pub term: Term,
     /// If it is taken, find out for how long.
-    pub(crate) look: bool,
+    pub look: bool,
 }
 
 /// A place in the queue, or the wish for one.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    pub(crate) owner: Arc<Owner>,
+pub struct Entry {
+    pub owner: Arc<Owner>,
     /// On what terms it is held once it is granted.
-    pub(crate) term: Term,
+    pub term: Term,
     /// The place it had before; 0 for a new one at the end.
-    pub(crate) ticket: u64,
+    pub ticket: u64,
 }
 
 /// A token for another one of the same lock.
 #[derive(Debug, Clone)]
-pub(crate) struct Exchange {
+pub struct Exchange {
     /// Has the lock alone.
-    pub(crate) old: Arc<Owner>,
+    pub old: Arc<Owner>,
     /// Does not hold it yet.
-    pub(crate) new: Arc<Owner>,
+    pub new: Arc<Owner>,
     /// On what terms the new one holds it.
-    pub(crate) term: Term,
+    pub term: Term,
 }
 
 /// A lock that is held.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub struct Held {
     /// At least one; those whose lease ends first come first.
-    pub(crate) holders: Vec<Holder>,
+    pub holders: Vec<Holder>,
     /// The tokens that stand in the queue, the next one first.
-    pub(crate) queue: Vec<String>,
+    pub queue: Vec<String>,
 }
 
 impl Held {
     /// By which it is held.
-    pub(crate) fn tokens(&self) -> impl Iterator<Item = &String> {
+    pub fn tokens(&self) -> impl Iterator<Item = &String> {
         self.holders.iter().map(|holder| &holder.token)
     }
 
     /// How long it is until the last lease ends; `None` if one has no end.
-    pub(crate) fn remaining(&self) -> Option<Duration> {
+    pub fn remaining(&self) -> Option<Duration> {
         let leases = self.holders.iter().map(|holder| holder.remaining);
         leases.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
@@ -283,84 +282,84 @@ impl Held {
 
 /// One holder of a lock.
 #[derive(Debug)]
-pub(crate) struct Holder {
-    pub(crate) token: String,
+pub struct Holder {
+    pub token: String,
     /// `None` if it has no end, which no lock of ours is.
-    pub(crate) remaining: Option<Duration>,
+    pub remaining: Option<Duration>,
 }
 
 /// What became of a release.
 #[derive(Debug, Clone)]
-pub(crate) struct Freed {
+pub struct Freed {
     /// The lock was the token's until now.
-    pub(crate) was_ours: bool,
+    pub was_ours: bool,
     /// No command of the token can still take effect. If not, the release must be repeated.
-    pub(crate) settled: bool,
+    pub settled: bool,
     /// The tokens for which the lock was reserved next, in order.
-    pub(crate) next: Vec<Box<str>>,
+    pub next: Vec<Box<str>>,
     /// It is kept, and others wait for it: it is to be released once more when it is due.
-    pub(crate) awaited: bool,
+    pub awaited: bool,
 }
 
 impl Freed {
     /// There was nothing to free.
-    pub(crate) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self { was_ours: false, settled: true, next: Vec::new(), awaited: false }
     }
 }
 
 /// One lease to extend.
 #[derive(Debug, Clone)]
-pub(crate) struct Renewal {
-    pub(crate) owner: Arc<Owner>,
-    pub(crate) ttl: Duration,
+pub struct Renewal {
+    pub owner: Arc<Owner>,
+    pub ttl: Duration,
     /// Draw a value from the fence counter as well, which must be above `fence`.
-    pub(crate) draw: bool,
-    pub(crate) fence: u64,
+    pub draw: bool,
+    pub fence: u64,
 }
 
 /// Answers to renewals, in the order they were asked.
 #[derive(Debug)]
-pub(crate) struct Renewed {
+pub struct Renewed {
     /// Read before the commands were sent.
-    pub(crate) sent: Moment,
-    pub(crate) answers: Vec<Result<Owned, Fault>>,
+    pub sent: Moment,
+    pub answers: Vec<Result<Owned, Fault>>,
 }
 
 /// Why a store could not say yes or no.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Fault {
-    pub(crate) kind: BackendKind,
+pub struct Fault {
+    pub kind: BackendKind,
     /// The store's words; never keys or passwords.
     detail: Option<Arc<str>>,
     /// Another try may go better.
-    pub(crate) passing: bool,
+    pub passing: bool,
 }
 
 impl Fault {
-    pub(crate) fn passing(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
+    pub fn passing(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: Some(detail.into()), passing: true }
     }
 
-    pub(crate) fn lasting(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
+    pub fn lasting(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: Some(detail.into()), passing: false }
     }
 
-    pub(crate) fn timed_out() -> Self {
+    pub fn timed_out() -> Self {
         Self { kind: BackendKind::TimedOut, detail: None, passing: true }
     }
 
     /// The answer is not needed any more.
-    pub(crate) fn given_up() -> Self {
+    pub fn given_up() -> Self {
         Self::passing(BackendKind::Other, "it was given up")
     }
 
     /// The manager gives no more locks.
-    pub(crate) fn closed() -> Self {
+    pub fn closed() -> Self {
         Self::lasting(BackendKind::Other, "the lock manager was closed")
     }
 
-    pub(crate) fn into_error(self, lock: Option<&LockName>) -> LockError {
+    pub fn into_error(self, lock: Option<&LockName>) -> LockError {
         LockError::Backend {
             lock: lock.cloned().map(Box::new),
             kind: self.kind,

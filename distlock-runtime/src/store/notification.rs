@@ -5,11 +5,11 @@ use std::fmt;
 use crate::name::{LockName, StoredName};
 
 /// What a store calls with its notifications.
-pub(crate) type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
+pub type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
 
 /// What a store has to tell. Hints, no more: a lock is held only by the answer to a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Notification<'a> {
+pub enum Notification<'a> {
     /// A lock may have been reserved for this token.
     Reserved(Message<'a>),
     /// Another process stands behind this token.
@@ -28,7 +28,7 @@ pub(crate) enum Notification<'a> {
 
 /// Tells some locks from others.
 #[derive(Clone, Copy)]
-pub(crate) struct Which<'a>(pub(crate) &'a dyn Fn(&LockName) -> bool);
+pub struct Which<'a>(pub &'a dyn Fn(&LockName) -> bool);
 
 impl fmt::Debug for Which<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +38,7 @@ impl fmt::Debug for Which<'_> {
 
 /// A lock and a token in the store's own words.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Message<'a> {
-    pub(crate) stored: &'a StoredName,
-    pub(crate) token: &'a str,
+pub struct Message<'a> {
+    pub stored: &'a StoredName,
+    pub token: &'a str,
 }

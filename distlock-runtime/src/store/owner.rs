@@ -28,12 +28,12 @@ const COUNT: u32 = 16;
 const MARK: usize = 8;
 
 /// One owner token.
-pub(crate) struct Owner {
-    pub(crate) lock: Arc<LockName>,
+pub struct Owner {
+    pub lock: Arc<LockName>,
     /// Unique, used once.
-    pub(crate) token: String,
+    pub token: String,
     /// How many may hold the lock beside it; the token says so as well.
-    pub(crate) limit: Limit,
+    pub limit: Limit,
     /// When the first command that could create the lock was sent.
     first_sent: AtomicU64,
     /// The latest moment until which the commands that were sent may have the lock stored.
@@ -62,8 +62,8 @@ pub(crate) struct Owner {
 }
 
 /// A token at one node of a quorum.
-pub(crate) struct Part {
-    pub(crate) owner: Arc<Owner>,
+pub struct Part {
+    pub owner: Arc<Owner>,
     /// Commands without an answer that may give the node's vote back: while there are any, a vote of the
     /// node does not count.
     returns: AtomicUsize,
@@ -71,24 +71,24 @@ pub(crate) struct Part {
 
 impl Part {
     /// To be called before the bytes of a command go out that may give the node's vote back.
-    pub(crate) fn returning(&self) {
+    pub fn returning(&self) {
         self.returns.fetch_add(1, Ordering::AcqRel);
     }
 
     /// It was answered, and so has run.
-    pub(crate) fn returned(&self) {
+    pub fn returned(&self) {
         self.returns.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Nothing that was sent can take a vote back that comes in now.
-    pub(crate) fn is_steady(&self) -> bool {
+    pub fn is_steady(&self) -> bool {
         self.returns.load(Ordering::Acquire) == 0
     }
 }
 
 impl Owner {
     /// A token that was issued with this limit.
-    pub(crate) fn new(lock: Arc<LockName>, token: String, limit: Limit) -> Self {
+    pub fn new(lock: Arc<LockName>, token: String, limit: Limit) -> Self {
         Self {
             lock,
             token,
@@ -109,7 +109,7 @@ impl Owner {
     }
 
     /// The same token at each of so many nodes.
-    pub(crate) fn parts(&self, nodes: usize) -> &[Part] {
+    pub fn parts(&self, nodes: usize) -> &[Part] {
         let parts = self.parts.get_or_init(|| {
             let part = || {
                 let owner = Self::new(self.lock.clone(), self.token.clone(), self.limit);
@@ -125,21 +125,21 @@ impl Owner {
     }
 
     /// A token of which only the store knows more.
-    pub(crate) fn stray(lock: Arc<LockName>, token: String) -> Self {
+    pub fn stray(lock: Arc<LockName>, token: String) -> Self {
         let (first_sent, traced) = (AtomicU64::new(0), AtomicBool::new(true));
         let limit = Token::parse(&token).map_or(Limit::ALONE, |token| token.limit);
         Self { first_sent, traced, ..Self::new(lock, token, limit) }
     }
 
     /// Short words that no other token has: its end.
-    pub(crate) fn mark(&self) -> &str {
+    pub fn mark(&self) -> &str {
         let process = self.token.find('.').unwrap_or(0);
         self.token.get(process.saturating_sub(MARK)..).unwrap_or(&self.token)
     }
 
     /// To be called before the bytes of an acquire for `ttl` go out on connection number
     /// `connection`.
-    pub(crate) fn sending(&self, now: Moment, ttl: Duration, connection: u64) {
+    pub fn sending(&self, now: Moment, ttl: Duration, connection: u64) {
         self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
         self.stored_until(now.after(ttl));
         let one_more = |unanswered| match unanswered >> COUNT {
@@ -156,17 +156,17 @@ impl Owner {
     }
 
     /// To be called before the bytes of a command go out that may keep the lock until `end`.
-    pub(crate) fn stored_until(&self, end: Moment) {
+    pub fn stored_until(&self, end: Moment) {
         self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
     }
 
     /// Not later than the grant, if there was one: read before the first acquire was sent.
-    pub(crate) fn first_sent(&self) -> Moment {
+    pub fn first_sent(&self) -> Moment {
         Moment::from_nanos(self.first_sent.load(Ordering::Acquire))
     }
 
     /// The store has answered an acquire that was sent on connection `connection`, whatever it said.
-    pub(crate) fn answered(&self, connection: u64) {
+    pub fn answered(&self, connection: u64) {
         let one_less = |unanswered| match unanswered >> COUNT {
             of if of == connection && unanswered & ((1 << COUNT) - 1) > 1 => Some(unanswered - 1),
             of if of == connection => Some(0),
@@ -177,35 +177,35 @@ impl Owner {
 
     /// The store has taken the lock for it, or may have put it into the queue. To be called by stores,
     /// also if the answer does not reach the caller.
-    pub(crate) fn leaves_a_trace(&self) {
+    pub fn leaves_a_trace(&self) {
         self.traced.store(true, Ordering::Release);
     }
 
     /// Something of it may be in the store, or come to be there. Not if every acquire was answered
     /// with a no.
-    pub(crate) fn may_be_stored(&self) -> bool {
+    pub fn may_be_stored(&self) -> bool {
         self.traced.load(Ordering::Acquire) || self.in_doubt()
     }
 
     /// To be called before an acquire that was not carried out is sent again, and before it is looked whether the
     /// release was begun meanwhile: that may overtake it.
-    pub(crate) fn sending_again(&self) {
+    pub fn sending_again(&self) {
         self.resent.store(true, Ordering::SeqCst);
     }
 
     /// An acquire may have been sent again.
-    pub(crate) fn was_resent(&self) -> bool {
+    pub fn was_resent(&self) -> bool {
         self.resent.load(Ordering::SeqCst)
     }
 
     /// An acquire was sent and no answer has come.
-    pub(crate) fn in_doubt(&self) -> bool {
+    pub fn in_doubt(&self) -> bool {
         self.unanswered.load(Ordering::Acquire) != 0 || self.died_last.load(Ordering::Acquire) != 0
     }
 
     /// Whether what was sent on connection `number` comes behind every acquire of this token that
     /// may still run: none was sent elsewhere, or only on `closed` connections. // R9
-    pub(crate) fn is_behind(&self, number: u64, closed: &Range<u64>) -> bool {
+    pub fn is_behind(&self, number: u64, closed: &Range<u64>) -> bool {
         let unanswered = self.unanswered.load(Ordering::Acquire) >> COUNT;
         let last = self.died_last.load(Ordering::Acquire);
         let is_past = |connection| connection == number || closed.contains(&connection);
@@ -215,17 +215,17 @@ impl Owner {
     }
 
     /// Nothing was ever sent for it: there is nothing to free.
-    pub(crate) fn is_unsent(&self) -> bool {
+    pub fn is_unsent(&self) -> bool {
         self.first_sent() == Moment::NEVER
     }
 
     /// From here on the lock has expired by itself, whatever became of the commands.
-    pub(crate) fn expired_by(&self) -> Moment {
+    pub fn expired_by(&self) -> Moment {
         Moment::from_nanos(self.stored_until.load(Ordering::Acquire))
     }
 
     /// Its release is about to be sent. Final: the token is never used again. // R7
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         if let Some(parts) = self.parts.get() {
             parts.iter().for_each(|part| part.owner.retire());
@@ -233,36 +233,36 @@ impl Owner {
     }
 
     /// The store has said that it owns the lock.
-    pub(crate) fn set_granted(&self) {
+    pub fn set_granted(&self) {
         self.granted.store(true, Ordering::Release);
     }
 
-    pub(crate) fn was_granted(&self) -> bool {
+    pub fn was_granted(&self) -> bool {
         self.granted.load(Ordering::Acquire)
     }
 
     /// Its last holder is done with it, and the lock is not to be free before `end`.
-    pub(crate) fn keep_until(&self, end: Moment) {
+    pub fn keep_until(&self, end: Moment) {
         self.kept_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
     }
 
     /// For how long from `now` it is to be kept, if at all.
-    pub(crate) fn kept(&self, now: Moment) -> Option<Duration> {
+    pub fn kept(&self, now: Moment) -> Option<Duration> {
         let left = Moment::from_nanos(self.kept_until.load(Ordering::Acquire)).since(now);
         (!left.is_zero()).then_some(left)
     }
 
     /// To be called before a release that its last holder does not know of.
-    pub(crate) fn undo(&self) {
+    pub fn undo(&self) {
         self.undone.store(true, Ordering::Release);
     }
 
-    pub(crate) fn was_undone(&self) -> bool {
+    pub fn was_undone(&self) -> bool {
         self.undone.load(Ordering::Acquire)
     }
 
     /// Stores look at this right before they send an acquire.
-    pub(crate) fn is_retired(&self) -> bool {
+    pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
 }

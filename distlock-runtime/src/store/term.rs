@@ -6,8 +6,6 @@ use crate::clock::Moment;
 
 /// For how long a lock is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-// Public for the model.
-#[allow(unreachable_pub)]
 pub struct Term {
     /// How long it may outlive a holder that died; the length of a lease.
     pub ttl: Duration,
@@ -21,13 +19,13 @@ pub struct Term {
 
 impl Term {
     /// The length of a lease, which `max_hold` may cut short.
-    pub(crate) fn lease(&self) -> Duration {
+    pub fn lease(&self) -> Duration {
         self.max_hold.map_or(self.ttl, |max_hold| padded(max_hold).min(self.ttl))
     }
 
     /// How long the store is to keep the lock: a holder that dies must not free it before its
     /// `min_hold` either.
-    pub(crate) fn stored_for(&self) -> Duration {
+    pub fn stored_for(&self) -> Duration {
         self.min_hold.map_or(self.lease(), |min_hold| min_hold.max(self.lease()))
     }
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Remote;
+use super::Subject;
 use super::tools::{nothing_is_left, until_waiting};
 use crate::{LONG, SECOND, held, in_line, ms, served, wait_for, waits};
 
 /// Who comes first is served first.
-pub async fn first_come_first_served<S: Remote>(_: &str) {
+pub async fn first_come_first_served<S: Subject>(_: &str) {
     let subject = S::start();
     let holder = subject.manager().await;
     let guard = held(&holder, "k").await;
@@ -38,7 +38,7 @@ pub async fn first_come_first_served<S: Remote>(_: &str) {
 
 /// A lock that is released while another process waits is that one's at once: with a poll every five seconds
 /// so many would take a minute.
-pub async fn a_lock_is_handed_on_at_once<S: Remote>(_: &str) {
+pub async fn a_lock_is_handed_on_at_once<S: Subject>(_: &str) {
     const HANDED_ON: usize = 25;
     let subject = S::start();
     let managers = [subject.manager().await, subject.manager().await];
