@@ -141,14 +141,12 @@ impl Run {
                 self.fence = self.fence.max(fence);
                 self.must(holds(&after, token) || after.lives == -2, "granted and not held");
                 if !held {
-                    let place = place(&before, token).unwrap_or(if ticket == 0 {
-                        u64::MAX
-                    } else {
-                        ticket
-                    });
+                    // Whoever lost its place while it waited comes back to it.
+                    let known = if ticket == 0 { u64::MAX } else { ticket };
+                    let place = place(&before, token).unwrap_or(known);
                     let passed = after.queue.iter().any(|(_, other)| *other < place);
                     self.must(!passed, "somebody was overtaken by who asked");
-                    self.room(&before, &after, Some(token), None);
+                    self.room(&before, &after, Some((token, place)), None);
                 }
             }
             Said::Taken { .. } => {
@@ -289,7 +287,13 @@ impl Run {
     }
 
     /// Nobody has lost its lease, whoever was let in fits, and nobody was overtaken.
-    fn room(&mut self, before: &Sight, after: &Sight, asked: Option<&str>, released: Option<&str>) {
+    fn room(
+        &mut self,
+        before: &Sight,
+        after: &Sight,
+        asked: Option<(&str, u64)>,
+        released: Option<&str>,
+    ) {
         let stays = |token: &str| holds(after, token) || released == Some(token);
         for (token, end) in &before.together {
             self.must(*end <= after.now || stays(token), "a lease was taken away");
@@ -302,20 +306,22 @@ impl Run {
         let stayed =
             after.together.iter().filter(|(token, end)| holds(before, token) && *end >= after.now);
         let stayed = stayed.count();
-        let queue = before.queue.iter().map(|(token, _)| token.as_str());
-        let new = queue.chain(asked.filter(|token| place(before, token).is_none()));
-        let new: Vec<_> =
-            new.filter(|token| holds(after, token) && !holds(before, token)).collect();
+        let queue = before.queue.iter().map(|(token, ticket)| (token.as_str(), *ticket));
+        let new = queue.chain(asked.filter(|(token, _)| place(before, token).is_none()));
+        let mut new: Vec<_> =
+            new.filter(|(token, _)| holds(after, token) && !holds(before, token)).collect();
+        // In the order in which they were let in.
+        new.sort_by_key(|(_, ticket)| *ticket);
         self.let_in += new.len() as u64;
         self.several += u64::from(new.len() > 1);
-        for (count, token) in (stayed + 1..).zip(&new) {
+        for (count, (token, _)) in (stayed + 1..).zip(&new) {
             self.must(
                 limit(token).is_none_or(|limit| count <= limit),
                 "one more than there may be",
             );
             self.must(after.alone.is_none() || new.len() == 1, "alone beside others");
         }
-        let last = new.iter().filter_map(|token| place(before, token)).max();
+        let last = new.iter().filter_map(|(token, _)| place(before, token)).max();
         let passed = before.queue.iter().any(|(token, ticket)| {
             last.is_some_and(|last| *ticket < last) && place(after, token).is_some()
         });
