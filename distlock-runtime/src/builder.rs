@@ -54,9 +54,19 @@ use crate::url::StoreUrl;
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing before `build` or `connect`"]
 pub struct LockManagerBuilder {
-    url: Option<String>,
+    store: StoreAt,
     settings: Settings,
     observers: Observers,
+}
+
+/// Where the locks are to be kept.
+#[derive(Clone, Default)]
+enum StoreAt {
+    #[default]
+    Unsaid,
+    Url(String),
+    /// A server each, of which a majority decides.
+    Quorum(Vec<String>),
 }
 
 impl LockManagerBuilder {
@@ -93,13 +103,18 @@ impl LockManagerBuilder {
         runs_on: RunsOn,
         over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<LockManager, LockError> {
-        let Self { url, settings, observers } = self;
-        let url = url.ok_or_else(|| {
-            LockError::invalid_option("url: missing; call `.url(\"redis://…\")` on the builder")
-        })?;
+        let Self { store, settings, observers } = self;
         settings.check()?;
         let namespace = settings.namespace()?;
-        let url = StoreUrl::parse(&url)?;
+        let url = match &store {
+            StoreAt::Url(url) => StoreUrl::parse(url)?,
+            StoreAt::Quorum(urls) => StoreUrl::quorum(urls)?,
+            StoreAt::Unsaid => {
+                return Err(LockError::invalid_option(
+                    "url: missing; call `.url(\"redis://…\")` on the builder",
+                ));
+            }
+        };
         let locks = store::start(url, runs_on, settings, namespace, observers, over)?;
         Ok(LockManager::new(locks))
     }

@@ -101,11 +101,9 @@ impl SentinelsBuilder {
         }
         let server = self.with_tls(builder).start();
         let proxy = self.proxied.then(|| Proxy::to(server.addr()));
-        if let Some(proxy) = &proxy {
-            let port = proxy.addr().port().to_string();
-            server.cli::<()>(&["CONFIG", "SET", "replica-announce-port", &port]);
-        }
-        Watched { server, proxy }
+        let watched = Watched { server, proxy };
+        watched.announce();
+        watched
     }
 
     fn start_sentinel(&self, primary: SocketAddr) -> RedisServer {
@@ -138,6 +136,14 @@ impl Watched {
     /// Where clients, sentinels and other servers find it.
     fn addr(&self) -> SocketAddr {
         self.proxy.as_ref().map_or(self.server.addr(), Proxy::addr)
+    }
+
+    /// It is known by the address of its proxy.
+    fn announce(&self) {
+        if let Some(proxy) = &self.proxy {
+            let port = proxy.addr().port().to_string();
+            self.server.cli::<()>(&["CONFIG", "SET", "replica-announce-port", &port]);
+        }
     }
 }
 
@@ -250,16 +256,42 @@ impl Sentinels {
         named.expect("a server")
     }
 
+    /// Starts a server again that was killed, as a replica of this primary. Returns when it may follow it.
+    pub fn rejoin(&mut self, server: usize, primary: usize) {
+        self.servers[server].server.restart();
+        self.servers[server].announce();
+        let addr = self.servers[primary].addr();
+        let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
+        self.server(server).cli::<()>(&["REPLICAOF", &ip, &port]);
+        self.wait_until_followed(primary);
+    }
+
+    /// Waits until all sentinels name the same primary, and the servers that run follow it; returns which it is.
+    #[track_caller]
+    pub fn settled(&self) -> usize {
+        let mut primary = None;
+        wait_until("the sentinels agree, and the others follow", || {
+            let named: Vec<_> = (0..self.sentinels.len()).map(|one| self.named_by(one)).collect();
+            primary = named[0].filter(|first| {
+                named.iter().all(|other| *other == Some(*first)) && self.is_followed(*first)
+            });
+            primary.is_some()
+        });
+        primary.expect("a server")
+    }
+
+    /// Whether the others follow this server, as far as it says.
+    fn is_followed(&self, primary: usize) -> bool {
+        let info = self.server(primary).try_cli::<String>(&["INFO", "replication"]);
+        let Ok(info) = info else { return false };
+        let synced =
+            info.lines().filter(|line| line.starts_with("slave") && line.contains("state=online"));
+        info.contains("role:master") && synced.count() == self.servers.len() - 1
+    }
+
     /// Waits until the servers that run follow the one of this number, and so may follow it again.
     #[track_caller]
     pub fn wait_until_followed(&self, primary: usize) {
-        let replicas = self.servers.len() - 1;
-        wait_until("the others follow the primary", || {
-            let info: String = self.server(primary).cli(&["INFO", "replication"]);
-            let synced = info
-                .lines()
-                .filter(|line| line.starts_with("slave") && line.contains("state=online"));
-            info.contains("role:master") && synced.count() == replicas
-        });
+        wait_until("the others follow the primary", || self.is_followed(primary));
     }
 }

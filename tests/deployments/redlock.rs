@@ -73,6 +73,68 @@ async fn d8_without_a_majority_there_is_no_lock() {
     wait_for("a majority is there", async || manager.lock("k").acquire().await.is_ok()).await;
 }
 
+/// D8: a server whose answer to a try is lost may have voted all the same. Its vote is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d8_a_vote_whose_answer_is_lost_is_given_back() {
+    let mut quorum = Quorum::of(3);
+    let one = patient(&quorum.url()).await;
+    // The first holder has two servers of three, and stays with them.
+    quorum.nodes[1].kill9();
+    let first = one.lock("k").ttl(LONG).renew(false).acquire().await.expect("two are a majority");
+    quorum.nodes[1].restart();
+    let proxies: Vec<_> = quorum.nodes.iter().map(|node| Proxy::to(node.addr())).collect();
+    let other = connect(&Quorum::url_over(proxies.iter().map(Proxy::addr), "guard=0s")).await;
+    // The one that votes is heard of first, and only that its connection has broken.
+    proxies[0].set(Mode::Delay(ms(100)));
+    proxies[1].set(Mode::CutDown(0));
+    proxies[2].set(Mode::Delay(ms(100)));
+    assert_busy(other.lock("k").ttl(LONG).acquire().await);
+    assert!(!quorum.nodes[1].held_locks().is_empty(), "it has voted");
+    for proxy in &proxies {
+        proxy.set(Mode::Pass);
+    }
+    wait_for("the vote is given back", async || quorum.nodes[1].held_locks().is_empty()).await;
+    first.release().await.expect("it was held");
+}
+
+/// D8: a holder that gives its lock back does not wait for a server that stands still, which comes to know of it
+/// all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d8_a_release_reaches_a_server_that_stood_still() {
+    let quorum = Quorum::of(3);
+    let manager = connect(&quorum.url()).await;
+    let guard = held(&manager, "k").await;
+    quorum.nodes[2].stop();
+    guard.release().await.expect("a majority has confirmed it");
+    assert!(quorum.nodes[..2].iter().all(|node| node.held_locks().is_empty()));
+    quorum.nodes[2].cont();
+    wait_for("it has heard of it", async || quorum.nodes[2].held_locks().is_empty()).await;
+}
+
+/// Fencing tokens go beyond what a majority has accepted, whatever the time is by anybody's clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d9_fencing_tokens_go_beyond_what_a_majority_has_accepted() {
+    let quorum = Quorum::of(3);
+    let before = held(&patient(&quorum.url()).await, "k").await;
+    let token = before.fencing_token();
+    before.release().await.expect("it was held");
+    // As another process leaves it to which the servers' clocks are an hour ahead: in µs.
+    let time: Vec<u64> = quorum.nodes[0].cli(&["TIME"]);
+    let ahead = (time[0] + 3600) * 1_000_000;
+    for node in &quorum.nodes[..2] {
+        let score = ahead.to_string();
+        node.cli::<()>(&["ZADD", "distlock:fence:quorum", &score, "last"]);
+    }
+    // One that knows nothing of it, and one more.
+    let next = held(&patient(&quorum.url()).await, "k").await;
+    let beyond = next.fencing_token();
+    next.release().await.expect("it was held");
+    let last = held(&patient(&quorum.url()).await, "k").await;
+    // Each has room for those of a process who hold the lock in turn.
+    assert!(beyond / 1024 > ahead, "{beyond} is not beyond {ahead}");
+    assert!(last.fencing_token() > beyond && beyond > token);
+}
+
 /// D9: a server that has restarted without its data does not help a second holder to a majority.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d9_a_server_that_forgot_does_not_count() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::LockManagerBuilder;
+use super::{LockManagerBuilder, StoreAt};
 use crate::engine::RunsOn;
 use crate::error::LockError;
 use crate::lock::locks::Locks;
@@ -25,12 +25,11 @@ impl LockManagerBuilder {
         kind: &'static str,
         start: impl FnOnce(&Handle) -> S,
     ) -> Result<LockManager, LockError> {
-        let Self { url, settings, observers } = self;
-        if url.is_some() {
+        let Self { store: StoreAt::Unsaid, settings, observers } = self else {
             return Err(LockError::invalid_option(
                 "url: there is a store already; give one of them",
             ));
-        }
+        };
         settings.check()?;
         let namespace = settings.namespace()?;
         let observers = observers.of_manager(kind);

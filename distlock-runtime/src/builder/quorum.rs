@@ -29,8 +29,7 @@ impl Quorum {
         namespace: &Namespace,
         observers: &Observers,
     ) -> Result<Self, LockError> {
-        let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
-        let Deployment::Redlock { nodes, guard } = deployment else {
+        let Deployment::Redlock { nodes, guard } = url.deployment else {
             return Err(not_supported("a quorum of this kind"));
         };
         let guard =
@@ -38,9 +37,7 @@ impl Quorum {
         let longest = (!guard.is_zero()).then_some(guard);
         let lacks = Lacks { permits: Some(NO_PERMITS), longest };
         lacks.check(&settings.options.resolve(&Options::default())?)?;
-        let server = |info| {
-            let deployment = Deployment::Server(info);
-            let url = RedisUrl { deployment, tls: tls.clone(), replicas, replica_timeout };
+        let server = |url| {
             let server = redis_config(url, settings, namespace, observers)?;
             // A node is known by the connection on which it has said who it is.
             Ok(RedisConfig { connections: 1, ..server })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::LockManagerBuilder;
+use super::{LockManagerBuilder, StoreAt};
 
 impl LockManagerBuilder {
     /// Where the locks are kept. Required.
@@ -13,6 +13,8 @@ impl LockManagerBuilder {
     /// | `rediss://…` | the same with TLS; feature `tls` |
     /// | `redis+unix:///path` | a Redis server, over a Unix socket |
     /// | `redis-sentinel://host[:port],…/primary[/db]` | the primary of that name, which these sentinels know; port 26379 unless given |
+    /// | `redis-cluster://host[:port],…` | a Redis Cluster, by some of its nodes |
+    /// | `redlock://host[:port],…[/db]` | three to nine independent Redis servers, of which a majority decides; see also [`urls`](Self::urls) |
     /// | `postgres://[user[:password]@]host[:port]/database` | a PostgreSQL database, with the feature `postgres` |
     /// | `memory://` | this manager's own memory: for tests and examples |
     ///
@@ -26,7 +28,26 @@ impl LockManagerBuilder {
     /// assert!(matches!(typo, Err(LockError::InvalidOption { .. })));
     /// ```
     pub fn url(mut self, url: impl Into<String>) -> Self {
-        self.url = Some(url.into());
+        self.store = StoreAt::Url(url.into());
+        self
+    }
+
+    /// Where the locks are kept by a majority of independent Redis servers, as with `redlock://`: a URL for each, so
+    /// that each may have its own user, password, database and options. Three to nine of `redis://`, `rediss://` or
+    /// `redis+unix://`, the same in every process. Takes the place of [`url`](Self::url).
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// let three = ["redis://:one@a.internal", "redis://:two@b.internal", "redis://:three@c.internal"];
+    /// let locks = LockManager::builder().urls(three).build()?;
+    /// let two = LockManager::builder().urls(&three[..2]).build();
+    /// assert!(matches!(two, Err(LockError::InvalidOption { .. })), "they cannot outvote one another");
+    /// # Ok::<_, LockError>(())
+    /// ```
+    pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.store = StoreAt::Quorum(urls.into_iter().map(Into::into).collect());
         self
     }
 

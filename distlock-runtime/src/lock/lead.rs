@@ -79,7 +79,8 @@ impl<'a> Lead<'a> {
                 Settled::Wait(Waiting::new(self.table, lease.clone()))
             }
             Tried::Denied { why, release } => {
-                self.open = release;
+                // Taken, but of several servers some have given it the lock, or may.
+                self.open = release || self.owner.may_be_stored();
                 Settled::Denied(why)
             }
             // The engine sends the same token again, and its answer counts.
@@ -151,7 +152,8 @@ impl<'a> Alone<'a> {
                 Settled::Held(self.lease.clone())
             }
             Tried::Denied { why, release } => {
-                self.open = release;
+                // Taken, but of several servers some have given it the lock, or may.
+                self.open = release || self.owner.may_be_stored();
                 Settled::Denied(why)
             }
             // A try past the line is its caller's alone.

@@ -64,7 +64,7 @@ pub struct Owner {
 /// A token at one node of a quorum.
 pub struct Part {
     pub owner: Arc<Owner>,
-    /// Commands without an answer that may give the node's vote back: while there are any, a vote of the
+    /// Offers without an answer, which may give the node's vote back: while there are any, a vote of the
     /// node does not count.
     returns: AtomicUsize,
 }

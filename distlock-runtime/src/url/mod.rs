@@ -54,6 +54,18 @@ impl StoreUrl {
         }
     }
 
+    /// A quorum of the servers that these are the URLs of.
+    #[cfg(feature = "redis")]
+    pub(crate) fn quorum(urls: &[String]) -> Result<Self, LockError> {
+        let refused = |why| LockError::invalid_option(format!("urls: {why}"));
+        RedisUrl::quorum(urls).map(|url| Self::Redis(Box::new(url))).map_err(refused)
+    }
+
+    #[cfg(not(feature = "redis"))]
+    pub(crate) fn quorum(_urls: &[String]) -> Result<Self, LockError> {
+        Self::redis("redlock", "")
+    }
+
     #[cfg(feature = "postgres")]
     fn postgres(url: &str) -> Result<Self, LockError> {
         let parsed = distlock_postgres::Address::parse(url);

@@ -53,7 +53,7 @@ pub(crate) enum Deployment {
     /// Some nodes of a cluster, which know the others.
     Cluster(Vec<ConnectionInfo>),
     /// Independent servers, of which a majority decides.
-    Redlock { nodes: Vec<ConnectionInfo>, guard: Option<Duration> },
+    Redlock { nodes: Vec<RedisUrl>, guard: Option<Duration> },
 }
 
 /// Where to ask for a primary, and how to sign in there.
@@ -183,7 +183,37 @@ impl RedisUrl {
         let nodes = parts.all(REDIS_PORT, database(parts.path)?)?;
         check_nodes(nodes.len())?;
         let guard = options.duration("guard")?;
-        Self::of(Deployment::Redlock { nodes, guard }, &mut options, false)
+        let encrypted = options.flag("tls")?.unwrap_or(false);
+        let tls = tls_options(&mut options, encrypted)?;
+        let node = |info| Self::plain(Deployment::Server(info), tls.clone());
+        let nodes = nodes.into_iter().map(node).collect();
+        Ok(Self::plain(Deployment::Redlock { nodes, guard }, tls))
+    }
+
+    /// A quorum of the servers that these are the URLs of.
+    pub(super) fn quorum(urls: &[String]) -> Result<Self, Wrong> {
+        let about = |at: usize, why: &str| Wrong::from(format!("URL {}: {why}", at + 1));
+        let (mut nodes, mut places): (Vec<Self>, Vec<ConnectionAddr>) = Default::default();
+        for (at, url) in urls.iter().enumerate() {
+            let node = url.trim().split_once("://").ok_or_else(|| about(at, "no scheme"))?;
+            let node = Self::parse(&node.0.to_ascii_lowercase(), node.1);
+            let node = node.map_err(|why| about(at, &why))?;
+            let Deployment::Server(info) = &node.deployment else {
+                return Err(about(at, "a quorum is of single servers: redis:// or rediss://"));
+            };
+            let place = without_name(info.addr());
+            if let Some(first) = places.iter().position(|other| *other == place) {
+                return Err(about(at, &format!("the server of URL {} once more", first + 1)));
+            }
+            places.push(place);
+            nodes.push(node);
+        }
+        check_nodes(nodes.len())?;
+        Ok(Self::plain(Deployment::Redlock { nodes, guard: None }, None))
+    }
+
+    fn plain(deployment: Deployment, tls: Option<TlsOptions>) -> Self {
+        Self { deployment, tls, replicas: None, replica_timeout: None }
     }
 
     /// Takes the options that several schemes have.
@@ -225,9 +255,18 @@ pub(super) fn form(scheme: &str) -> &'static str {
     }
 }
 
+/// What two URLs of one server have in common, however it is spoken to.
+fn without_name(addr: &ConnectionAddr) -> ConnectionAddr {
+    match addr {
+        ConnectionAddr::TcpTls { host, port, .. } => ConnectionAddr::Tcp(host.clone(), *port),
+        other => other.clone(),
+    }
+}
+
 /// How many nodes a majority can be counted over.
 fn check_nodes(nodes: usize) -> Result<(), Wrong> {
     match nodes {
+        0 => Err("no node: give three".into()),
         1 => Err("one node is no quorum: use redis:// for one server".into()),
         2 => {
             Err("two nodes cannot outvote one another: give three, or redis:// for one server"

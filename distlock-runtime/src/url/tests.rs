@@ -51,7 +51,13 @@ fn summary(url: &RedisUrl) -> String {
             format!("sentinel {} [{primary}] {user}:{password}/{}", hosts(sentinels), servers.db())
         }
         Deployment::Cluster(nodes) => format!("cluster {}", hosts(nodes)),
-        Deployment::Redlock { nodes, guard } => format!("redlock {} {guard:?}", hosts(nodes)),
+        Deployment::Redlock { nodes, guard } => {
+            let nodes = nodes.iter().map(|node| match &node.deployment {
+                Deployment::Server(info) => info.clone(),
+                _ => panic!("a node is a server"),
+            });
+            format!("redlock {} {guard:?}", hosts(&nodes.collect::<Vec<_>>()))
+        }
     }
 }
 
@@ -212,9 +218,11 @@ fn a_password_of_any_characters_arrives_or_is_refused_in_silence() {
                     Ok(StoreUrl::Redis(url)) => Ok(match url.deployment {
                         Deployment::Server(info) => info.redis_settings().clone(),
                         Deployment::Sentinel(sentinel) => sentinel.servers,
-                        Deployment::Cluster(nodes) | Deployment::Redlock { nodes, .. } => {
-                            nodes[0].redis_settings().clone()
-                        }
+                        Deployment::Cluster(nodes) => nodes[0].redis_settings().clone(),
+                        Deployment::Redlock { nodes, .. } => match &nodes[0].deployment {
+                            Deployment::Server(info) => info.redis_settings().clone(),
+                            _ => panic!("a node is a server"),
+                        },
                     }),
                     Ok(_) => panic!("it is a Redis"),
                     Err(error) => Err(format!("{error} {error:?}")),
@@ -239,5 +247,33 @@ fn a_password_of_any_characters_arrives_or_is_refused_in_silence() {
             };
             assert_eq!(sentinels[0].redis_settings().password(), Some(&*password));
         }
+    }
+}
+
+#[test]
+fn a_quorum_may_have_a_url_for_each_server() {
+    let quorum = |urls: &[&str]| {
+        let urls: Vec<_> = urls.iter().map(ToString::to_string).collect();
+        match StoreUrl::quorum(&urls) {
+            Ok(StoreUrl::Redis(url)) => Ok(summary(&url)),
+            Ok(_) => panic!("it is a Redis"),
+            Err(error) => Err(format!("{error} {error:?}")),
+        }
+    };
+    assert_eq!(
+        quorum(&["redis://:one@a", "redis://me:two@b:7000/2", " REDIS://c "]).as_deref(),
+        Ok("redlock :one@a|6379/0 me:two@b|7000/2 c|6379/0 None")
+    );
+    for (urls, mend) in [
+        (&["redis://:QX@a", "redis://b", "redis://:ZJ@A:6379/1"][..], "URL 3: the server of URL 1"),
+        (&["redis://:QX@a", "redis-cluster://:ZJ@b", "redis://c"], "URL 2: a quorum is of single"),
+        (&["redis://:QX@a", "redis://b"], "give three"),
+        (&["redis://:QX@a", "b", "redis://c"], "URL 2: no scheme"),
+        (&["redis://a", "redis://:Q#X@b", "redis://c"], "URL 2: a `#`"),
+        (&[], "give three"),
+    ] {
+        let why = quorum(urls).expect_err("it cannot be used");
+        assert!(why.contains("urls: ") && why.contains(mend), "{mend:?} is not in: {why}");
+        assert!(!why.contains("QX") && !why.contains("ZJ"), "{why}");
     }
 }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use distlock_testkit::{PostgresServer, RedisServer, in_fork};
+use soak::faults::Kind;
 use soak::{
-    Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
-    refused, reshard, scripts, stages, storm, suspend, waiters,
+    Effort, Report, cancel, chaos, failover, faults, handoffs, held, idle, kept, leaders, outage,
+    pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N] [--seed N]
@@ -22,10 +23,13 @@ many      the same with 150,000
 refused   2,000 locks given back to a server that refuses (6 seconds)
 kept      100,000 calls with `min_hold`
 chaos     waiting and holding processes that are killed at random (60 seconds)
+faults_redlock, faults_sentinel, faults_replicas, faults_cluster
+          random faults of servers and networks, fail-overs, slots that move (60 seconds)
 leaders   a leader that is killed, stopped, cut off or resigns (200 times)
 handoffs  a lock that many tasks of several processes want all the time (1,000,000)
 waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
+redlock   a lock on a quorum whose servers restart without their data, for eight processes (100,000)
 reshard   slots of a cluster that move while their locks are used (1,000)
 scripts   random processes that send scripts for one lock (60 seconds)
 stages    from a release to the next process's body, in round trips (2,000)
@@ -52,10 +56,19 @@ fn main() -> ExitCode {
                 "refused" => Some(refused::run(2_000, or(Effort::Time(refused::WHILE))).await),
                 "kept" => Some(kept::run(100_000).await),
                 "chaos" => Some(chaos::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "faults_redlock" => Some(faults::run(Kind::Redlock, or(faults::WHILE), seed).await),
+                "faults_sentinel" => {
+                    Some(faults::run(Kind::Sentinel, or(faults::WHILE), seed).await)
+                }
+                "faults_replicas" => {
+                    Some(faults::run(Kind::Replicas, or(faults::WHILE), seed).await)
+                }
+                "faults_cluster" => Some(faults::run(Kind::Cluster, or(faults::WHILE), seed).await),
                 "leaders" => Some(leaders::run(or(Effort::Times(200))).await),
                 "handoffs" => Some(handoffs::run(or(Effort::Times(1_000_000))).await),
                 "waiters" => Some(waiters::run(10_000, or(Effort::Time(waiters::WHILE))).await),
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
+                "redlock" => Some(redlock::run(or(Effort::Times(100_000))).await),
                 "reshard" => Some(reshard::run(or(Effort::Times(1_000))).await),
                 "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),

@@ -61,6 +61,14 @@ impl Report {
     }
 }
 
+/// So much of the samples is no more than this.
+pub(crate) fn percentile(samples: &[Duration], share: f64) -> Duration {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let at = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(at).copied().unwrap_or_default()
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.lines.iter().map(|(name, _)| name.len()).max().unwrap_or_default();

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use distlock_testkit::{PostgresServer, RedisServer};
+use soak::faults::Kind;
 use soak::{
-    Effort, Report, cancel, chaos, failover, handoffs, held, idle, kept, leaders, outage, pairs,
-    refused, reshard, scripts, stages, storm, suspend, waiters,
+    Effort, Report, cancel, chaos, failover, faults, handoffs, held, idle, kept, leaders, outage,
+    pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
 };
 
 #[track_caller]
@@ -58,6 +59,12 @@ async fn kept() {
     clean(&kept::run(1_000).await);
 }
 
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redlock() {
+    clean(&redlock::run(Effort::Times(500)).await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshard() {
     clean(&reshard::run(Effort::Times(20)).await);
@@ -83,6 +90,26 @@ async fn storm_postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chaos() {
     clean(&chaos::run(Effort::Times(6)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_redlock() {
+    clean(&faults::run(Kind::Redlock, Effort::Times(2), 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_sentinel() {
+    clean(&faults::run(Kind::Sentinel, Effort::Times(1), 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_replicas() {
+    clean(&faults::run(Kind::Replicas, Effort::Times(1), 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_cluster() {
+    clean(&faults::run(Kind::Cluster, Effort::Times(1), 1).await);
 }
 
 /// The name by which the processes find this test.

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::node::Node;
-use super::round::Round;
-use super::votes::{Ballot, Verdict, Votes};
+use super::QuorumStore;
+use super::node::{Node, Voted};
+use super::votes::{Ballot, Verdict};
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -57,41 +57,44 @@ impl Proposals {
         Ok(())
     }
 
-    /// Has a majority accept a token for a lock that these nodes, a majority, have granted.
+    /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
+    /// the lock may be another's, who has proposed a token there before.
     pub(super) async fn draw(
         &self,
-        nodes: &[Arc<Node>],
+        quorum: &QuorumStore,
         granted: &[usize],
         lock: &Arc<LockName>,
         answer_by: Moment,
     ) -> Result<u64, Fault> {
+        let nodes = &quorum.nodes;
         for _ in 0..TRIES {
             let proposal = self.next(nodes);
-            let asked = granted.iter().map(|node| {
+            let mut round = quorum.ask(granted.iter().map(|node| {
                 let (store, lock) = (nodes[*node].store.clone(), lock.clone());
                 let op = async move { store.propose(&lock, proposal, answer_by).await };
                 (*node, nodes[*node].ask(answer_by, op))
-            });
-            let mut round = Round::new(asked);
-            let mut votes = Votes::of(nodes.len());
+            }));
             let mut failed = None;
-            while let Some((_, answer)) = round.next().await {
-                match answer {
-                    Ok(voted) => match voted.answer {
-                        Accepted::Yes => votes.add(Ballot::Yes { sent: Clock::Boottime.now() }),
-                        Accepted::Above(other) => {
-                            self.saw(other)?;
-                            votes.add(Ballot::No);
-                        }
-                    },
-                    Err(fault) => failed = Some(fault),
+            let accepts = |_, answer: Result<Voted<Accepted>, Fault>| match answer {
+                Ok(Voted { answer: Accepted::Above(other), .. }) => {
+                    self.saw(other).map(|()| Ballot::No)
                 }
-                if let Verdict::Won { .. } = votes.verdict() {
-                    return Ok(proposal);
+                // It may have forgotten a larger one.
+                Ok(Voted { counts: false, .. }) => Ok(Ballot::Uncounted),
+                Ok(Voted { answer: Accepted::Yes, .. }) => {
+                    Ok(Ballot::Yes { sent: Clock::Boottime.now() })
                 }
-            }
-            if let Some(fault) = failed {
-                return Err(fault);
+                Err(fault) => {
+                    failed = Some(fault);
+                    Ok(Ballot::Unknown)
+                }
+            };
+            let (votes, verdict) = quorum.count(&mut round, accepts).await?;
+            round.leave(&quorum.handle);
+            match verdict {
+                Verdict::Won { .. } => return Ok(proposal),
+                _ if votes.has_no() => {}
+                _ => return Err(failed.unwrap_or_else(|| quorum.no_majority())),
             }
         }
         Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))

@@ -1,19 +1,13 @@
-//! What becomes of a lock that a majority has granted: renewing, exchanging, releasing.
+//! What becomes of a lock that a majority has granted: renewing and exchanging.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::QuorumStore;
 use super::node::Voted;
-use super::round::Round;
 use super::votes::{Ballot, Verdict, Votes};
 use crate::clock::{Clock, Moment};
-use crate::error::BackendKind;
-use crate::select::until;
 use crate::store::owner::Owner;
-use crate::store::{
-    Entry, Exchange, Exchanged, Fault, Freed, Owned, Renewal, Renewed, Store, Term,
-};
+use crate::store::{Entry, Exchange, Exchanged, Fault, Owned, Renewal, Renewed, Store, Term};
 
 impl QuorumStore {
     /// Extends each lease where a majority does. A renewal that reaches a minority moves nothing: the
@@ -21,7 +15,7 @@ impl QuorumStore {
     pub(super) async fn extend(&self, renewals: Vec<Renewal>) -> Result<Renewed, Fault> {
         let sent = Clock::Boottime.now();
         let answer_by = sent.after(self.command_timeout);
-        let mut round = Round::new(self.up().map(|(at, node)| {
+        let mut round = self.ask(self.up().map(|(at, node)| {
             let part = |renewal: &Renewal| {
                 let owner = renewal.owner.parts(self.nodes.len())[at].owner.clone();
                 Renewal { owner, draw: false, ..renewal.clone() }
@@ -31,7 +25,7 @@ impl QuorumStore {
         }));
         let mut tallies: Vec<_> = renewals
             .iter()
-            .map(|_| Tally::new(self.nodes.len(), round.unanswered().count()))
+            .map(|renewal| Tally::new(&renewal.owner, self.nodes.len(), round.unanswered()))
             .collect();
         while let Some((at, answer)) = round.next().await {
             for (number, tally) in tallies.iter_mut().enumerate() {
@@ -62,28 +56,36 @@ impl QuorumStore {
                 return Err(tally.failed.unwrap_or_else(|| self.no_majority()));
             }
         }
-        self.fill(renewal, &tally.without);
+        self.fill(renewal, tally.votes.refused());
         let fence = match renewal.draw {
             false => None,
             true => {
                 self.proposals.saw(renewal.fence)?;
                 let lock = &renewal.owner.lock;
-                Some(self.proposals.draw(&self.nodes, &tally.with, lock, answer_by).await?)
+                let granted: Vec<_> = tally.votes.granted().collect();
+                Some(self.proposals.draw(self, &granted, lock, answer_by).await?)
             }
         };
         Ok(Owned::Yes { contended: tally.contended, fence })
     }
 
     /// Has the lease rest on all nodes, not on a bare majority: where the lock is free, it is taken.
-    fn fill(&self, renewal: &Renewal, without: &[usize]) {
-        let parts = renewal.owner.parts(self.nodes.len());
+    fn fill(&self, renewal: &Renewal, without: impl Iterator<Item = usize>) {
         let term = Term { ttl: renewal.ttl, renewed: true, max_hold: None, min_hold: None };
         let answer_by = Clock::Boottime.now().after(self.command_timeout);
         for at in without {
-            let owner = parts[*at].owner.clone();
-            let ticket = 0;
-            let fill = self.nodes[*at].store.clone().fill(Entry { owner, term, ticket }, answer_by);
-            self.handle.spawn(fill);
+            let (store, owner) = (self.nodes[at].store.clone(), renewal.owner.clone());
+            let nodes = self.nodes.len();
+            self.handle.spawn(async move {
+                let part = owner.parts(nodes)[at].owner.clone();
+                let entry = Entry { owner: part.clone(), term, ticket: 0 };
+                let filled = store.clone().fill(entry, answer_by).await;
+                // Its release may have been sent before this was, and have passed this node over.
+                if part.is_retired() && part.may_be_stored() {
+                    let _ = store.release(part, None, answer_by).await;
+                }
+                filled
+            });
         }
     }
 
@@ -97,31 +99,30 @@ impl QuorumStore {
         new.sending(Clock::Boottime.now(), term.stored_for(), super::take::ALL);
         new.leaves_a_trace();
         let (old_parts, new_parts) = (old.parts(self.nodes.len()), new.parts(self.nodes.len()));
-        let mut round = Round::new(self.up().map(|(at, node)| {
+        let mut round = self.ask(self.up().map(|(at, node)| {
             let (old, new) = (old_parts[at].owner.clone(), new_parts[at].owner.clone());
             let op = node.store.clone().exchange(Exchange { old, new, term }, answer_by);
             (at, node.ask(answer_by, op))
         }));
-        let (mut granted, mut behind, mut failed) = (Vec::new(), false, None);
-        let (_, verdict) = self
-            .count(&mut round, |at, answer| match answer {
+        let (mut behind, mut failed) = (false, None);
+        let (votes, verdict) = self
+            .count(&mut round, |_, answer| match answer {
                 Ok(Voted { answer: Exchanged::Granted { sent, contended, .. }, counts }) => {
-                    granted.push(at);
                     behind |= contended;
-                    Ok(if counts { Ballot::Yes { sent } } else { Ballot::Silent })
+                    Ok(if counts { Ballot::Yes { sent } } else { Ballot::Uncounted })
                 }
                 Ok(Voted { answer: Exchanged::NotHeld, .. }) => Ok(Ballot::No),
                 Err(fault) => {
                     failed = Some(fault);
-                    Ok(Ballot::Silent)
+                    Ok(Ballot::Unknown)
                 }
             })
             .await?;
         round.leave(&self.handle);
         match verdict {
             Verdict::Won { sent } => {
-                let lock = &new.lock;
-                let fence = self.proposals.draw(&self.nodes, &granted, lock, answer_by).await?;
+                let granted: Vec<_> = votes.granted().collect();
+                let fence = self.proposals.draw(self, &granted, &new.lock, answer_by).await?;
                 new.answered(super::take::ALL);
                 Ok(Exchanged::Granted { fence, sent, contended: behind })
             }
@@ -132,85 +133,20 @@ impl QuorumStore {
             _ => Err(failed.unwrap_or_else(|| self.no_majority())),
         }
     }
-
-    /// Releases a token wherever something of it may be. A majority is waited for, and the others a
-    /// moment longer; whoever has not answered goes on by itself.
-    pub(super) async fn free(
-        &self,
-        owner: Arc<Owner>,
-        keep: Option<Duration>,
-        answer_by: Moment,
-    ) -> Result<Freed, Fault> {
-        self.minorities.settled(&owner);
-        let parts = owner.parts(self.nodes.len());
-        // A token of which only the stores know more stands at every node.
-        let stray = parts.iter().all(|part| part.owner.is_unsent());
-        let asked =
-            self.nodes.iter().enumerate().filter(|(at, _)| stray || !parts[*at].owner.is_unsent());
-        let mut round = Round::new(asked.map(|(at, node)| {
-            (at, node.store.clone().release(parts[at].owner.clone(), keep, answer_by))
-        }));
-        let all = round.unanswered().count();
-        let needed = self.majority().min(all);
-        let mut freed = Freed::nothing();
-        let (mut answered, mut ours, mut failed) = (0, 0, None);
-        let mut grace = None;
-        loop {
-            if answered >= needed && grace.is_none() {
-                grace = Some(self.grace());
-            }
-            let next = match &mut grace {
-                Some(grace) => until(round.next(), grace).await,
-                None => Some(round.next().await),
-            };
-            match next {
-                Some(Some((_, Ok(one)))) => {
-                    answered += 1;
-                    ours += usize::from(one.was_ours);
-                    freed.settled &= one.settled;
-                    freed.awaited |= one.awaited;
-                    for token in one.next {
-                        if !freed.next.contains(&token) {
-                            freed.next.push(token);
-                        }
-                    }
-                }
-                Some(Some((_, Err(fault)))) => failed = Some(fault),
-                Some(None) | None => break,
-            }
-        }
-        let out = round.unanswered().count();
-        round.leave(&self.handle);
-        if answered < needed {
-            return Err(failed.unwrap_or_else(|| {
-                Fault::passing(
-                    BackendKind::Unreachable,
-                    "fewer than a majority of the nodes answer",
-                )
-            }));
-        }
-        freed.settled &= failed.is_none() && out == 0;
-        freed.was_ours = ours != 0 && ours + (self.nodes.len() - answered) >= self.majority();
-        Ok(freed)
-    }
 }
 
 /// The answers to one renewal.
 struct Tally {
+    owner: Arc<Owner>,
     votes: Votes,
-    /// Nodes that have the lock for the token, and that do not.
-    with: Vec<usize>,
-    without: Vec<usize>,
     contended: bool,
     failed: Option<Fault>,
 }
 
 impl Tally {
-    fn new(nodes: usize, asked: usize) -> Self {
-        let mut votes = Votes::of(nodes);
-        (asked..nodes).for_each(|_| votes.add(Ballot::Silent));
-        let (with, without) = Default::default();
-        Self { votes, with, without, contended: false, failed: None }
+    fn new(owner: &Arc<Owner>, nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
+        let votes = Votes::of(nodes, asked);
+        Self { owner: owner.clone(), votes, contended: false, failed: None }
     }
 
     fn add(
@@ -231,22 +167,16 @@ impl Tally {
         let ballot = match one {
             Ok((Owned::Yes { contended, .. }, counts)) => {
                 self.contended |= contended;
-                if counts {
-                    self.with.push(at);
-                    Ballot::Yes { sent }
-                } else {
-                    Ballot::Silent
-                }
+                // An offer that was not answered may still take it back.
+                let steady = self.owner.parts(self.votes.nodes())[at].is_steady();
+                if counts && steady { Ballot::Yes { sent } } else { Ballot::Uncounted }
             }
-            Ok((Owned::No, _)) => {
-                self.without.push(at);
-                Ballot::No
-            }
+            Ok((Owned::No, _)) => Ballot::No,
             Err(fault) => {
                 self.failed = Some(fault);
-                Ballot::Silent
+                Ballot::Unknown
             }
         };
-        self.votes.add(ballot);
+        self.votes.add(at, ballot);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::QuorumStore;
-use super::round::Round;
 use crate::clock::Moment;
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -13,7 +12,7 @@ use crate::store::{Fault, Held, Holder, Letter, Op, Records, Store};
 
 /// Has every node say who it is. A mistake in the list shows here.
 pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
-    let mut round = Round::new(quorum.nodes.iter().enumerate().map(|(at, node)| {
+    let mut round = quorum.ask(quorum.nodes.iter().enumerate().map(|(at, node)| {
         let node = node.clone();
         let known: Op<()> = Box::pin(async move {
             node.store.clone().ready(answer_by).await?;

@@ -12,10 +12,11 @@
 //! - `round`: a question to all; `votes`: what the answers come to
 //! - `fences`: fencing tokens and tickets
 //! - `minorities`: waiters that have some nodes, and nobody a majority
-//! - `take`: trying and waiting; `keep`: renewing, exchanging, releasing; `look`: questions that change
-//!   nothing
+//! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
+//!   change nothing
 
 mod fences;
+mod free;
 mod guard;
 mod keep;
 mod look;
@@ -37,21 +38,17 @@ use super::{
     Message, Notification, Op, OpOn, Outage, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
-use crate::engine::alarm::{Alarm, Alarms};
+use crate::engine::alarm::Alarms;
 use crate::name::LockName;
 use crate::process::Itself;
-use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
 use crate::store::owner::Owner;
 use crate::store::redis::{RedisConfig, RedisStore};
 use fences::Proposals;
 use minorities::Minorities;
 use node::Node;
-use round::Round;
+use round::{GRACE, Round};
 use votes::{Ballot, Verdict, Votes, majority};
-
-/// How long the others are waited for once a majority has answered without a decision.
-const GRACE: Duration = Duration::from_millis(10);
 
 /// Locks on several independent servers.
 pub(crate) struct QuorumStore {
@@ -99,60 +96,44 @@ impl QuorumStore {
         self.nodes.iter().enumerate().filter(|(_, node)| !node.is_down())
     }
 
-    fn grace(&self) -> Alarm<'_> {
-        Alarm::at(&self.alarms, Clock::Boottime, Clock::Boottime.now().after(GRACE))
+    /// Asks these nodes.
+    fn ask<T: Send + 'static>(&self, asked: impl Iterator<Item = (usize, Op<T>)>) -> Round<'_, T> {
+        Round::new(asked, &self.alarms)
     }
 
     /// Counts what the nodes say until they have decided, or until a majority has answered without a
     /// decision and the others take their time.
     async fn count<T: Send + 'static>(
         &self,
-        round: &mut Round<T>,
+        round: &mut Round<'_, T>,
         mut ballot: impl FnMut(usize, Result<T, Fault>) -> Result<Ballot, Fault>,
     ) -> Result<(Votes, Verdict), Fault> {
-        let mut votes = Votes::of(self.nodes.len());
-        for _ in round.unanswered().count()..self.nodes.len() {
-            votes.add(Ballot::Silent);
-        }
-        let mut grace = None;
+        let mut votes = Votes::of(self.nodes.len(), round.unanswered());
         loop {
             let verdict = votes.verdict();
             if verdict != Verdict::Open {
                 return Ok((votes, verdict));
             }
-            if votes.has_quorum() {
-                grace.get_or_insert_with(|| self.grace());
-            }
-            let next = match &mut grace {
-                Some(grace) => until(round.next(), grace).await,
-                None => Some(round.next().await),
+            let Some((node, answer)) = round.next_unless(votes.has_quorum()).await else {
+                return Ok((votes, Verdict::Undecided));
             };
-            let Some(Some((at, answer))) = next else { return Ok((votes, Verdict::Undecided)) };
-            votes.add(ballot(at, answer)?);
+            votes.add(node, ballot(node, answer)?);
         }
     }
 
-    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that take no longer.
+    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that
+    /// take no longer.
     async fn answers<T: Send + 'static>(
         &self,
         ask: impl Fn(Arc<RedisStore>) -> Op<T>,
     ) -> Result<Vec<T>, Fault> {
-        let mut round = Round::new(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
-        let mut answers = Vec::with_capacity(self.nodes.len());
-        let (mut failed, mut grace) = (None, None);
-        loop {
-            // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
-            if answers.len() >= self.majority() {
-                grace.get_or_insert_with(|| self.grace());
-            }
-            let next = match &mut grace {
-                Some(grace) => until(round.next(), grace).await,
-                None => Some(round.next().await),
-            };
-            match next {
-                Some(Some((_, Ok(answer)))) => answers.push(answer),
-                Some(Some((_, Err(fault)))) => failed = Some(fault),
-                Some(None) | None => break,
+        let mut round = self.ask(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
+        let (mut answers, mut failed) = (Vec::with_capacity(self.nodes.len()), None);
+        // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
+        while let Some((_, answer)) = round.next_unless(answers.len() >= self.majority()).await {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(fault) => failed = Some(fault),
             }
         }
         round.leave(&self.handle);

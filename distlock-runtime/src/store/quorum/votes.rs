@@ -7,27 +7,33 @@ pub(crate) const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The votes on one question, as far as they are in.
+/// One question to the nodes, and what each has said so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Votes {
-    nodes: usize,
-    /// When those were asked that said yes.
-    yes: Vec<Moment>,
-    no: usize,
-    /// Nodes that will not answer, or whose answers do not count.
-    silent: usize,
+    nodes: Box<[Vote]>,
 }
 
-/// One node's vote.
+/// What a node has said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vote {
+    /// Nothing was asked.
+    Unasked,
+    Awaited,
+    Said(Ballot),
+}
+
+/// What a node says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ballot {
     /// It was asked at `sent`.
     Yes {
         sent: Moment,
     },
+    /// Yes, but its word does not count: it may have forgotten another's, or be about to take this one back.
+    Uncounted,
     No,
-    /// It will not answer, or its answer does not count.
-    Silent,
+    /// It has not said: it may have done what it was asked, or do so later.
+    Unknown,
 }
 
 /// What votes come to.
@@ -44,38 +50,80 @@ pub(crate) enum Verdict {
 }
 
 impl Votes {
-    pub(crate) fn of(nodes: usize) -> Self {
-        Self { nodes, yes: Vec::with_capacity(nodes), no: 0, silent: 0 }
+    /// A question to these of so many nodes.
+    pub(crate) fn of(nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
+        let mut votes = vec![Vote::Unasked; nodes];
+        asked.for_each(|node| votes[node] = Vote::Awaited);
+        Self { nodes: votes.into() }
     }
 
-    pub(crate) fn add(&mut self, ballot: Ballot) {
-        match ballot {
-            Ballot::Yes { sent } => self.yes.push(sent),
-            Ballot::No => self.no += 1,
-            Ballot::Silent => self.silent += 1,
-        }
+    /// How many there are, asked or not.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn add(&mut self, node: usize, ballot: Ballot) {
+        self.nodes[node] = Vote::Said(ballot);
+    }
+
+    fn count(&self, is: impl Fn(&Vote) -> bool) -> usize {
+        self.nodes.iter().filter(|vote| is(vote)).count()
+    }
+
+    fn which(&self, is: impl Fn(&Vote) -> bool) -> impl Iterator<Item = usize> {
+        self.nodes.iter().enumerate().filter(move |(_, vote)| is(vote)).map(|(node, _)| node)
+    }
+
+    fn yes(&self) -> usize {
+        self.count(|vote| matches!(vote, Vote::Said(Ballot::Yes { .. })))
+    }
+
+    fn no(&self) -> usize {
+        self.count(|vote| *vote == Vote::Said(Ballot::No))
     }
 
     pub(crate) fn has_no(&self) -> bool {
-        self.no != 0
+        self.no() != 0
     }
 
-    /// Enough nodes have answered to decide, had they all said the same.
+    /// How many nodes have said something.
+    pub(crate) fn answered(&self) -> usize {
+        let unanswered = [Vote::Unasked, Vote::Awaited, Vote::Said(Ballot::Unknown)];
+        self.count(|vote| !unanswered.contains(vote))
+    }
+
+    /// As many nodes as decide have said something.
     pub(crate) fn has_quorum(&self) -> bool {
-        self.yes.len() + self.no >= majority(self.nodes)
+        self.answered() >= majority(self.nodes.len())
+    }
+
+    /// The nodes whose yes counts.
+    pub(crate) fn granted(&self) -> impl Iterator<Item = usize> {
+        self.which(|vote| matches!(vote, Vote::Said(Ballot::Yes { .. })))
+    }
+
+    /// The nodes that have said no.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = usize> {
+        self.which(|vote| *vote == Vote::Said(Ballot::No))
+    }
+
+    /// The nodes that have said yes, or may come to it: all that were asked and did not say no.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = usize> {
+        self.which(|vote| !matches!(vote, Vote::Unasked | Vote::Said(Ballot::No)))
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        let needed = majority(self.nodes);
-        if self.yes.len() >= needed {
+        let all = self.nodes.len();
+        let needed = majority(all);
+        if self.yes() >= needed {
             return Verdict::Won { sent: self.lasting() };
         }
-        if self.no > self.nodes - needed {
+        if self.no() > all - needed {
             return Verdict::Lost;
         }
-        match self.yes.len() + self.no + self.silent >= self.nodes {
-            true => Verdict::Undecided,
-            false => Verdict::Open,
+        match self.count(|vote| *vote == Vote::Awaited) {
+            0 => Verdict::Undecided,
+            _ => Verdict::Open,
         }
     }
 
@@ -83,9 +131,13 @@ impl Votes {
     /// majority keeps it, so the majority that was asked last counts, and of it the node that was asked
     /// first.
     fn lasting(&self) -> Moment {
-        let mut sent = self.yes.clone();
+        let sent = |vote: &Vote| match vote {
+            Vote::Said(Ballot::Yes { sent }) => Some(*sent),
+            _ => None,
+        };
+        let mut sent: Vec<_> = self.nodes.iter().filter_map(sent).collect();
         sent.sort_unstable_by(|one, other| other.cmp(one));
-        sent[majority(self.nodes) - 1]
+        sent[majority(self.nodes.len()) - 1]
     }
 }
 
@@ -101,6 +153,10 @@ mod tests {
         Ballot::Yes { sent: at(nanos) }
     }
 
+    fn all(nodes: usize) -> Votes {
+        Votes::of(nodes, 0..nodes)
+    }
+
     #[test]
     fn a_majority_is_more_than_half() {
         for (nodes, needed) in [(1, 1), (3, 2), (4, 3), (5, 3), (6, 4), (9, 5)] {
@@ -111,43 +167,58 @@ mod tests {
 
     #[test]
     fn a_lease_counts_from_when_the_last_majority_was_asked() {
-        let mut votes = Votes::of(5);
-        for sent in [40, 10, 30] {
+        let mut votes = all(5);
+        for (node, sent) in [40, 10, 30].into_iter().enumerate() {
             assert!(!matches!(votes.verdict(), Verdict::Won { .. }));
-            votes.add(yes(sent));
+            votes.add(node, yes(sent));
         }
         assert_eq!(votes.verdict(), Verdict::Won { sent: at(10) });
-        votes.add(yes(20));
+        votes.add(3, yes(20));
         assert_eq!(votes.verdict(), Verdict::Won { sent: at(20) });
-        votes.add(yes(50));
+        votes.add(4, yes(50));
         assert_eq!(votes.verdict(), Verdict::Won { sent: at(30) });
     }
 
     #[test]
     fn it_is_lost_when_no_majority_is_left() {
-        let mut votes = Votes::of(3);
-        votes.add(Ballot::No);
+        let mut votes = all(3);
+        votes.add(0, Ballot::No);
         assert_eq!(votes.verdict(), Verdict::Open);
-        votes.add(yes(1));
+        votes.add(1, yes(1));
         assert_eq!(votes.verdict(), Verdict::Open);
-        votes.add(Ballot::No);
+        votes.add(2, Ballot::No);
         assert_eq!(votes.verdict(), Verdict::Lost);
     }
 
     #[test]
     fn silence_decides_nothing() {
-        let mut votes = Votes::of(3);
-        votes.add(yes(1));
-        votes.add(Ballot::Silent);
+        let mut votes = all(3);
+        votes.add(0, yes(1));
+        votes.add(1, Ballot::Unknown);
         assert_eq!(votes.verdict(), Verdict::Open);
-        votes.add(Ballot::Silent);
+        votes.add(2, Ballot::Uncounted);
         assert_eq!(votes.verdict(), Verdict::Undecided);
-        let mut split = Votes::of(4);
-        split.add(yes(1));
-        split.add(yes(1));
-        split.add(Ballot::No);
+        let mut split = all(4);
+        split.add(0, yes(1));
+        split.add(1, yes(1));
+        split.add(2, Ballot::No);
         assert_eq!(split.verdict(), Verdict::Open);
-        split.add(Ballot::No);
+        split.add(3, Ballot::No);
         assert_eq!(split.verdict(), Verdict::Lost);
+    }
+
+    #[test]
+    fn whoever_did_not_say_no_may_have_said_yes() {
+        let mut votes = Votes::of(5, [0, 1, 2, 3].into_iter());
+        for (node, ballot) in [yes(1), Ballot::No, Ballot::Unknown].into_iter().enumerate() {
+            votes.add(node, ballot);
+        }
+        assert_eq!(votes.standing().collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(votes.granted().collect::<Vec<_>>(), [0]);
+        assert_eq!(votes.refused().collect::<Vec<_>>(), [1]);
+        assert!(!votes.has_quorum(), "two of five have answered");
+        votes.add(3, Ballot::Uncounted);
+        assert!(votes.has_quorum() && votes.verdict() == Verdict::Undecided);
+        assert_eq!(votes.granted().collect::<Vec<_>>(), [0], "what does not count grants nothing");
     }
 }

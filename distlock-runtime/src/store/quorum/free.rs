@@ -1,0 +1,131 @@
+//! Releasing a token at all nodes. A majority is waited for: what it has freed nobody else is kept from by
+//! the rest. The others go on by themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::QuorumStore;
+use super::node::Node;
+use super::round::Asked;
+use crate::clock::{Clock, Moment};
+use crate::engine::alarm::{Alarm, Alarms};
+use crate::error::BackendKind;
+use crate::store::owner::Owner;
+use crate::store::{Fault, Freed, Store};
+
+/// After these pauses a node is asked again that has not confirmed a release. What it keeps after that ends by
+/// itself, and keeps nobody from the majority.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
+
+/// One token that is given up, for as long as nodes have not confirmed it.
+struct Release {
+    nodes: Arc<[Arc<Node>]>,
+    alarms: Arc<Alarms>,
+    owner: Arc<Owner>,
+    /// Until when the lock is to be kept.
+    kept_until: Option<Moment>,
+    command_timeout: Duration,
+}
+
+impl QuorumStore {
+    /// Releases a token wherever something of it may be.
+    pub(super) async fn free(
+        &self,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        answer_by: Moment,
+    ) -> Result<Freed, Fault> {
+        self.minorities.settled(&owner);
+        let parts = owner.parts(self.nodes.len());
+        // A token of which only the stores know more stands at every node.
+        let stray = parts.iter().all(|part| part.owner.is_unsent());
+        let is_asked = |at: usize| stray || parts[at].owner.may_be_stored();
+        let mut round = self.ask((0..self.nodes.len()).filter(|at| is_asked(*at)).map(|at| {
+            (at, self.nodes[at].store.clone().release(parts[at].owner.clone(), keep, answer_by))
+        }));
+        let needed = self.majority().min(round.unanswered().count());
+        let (mut freed, mut rest, mut failed) = (Freed::nothing(), Vec::new(), None);
+        let (mut answered, mut ours) = (0, 0);
+        while answered < needed {
+            match round.next().await {
+                Some((_, Ok(one))) => {
+                    answered += 1;
+                    ours += usize::from(one.was_ours);
+                    freed.settled &= one.settled;
+                    freed.awaited |= one.awaited;
+                    for token in one.next {
+                        if !freed.next.contains(&token) {
+                            freed.next.push(token);
+                        }
+                    }
+                }
+                Some((at, Err(fault))) => {
+                    rest.push(at);
+                    failed = Some(fault);
+                }
+                None => break,
+            }
+        }
+        if answered < needed {
+            // The whole of it is repeated by whoever asked for it.
+            let detail = "fewer than a majority of the nodes answer";
+            let fault = || Fault::passing(BackendKind::Unreachable, detail);
+            return Err(failed.unwrap_or_else(fault));
+        }
+        freed.was_ours = ours != 0 && ours + (self.nodes.len() - answered) >= self.majority();
+        self.see_to_the_rest(owner, keep, round.into_asked(), rest);
+        Ok(freed)
+    }
+
+    /// Asks the nodes that have not answered, or not well, until they have.
+    fn see_to_the_rest(
+        &self,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        mut asked: Asked<Freed>,
+        mut rest: Vec<usize>,
+    ) {
+        if asked.is_empty() && rest.is_empty() {
+            return;
+        }
+        let release = Release {
+            nodes: self.nodes.clone(),
+            alarms: self.alarms.clone(),
+            kept_until: keep.map(|keep| Clock::Boottime.now().after(keep)),
+            command_timeout: self.command_timeout,
+            owner,
+        };
+        self.handle.spawn(async move {
+            while let Some((at, answer)) = asked.next().await {
+                if !answer.is_ok_and(|one| one.settled) {
+                    rest.push(at);
+                }
+            }
+            release.repeat(rest).await;
+        });
+    }
+}
+
+impl Release {
+    async fn repeat(self, mut rest: Vec<usize>) {
+        for pause in PAUSES {
+            if rest.is_empty() {
+                return;
+            }
+            Alarm::at(&self.alarms, Clock::Boottime, Clock::Boottime.now().after(pause)).await;
+            let now = Clock::Boottime.now();
+            let keep = self.kept_until.map(|end| end.since(now)).filter(|keep| !keep.is_zero());
+            let mut left = Vec::new();
+            for at in rest {
+                let part = self.owner.parts(self.nodes.len())[at].owner.clone();
+                let store = self.nodes[at].store.clone();
+                let released = store.release(part, keep, now.after(self.command_timeout)).await;
+                if !released.is_ok_and(|one| one.settled) {
+                    left.push(at);
+                }
+            }
+            rest = left;
+        }
+    }
+}
