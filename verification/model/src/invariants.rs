@@ -420,7 +420,7 @@ impl World {
                 let own = cfg.asks[usize::from(task.ask)].limit;
                 let reads_too = started.token.limit.is_read() && own.is_read();
                 let waits = waits && !reads_too && !is_let_in(task.id);
-                let overtaken = waits && task.epoch + cfg.grace < started.epoch;
+                let overtaken = waits && task.stands + cfg.grace < started.epoch;
                 let passes = started.epoch == self.ghost.expired[key];
                 overtaken && !task.exempt && !passes
             };

@@ -20,6 +20,8 @@ mod shrink;
 mod simulate;
 mod swarm;
 mod token;
+#[cfg(test)]
+mod traces;
 mod world;
 
 pub use check::{Outcome, Violation, check, most_memory};

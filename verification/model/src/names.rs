@@ -109,12 +109,12 @@ impl Epochs {
         self.ranks.get(at).map_or(0, |(_, rank)| *rank)
     }
 
-    /// What is kept of a task's ghosts: its epoch, its licence, and that it has slept.
-    fn of_task(&self, task: &Task) -> (u32, u8, bool) {
+    /// What is kept of a task's ghosts: its epochs, its licence, and that it has slept.
+    fn of_task(&self, task: &Task) -> (u32, u32, u8, bool) {
         match (self.ranks.is_empty(), task.waits()) {
-            (true, _) => (0, 0, task.slept),
-            (false, true) => (self.of(task.epoch), task.licence, task.slept),
-            (false, false) => (0, 0, false),
+            (true, _) => (0, 0, 0, task.slept),
+            (false, true) => (self.of(task.epoch), self.of(task.stands), task.licence, task.slept),
+            (false, false) => (0, 0, 0, false),
         }
     }
 }
@@ -154,8 +154,9 @@ impl Renaming<'_> {
             name(token);
         }
         for task in &process.tasks {
-            let (epoch, licence, slept) = self.epochs.of_task(task);
-            name(u64::from(epoch) << 16 | u64::from(licence) << 8 | u64::from(slept));
+            let (epoch, stands, licence, slept) = self.epochs.of_task(task);
+            name(u64::from(epoch) << 32 | u64::from(stands));
+            name(u64::from(licence) << 8 | u64::from(slept));
         }
     }
 
@@ -171,8 +172,9 @@ impl Renaming<'_> {
             naming.fencing(&mut renamed);
             renamed == *token
         };
-        let same_task =
-            |task: &Task| (task.epoch, task.licence, task.slept) == self.epochs.of_task(task);
+        let same_task = |task: &Task| {
+            (task.epoch, task.stands, task.licence, task.slept) == self.epochs.of_task(task)
+        };
         let names = process.names();
         process.is_named()
             && process.next_token == self.all.tokens_of(process.identity)
@@ -191,7 +193,7 @@ impl Renaming<'_> {
         let tokens = self.all.tokens_of(process.identity);
         renamed.rest(tokens, tasks.len() as u32, names.batches);
         for task in &mut renamed.tasks {
-            (task.epoch, task.licence, task.slept) = self.epochs.of_task(task);
+            (task.epoch, task.stands, task.licence, task.slept) = self.epochs.of_task(task);
         }
         Shared::named(renamed)
     }

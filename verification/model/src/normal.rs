@@ -66,7 +66,7 @@ impl World {
             return Epochs::unordered();
         }
         let tasks = self.processes.iter().flat_map(|process| &process.tasks);
-        let waiting = tasks.filter(|task| task.waits()).map(|task| task.epoch);
+        let waiting = tasks.filter(|task| task.waits()).flat_map(|task| [task.epoch, task.stands]);
         Epochs::new(waiting.collect(), self.ghost.epoch, gap)
     }
 

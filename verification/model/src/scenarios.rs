@@ -43,6 +43,11 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 impl Scenario {
+    #[cfg(test)]
+    pub(crate) fn config(&self) -> &Config {
+        &self.cfg
+    }
+
     /// The same with more calls, or more tasks where calls are without end.
     #[must_use]
     pub fn larger(&self) -> Self {

@@ -75,7 +75,7 @@ impl Turn<'_> {
     }
 
     fn on_acquired(&mut self, sent: Sent, key: u8, token: Token, answer: Acquired) {
-        let Command::Acquire { seen, .. } = sent.command else { return };
+        let Command::Acquire { seen, ticket: asked, .. } = sent.command else { return };
         if let Origin::Try(seat) = sent.origin {
             return self.on_tried(sent, seat, seen, answer);
         }
@@ -87,12 +87,8 @@ impl Turn<'_> {
             Acquired::Queued { ticket, remaining, rank, behind, added } => {
                 let remaining = Some(millis(remaining));
                 if self.process.subscribed {
-                    let epoch = self.epoch;
-                    let tasks = self.process.tasks.iter_mut();
-                    // Who could not be heard of has its place from here on.
-                    for task in tasks.filter(|task| task.exempt && task.waits_for(key)) {
-                        (task.exempt, task.epoch) = (false, epoch);
-                    }
+                    // The place is an earlier one, which it had all the time, or has come back to.
+                    self.stand(key, asked == 0 && added);
                 }
                 Entered::Queued { ticket, remaining, rank, behind, added }
             }
@@ -105,6 +101,18 @@ impl Turn<'_> {
             Acquired::Taken { .. } => unreachable!("a batch does not only try"),
         };
         self.entered(key, token, terms, Ok(answer));
+    }
+
+    /// Ghost: those who were not known to stand in the queue do from here on, at a `new` place or at theirs.
+    fn stand(&mut self, key: u8, new: bool) {
+        let epoch = self.epoch;
+        let tasks = self.process.tasks.iter_mut();
+        for task in tasks.filter(|task| task.exempt && task.waits_for(key)) {
+            (task.exempt, task.stands) = (false, epoch);
+            if new {
+                task.epoch = epoch;
+            }
+        }
     }
 
     /// R2: the answer to a try of a token that is not alone.

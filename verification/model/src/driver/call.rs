@@ -1,12 +1,12 @@
 //! Tasks: R1 from the caller's side. All locks at once, then one after the other in order.
 
 use distlock_runtime::model::{
-    self, Arrival, Attempt, Finished, Freeing, Place, Renewal, Request, Tried,
+    self, Arrival, Attempt, Batch, Finished, Freeing, Place, Renewal, Request, Tried,
 };
 
 use super::shell::{Fault, Seat, millis};
 use super::task::{Answer, Has, NOWHERE, Part, Stage, Task, Try};
-use super::{Moment, Origin, Started, Terms, Turn};
+use super::{Model, Moment, Origin, Started, Terms, Turn};
 use crate::config::Ask;
 use crate::network::Command;
 use crate::token::Token;
@@ -30,6 +30,7 @@ impl Turn<'_> {
             id,
             ask,
             epoch: self.epoch,
+            stands: self.epoch,
             licence,
             exempt,
             dozes: false,
@@ -40,7 +41,22 @@ impl Turn<'_> {
             parts: keys.iter().map(|key| Part::new(*key, *limit)).collect(),
         });
         self.begin_at_once(id);
+        self.shares_its_place(id);
         self.settle();
+    }
+
+    /// Ghost: whoever joins others stands where they stand, if they do.
+    fn shares_its_place(&mut self, id: u32) {
+        let process = &mut *self.process;
+        let waits_in =
+            |batch: &Batch<Model>, id: u32| batch.waiters.iter().any(|(seat, _)| seat.task == id);
+        let exempt = process.lines.iter().flat_map(|line| line.batches()).any(|batch| {
+            let mut tasks = process.tasks.iter();
+            waits_in(batch, id) && tasks.any(|task| task.exempt && waits_in(batch, task.id))
+        });
+        if let Some(task) = process.task_mut(id) {
+            task.exempt |= exempt;
+        }
     }
 
     /// A first command is sent at last.
@@ -50,7 +66,7 @@ impl Turn<'_> {
         task.unsent = false;
         // Its place in the order of arrivals counts from here, unless others have taken it over.
         if task.parts.iter().all(|part| part.has == Has::Nothing) {
-            task.epoch = epoch;
+            (task.epoch, task.stands) = (epoch, epoch);
         }
         let id = task.id;
         self.send_tries(id);

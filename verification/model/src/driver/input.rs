@@ -1,8 +1,8 @@
 //! What can happen to a process: all of it comes in here, so that what it leads to depends on nothing but
 //! the process and this.
 
-use super::{Process, Turn};
-use crate::network::{Answer, Connection, Hint, Sent};
+use super::{Process, Turn, tokens_of_waiter};
+use crate::network::{Answer, Connection, Hint, HintKind, Sent};
 use crate::token::Token;
 
 /// Something that happens to a process.
@@ -108,6 +108,18 @@ impl Turn<'_> {
 }
 
 impl Process {
+    /// Ghost: whoever was called and has not heard of it does not stand in the queue once its reservation is
+    /// over, until it looks.
+    fn not_called(&mut self, Hint { kind, key, token }: Hint) {
+        if kind != HintKind::Grant {
+            return;
+        }
+        let line = &self.lines[usize::from(key)];
+        for task in &mut self.tasks {
+            task.exempt |= tokens_of_waiter(line, task.id).any(|own| own == token);
+        }
+    }
+
     /// What the network does, without anybody in the process who notices.
     fn on_traffic(&mut self, input: Input) {
         match input {
@@ -125,7 +137,8 @@ impl Process {
             }
             Input::Told(hint) => self.hints.push_back(hint),
             Input::Untold => {
-                self.hints.pop_front();
+                let hint = self.hints.pop_front();
+                hint.into_iter().for_each(|hint| self.not_called(hint));
             }
             Input::Die { cut_off, lingers } => {
                 self.subscribed &= cut_off;

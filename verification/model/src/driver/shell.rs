@@ -129,7 +129,7 @@ impl Shell<Model> for Side<'_> {
             *has = Has::Waits;
         }
         if let Some(task) = self.process.task_mut(seat.task).filter(|task| task.unsent) {
-            task.epoch = epoch;
+            (task.epoch, task.stands) = (epoch, epoch);
         }
     }
 

@@ -12,11 +12,14 @@ pub(crate) struct Task {
     pub(crate) id: u32,
     /// Index into the scenario's `asks`.
     pub(crate) ask: u8,
-    /// Ghost: the tick of its arrival.
+    /// Ghost: the tick of its arrival, from which on its place in the queue counts where it has one.
     pub(crate) epoch: u32,
+    /// Ghost: the tick in which it was known to stand there. It is later than that of its arrival if an answer
+    /// or the message that called it was lost: until it looks again, others may pass.
+    pub(crate) stands: u32,
     /// Ghost: how often it may still be overtaken, once for each expiry.
     pub(crate) licence: u8,
-    /// Ghost: a message to its process was lost, or could not be heard.
+    /// Ghost: it may not stand in the queue, because an answer or a message to its process was lost.
     pub(crate) exempt: bool,
     /// Nobody polls it any more.
     pub(crate) dozes: bool,
