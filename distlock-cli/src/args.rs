@@ -10,19 +10,16 @@ use clap::ArgMatches;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::exit;
+use crate::run::options::RunOptions;
+use crate::say::{self, Volume};
+use crate::store::StoreOptions;
 #[cfg(feature = "top")]
-use crate::top::TopOptions;
+use crate::top::options::TopOptions;
 
 /// What the command line asks for.
 pub(crate) struct Asked {
     pub(crate) store: StoreOptions,
     pub(crate) action: Action,
-}
-
-/// Where the locks are.
-pub(crate) struct StoreOptions {
-    pub(crate) url: Option<String>,
-    pub(crate) prefix: Option<String>,
 }
 
 pub(crate) enum Action {
@@ -52,34 +49,6 @@ pub(crate) enum Action {
     },
 }
 
-/// `distlock run`.
-pub(crate) struct RunOptions {
-    pub(crate) keys: Vec<String>,
-    pub(crate) command: Vec<OsString>,
-    pub(crate) shared: bool,
-    pub(crate) permits: Option<u32>,
-    pub(crate) wait: Duration,
-    pub(crate) ttl: Duration,
-    pub(crate) busy_code: u8,
-    pub(crate) skip_if_held: bool,
-    pub(crate) min_hold: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) grace: Option<Duration>,
-    pub(crate) end_on_loss: bool,
-    pub(crate) foreground: bool,
-    pub(crate) name: Option<String>,
-    pub(crate) volume: Volume,
-    pub(crate) json: bool,
-}
-
-/// How much is said.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Volume {
-    Quiet,
-    Normal,
-    Verbose,
-}
-
 /// What the arguments of this process ask for. Where they cannot be used, or ask for help, that is
 /// printed, and the error is the exit code.
 pub(crate) fn parse() -> Result<Asked, u8> {
@@ -94,7 +63,7 @@ pub(crate) fn parse() -> Result<Asked, u8> {
                 _ => {}
             }
             if let Some(hint) = hint(&error, &given) {
-                crate::say::plain(&hint);
+                say::plain(&hint);
             }
             Err(exit::USAGE)
         }
@@ -164,7 +133,10 @@ fn run_options(matches: &ArgMatches) -> RunOptions {
 
 /// What most probably was meant.
 fn hint(error: &clap::Error, given: &[OsString]) -> Option<String> {
-    let is_run = given.iter().skip(1).any(|word| word == "run");
+    let program = definition::program();
+    let is_command =
+        |word: &&OsString| program.get_subcommands().any(|known| **word == *known.get_name());
+    let is_run = given.iter().skip(1).find(is_command).is_some_and(|word| word == "run");
     if !is_run || given.iter().any(|word| word == "--") {
         return None;
     }

@@ -6,22 +6,24 @@ compile_error!("the program distlock needs Unix: signals, process groups and soc
 mod args;
 mod doctor;
 mod exit;
+mod failure;
+mod inspect;
 mod locks;
 mod ls;
 mod manual;
-mod one;
 mod release;
 mod run;
 mod say;
-mod secret;
 mod store;
+mod text;
 #[cfg(feature = "top")]
 mod top;
 
 use std::process::ExitCode;
 
 use args::{Action, Asked};
-use store::{Failure, Named};
+use failure::Failure;
+use store::{Named, secret};
 
 fn main() -> ExitCode {
     if let Some(code) = run::guard() {
@@ -54,14 +56,13 @@ fn carry_out(Asked { store, action }: Asked) -> u8 {
 /// The commands that look into a store.
 fn look(store: &Named, action: Action) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure { text: error.to_string(), code: exit::FAILED })?;
+    let runtime = runtime.map_err(Failure::own)?;
     runtime.block_on(async {
         match action {
             Action::Ls { pattern, limit, json } => {
                 ls::list(store, pattern.as_deref(), limit, json).await
             }
-            Action::Inspect { key, json } => ls::inspect(store, &key, json).await,
+            Action::Inspect { key, json } => inspect::inspect(store, &key, json).await,
             Action::Release { key, force, yes } => release::release(store, &key, force, yes).await,
             Action::Doctor { json } => doctor::examine(store, json).await,
             #[cfg(feature = "top")]

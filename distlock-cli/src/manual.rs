@@ -4,8 +4,8 @@ use clap::Command;
 
 use crate::args;
 use crate::exit;
+use crate::failure::Failure;
 use crate::say;
-use crate::store::Failure;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn man(command: Option<&str>) -> Result<u8, Failure> {
     };
     let mut text = Vec::new();
     let rendered = clap_mangen::Man::new(page).render(&mut text);
-    rendered.map_err(|error| Failure { text: error.to_string(), code: exit::FAILED })?;
+    rendered.map_err(Failure::own)?;
     say::print(&String::from_utf8_lossy(&text))?;
     Ok(exit::OK)
 }

@@ -3,10 +3,11 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use crate::exit;
-use crate::locks::Locks;
-use crate::ls::sentence;
+use crate::failure::Failure;
+use crate::locks::walk::Locks;
 use crate::say;
-use crate::store::{Failure, Named};
+use crate::store::Named;
+use crate::text::quoted;
 
 pub(crate) async fn release(
     store: &Named,
@@ -17,10 +18,10 @@ pub(crate) async fn release(
     let manager = store.connect().await?;
     let locks = Locks::of(store, &manager)?;
     let Some((held, _)) = locks.one_held(key).await? else {
-        say::plain(&format!("{} is free", say::quoted(key)));
+        say::plain(&format!("{} is free", quoted(key)));
         return Ok(exit::NOTHING);
     };
-    say::plain(&sentence(&held));
+    say::plain(&held.sentence());
     if !force {
         return Err(Failure::usage(
             "nothing is done without --force: its holder goes on until it notices, and what it began is \
@@ -35,8 +36,8 @@ pub(crate) async fn release(
     // So that the holder is told at once, and not at its next renewal.
     manager.close(std::time::Duration::from_millis(500)).await;
     say::plain(&match was_held {
-        true => format!("{} was taken away", say::quoted(key)),
-        false => format!("{} was free by then", say::quoted(key)),
+        true => format!("{} was taken away", quoted(key)),
+        false => format!("{} was free by then", quoted(key)),
     });
     Ok(if was_held { exit::OK } else { exit::NOTHING })
 }

@@ -4,9 +4,16 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use crate::args::Volume;
 use crate::exit;
-use crate::store::Failure;
+use crate::failure::Failure;
+
+/// How much is said.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Volume {
+    Quiet,
+    Normal,
+    Verbose,
+}
 
 /// How messages are written, and which.
 pub(crate) struct Say {
@@ -68,15 +75,4 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes JSON to stdout, for people too.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
-}
-
-/// A key as it is shown: in quotes, so that spaces are seen, and with nothing in it that moves the
-/// cursor of a terminal.
-pub(crate) fn quoted(key: &str) -> String {
-    format!("\"{}\"", shown(key))
-}
-
-/// The same without the quotes.
-pub(crate) fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -116,7 +116,7 @@ impl LockManager {
     }
 
     /// Those of these processes that have a record.
-    async fn recorded(&self, ids: Vec<String>) -> Result<Vec<Process>, LockError> {
+    pub(crate) async fn recorded(&self, ids: Vec<String>) -> Result<Vec<Process>, LockError> {
         let Locks { store, namespace, .. } = self.locks();
         let prefix = namespace.prefix().to_owned();
         let records = store.clone().records(prefix, ids.clone(), self.limit()).await;
@@ -142,7 +142,7 @@ impl LockManager {
         answer.map_err(|fault| fault.into_error(Some(lock)))
     }
 
-    fn limit(&self) -> Moment {
+    pub(crate) fn limit(&self) -> Moment {
         let Locks { table, settings, .. } = self.locks();
         table.clock().now().after(settings.command_timeout)
     }

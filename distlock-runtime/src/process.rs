@@ -161,8 +161,7 @@ fn word(text: &str) -> String {
 }
 
 /// A word of a record as the text that it was.
-// Public for the command-line tool.
-pub fn unescaped(word: &str) -> String {
+fn unescaped(word: &str) -> String {
     let bytes = word.as_bytes();
     let (mut text, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while at < bytes.len() {

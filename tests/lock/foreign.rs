@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use distlock::LockManager;
 use distlock_runtime::store::{
-    Answer, Attempt, Clock, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
-    Listener, LockName, Message, Moment, Notification, Op, OpOn, Outage, Owned, Owner, Renewal,
-    Renewed, Store, StoreStatus, StoredName, Token,
+    Answer, Attempt, Clock, Console, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held,
+    Holder, Limit, Listener, LockName, Message, Moment, Notification, Op, OpOn, Outage, Owned,
+    Owner, Renewal, Renewed, Store, StoreStatus, StoredName, Token,
 };
 use distlock_testkit::conformance::Subject;
 
@@ -251,6 +251,8 @@ impl Lock {
         }
     }
 }
+
+impl Console for Way {}
 
 impl Store for Way {
     fn clock(&self) -> Clock {

@@ -25,9 +25,9 @@ impl Level {
 }
 
 /// One check.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
-    check: &'static str,
+    pub(super) check: &'static str,
     pub(super) level: Level,
     text: String,
     mend: Option<String>,
@@ -73,5 +73,45 @@ impl Finding {
             "text": self.text,
             "mend": self.mend,
         })
+    }
+}
+
+/// What was found at several servers: what is the same at all of them once, the rest with the server's address.
+pub(super) fn merged(of_servers: Vec<(Option<String>, Vec<Finding>)>) -> Vec<Finding> {
+    let servers = of_servers.len();
+    let mut merged: Vec<(Finding, Vec<String>)> = Vec::new();
+    for (node, findings) in of_servers {
+        for finding in findings {
+            let node = node.clone().unwrap_or_default();
+            match merged.iter_mut().find(|(known, _)| *known == finding) {
+                Some((_, nodes)) => nodes.push(node),
+                None => merged.push((finding, vec![node])),
+            }
+        }
+    }
+    let named = |(finding, nodes): (Finding, Vec<String>)| match nodes.len() == servers {
+        true => finding,
+        false => Finding { text: format!("{}: {}", nodes.join(", "), finding.text), ..finding },
+    };
+    merged.into_iter().map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_have_in_common_is_said_once() {
+        let of = |node: &str, text: &str| {
+            let findings = vec![Finding::ok("version", "7"), Finding::ok("clock", text)];
+            (Some(node.to_owned()), findings)
+        };
+        let merged = merged(vec![of("a", "well"), of("b", "well"), of("c", "ahead")]);
+        let expected = [
+            Finding::ok("version", "7"),
+            Finding::ok("clock", "a, b: well"),
+            Finding::ok("clock", "c: ahead"),
+        ];
+        assert_eq!(merged, expected);
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use distlock::{LockManager, WakeUps};
+use distlock::{LockError, LockManager, WakeUps};
 use tokio::time::{sleep, timeout};
 
 use super::finding::Finding;
-use crate::store::{Named, describe};
+use crate::failure::describe;
+use crate::locks::walk::{Found, Locks};
+use crate::store::Named;
 
 /// How long the subscription is waited for.
 const SUBSCRIBED: Duration = Duration::from_secs(3);
@@ -17,6 +19,11 @@ const TTL: Duration = Duration::from_secs(5);
 pub(super) fn scratch_key() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("distlock doctor {} {}", std::process::id(), now.as_nanos())
+}
+
+/// A manager for the checks.
+pub(super) async fn manager(store: &Named) -> Result<LockManager, LockError> {
+    store.builder(TTL).connect().await
 }
 
 pub(super) async fn check(store: &Named, manager: &LockManager) -> Finding {
@@ -30,27 +37,38 @@ pub(super) async fn check(store: &Named, manager: &LockManager) -> Finding {
 }
 
 /// One process holds, another waits behind it in the queue.
-async fn handed_on(store: &Named, manager: &LockManager) -> Result<(), String> {
-    let said = |error: distlock::LockError| describe(&error);
-    let other = store.builder().connect().await.map_err(said)?;
+async fn handed_on(store: &Named, first: &LockManager) -> Result<(), String> {
+    let said = |error: LockError| describe(&error);
+    let other = manager(store).await.map_err(said)?;
     let key = scratch_key();
     let name = "distlock doctor";
-    let first = manager.lock(key.clone()).name(name).ttl(TTL).acquire().await.map_err(said)?;
+    let held = first.lock(key.clone()).name(name).ttl(TTL).acquire().await.map_err(said)?;
     let second = other.lock(key.clone()).name(name).ttl(TTL).wait(TTL).acquire();
     let (second, released) = tokio::join!(second, async {
         // Until the second stands in the queue, which `inspect` shows.
         for _ in 0..50 {
             sleep(LOOK).await;
-            let status = manager.inspect(key.clone()).await;
+            let status = first.inspect(key.clone()).await;
             if matches!(status, Ok(distlock::LockStatus::Held { waiting: 1.., .. })) {
                 break;
             }
         }
-        first.release().await
+        held.release().await
     });
     released.map_err(said)?;
     let second = second.map_err(said)?;
     second.release().await.map_err(said)
+}
+
+/// How many locks there are, in a store of which no server is asked by itself; `None` if it lists none.
+pub(super) async fn contents(store: &Named, manager: &LockManager) -> Option<Finding> {
+    const MANY: usize = 10_000;
+    let locks = Locks::of(store, manager).ok()?;
+    let Found { held, more, .. } = locks.held(|_| true, MANY).await.ok()?;
+    let others = manager.processes().await.map_or(0, |all| all.len().saturating_sub(1));
+    let more = if more { "more than " } else { "" };
+    let text = format!("{more}{} locks held, {others} other processes", held.len());
+    Some(Finding::ok("contents", text))
 }
 
 /// Whether messages of the store reach its clients.

@@ -1,5 +1,8 @@
 //! `distlock doctor`: whether a store is fit for locks.
+//!
+//! Some checks are of the store as a whole, and do with any; the others are of each of its servers.
 
+mod asked;
 mod finding;
 mod keys;
 mod locking;
@@ -10,11 +13,30 @@ mod timing;
 use distlock::LockManager;
 use serde_json::Value;
 
-use self::finding::{Finding, Level};
+use self::asked::{Info, Server};
+use self::finding::{Finding, Level, merged};
 use crate::exit;
-use crate::locks::{command, text};
+use crate::failure::{Failure, describe};
 use crate::say;
-use crate::store::{Failure, Named, describe};
+use crate::store::Named;
+
+/// In this order they are shown.
+const CHECKS: [&str; 14] = [
+    "reachable",
+    "version",
+    "latency",
+    "clock",
+    "rights",
+    "more rights",
+    "pub/sub",
+    "locks",
+    "eviction",
+    "persistence",
+    "replicas",
+    "fence",
+    "expiry",
+    "contents",
+];
 
 /// Prints what was found; the exit code is that of the worst.
 pub(crate) async fn examine(store: &Named, as_json: bool) -> Result<u8, Failure> {
@@ -35,47 +57,50 @@ pub(crate) async fn examine(store: &Named, as_json: bool) -> Result<u8, Failure>
 }
 
 async fn findings(store: &Named) -> Result<Vec<Finding>, Failure> {
-    let manager = match store.builder().connect().await {
+    let manager = match locking::manager(store).await {
         Ok(manager) => manager,
         Err(error) if exit::of(&error) == exit::USAGE => return Err(error.into()),
         Err(error) => {
             return Ok(vec![Finding::fail("reachable", describe(&error), server::mend(&error))]);
         }
     };
-    let info = Info::ask(&manager).await;
     let mut findings =
         vec![Finding::ok("reachable", "it answers, and takes what a lock needs first")];
-    findings.push(server::version(&info));
-    findings.push(timing::latency(&manager).await);
-    findings.push(timing::clock(&manager).await);
-    findings.extend(rights::check(store, &manager).await);
     // Before anything that has processes come and go: it counts them, and this one is among them then.
     findings.push(locking::told(&manager).await);
-    let contents = keys::check(store, &manager).await;
+    findings.extend(of_servers(store, &manager).await);
+    findings.push(timing::latency(&manager).await);
     findings.push(locking::check(store, &manager).await);
-    findings.push(server::eviction(&info));
-    findings.push(server::persistence(&info, server::fsync(&manager).await.as_deref()));
-    findings.extend(server::replicas(&info, &manager).await);
-    findings.extend(contents);
+    let place = |finding: &Finding| CHECKS.iter().position(|check| *check == finding.check);
+    findings.sort_by_key(place);
     Ok(findings)
 }
 
-/// What a server says of itself, as far as it does.
-struct Info(Option<String>);
-
-impl Info {
-    async fn ask(manager: &LockManager) -> Self {
-        let answers = manager.ask_store(vec![command(&["INFO"])]).await;
-        Self(answers.ok().and_then(|answers| answers.first().and_then(text)))
+/// What each of its servers comes to.
+async fn of_servers(store: &Named, manager: &LockManager) -> Vec<Finding> {
+    let servers = Server::all(manager);
+    let mut findings = Vec::new();
+    for server in &servers {
+        findings.push((server.node.clone(), of_server(store, server).await));
     }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        let lines = self.0.as_deref()?.lines();
-        let mut fields = lines.filter_map(|line| line.split_once(':'));
-        fields.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+    if servers.is_empty() {
+        return locking::contents(store, manager).await.into_iter().collect();
     }
+    merged(findings)
+}
 
-    fn number(&self, name: &str) -> Option<u64> {
-        self.get(name)?.parse().ok()
-    }
+async fn of_server(store: &Named, server: &Server<'_>) -> Vec<Finding> {
+    let info = match Info::ask(server).await {
+        Ok(info) => info,
+        Err(error) => {
+            return vec![Finding::fail("reachable", describe(&error), server::mend(&error))];
+        }
+    };
+    let mut findings = vec![server::version(&info), timing::clock(server).await];
+    findings.extend(rights::check(store, server, &info).await);
+    findings.push(server::eviction(&info));
+    findings.push(server::persistence(&info, server::fsync(server).await.as_deref()));
+    findings.extend(server::replicas(&info, server).await);
+    findings.extend(keys::check(store, server, &info).await);
+    findings
 }

@@ -1,12 +1,12 @@
 //! Whether this user may do what locks need: each command is tried, on names that nobody uses.
 
 use distlock::__console::{StoreCommand, StoreReply};
-use distlock::LockManager;
 
+use super::asked::{Info, Server, command};
 use super::finding::Finding;
 use super::locking::scratch_key;
-use crate::locks::command;
-use crate::store::{Named, describe};
+use crate::failure::describe;
+use crate::store::Named;
 
 /// A command as it is tried, and its name in an ACL.
 struct Trial {
@@ -14,7 +14,7 @@ struct Trial {
     command: StoreCommand,
 }
 
-pub(super) async fn check(store: &Named, manager: &LockManager) -> Vec<Finding> {
+pub(super) async fn check(store: &Named, server: &Server<'_>, info: &Info) -> Vec<Finding> {
     let key = scratch_key();
     let (lock, queue) =
         (format!("{}lock:{{{key}}}", store.names()), format!("{}queue:{{{key}}}", store.names()));
@@ -51,7 +51,7 @@ pub(super) async fn check(store: &Named, manager: &LockManager) -> Vec<Finding> 
         trial("info", &["INFO", "memory"]),
         trial("scan", &["SCAN", "0", "COUNT", "1"]),
     ];
-    let mut missing = match denied(manager, first).await {
+    let mut missing = match denied(server, first).await {
         Ok(missing) => missing,
         Err(finding) => return vec![finding],
     };
@@ -61,9 +61,16 @@ pub(super) async fn check(store: &Named, manager: &LockManager) -> Vec<Finding> 
             trial("pexpire", &["PEXPIRE", &queue, "2000"]),
             trial("del", &["DEL", &queue]),
         ];
-        missing.extend(denied(manager, last).await.unwrap_or_default());
+        missing.extend(denied(server, last).await.unwrap_or_default());
     }
-    let spare = denied(manager, other).await.unwrap_or_default();
+    let mut spare = denied(server, other).await.unwrap_or_default();
+    if info.get("cluster_enabled") == Some("1") {
+        let of_cluster = [
+            trial("cluster|slots", &["CLUSTER", "SLOTS"]),
+            trial("spublish", &["SPUBLISH", &channel, ""]),
+        ];
+        spare.extend(denied(server, of_cluster).await.unwrap_or_default());
+    }
     vec![needed(&missing), useful(&spare)]
 }
 
@@ -73,11 +80,11 @@ fn trial(right: &'static str, words: &[&str]) -> Trial {
 
 /// Those that this user is not allowed, or that the server does not know.
 async fn denied<const N: usize>(
-    manager: &LockManager,
+    server: &Server<'_>,
     trials: [Trial; N],
 ) -> Result<Vec<&'static str>, Finding> {
     let commands = trials.iter().map(|trial| trial.command.clone()).collect();
-    let answers = manager.ask_store(commands).await.map_err(|error| {
+    let answers = server.ask(commands).await.map_err(|error| {
         Finding::fail("rights", describe(&error), "run the doctor again when the server answers")
     })?;
     let is_denied = |answer: &StoreReply| match answer {
@@ -112,6 +119,8 @@ fn useful(missing: &[&str]) -> Finding {
         "publish" | "pubsub|numsub" => {
             "publish, pubsub|numsub: waiters poll once a second instead of being notified"
         }
+        "spublish" => "spublish: waiters poll instead of being notified",
+        "cluster|slots" => "cluster|slots: nobody finds the node of a lock",
         "pexpireat" | "zremrangebyscore" => {
             "pexpireat, zremrangebyscore: read locks and permits are refused"
         }

@@ -1,11 +1,10 @@
 //! What the server is, and how it is set up.
 
 use distlock::__console::StoreReply;
-use distlock::{BackendKind, LockError, LockManager};
+use distlock::{BackendKind, LockError};
 
-use super::Info;
+use super::asked::{Info, Server, text};
 use super::finding::Finding;
-use crate::locks::{command, text};
 
 /// The oldest version with what scripts and commands need.
 const OLDEST: (u64, u64) = (6, 2);
@@ -70,11 +69,9 @@ pub(super) fn eviction(info: &Info) -> Finding {
 }
 
 /// How often the append-only file is written to the disk, if the server says.
-pub(super) async fn fsync(manager: &LockManager) -> Option<String> {
-    let question = vec![command(&["CONFIG", "GET", "appendfsync"])];
-    let answers = manager.ask_store(question).await.ok()?;
-    match answers.first() {
-        Some(StoreReply::List(pair)) => pair.get(1).and_then(text),
+pub(super) async fn fsync(server: &Server<'_>) -> Option<String> {
+    match server.answer(&["CONFIG", "GET", "appendfsync"]).await? {
+        StoreReply::List(pair) => pair.get(1).and_then(text),
         _ => None,
     }
 }
@@ -123,29 +120,28 @@ pub(super) fn persistence(info: &Info, fsync: Option<&str>) -> Finding {
 }
 
 /// Whether there are replicas, and what a fail-over forgets.
-pub(super) async fn replicas(info: &Info, manager: &LockManager) -> Option<Finding> {
+pub(super) async fn replicas(info: &Info, server: &Server<'_>) -> Option<Finding> {
     const CHECK: &str = "replicas";
     let count = info.number("connected_slaves")?;
     if count == 0 {
         return None;
     }
-    let wait = command(&["WAIT", "1", "200"]);
-    let answers = manager.ask_store(vec![wait]).await.ok()?;
+    let answer = server.answer(&["WAIT", "1", "200"]).await?;
     let mend = "see that the replicas are in step; until then a fail-over forgets locks";
-    Some(match answers.first() {
-        Some(StoreReply::Number(0)) => Finding::warn(
+    Some(match answer {
+        StoreReply::Number(0) => Finding::warn(
             CHECK,
             format!("{count}, of which none confirmed a write in 200 ms"),
             mend,
         ),
-        Some(StoreReply::Number(confirmed)) => Finding::ok(
+        StoreReply::Number(confirmed) => Finding::ok(
             CHECK,
             format!(
                 "{count}, of which {confirmed} confirmed a write; a fail-over may forget the latest locks"
             ),
         ),
         reply => {
-            let why = reply.and_then(text).unwrap_or_else(|| "WAIT is not allowed".to_owned());
+            let why = text(&reply).unwrap_or_else(|| "WAIT is not allowed".to_owned());
             Finding::unknown(
                 CHECK,
                 format!("{count}; whether they are in step is not known: {why}"),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use distlock::__console::StoreReply;
 use distlock::LockManager;
 
+use super::asked::{Server, text};
 use super::finding::Finding;
-use crate::locks::{command, text};
-use crate::store::describe;
+use crate::failure::describe;
 
 const QUESTIONS: usize = 100;
 /// All questions together take no longer than this.
@@ -52,12 +52,12 @@ fn shown(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1000.0)
 }
 
-pub(super) async fn clock(manager: &LockManager) -> Finding {
+pub(super) async fn clock(server: &Server<'_>) -> Finding {
     const CHECK: &str = "clock";
     let unknown = || Finding::unknown(CHECK, "the server does not tell its time");
-    let Some(first) = Reading::take(manager).await else { return unknown() };
+    let Some(first) = Reading::take(server).await else { return unknown() };
     tokio::time::sleep(WATCHED).await;
-    let Some(last) = Reading::take(manager).await else { return unknown() };
+    let Some(last) = Reading::take(server).await else { return unknown() };
     if let Some(jump) = last.jumped_since(&first) {
         return Finding::warn(
             CHECK,
@@ -92,11 +92,11 @@ struct Reading {
 }
 
 impl Reading {
-    async fn take(manager: &LockManager) -> Option<Self> {
+    async fn take(server: &Server<'_>) -> Option<Self> {
         let (before, asked) = (now(), Instant::now());
-        let answers = manager.ask_store(vec![command(&["TIME"])]).await.ok()?;
+        let answer = server.answer(&["TIME"]).await?;
         let (after, answered) = (now(), Instant::now());
-        let Some(StoreReply::List(parts)) = answers.first() else { return None };
+        let StoreReply::List(parts) = answer else { return None };
         let seconds = text(parts.first()?)?.parse().ok()?;
         let micros = text(parts.get(1)?)?.parse().ok()?;
         let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);

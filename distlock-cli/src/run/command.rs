@@ -40,7 +40,7 @@ impl Guarded {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(this_program()?);
         command.arg0("distlock").args(charge.arguments()).envs(environment);
-        command.env_remove(crate::secret::URL);
+        command.env_remove(crate::store::secret::URL);
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
         if !charge.foreground {
             // Out of reach of what is sent to the tool's group.

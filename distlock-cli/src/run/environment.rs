@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use distlock::LockManager;
 
 use crate::exit;
-use crate::store::{Failure, Named};
+use crate::failure::Failure;
+use crate::store::Named;
 
 const KEY: &str = "DISTLOCK_KEY";
 const KEYS: &str = "DISTLOCK_KEYS";

@@ -22,11 +22,13 @@ use super::signals::{self, Signals};
 use super::tree::Tree;
 use super::wire::{Ending, Instant, Order, Report};
 use crate::exit;
+use crate::text::quoted;
 
 /// The hidden command that makes this program a guardian.
 pub(super) const COMMAND: &str = "__guard";
-/// How long a command has to end when nobody renews its lease any more.
-const ORPHANED: Duration = Duration::from_millis(300);
+/// How long a command has to end when nobody renews its lease any more. No longer: it is to be gone within a second on
+/// a machine that was so busy that the tool was killed.
+const ORPHANED: Duration = Duration::from_millis(100);
 /// Clocks that stand still while the machine is suspended are not trusted for longer.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
 /// How often processes are looked for that are to end.
@@ -161,9 +163,10 @@ fn not_started(program: &str, error: &io::Error) -> (u8, String) {
     let text = text.split(" (os error").next().unwrap_or_default();
     let hint = match error.raw_os_error() {
         Some(NO_FORMAT) => "; a script begins with a line such as #!/bin/sh",
+        _ if code == exit::NOT_FOUND && !program.contains('/') => " in $PATH",
         _ => "",
     };
-    (code, format!("{program}: {text}{hint}").replace('\n', " "))
+    (code, format!("{}: {text}{hint}", quoted(program)))
 }
 
 /// What a guardian knows of its command.

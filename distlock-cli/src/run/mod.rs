@@ -7,6 +7,8 @@
 mod command;
 mod environment;
 mod guardian;
+pub(crate) mod options;
+mod processes;
 mod signals;
 mod tree;
 mod wire;
@@ -20,12 +22,14 @@ use rustix::termios::isatty;
 
 use self::command::Guarded;
 use self::guardian::Charge;
+use self::options::RunOptions;
 use self::signals::Signals;
 use self::wire::{Ending, Instant, Order, Report};
-use crate::args::{RunOptions, StoreOptions};
 use crate::exit;
-use crate::say::{Say, quoted};
-use crate::store::{Failure, Named, describe, rounded};
+use crate::failure::{Failure, describe};
+use crate::say::Say;
+use crate::store::{Named, StoreOptions};
+use crate::text::{quoted, rounded};
 
 /// How long this program stays to see a release confirmed, or a place in a queue left.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -45,7 +49,7 @@ pub(crate) fn run(store: &StoreOptions, options: &RunOptions) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(life(store, options, &say)),
-        Err(error) => Err(Failure { text: error.to_string(), code: exit::FAILED }),
+        Err(error) => Err(Failure::own(error)),
     };
     outcome.unwrap_or_else(|Failure { text, code }| {
         say.error("failed", &text, &[("exit_code", code.into())]);
@@ -55,8 +59,7 @@ pub(crate) fn run(store: &StoreOptions, options: &RunOptions) -> u8 {
 
 async fn life(store: &StoreOptions, options: &RunOptions, say: &Say) -> Result<u8, Failure> {
     let foreground = options.foreground || isatty(std::io::stdin());
-    let mut signals = Signals::catch(foreground)
-        .map_err(|error| Failure { text: error.to_string(), code: exit::FAILED })?;
+    let mut signals = Signals::catch(foreground).map_err(Failure::own)?;
     let grace = grace(options)?;
     let store = Named::of(store)?;
     if options.keys.iter().any(|key| key.contains(['\n', '\r'])) {
@@ -66,7 +69,9 @@ async fn life(store: &StoreOptions, options: &RunOptions, say: &Say) -> Result<u
         say.note("memory", "memory:// locks within one process: nobody else sees this lock", &[]);
     }
     let run = Run { store, options, say, grace, foreground };
-    let manager = match run.unless_ended(&mut signals, run.store.connect()).await {
+    let longest = options.min_hold.map_or(options.ttl, |min_hold| min_hold.max(options.ttl));
+    let connected = run.store.builder(longest).connect();
+    let manager = match run.unless_ended(&mut signals, connected).await {
         Ok(connected) => connected?,
         Err(signal) => return Ok(run.ended_by(signal)),
     };

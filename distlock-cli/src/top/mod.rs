@@ -1,5 +1,6 @@
 //! `distlock top`: the locks, live.
 
+pub(crate) mod options;
 mod rates;
 mod state;
 mod view;
@@ -17,22 +18,18 @@ use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
+use self::options::TopOptions;
 use self::rates::Rates;
 use self::state::{Action, Focus, State};
 use self::watch::Watch;
 use crate::exit;
-use crate::locks::Locks;
-use crate::ls;
-use crate::one::One;
-use crate::say::{self, quoted, shown};
-use crate::store::{Failure, Named, describe};
-
-/// How it is looked.
-pub(crate) struct TopOptions {
-    pub(crate) interval: Duration,
-    pub(crate) once: bool,
-    pub(crate) json: bool,
-}
+use crate::failure::{Failure, describe};
+use crate::locks::held::{Held, table};
+use crate::locks::one::One;
+use crate::locks::walk::{Found, Locks};
+use crate::say;
+use crate::store::Named;
+use crate::text::{quoted, shown};
 
 pub(crate) async fn top(store: &Named, options: &TopOptions) -> Result<u8, Failure> {
     let in_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
@@ -51,16 +48,19 @@ pub(crate) async fn top(store: &Named, options: &TopOptions) -> Result<u8, Failu
 }
 
 async fn once(locks: &Locks<'_>, as_json: bool) -> Result<u8, Failure> {
-    let (mut held, _) = locks.held(|_| true, usize::MAX - 1).await?;
+    let Found { mut held, missed, .. } = locks.held(|_| true, usize::MAX).await?;
     held.sort_by_key(|held| std::cmp::Reverse(held.waiting));
     if as_json {
         let waiting: u64 = held.iter().map(|held| held.waiting).sum();
-        let list: Vec<_> = held.iter().map(ls::as_value).collect();
+        let list: Vec<_> = held.iter().map(Held::json).collect();
         say::print_json(&json!({ "held": held.len(), "waiting": waiting, "locks": list }))?;
     } else {
-        say::print(&ls::table(&held))?;
+        say::print(&table(&held))?;
     }
-    Ok(exit::OK)
+    for (node, why) in &missed {
+        say::plain(&format!("the locks of {} are missing: {}", shown(node), shown(why)));
+    }
+    Ok(if missed.is_empty() { exit::OK } else { exit::STORE })
 }
 
 async fn live(

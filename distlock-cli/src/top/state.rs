@@ -6,8 +6,10 @@ use std::time::Duration;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::watch::{Seen, Watch};
-use crate::locks::{Held, fits, several};
-use crate::one::One;
+use crate::locks::held::Held;
+use crate::locks::one::One;
+use crate::locks::pattern::fits;
+use crate::locks::process::several;
 
 /// How many rows a page of them is.
 const PAGE: usize = 10;

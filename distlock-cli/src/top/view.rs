@@ -11,9 +11,9 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 use super::rates::{Rate, Rates};
 use super::state::{Focus, Order, State};
 use super::watch::{Seen, Watch};
-use crate::locks::several;
-use crate::one::One;
-use crate::say::{quoted, shown};
+use crate::locks::one::One;
+use crate::locks::process::several;
+use crate::text::{quoted, shown};
 
 /// Draws all of it.
 pub(super) fn draw(
@@ -243,7 +243,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::locks::Held;
+    use crate::locks::held::Held;
 
     fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
         let held =

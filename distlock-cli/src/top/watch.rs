@@ -6,8 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::locks::{Held, Locks, START};
-use crate::store::Failure;
+use distlock::__console::Walked;
+
+use crate::failure::Failure;
+use crate::locks::held::Held;
+use crate::locks::walk::{Locks, START};
 
 /// Of a thousand keys each, which a server walks in half a millisecond.
 const STEPS: usize = 8;
@@ -43,13 +46,18 @@ pub(super) struct Watch {
     cursor: String,
     /// The database was walked to its end.
     pub(super) is_whole: bool,
-    /// Why the last look failed.
+    /// Why the last look failed, or saw a part.
     pub(super) trouble: Option<String>,
+    /// Nodes whose locks were not seen by the last walk, and by this one.
+    missing: BTreeMap<String, String>,
+    missed: BTreeMap<String, String>,
 }
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self { seen: BTreeMap::new(), cursor: START.to_owned(), is_whole: false, trouble: None }
+        let (missing, missed) = Default::default();
+        let cursor = START.to_owned();
+        Self { seen: BTreeMap::new(), cursor, is_whole: false, trouble: None, missing, missed }
     }
 
     pub(super) fn locks(&self) -> impl Iterator<Item = &Seen> {
@@ -58,7 +66,10 @@ impl Watch {
 
     /// Looks again.
     pub(super) async fn look(&mut self, locks: &Locks<'_>) {
-        self.trouble = self.try_look(locks).await.err().map(|failure| failure.text);
+        let failed = self.try_look(locks).await.err().map(|failure| failure.text);
+        let missing = self.missing.first_key_value();
+        let missing = missing.map(|(node, why)| format!("the locks of {node} are missing: {why}"));
+        self.trouble = failed.or(missing);
     }
 
     async fn try_look(&mut self, locks: &Locks<'_>) -> Result<(), Failure> {
@@ -68,11 +79,14 @@ impl Watch {
         }
         let mut is_end = false;
         for _ in 0..STEPS {
-            let found;
-            (self.cursor, found) = locks.walk(&self.cursor).await?;
+            let Walked { names: found, next, missed, .. } =
+                locks.manager.walk(&self.cursor).await?;
             names.extend(found);
-            is_end = self.cursor == START;
+            self.missed.extend(missed);
+            is_end = next.is_none();
+            self.cursor = next.unwrap_or_else(|| START.to_owned());
             if is_end {
+                self.missing = std::mem::take(&mut self.missed);
                 break;
             }
         }
@@ -80,7 +94,7 @@ impl Watch {
         names.dedup();
         names.truncate(MOST);
         let mut held = locks.look(&names).await?;
-        locks.introduce(held.iter_mut().flat_map(|held| &mut held.holders)).await?;
+        locks.introduce(held.iter_mut().flat_map(|held| &mut held.holders)).await;
         self.take_in(held, Instant::now());
         self.is_whole |= is_end;
         Ok(())

@@ -160,7 +160,7 @@ fn a_server_that_stops_answering() {
         STOPPED.fetch_or(is_info, Ordering::Relaxed);
     });
     let report = Report::of(&format!("redis://{url}"));
-    report.ends_with(2).has("latency", "fail", &["did not answer"]).has(
+    report.ends_with(2).has("latency", "fail", &["renewed in time"]).has(
         "rights",
         "fail",
         &["again"],
@@ -335,5 +335,5 @@ fn what_is_there() {
     wait_until("the holder can be told", || channels() == 1);
     let _: () = ask(&server, &["SET", "shop:lock:{x}", "t", "PX", "60000"]);
     let report = Report::of(&server.url());
-    report.has("contents", "ok", &["1 locks held", "1 other process", "other prefixes: shop"]);
+    report.has("contents", "ok", &["1 lock held", "1 other process", "other prefixes: shop"]);
 }

@@ -45,6 +45,7 @@ pub(super) const OUTCOMES: [&str; 7] =
 pub(super) const REASONS: [&str; 5] = ["expired", "taken", "forced", "max_hold", "closed"];
 pub(super) const COMMANDS: [&str; 7] =
     ["set", "acquire", "confirm", "exchange", "release", "renew", "inspect"];
+const STORES: [&str; 4] = ["memory", "redis", "redlock", "postgres"];
 /// Of what goes well or does not, in the order of `bool`.
 pub(super) const OK: [&str; 2] = ["failed", "ok"];
 
@@ -113,7 +114,7 @@ pub const METRICS: &[Metric] = &[
         "the store's round trips",
     ),
     metric(CONNECTIONS, Kind::Gauge, &[("state", &["up", "down"])], "connections for commands"),
-    metric(INFO, Kind::Gauge, &[("version", &[]), ("store", &["memory", "redis"])], "always 1"),
+    metric(INFO, Kind::Gauge, &[("version", &[]), ("store", &STORES)], "always 1"),
 ];
 
 pub(super) fn describe(recorder: &dyn Recorder) {

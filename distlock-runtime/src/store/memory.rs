@@ -10,6 +10,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::console::Console;
 use super::memory_line::MemoryLine;
 use super::owner::Owner;
 use super::{
@@ -226,6 +227,8 @@ impl MemoryStore {
 
 /// There is one process and one line for each lock: its first waiter asks when the lock is free, and is
 /// answered at once.
+impl Console for MemoryStore {}
+
 impl Store for MemoryStore {
     fn clock(&self) -> Clock {
         self.clock

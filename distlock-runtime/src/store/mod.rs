@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{BackendKind, LockError};
-use console::{StoreCommand, StoreReply};
 
 pub use crate::clock::{Clock, Moment};
 pub use crate::limit::Limit;
@@ -41,6 +40,7 @@ pub use crate::token::Token;
 #[cfg(feature = "test-util")]
 pub use crate::witness::Witness;
 pub use answer::{Answer, Entered, Exchanged, Owned};
+pub use console::Console;
 pub use notification::{Listener, Message, Notification, Which};
 pub use owner::Owner;
 pub use term::Term;
@@ -55,7 +55,7 @@ pub type OpOn<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a
 ///
 /// An operation is under way once its future was polled. Operations of one key reach the store in
 /// the order of their first polls: a release that is polled after an acquire takes effect after it.
-pub trait Store: Send + Sync + fmt::Debug {
+pub trait Store: Console + Send + Sync + fmt::Debug {
     /// What the leases of this store age on.
     fn clock(&self) -> Clock;
 
@@ -189,17 +189,6 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Who holds the lock, and for how long; `None` if nobody does.
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>>;
-
-    /// Sends commands as they are, for tools; a store that takes none says so.
-    fn ask(
-        self: Arc<Self>,
-        _commands: Vec<StoreCommand>,
-        _answer_by: Moment,
-    ) -> Op<Vec<StoreReply>> {
-        let fault =
-            Fault::lasting(BackendKind::Other, "locks of this kind are not kept in a server");
-        Box::pin(ready(Err(fault)))
-    }
 }
 
 /// A time in which a store cannot be reached.
@@ -275,9 +264,13 @@ impl Held {
 
     /// How long it is until the last lease ends; `None` if one has no end.
     pub fn remaining(&self) -> Option<Duration> {
-        let leases = self.holders.iter().map(|holder| holder.remaining);
-        leases.reduce(|one, other| Some(one?.max(other?))).flatten()
+        remaining(&self.holders)
     }
+}
+
+fn remaining(holders: &[Holder]) -> Option<Duration> {
+    let leases = holders.iter().map(|holder| holder.remaining);
+    leases.reduce(|one, other| Some(one?.max(other?))).flatten()
 }
 
 /// One holder of a lock.

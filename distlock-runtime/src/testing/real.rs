@@ -193,7 +193,7 @@ impl Drop for Real {
         let words = std::iter::once("DEL".to_owned()).chain(fences);
         let command = words.map(String::into_bytes).collect();
         // What is left is a few bytes: not worth a panic in a destructor.
-        drop(outside(self.elsewhere.ask_store(vec![command])));
+        drop(outside(self.elsewhere.ask_store(None, vec![command])));
     }
 }
 

@@ -13,6 +13,7 @@ use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
 use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
+use crate::store::console::Console;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
@@ -230,6 +231,8 @@ impl Connection {
         })
     }
 }
+
+impl Console for Connection {}
 
 impl Store for Connection {
     fn clock(&self) -> Clock {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use distlock_postgres::{Address, Kind, Live, Message as Heard, Table};
 use tokio::runtime::Handle;
 
+use super::console::Console;
 use super::owner::Owner;
 use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
@@ -143,6 +144,8 @@ impl PostgresStore {
         Ok((!holders.is_empty()).then_some(Held { holders, queue: held.waiters }))
     }
 }
+
+impl Console for PostgresStore {}
 
 impl Store for PostgresStore {
     fn clock(&self) -> Clock {

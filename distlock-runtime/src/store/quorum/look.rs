@@ -63,27 +63,34 @@ pub(super) async fn inspect(
     answer_by: Moment,
 ) -> Result<Option<Held>, Fault> {
     let all = quorum.answers(|node| node.inspect(lock.clone(), answer_by)).await?;
-    let mut leases: HashMap<String, Vec<Option<Duration>>> = HashMap::new();
-    let mut queue = Vec::new();
+    let (mut holders, mut queue) = (Vec::new(), Vec::new());
     for held in all.into_iter().flatten() {
-        for Holder { token, remaining } in held.holders {
-            leases.entry(token).or_default().push(remaining);
-        }
+        holders.extend(held.holders);
         if held.queue.len() > queue.len() {
             queue = held.queue;
         }
     }
+    let holders = by_majority(quorum.majority(), holders);
+    Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+}
+
+/// Those that a majority has, of the holders of one lock on all nodes.
+pub(super) fn by_majority(majority: usize, on_all: Vec<Holder>) -> Vec<Holder> {
+    let mut leases: HashMap<String, Vec<Option<Duration>>> = HashMap::new();
+    for Holder { token, remaining } in on_all {
+        leases.entry(token).or_default().push(remaining);
+    }
     let mut holders: Vec<_> = leases
         .into_iter()
-        .filter(|(_, leases)| leases.len() >= quorum.majority())
+        .filter(|(_, leases)| leases.len() >= majority)
         .map(|(token, mut leases)| {
             // It holds the lock for as long as a majority keeps it.
             leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.unwrap_or(Duration::MAX)));
-            Holder { token, remaining: leases[quorum.majority() - 1] }
+            Holder { token, remaining: leases[majority - 1] }
         })
         .collect();
     holders.sort_unstable_by_key(|holder| holder.remaining.unwrap_or(Duration::MAX));
-    Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+    holders
 }
 
 /// Sends the messages by every node: one that arrives is enough.

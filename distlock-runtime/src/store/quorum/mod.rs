@@ -13,8 +13,9 @@
 //! - `fences`: fencing tokens and tickets
 //! - `minorities`: waiters that have some nodes, and nobody a majority
 //! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
-//!   change nothing
+//!   change nothing; `console`: what tools ask
 
+mod console;
 mod fences;
 mod free;
 mod guard;

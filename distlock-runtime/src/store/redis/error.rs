@@ -159,7 +159,8 @@ pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fau
     let said = error.to_string();
     if !said.contains(SELECT_FAILED) {
         // What a port for TLS does with a sign-in in plain text.
-        let cut = error.is_connection_dropped() || error.kind() == ErrorKind::Parse;
+        let dropped = error.is_connection_dropped() && !error.is_connection_refusal();
+        let cut = dropped || error.kind() == ErrorKind::Parse;
         return match cut && !tls && refusal(error).is_none() {
             true => Fault::passing(BackendKind::Unreachable, GREETING),
             false => fault(error),

@@ -109,7 +109,7 @@ fn token(value: &Value) -> Option<String> {
 }
 
 /// What `PTTL` says; `None` for what does not expire.
-fn after(ms: i64) -> Option<Duration> {
+pub(super) fn after(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 

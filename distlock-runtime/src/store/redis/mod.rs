@@ -79,7 +79,6 @@ use crate::name::LockName;
 use crate::observe::Observers;
 use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
-use crate::store::console::{StoreCommand, StoreReply};
 use crate::store::owner::Owner;
 use able::{Expects, Mode};
 use cluster::{Cluster, Start};
@@ -377,13 +376,6 @@ impl Store for RedisStore {
         Box::pin(async move {
             let server = &self.server;
             routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
-        })
-    }
-
-    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, answer_by: Moment) -> Op<Vec<StoreReply>> {
-        Box::pin(async move {
-            let mut live = self.server.any(answer_by).await?;
-            console::ask(&mut live, &commands, answer_by).await
         })
     }
 }

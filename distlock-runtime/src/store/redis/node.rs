@@ -45,6 +45,15 @@ impl Node {
         self.subscription.start(process, listener, self.link.clone(), links, handle);
     }
 
+    /// Where it is; `None` where that is asked of others, or it is reached by a file.
+    pub(super) fn address(&self) -> Option<String> {
+        match &self.link.target {
+            Target::Fixed(info) => Some(info.addr().to_string()),
+            Target::Member(member) => Some(member.address()),
+            Target::Primary(_) | Target::Any(_) => None,
+        }
+    }
+
     /// A link for what concerns no lock.
     pub(super) fn any_link(&self) -> &Arc<Link> {
         &self.pool.all_commands()[0]

@@ -42,6 +42,11 @@ impl Member {
         Arc::new(Self { info, addr, has_left: watch::Sender::new(false) })
     }
 
+    /// `host:port`.
+    pub(super) fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+
     /// It is not asked any more: its links end.
     pub(super) fn leave(&self) {
         self.has_left.send_replace(true);

@@ -13,7 +13,7 @@ use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::process::Itself;
 use crate::status::StoreStatus;
-use crate::store::console::{StoreCommand, StoreReply};
+use crate::store::console::Console;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
@@ -114,6 +114,8 @@ fn switched_off() -> Fault {
 fn is_down(states: &[Arc<State>]) -> bool {
     states.iter().any(|state| state.is_down())
 }
+
+impl Console for FaultyStore {}
 
 impl Store for FaultyStore {
     fn clock(&self) -> Clock {
@@ -282,9 +284,5 @@ impl Store for FaultyStore {
         answer_by: Moment,
     ) -> Op<Records> {
         self.inner.clone().records(prefix, processes, answer_by)
-    }
-
-    fn ask(self: Arc<Self>, commands: Vec<StoreCommand>, answer_by: Moment) -> Op<Vec<StoreReply>> {
-        self.inner.clone().ask(commands, answer_by)
     }
 }

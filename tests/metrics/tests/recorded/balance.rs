@@ -2,9 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use distlock::{LockError, LockManager};
+use distlock::{Leader, LockError, LockManager, LockMode};
 use distlock_testkit::{
-    LONG, RedisServer, dropped_after, in_own_process, ms, this_test, wait_until,
+    LONG, Quorum, RedisServer, SECOND, dropped_after, in_own_process, ms, this_test, wait_for,
+    wait_until,
 };
 use tokio::runtime::Runtime;
 
@@ -12,7 +13,10 @@ use crate::text::{install, sum};
 
 /// So many calls, in runtimes that are dropped one after the other.
 const CALLS: u64 = 100_000;
-const OF_RUNTIME: u64 = 5_000;
+/// Of these on a server, and on a quorum of servers.
+const ON_A_SERVER: u64 = 12_000;
+const ON_A_QUORUM: u64 = 4_000;
+const OF_RUNTIME: u64 = 4_000;
 /// Most of a call is waiting: many at a time, on so many keys that each has two or three that want it.
 const TASKS: u64 = 96;
 const KEYS: u64 = 40;
@@ -73,6 +77,14 @@ async fn call(manager: &LockManager, n: u64, begun: &AtomicU64) -> Result<(), Lo
             let nested = async { lock().acquire().await.map(drop) };
             outer().run(nested).await?
         }
+        10 => lock().mode(LockMode::Read).run(tokio::task::yield_now()).await,
+        11 => lock().permits(2).run(tokio::task::yield_now()).await,
+        12 => lock().mode(LockMode::Write).acquire().await?.downgrade().await?.release().await,
+        13 => {
+            let request = lock();
+            let parked = tokio::task::spawn_blocking(move || request.run_blocking(|_| ()));
+            parked.await.unwrap_or(Ok(()))
+        }
         _ => lock().run(tokio::task::yield_now()).await,
     }
 }
@@ -107,9 +119,13 @@ fn sums_are_right_and_gauges_zero_whatever_becomes_of_calls() {
         return;
     }
     let prometheus = install();
-    let server = RedisServer::start();
+    let (server, quorum) = (RedisServer::start(), Quorum::of(3));
     let begun = Arc::new(AtomicU64::new(0));
-    for (url, calls) in [("memory://".to_owned(), CALLS - CALLS / 5), (server.url(), CALLS / 5)] {
+    for (url, calls) in [
+        ("memory://".to_owned(), CALLS - ON_A_SERVER - ON_A_QUORUM),
+        (server.url(), ON_A_SERVER),
+        (quorum.url(), ON_A_QUORUM),
+    ] {
         let manager = LockManager::connect_lazy(&url).expect("a manager");
         for from in (0..calls).step_by(OF_RUNTIME as usize) {
             run(&manager, from, OF_RUNTIME, &begun);
@@ -137,4 +153,34 @@ fn sums_are_right_and_gauges_zero_whatever_becomes_of_calls() {
     for reason in ["forced", "max_hold"] {
         assert!(all("distlock_lost_total", &[("reason", reason)]) > 100.0, "{reason}: {text}");
     }
+}
+
+/// Each term is one call that had its lock, and the last one leaves nothing held.
+#[test]
+fn terms_of_leaders_are_counted_and_leave_nothing() {
+    const CAMPAIGNS: usize = 3;
+    if !in_own_process(this_test!(), &[]) {
+        return;
+    }
+    let prometheus = install();
+    let runtime = Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let manager = LockManager::in_memory();
+        let campaign = |_| manager.leader("job").name("lead").ttl(SECOND).start();
+        let mut campaigns: Vec<_> = (0..CAMPAIGNS).map(campaign).collect();
+        while !campaigns.is_empty() {
+            let leads = || campaigns.iter().position(Leader::is_leader);
+            wait_for("one leads", async || leads().is_some()).await;
+            let held = sum(&prometheus.render(), "distlock_held", &[("lock", "lead")]);
+            assert_eq!(held, 1.0, "{}", prometheus.render());
+            drop(campaigns.remove(leads().expect("one leads")));
+        }
+        assert!(manager.close(LONG).await.is_complete());
+    });
+    let text = prometheus.render();
+    for gauge in ["distlock_held", "distlock_waiting"] {
+        assert_eq!(sum(&text, gauge, &[("lock", "lead")]), 0.0, "{gauge}: {text}");
+    }
+    let labels = [("lock", "lead"), ("outcome", "acquired")];
+    assert_eq!(sum(&text, "distlock_acquisitions_total", &labels), CAMPAIGNS as f64, "{text}");
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 use distlock::{Holder, LockStatus, Waiter};
 use serde_json::{Value, json};
 
-use crate::locks::{Held, Locks, Process};
-use crate::ls::lease;
-use crate::say::shown;
-use crate::store::{Failure, rounded};
+use super::held::Held;
+use super::process::Process;
+use super::walk::Locks;
+use crate::failure::Failure;
+use crate::text::{lease, rounded, shown};
 
 /// A lock that is held, and who waits for it.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ impl One {
             lines.extend(holder.what().map(|what| format!("name     {what}")));
             lines.extend(holder.since.map(|since| format!("since    {}", moment(since))));
             lines.extend(holder.fencing_token.map(|token| format!("fencing  {token}")));
-            let version = holder.process.record.get("v");
+            let version = holder.process.version();
             lines.extend(version.map(|version| format!("version  {}", shown(version))));
         }
         if !self.held.alone {
@@ -83,7 +84,7 @@ impl One {
 
     /// For programs.
     pub(crate) fn json(&self) -> Value {
-        let mut json = crate::ls::as_value(&self.held);
+        let mut json = self.held.json();
         json["held"] = true.into();
         json["holder"] = self.holders.first().map(Told::json).into();
         json["holders"] = self.holders.iter().map(Told::json).collect();
@@ -107,8 +108,10 @@ fn complete(told: &mut Vec<Told>, stored: &[Process]) {
     for told in told.iter_mut() {
         if told.process.id.is_empty() {
             told.process = unnamed.pop().unwrap_or_default();
-        } else if let Some(stored) = stored.iter().find(|stored| stored.id == told.process.id) {
-            told.process.record.extend(stored.record.clone());
+        } else if let Some(stored) = stored.iter().find(|stored| stored.id == told.process.id)
+            && told.process.known.is_none()
+        {
+            told.process.known.clone_from(&stored.known);
         }
     }
 }

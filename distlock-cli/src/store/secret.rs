@@ -8,7 +8,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::store::place;
+use super::place::place;
 
 /// The whole URL, of which the command line has only the place. Not for the command of a run.
 pub(crate) const URL: &str = "DISTLOCK_GIVEN_URL";

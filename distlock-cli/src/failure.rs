@@ -1,0 +1,38 @@
+//! Why a command did not do what it should.
+
+use distlock::LockError;
+
+use crate::exit;
+
+/// What to say, and the exit code.
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: exit::USAGE }
+    }
+
+    /// This program failed.
+    pub(crate) fn own(error: impl ToString) -> Self {
+        Self { text: error.to_string(), code: exit::FAILED }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self { text: describe(&error), code: exit::of(&error) }
+    }
+}
+
+/// What an error says, and why, without the label of a lock: whoever typed the key knows it.
+pub(crate) fn describe(error: &LockError) -> String {
+    match error {
+        LockError::Backend { kind, source: Some(source), .. } => format!("{kind}: {source}"),
+        LockError::Backend { kind, .. } => kind.to_string(),
+        LockError::InvalidKey { reason, .. } => format!("the key cannot be used: {reason}"),
+        _ => error.to_string(),
+    }
+}
