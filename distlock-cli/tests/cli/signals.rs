@@ -83,7 +83,8 @@ fn the_lock_is_kept_until_all_of_it_has_ended() {
 fn stop_and_continue_are_passed_on_while_the_lock_is_kept() {
     let (key, dir) = (key(), Dir::new());
     let script = format!("echo $$ > {}; exec sleep 600", dir.text_of("pid"));
-    let tool = Tool::start(distlock_here(&["run", "-t", "500ms", &key, "--", "sh", "-c", &script]));
+    // As long as a busy machine may take to start the command.
+    let tool = Tool::start(distlock_here(&["run", "-t", "3s", &key, "--", "sh", "-c", &script]));
     let command = dir.pid("pid");
     let state =
         || fs::read_to_string(format!("/proc/{}/stat", command.as_raw_pid())).unwrap_or_default();
@@ -91,7 +92,7 @@ fn stop_and_continue_are_passed_on_while_the_lock_is_kept() {
         tool.signal(Signal::TSTP);
         wait_until("it is stopped", || state().contains(") T "));
         // Longer than its ttl: it is renewed all the while.
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(4));
         assert!(is_held(&SERVER, &key));
         tool.signal(Signal::CONT);
         wait_until("it goes on", || state().contains(") S "));

@@ -302,7 +302,9 @@ impl<'a> Acquiring<'a> {
     /// Reports a refused call to observers, and returns what they know of one that was not refused.
     pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
         let queued = self.told.queued();
-        self.in_line = InLine::default();
+        if queued {
+            self.in_line = InLine::default();
+        }
         if error.is_some() {
             self.tell_refused(error);
         }

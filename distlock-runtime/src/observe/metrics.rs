@@ -106,23 +106,18 @@ pub(super) struct Hold {
     held: AtomicBool,
 }
 
-/// A call that waits, until this is dropped.
+/// A call that waits, until this is dropped. Every call has one, and most do not wait: theirs is nothing.
 #[derive(Default)]
-pub(crate) struct InLine(Option<Arc<OfLock>>);
-
-impl Drop for InLine {
-    #[inline]
-    fn drop(&mut self) {
-        // Every call has one, and most do not wait.
-        if let Some(handles) = self.0.take() {
-            leave(&handles);
-        }
-    }
+pub(crate) struct InLine {
+    _place: Option<Box<Place>>,
 }
 
-#[cold]
-fn leave(handles: &OfLock) {
-    crate::shield::shield(|| handles.waiting.decrement(1.0));
+struct Place(Arc<OfLock>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        crate::shield::shield(|| self.0.waiting.decrement(1.0));
+    }
 }
 
 impl Hold {
@@ -159,7 +154,7 @@ impl Metrics {
         if let Some(handles) = &handles {
             handles.waiting.increment(1.0);
         }
-        InLine(handles)
+        InLine { _place: handles.map(|handles| Box::new(Place(handles))) }
     }
 
     pub(super) fn acquired(&self, lock: &LockName, hold: &Hold, event: &Acquired) {
