@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, RedisResult};
 
-use crate::{Proxy, RedisServer, wait_until};
+use crate::{Certificate, Proxy, RedisServer, wait_until};
 
 const SLOTS: usize = 16_384;
 /// How long a node may be silent before others take it for dead, where a replica can take its place; and where
@@ -48,9 +48,16 @@ pub struct ClusterBuilder {
     replicas: usize,
     proxied: bool,
     args: Vec<String>,
+    tls: Option<Certificate>,
 }
 
 impl ClusterBuilder {
+    /// Every node speaks TLS and nothing else, with clients and with each other, by this certificate.
+    pub fn tls(mut self, certificate: &Certificate) -> Self {
+        self.tls = Some(certificate.clone());
+        self
+    }
+
     /// Gives each primary so many replicas. Default: none.
     pub fn replicas(mut self, each: usize) -> Self {
         self.replicas = each;
@@ -95,7 +102,12 @@ impl ClusterBuilder {
 
     fn start_node(&self) -> Node {
         let timeout = NODE_TIMEOUT[usize::from(self.replicas == 0)].as_millis().to_string();
-        let server = RedisServer::builder()
+        let mut builder = RedisServer::builder();
+        if let Some(certificate) = &self.tls {
+            builder =
+                builder.tls(certificate).args(["--tls-cluster", "yes", "--tls-replication", "yes"]);
+        }
+        let server = builder
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout])
             .args(["--cluster-port", &crate::server::free_port().to_string()])
             // A replica that waits for others before it copies the data is not elected meanwhile.

@@ -263,7 +263,9 @@ impl RedisServer {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new("redis-server");
+        // Another one than the installed: see `scripts/matrix`.
+        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let mut command = Command::new(program);
         if let Some(config) = &self.settings.sentinel {
             // It writes what it learns there.
             let path = self.dir.join("sentinel.conf");

@@ -302,4 +302,5 @@ async fn sentinels_and_servers_that_speak_tls_are_followed() {
     // In plain text nobody is understood.
     let plain = LockManager::connect(&all.url()).await.expect_err("they speak TLS");
     assert!(matches!(plain, LockError::Backend { .. }), "{plain:?}");
+    assert!(whole_text(&plain).contains("rediss://"), "{}", whole_text(&plain));
 }

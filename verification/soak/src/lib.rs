@@ -5,6 +5,7 @@
 //! figures belong to a quiet machine.
 
 pub mod cancel;
+pub mod capacity;
 pub mod chaos;
 mod effort;
 pub mod failover;

@@ -7,12 +7,13 @@ use std::time::Duration;
 use distlock_testkit::{PostgresServer, RedisServer, in_fork};
 use soak::faults::Kind;
 use soak::{
-    Effort, Report, cancel, chaos, failover, faults, handoffs, held, idle, kept, leaders, outage,
-    pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
+    Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
+    outage, pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N] [--seed N]
 
+capacity  what a server carries, and two and three of a cluster (100,000 locks each)
 cancel    acquisitions cancelled at random awaits behind a slow network (100,000)
 outage    servers and networks that fail while bodies run (60 seconds)
 failover  primaries under Sentinel that are killed or paused until another follows (20)
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         .block_on(async {
             let or = |default| effort.unwrap_or(default);
             match name {
+                "capacity" => Some(capacity::run(or(Effort::Times(100_000))).await),
                 "cancel" => Some(cancel::run(or(Effort::Times(100_000))).await),
                 "outage" => Some(outage::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "failover" => Some(failover::run(or(Effort::Times(20))).await),

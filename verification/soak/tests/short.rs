@@ -6,14 +6,19 @@ use std::time::Duration;
 use distlock_testkit::{PostgresServer, RedisServer};
 use soak::faults::Kind;
 use soak::{
-    Effort, Report, cancel, chaos, failover, faults, handoffs, held, idle, kept, leaders, outage,
-    pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
+    Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
+    outage, pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
 };
 
 #[track_caller]
 fn clean(report: &Report) {
     assert!(!report.is_empty());
     assert!(report.violations().is_empty(), "\n{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capacity() {
+    clean(&capacity::run(Effort::Times(1_000)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

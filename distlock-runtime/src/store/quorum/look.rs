@@ -24,8 +24,11 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
     while let Some((_, answer)) = round.next().await {
         match answer {
             Ok(()) => well += 1,
-            // It does not go away by itself, as a node that is down does.
-            Err(fault) if !fault.passing => return Err(fault),
+            // It does not go away by itself, as a node that is down does. Nor does a replica, which has no
+            // place here even if it is promoted: it forgets what its primary has granted.
+            Err(fault) if !fault.passing || fault.kind == BackendKind::ReadOnly => {
+                return Err(fault);
+            }
             Err(fault) => failed = Some(fault),
         }
     }

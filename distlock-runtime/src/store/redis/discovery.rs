@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::cluster::{APART, Cluster};
 use super::connect::connect;
-use super::error::{NO_CLUSTER, fault};
+use super::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault, not_connected};
 use super::slots::{Addr, SlotMap};
 use crate::clock::Clock;
 use crate::error::BackendKind;
@@ -82,15 +82,17 @@ impl Cluster {
         let tls = self.tls_for(&addr_of(info));
         let limit = ANSWER.min(self.start.link.connect_timeout);
         let asked = async {
-            let (mut connection, driver) = connect(info, tls.as_deref(), config).await?;
+            let connected = connect(info, tls.as_deref(), config).await;
+            let (mut connection, driver) =
+                connected.map_err(|error| not_connected(&error, 0, tls.is_some()))?;
             let mut slots = redis::cmd("CLUSTER");
             slots.arg("SLOTS");
             let answer = until(slots.query_async::<Value>(&mut connection), driver).await;
             answer
                 .unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()))
+                .map_err(|error| refused(&error))
         };
-        let answer = timeout(limit, asked).await.map_err(|_| Fault::timed_out())?;
-        let answer = answer.map_err(|error| refused(&error))?;
+        let answer = timeout(limit, asked).await.map_err(|_| Fault::timed_out())??;
         let map = SlotMap::parse(&answer, &addr_of(info))?;
         match map.nodes() {
             [] => Err(Fault::passing(BackendKind::Other, NO_SLOTS)),
@@ -140,8 +142,13 @@ async fn first_of<T, E>(
 
 /// What the answer of a server that is no node of a cluster means.
 fn refused(error: &RedisError) -> Fault {
-    match error.to_string().contains("cluster support disabled") {
-        true => Fault::lasting(BackendKind::Other, NO_CLUSTER),
+    let said = error.to_string();
+    if said.contains("cluster support disabled") {
+        return Fault::lasting(BackendKind::Other, NO_CLUSTER);
+    }
+    // A sentinel, for one.
+    match said.contains("unknown command 'CLUSTER'") {
+        true => Fault::lasting(BackendKind::Other, KNOWS_NO_CLUSTER),
         false => fault(error),
     }
 }

@@ -14,11 +14,13 @@ pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence
 pub(crate) const CLUSTER: &str =
     "this server is a node of a cluster: use redis-cluster://host[:port]";
 /// The error for a connection that was closed while it was made.
-const GREETING: &str =
-    "the connection was closed at the greeting; if this is a port for TLS, use rediss://";
+const GREETING: &str = "the connection was closed at the greeting; if this is a port for TLS, use rediss:// or `?tls=true`";
 /// The error for a server that is no node of a cluster.
 pub(super) const NO_CLUSTER: &str =
     "this server is not a node of a cluster: use redis://host[:port]";
+/// The same for a server that does not know what a cluster is.
+pub(super) const KNOWS_NO_CLUSTER: &str = "this server knows nothing of clusters: use redis://host[:port], or \
+    redis-sentinel://host[:port]/NAME if it is a sentinel";
 /// What the client says when a `SELECT` failed; it leaves the server's code out.
 const SELECT_FAILED: &str = "refused to switch database";
 /// What a server answers to an `INCR` of a value that cannot be incremented.

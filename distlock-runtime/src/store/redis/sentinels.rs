@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::connect;
-use super::error::fault;
+use super::error::{fault, not_connected};
 use super::primary::{Place, Verdict, Votes, Word};
 use super::target::Address;
 use super::tls::TlsClient;
@@ -218,7 +218,7 @@ impl Sentinels {
         let (mut connection, driver) =
             match timeout(ANSWER, connect(&info, self.tls.as_deref(), config)).await {
                 Ok(Ok(connected)) => connected,
-                Ok(Err(error)) => return not_asked(&error),
+                Ok(Err(error)) => return not_connected(&error, 0, self.tls.is_some()),
                 Err(_) => return Fault::timed_out(),
             };
         let asked = async {
