@@ -8,11 +8,18 @@
 //! //~ WARN "text under the caret" words
 //! ```
 //!
-//! Words and carets come from rustc's JSON, so the cases hold with any compiler. All of them are
-//! checked by one run of cargo; those in `ui_web`, which see distlock with both web frameworks, by
-//! another, which finds what both need compiled already.
+//! Words and carets come from rustc's JSON, so the cases hold with any compiler. A run of the compiler
+//! takes longer to start than to look at a case, so the cases are modules of two programs: those that
+//! pass, and those that fail. One that must be a program by itself says why:
+//!
+//! ```text
+//! //~ ALONE it names the root of the crate
+//! ```
+//!
+//! All of them are checked by one run of cargo; those in `ui_web`, which see distlock with both web
+//! frameworks, by another, which finds what both need compiled already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,20 +74,36 @@ fn compiler_says_what_the_cases_with_web_frameworks_announce() {
     judge("ui_web", &WEB_PACKAGES, 15);
 }
 
+/// A file of `pass` or `fail`.
+struct Case {
+    path: PathBuf,
+    source: String,
+}
+
+impl Case {
+    fn is_alone(&self) -> bool {
+        self.source.lines().any(|line| line.starts_with("//~ ALONE "))
+    }
+}
+
+/// By `pass/name` and `fail/name`.
+type Cases = BTreeMap<String, Case>;
+
 fn judge(directory: &str, packages: &[Package], at_least: usize) {
-    let mut cases = BTreeMap::new();
+    let mut cases = Cases::new();
     for kind in ["pass", "fail"] {
         for path in rust_files(&Path::new(ROOT).join("tests").join(directory).join(kind)) {
             let stem = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-            cases.insert(format!("{kind}-{stem}"), path);
+            let source = fs::read_to_string(&path).expect("a case");
+            cases.insert(format!("{kind}/{stem}"), Case { path, source });
         }
     }
     assert!(cases.len() > at_least, "cases are missing: {}", cases.len());
 
     let mut said = check(directory, packages, &cases);
     let mut failures = String::new();
-    for (name, path) in &cases {
-        let expected = expectations(path);
+    for (name, case) in &cases {
+        let expected = expectations(case);
         if name.starts_with("fail") {
             assert!(!expected.is_empty(), "{name} announces nothing");
         }
@@ -100,8 +123,7 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn expectations(path: &Path) -> Vec<Said> {
-    let source = fs::read_to_string(path).expect("a case");
+fn expectations(case: &Case) -> Vec<Said> {
     let line = |line: &str| {
         let rest = line.trim_start().strip_prefix("//~ ")?;
         let (level, rest) = rest.split_once(' ')?;
@@ -110,29 +132,24 @@ fn expectations(path: &Path) -> Vec<Said> {
         let level = match level {
             "ERROR" => "error",
             "WARN" => "warning",
-            other => panic!("{}: {other}?", path.display()),
+            other => panic!("{}: {other}?", case.path.display()),
         };
         Some(Said { level: level.into(), caret: caret.into(), words: words.into() })
     };
-    let announced = source.lines().filter(|line| line.contains("//~")).count();
-    let read: Vec<Said> = source.lines().filter_map(line).collect();
-    assert_eq!(read.len(), announced, "{}: an unreadable `//~` line", path.display());
+    let announced = case.source.lines().filter(|line| line.contains("//~")).count();
+    let read: Vec<Said> = case.source.lines().filter_map(line).collect();
+    let lines = read.len() + usize::from(case.is_alone());
+    assert_eq!(lines, announced, "{}: an unreadable `//~` line", case.path.display());
     read
 }
 
-/// Checks all cases in a package of their own, and returns what was said about each.
-fn check(
-    directory: &str,
-    packages: &[Package],
-    cases: &BTreeMap<String, PathBuf>,
-) -> BTreeMap<String, Vec<Said>> {
+/// Checks all cases in a workspace of their own, and returns what was said about each.
+fn check(directory: &str, packages: &[Package], cases: &Cases) -> BTreeMap<String, Vec<Said>> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui_target");
+    let mut programs = 0;
     for package in packages {
-        let home = directory.join(package.name);
-        fs::create_dir_all(&home).expect("a directory for the cases");
-        let manifest = manifest(package, packages, cases);
-        fs::write(home.join("Cargo.toml"), manifest).expect("a manifest");
+        programs += package.write(&directory.join(package.name), packages, cases);
     }
     let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
     // Most cases are compiled once and then never again: what a second time could go on from would be
@@ -141,7 +158,7 @@ fn check(
         "[workspace]\nmembers = {names:?}\nresolver = \"3\"\n\n\
          [profile.dev]\nincremental = false\ndebug = false\n"
     );
-    fs::write(directory.join("Cargo.toml"), workspace).expect("a manifest");
+    write(&directory.join("Cargo.toml"), &workspace);
     fs::copy(Path::new(ROOT).join("Cargo.lock"), directory.join("Cargo.lock"))
         .expect("a lock file");
     let output = Command::new(env!("CARGO"))
@@ -155,56 +172,108 @@ fn check(
         .expect("cargo runs");
 
     let mut said: BTreeMap<String, Vec<Said>> = BTreeMap::new();
-    let mut checked = 0;
+    let mut checked = BTreeSet::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<Value>(line) else {
             continue;
         };
-        let name = message["target"]["name"].as_str().unwrap_or_default().to_owned();
-        checked +=
-            usize::from(message["reason"] == "compiler-artifact" && cases.contains_key(&name));
-        if message["reason"] == "compiler-message" {
-            said.entry(name).or_default().extend(read(&message["message"]));
+        if message["target"]["kind"][0] == "bin" {
+            checked.insert(message["target"]["src_path"].to_string());
+        }
+        if message["reason"] == "compiler-message"
+            && let Some((case, words)) = read(&message["message"], cases)
+        {
+            said.entry(case).or_default().push(words);
         }
     }
-    let wrong = cases.keys().filter(|name| said.contains_key(*name)).count();
-    assert!(
-        checked + wrong >= cases.len(),
-        "cargo did not get to the cases:\n{}",
+    assert_eq!(
+        checked.len(),
+        programs,
+        "cargo did not get to all the cases:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
     said
 }
 
-fn manifest(package: &Package, packages: &[Package], cases: &BTreeMap<String, PathBuf>) -> String {
-    let Package { name, dependency, edition, features, more } = package;
-    let mut manifest = format!(
-        "[package]\nname = \"distlock-ui-{name}\"\nversion = \"0.0.0\"\nedition = {edition:?}\n\
-         publish = false\nautobins = false\n\n[dependencies]\n\
-         {dependency} = {{ package = \"distlock\", path = {ROOT:?}, features = {features:?} }}\n\
-         tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
-         async-trait = \"0.1\"\n{more}"
-    );
-    let package_of = |case: &str| {
-        let named = packages.iter().find(|package| case.contains(package.name));
-        named.unwrap_or(&packages[0]).name
-    };
-    for (case, path) in cases.iter().filter(|(case, _)| package_of(case) == *name) {
-        write!(manifest, "\n[[bin]]\nname = {case:?}\npath = {path:?}\n")
-            .expect("a String takes it");
+impl Package {
+    /// Writes its programs; says how many there are.
+    fn write(&self, home: &Path, packages: &[Package], cases: &Cases) -> usize {
+        let Package { name, dependency, edition, features, more } = self;
+        let mut manifest = format!(
+            "[package]\nname = \"distlock-ui-{name}\"\nversion = \"0.0.0\"\nedition = {edition:?}\n\
+             publish = false\nautobins = false\n\n[dependencies]\n\
+             {dependency} = {{ package = \"distlock\", path = {ROOT:?}, features = {features:?} }}\n\
+             tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
+             async-trait = \"0.1\"\n{more}"
+        );
+        let package_of = |case: &str| {
+            let named = packages.iter().find(|package| case.contains(package.name));
+            named.unwrap_or(&packages[0]).name
+        };
+        let (mut programs, mut together) = (0, [String::new(), String::new()]);
+        let mut program = |name: &str, path: &Path| {
+            programs += 1;
+            write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n")
+                .expect("a String takes it");
+        };
+        for (name, case) in cases.iter().filter(|(name, _)| package_of(name) == self.name) {
+            let module = name.replace('/', "_");
+            if case.is_alone() {
+                program(&module, &case.path);
+            } else if name.starts_with("pass") {
+                // Unless something calls it, it is unused, and so is what it calls.
+                let called = "\npub(crate) fn case() {\n    let _ = main();\n}\n";
+                let copy = home.join("src").join(name).with_extension("rs");
+                write(&copy, &(case.source.clone() + called));
+                let [passing, _] = &mut together;
+                let _ = writeln!(passing, "#[path = {copy:?}]\nmod {module};");
+            } else {
+                let [_, failing] = &mut together;
+                let _ = writeln!(failing, "#[path = {:?}]\nmod {module};", case.path);
+            }
+        }
+        for (kind, mut modules) in ["pass", "fail"].into_iter().zip(together) {
+            if modules.is_empty() {
+                continue;
+            }
+            let calls = modules.lines().filter_map(|line| line.strip_prefix("mod pass_"));
+            let calls: String = calls
+                .map(|name| format!("    pass_{}::case();\n", name.replace(';', "")))
+                .collect();
+            let _ = writeln!(modules, "\nfn main() {{\n{calls}}}");
+            let root = home.join("src").join(kind).with_extension("rs");
+            write(&root, &modules);
+            program(kind, &root);
+        }
+        write(&home.join("Cargo.toml"), &manifest);
+        programs
     }
-    manifest
 }
 
-/// An error or a warning of rustc; nothing for its closing remarks, which have no place.
-fn read(message: &Value) -> Option<Said> {
+/// Writes a file that is not there yet or says something else: cargo compares times.
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("it is in a directory")).expect("a directory");
+    if fs::read_to_string(path).is_ok_and(|known| known == text) {
+        return;
+    }
+    fs::write(path, text).expect("a file");
+}
+
+/// An error or a warning of rustc, and of which case; nothing for its closing remarks, which have no
+/// place.
+fn read(message: &Value, cases: &Cases) -> Option<(String, Said)> {
     let level = message["level"].as_str()?;
     let mut primary =
         message["spans"].as_array()?.iter().find(|span| span["is_primary"] == true)?;
-    // Inside a macro of the standard library: where the case called it.
-    while !primary["file_name"].as_str()?.contains("tests/ui") {
-        primary = &primary["expansion"]["span"];
-    }
+    let case = loop {
+        let file = Path::new(primary["file_name"].as_str()?).with_extension("");
+        let name = cases.keys().find(|name| file.ends_with(name));
+        match name {
+            Some(name) => break name.clone(),
+            // Inside a macro of the standard library: where the case called it.
+            None => primary = &primary["expansion"]["span"],
+        }
+    };
     let mut words = message["message"].as_str()?.to_owned();
     let labels = message["spans"].as_array()?.iter().filter_map(|span| span["label"].as_str());
     let notes = message["children"].as_array()?.iter().filter_map(|note| note["message"].as_str());
@@ -212,7 +281,9 @@ fn read(message: &Value) -> Option<Said> {
         words.push('\n');
         words.push_str(more);
     }
-    Some(Said { level: level.into(), caret: under_caret(primary), words })
+    // Where two cases have a type of one name, each is named with its module.
+    let words = words.replace(&format!("{}::", case.replace('/', "_")), "");
+    Some((case, Said { level: level.into(), caret: under_caret(primary), words }))
 }
 
 fn under_caret(span: &Value) -> String {

@@ -1,3 +1,4 @@
+//~ ALONE a lint comes only where nothing else is wrong
 use distlock::{LockError, redis_lock};
 
 //~ ERROR "5_000_000_000" literal out of range

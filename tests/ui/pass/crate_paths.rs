@@ -1,3 +1,4 @@
+//~ ALONE it names the root of the crate
 //! `crate = …` takes any path that means this crate where the function stands.
 
 use distlock as dl;

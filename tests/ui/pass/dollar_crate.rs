@@ -1,3 +1,4 @@
+//~ ALONE it names the root of the crate
 mod reexported {
     pub use ::distlock;
     pub use ::distlock::*;

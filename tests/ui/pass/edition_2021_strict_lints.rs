@@ -1,3 +1,4 @@
+//~ ALONE lints of the whole crate
 #![deny(
     rust_2018_idioms,
     rust_2024_compatibility,

@@ -1,3 +1,4 @@
+//~ ALONE its modules hide crates
 #![allow(dead_code, non_camel_case_types, non_upper_case_globals, unused_macros)]
 
 mod core {}

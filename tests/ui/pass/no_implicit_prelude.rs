@@ -1,3 +1,4 @@
+//~ ALONE an attribute of the whole crate
 #![no_implicit_prelude]
 
 use ::core::option::Option::{self, Some};

@@ -1,3 +1,4 @@
+//~ ALONE lints of the whole crate
 #![deny(
     unused,
     nonstandard_style,
