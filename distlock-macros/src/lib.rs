@@ -171,59 +171,10 @@ mod tests {
             "async fn f(id: u64, r#type: u8, (a, b): (u8, u8)) -> Result<u8, E> { Ok(id) }",
             "fn f(&self, id: u64) -> impl Future<Output = ()> { async {} }",
         ];
-        let texts = [
-            "{",
-            "}",
-            "{{",
-            "}}",
-            "id",
-            "self",
-            "crate",
-            "super",
-            "Self",
-            "type",
-            "r#",
-            ".",
-            "0",
-            "_",
-            "99999999999999999999",
-            ":",
-            "?",
-            "p",
-            "$",
-            "#",
-            "%s",
-            "*",
-            ">",
-            "ä",
-            " ",
-            "::",
-            "(",
-            ")",
-        ];
-        let values = [
-            "\"5s\"",
-            "5",
-            "5s",
-            "none",
-            "None",
-            "skip",
-            "true",
-            "id",
-            "self",
-            "crate",
-            "::x",
-            "|e| e",
-            "[\"a\", id]",
-            "key(\"{}\", id)",
-            "vec![]",
-            "-1",
-            "'x'",
-            "_",
-            "(\"a\")",
-            "&x",
-            "mut x",
-        ];
+        const TEXTS: &str = r##"{|}|{{|}}|id|self|crate|super|Self|type|r#|.|0|_|99999999999999999999|:|?|p|$|#|%s|*|>|ä| |::|(|)"##;
+        let texts: Vec<_> = TEXTS.split('|').collect();
+        const VALUES: &str = r##""5s" ; 5 ; 5s ; none ; None ; skip ; true ; id ; self ; crate ; ::x ; |e| e ; ["a", id] ; key("{}", id) ; vec![] ; -1 ; 'x' ; _ ; ("a") ; &x ; mut x"##;
+        let values: Vec<_> = VALUES.split(" ; ").collect();
         let mut seed = 1_u64;
         let mut next = |below: usize| {
             seed = seed

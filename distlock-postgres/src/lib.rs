@@ -8,18 +8,24 @@
 //! what another one has set, so that a pooler may give each to another connection.
 
 mod address;
+mod command;
 mod fault;
 mod fence;
+mod health;
 mod link;
 mod listener;
 mod live;
+mod race;
 mod schema;
+mod shared;
 mod table;
 
 pub use address::Address;
+pub use command::{Ask, Freed, Granted, Held, Renewal, Reply, Swap};
 pub use fault::{Fault, Kind};
 pub use fence::Fence;
+pub use link::Watch;
 pub use listener::Message;
-pub use live::{Ask, Freed, Granted, Held, Live, Renewal, Reply, Swap};
+pub use live::Live;
 pub use schema::SCHEMA;
-pub use table::{Settings, Table, Watch};
+pub use table::{Settings, Table};

@@ -1,8 +1,7 @@
 //! A connection that is made again when it is lost.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -10,70 +9,20 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
-use crate::address::Address;
 use crate::fault::Fault;
-use crate::fence::Fence;
+use crate::health::Health;
 use crate::live::Live;
+use crate::race::{either, race};
 use crate::schema;
-use crate::table::Watch;
+use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A connection that owes an answer is given so long for any.
-const SILENCE: Duration = Duration::from_secs(1);
-/// So many commands in a row without an answer in time, and it is left.
-const MANY_SILENT: u32 = 2;
 
-/// What all connections of a table share.
-pub(crate) struct Shared {
-    pub(crate) address: Address,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) fence: Fence,
-    /// Connections are numbered as they are made.
-    pub(crate) numbers: AtomicU64,
-}
-
-/// The state of one connection, as its commands see it.
-pub(crate) struct Health {
-    silent: AtomicU32,
-    suspected: Notify,
-    bad: Notify,
-}
-
-impl Health {
-    /// An answer has come.
-    pub(crate) fn answered(&self) {
-        self.silent.store(0, Ordering::Release);
-    }
-
-    /// An answer has not come in time.
-    pub(crate) fn missed(&self) {
-        match self.silent.fetch_add(1, Ordering::AcqRel) + 1 {
-            MANY_SILENT => self.bad.notify_one(),
-            _ => self.suspected.notify_one(),
-        }
-    }
-
-    pub(crate) fn is_bad(&self) {
-        self.bad.notify_one();
-    }
-
-    /// Resolves when the connection is to be left.
-    async fn gone_bad(&self) {
-        let silence = async {
-            loop {
-                self.suspected.notified().await;
-                tokio::time::sleep(SILENCE).await;
-                if self.silent.load(Ordering::Acquire) > 0 {
-                    return;
-                }
-            }
-        };
-        either(self.bad.notified(), silence).await;
-    }
-}
+/// Is told whether one connection is there; dropped when it is not wanted any more.
+pub type Watch = Box<dyn FnMut(bool) + Send>;
 
 /// A connection, made on first use and again whenever it is lost.
 pub(crate) struct Link {
@@ -191,7 +140,7 @@ async fn establish(
     shared: &Arc<Shared>,
 ) -> Result<(Live, impl Future<Output = ()> + Unpin + use<>), Fault> {
     let greet = async {
-        let (client, connection) = connect(&shared.address).await?;
+        let (client, connection) = shared.connect().await?;
         // Why it has ended, its commands say. It may be asked again after that: it can end in the moment in
         // which the greeting is done.
         let (mut connection, mut ended) = (Box::pin(connection), false);
@@ -215,35 +164,7 @@ async fn establish(
 async fn greet(shared: &Arc<Shared>, client: Client) -> Result<Live, Fault> {
     schema::ensure(&client).await?;
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-    let health = Health { silent: AtomicU32::new(0), suspected: Notify::new(), bad: Notify::new() };
-    let live = Live::new(client, number, Arc::new(health), shared.clone());
+    let live = Live::new(client, number, Arc::new(Health::default()), shared.clone());
     live.raise().await?;
     Ok(live)
-}
-
-pub(crate) type Connection =
-    tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>;
-
-pub(crate) async fn connect(address: &Address) -> Result<(Client, Connection), Fault> {
-    address.config.connect(NoTls).await.map_err(|error| Fault::of(&error))
-}
-
-/// Runs `work` until `end` resolves; `None` if that came first.
-pub(crate) async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
-    let (mut work, mut end) = (pin!(work), pin!(end));
-    poll_fn(|cx| {
-        // The connection first: it moves the bytes.
-        let ended = end.as_mut().poll(cx).is_ready();
-        match work.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending if ended => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
-
-/// Resolves with the first of two.
-async fn either(one: impl Future, other: impl Future) {
-    race(one, other).await;
 }

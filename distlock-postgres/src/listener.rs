@@ -13,7 +13,9 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
 use crate::fault::Fault;
-use crate::link::{self, Connection, Link, Shared, race};
+use crate::link::Link;
+use crate::race::race;
+use crate::shared::{Connection, Shared};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -98,8 +100,7 @@ impl Listener {
 
     /// Connects, listens, and receives until the connection ends.
     async fn session(self: &Arc<Self>) -> Result<(), Deaf> {
-        let connected =
-            timeout(self.shared.connect_timeout, link::connect(&self.shared.address)).await;
+        let connected = timeout(self.shared.connect_timeout, self.shared.connect()).await;
         let (client, connection) =
             connected.map_err(|_| Deaf::Lost)?.map_err(|fault| Deaf::of(&fault))?;
         let work = async {

@@ -9,15 +9,13 @@ use tokio::runtime::Handle;
 use crate::address::Address;
 use crate::fault::Fault;
 use crate::fence::Fence;
-use crate::link::{Link, Shared};
+use crate::link::{Link, Watch};
 use crate::listener::{Listener, Message};
 use crate::live::Live;
+use crate::shared::Shared;
 
 /// How often what dead processes have left is removed.
 const SWEEP: Duration = Duration::from_secs(60);
-
-/// Is told whether one connection is there; dropped when it is not wanted any more.
-pub type Watch = Box<dyn FnMut(bool) + Send>;
 
 /// How a table is used.
 pub struct Settings {
