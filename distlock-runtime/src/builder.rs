@@ -96,6 +96,12 @@ impl LockManagerBuilder {
         self.prefix(prefix)
     }
 
+    /// What the names of its locks begin with.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn stored_prefix(&self) -> Result<String, LockError> {
+        Ok(self.settings.namespace()?.prefix().to_owned())
+    }
+
     /// [`build`](Self::build) with another store around, or instead of, the one the URL names, and
     /// an engine that `runs_on` this.
     pub(crate) fn build_over(

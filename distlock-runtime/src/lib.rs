@@ -11,6 +11,7 @@
 // What a server needs, memory does not.
 #![cfg_attr(not(feature = "redis"), allow(dead_code))]
 
+mod accounts;
 mod builder;
 mod clock;
 mod close;
@@ -23,6 +24,7 @@ mod float;
 mod global;
 mod home;
 mod inspect;
+mod itself;
 mod jitter;
 mod json;
 mod key;

@@ -60,6 +60,16 @@ impl TlsOptions {
 
     /// Shows this certificate to servers that ask for one (`tls-auth-clients`): PEM of the certificate, followed
     /// by those between it and its authority, and of its private key (PKCS #8, SEC 1 or PKCS #1).
+    ///
+    /// ```no_run
+    /// # use distlock_runtime as distlock;
+    /// # fn main() -> std::io::Result<()> {
+    /// let (own, key) = (std::fs::read("/etc/app/tls.crt")?, std::fs::read("/etc/app/tls.key")?);
+    /// let tls = distlock::TlsOptions::new().client_pem(own, key);
+    /// # drop(tls);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn client_pem(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         let (certificates, key) = (certificates.into().into(), key.into().into());
         self.client = Some((Pem::Text(certificates), Pem::Text(key)));
@@ -68,6 +78,15 @@ impl TlsOptions {
 
     /// The name, or the IP address, that the server's certificate must be for; where the URL has another one, an
     /// address or a tunnel's. Default: the URL's host.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockManager, TlsOptions};
+    ///
+    /// let tls = TlsOptions::new().server_name("locks.internal");
+    /// let locks = LockManager::builder().url("rediss://10.0.0.7").tls(tls).build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self

@@ -91,7 +91,8 @@ struct Asks {
 }
 
 impl LockLayer {
-    /// A layer with the manager's defaults, which needs a [`key_fn`](Self::key_fn).
+    /// A layer with the manager's defaults, which needs a [`key_fn`](Self::key_fn). The locks have file and
+    /// line of this call for a name, unless [`with`](Self::with) sets another.
     #[track_caller]
     pub fn new(manager: LockManager) -> Self {
         let asks = Asks { manager, caller: Location::caller(), set: Arc::new(|request| request) };
@@ -100,6 +101,20 @@ impl LockLayer {
 
     /// What to lock, from the request: a [`LockKey`], or an `Option` of one; with `None` the request is not
     /// locked. What a client may have written goes into it with `key!`, which escapes it.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockKey, LockManager};
+    ///
+    /// struct Job {
+    ///     customer: Option<u64>,
+    /// }
+    /// # let locks = LockManager::in_memory();
+    /// // What concerns no customer runs without a lock.
+    /// let layer = distlock::tower::LockLayer::new(locks).key_fn(|job: &Job| {
+    ///     job.customer.map(|customer| LockKey::from(format!("customer:{customer}")))
+    /// });
+    /// ```
     pub fn key_fn<Req, K: Into<Option<LockKey>>>(
         self,
         key: impl Fn(&Req) -> K + Send + Sync + 'static,
@@ -109,8 +124,18 @@ impl LockLayer {
 }
 
 impl<K> LockLayer<K> {
-    /// Sets the options of the lock: `.with(|request| request.ttl(…).wait(…))`. Of several calls the last
-    /// one counts.
+    /// Sets the options of the lock, all of [`LockRequest`](crate::LockRequest) at once. Of several calls the
+    /// last one counts.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use std::time::Duration;
+    ///
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let layer = distlock::tower::LockLayer::new(locks).with(|request| {
+    ///     request.ttl(Duration::from_secs(5)).wait(Duration::from_secs(2)).name("job")
+    /// });
+    /// ```
     pub fn with(
         mut self,
         set: impl Fn(LockRequest) -> LockRequest + Send + Sync + 'static,

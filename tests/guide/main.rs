@@ -1,8 +1,9 @@
 //! The guide says what is: its pictures are what their texts say, its wrong ways print what they are
-//! quoted with, and its pages are in the documentation.
+//! quoted with, its pages are in the documentation, and that says enough of what is public.
 
 mod commands;
 mod diagram;
+mod documented;
 mod examples;
 mod links;
 mod wrong_ways;

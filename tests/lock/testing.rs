@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use distlock::testing::{Ended, Locks};
 use distlock::{
-    BackendKind, LockError, LockManager, OnLost, assert_held, key, redis_lock, with_manager,
+    BackendKind, LockError, LockManager, LockStatus, OnLost, assert_held, key, redis_lock,
+    with_manager,
 };
 use distlock_testkit::SECOND;
 use tokio::time::{Instant, sleep};
@@ -71,6 +72,41 @@ async fn who_was_killed_is_succeeded_after_exactly_the_ttl() {
         assert!(matches!(refused, LockError::Backend { .. }), "{refused}");
         locks.assert_never_together("k");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_know_each_other() {
+    let locks = Locks::new();
+    let (a, b) = (locks.replica("a"), locks.replica("b"));
+    let elsewhere = locks.replica_with("c", |builder| builder.prefix("elsewhere"));
+    let ids = async |manager: LockManager| {
+        let known = manager.processes().await.expect("a list");
+        known.into_iter().map(|process| process.id).collect::<Vec<_>>()
+    };
+    let both = ids(b.manager()).await;
+    assert_eq!((both.len(), ids(a.manager()).await), (2, both.clone()));
+    assert_eq!(ids(elsewhere.manager()).await.len(), 1);
+
+    let held = a.manager().lock("order:7").name("checkout").acquire().await.expect("free");
+    let waits = a.manager().lock("order:7").name("refund").wait(MINUTE).acquire();
+    let waits = tokio::spawn(waits);
+    let asked = async || match b.manager().inspect("order:7").await.expect("an answer") {
+        LockStatus::Held { holders, waiters, .. } => (holders, waiters),
+        status => panic!("{status:?}"),
+    };
+    let (holders, waiters) = asked().await;
+    assert_eq!(holders[0].name.as_deref(), Some("checkout"));
+    assert_eq!(holders[0].fencing_token, Some(held.fencing_token()));
+    assert_eq!(waiters[0].name.as_deref(), Some("refund"));
+    let holder = holders[0].process.as_ref().expect("it answers");
+    assert_eq!(holder.pid, std::process::id());
+    assert!(both.contains(&holder.id));
+
+    a.kill();
+    let (holders, _) = asked().await;
+    assert_eq!((&holders[0].name, &holders[0].process), (&None, &None), "it cannot say it");
+    assert_eq!(ids(b.manager()).await.len(), 1);
+    assert!(waits.await.expect("no panic").is_err());
 }
 
 #[tokio::test(start_paused = true)]

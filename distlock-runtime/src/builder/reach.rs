@@ -104,6 +104,13 @@ impl LockManagerBuilder {
 
     /// Who signs in at sentinels, where those ask for a password: the user and password in the URL are those
     /// of the servers. An empty user is the default one. Also `sentinel_user` and `sentinel_pass` in the URL.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// let builder = distlock::LockManager::builder().url("redis-sentinel://s1,s2,s3/orders");
+    /// let locks = builder.sentinel_credentials("", "the sentinels' password").build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
     #[cfg(feature = "redis")]
     pub fn sentinel_credentials(
         mut self,

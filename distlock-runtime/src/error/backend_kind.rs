@@ -8,6 +8,21 @@ use std::fmt;
 /// # use distlock_runtime::BackendKind;
 /// assert_eq!(BackendKind::TimedOut.to_string(), "the lock store did not answer in time");
 /// ```
+///
+/// A program that wants to tell an outage, which passes, from a mistake in its settings, which does not:
+///
+/// ```
+/// # use distlock_runtime::{BackendKind, LockError};
+/// fn is_passing(error: &LockError) -> bool {
+///     match error {
+///         LockError::Backend { kind, .. } => {
+///             matches!(kind, BackendKind::Unreachable | BackendKind::TimedOut | BackendKind::ReadOnly)
+///         }
+///         _ => false,
+///     }
+/// }
+/// # assert!(!is_passing(&LockError::NotConfigured));
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendKind {

@@ -13,7 +13,23 @@ use crate::lock::guard::LockGuard;
 use crate::observe::term_failed;
 use crate::select::either;
 
-/// Whether this process leads.
+/// Whether this process leads; from [`Leader::current`] and [`Leader::changed`].
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::Leadership;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let locks = distlock::LockManager::in_memory();
+/// let mut leader = locks.leader("scheduler").start();
+/// match leader.changed().await {
+///     Leadership::Leading(term) => assert!(term.fencing_token() > 0),
+///     Leadership::Following | Leadership::Withdrawn => unreachable!("nobody else campaigns"),
+///     _ => {}
+/// }
+/// # }
+/// ```
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub enum Leadership {
@@ -54,7 +70,23 @@ pub struct Leader {
 }
 
 impl LeaderRequest {
-    /// Campaigns in the background, for programs that ask whether they lead instead of running a body.
+    /// Campaigns in the background, for programs that ask whether they lead instead of running a body. It
+    /// needs no task of the caller's: the manager's own thread waits in line and keeps the lead.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let (mut one, mut other) = (locks.leader("scheduler").start(), locks.leader("scheduler").start());
+    /// one.changed().await;
+    /// assert!(one.is_leader() && !other.is_leader());
+    ///
+    /// drop(one); // the lead goes to the next in line
+    /// other.changed().await;
+    /// assert!(other.is_leader());
+    /// # }
+    /// ```
     pub fn start(self) -> Leader {
         let (tell, news) = watch::channel(Leadership::Following);
         let (orders, taken) = mpsc::unbounded_channel();
@@ -68,12 +100,31 @@ impl LeaderRequest {
 
 impl Leader {
     /// Whether this process leads now. It is false from the moment on at which another may lead, whatever
-    /// has become of the connection. No I/O.
+    /// has become of the connection. No I/O: cheap enough for every step and every request.
+    ///
+    /// It says nothing of the time after it has returned. What must not be written by two leaders is
+    /// written with the [fencing token](Term::fencing_token) of the [`current`](Self::current) term.
     pub fn is_leader(&self) -> bool {
         matches!(&*self.news.borrow(), Leadership::Leading(term) if term.is_current())
     }
 
     /// Whether this process leads now, with the term. No I/O.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::Leadership;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let mut leader = locks.leader("scheduler").start();
+    /// leader.changed().await;
+    /// if let Leadership::Leading(term) = leader.current() {
+    ///     println!("written by leader number {}", term.fencing_token());
+    /// }
+    /// # assert!(matches!(leader.current(), Leadership::Leading(_)));
+    /// # }
+    /// ```
     pub fn current(&self) -> Leadership {
         match &*self.news.borrow() {
             Leadership::Leading(term) if !term.is_current() => Leadership::Following,
@@ -81,7 +132,22 @@ impl Leader {
         }
     }
 
-    /// Resolves when that has changed since the last call, and says what it is now.
+    /// Resolves when that has changed since the last call, and says what it is now: for tasks that do
+    /// something as long as this process leads. Of several changes in between the last one counts.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let mut leader = locks.leader("scheduler").start();
+    /// let mut seen = leader.clone();
+    /// seen.changed().await; // leads
+    /// leader.changed().await;
+    /// leader.withdraw().await;
+    /// assert!(matches!(seen.changed().await, distlock::Leadership::Withdrawn));
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -100,6 +166,19 @@ impl Leader {
     /// Where no other process campaigns, this one leads again at once. To stop, use
     /// [`withdraw`](Self::withdraw).
     ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let (mut one, mut other) = (locks.leader("scheduler").start(), locks.leader("scheduler").start());
+    /// one.changed().await;
+    /// one.resign().await;
+    /// other.changed().await;
+    /// assert!(other.is_leader() && !one.is_leader());
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: it is given up all the same.
@@ -108,7 +187,19 @@ impl Leader {
     }
 
     /// Gives the lead up, if this process has it, and campaigns no more, nor do the clones. Returns when
-    /// the store has confirmed that.
+    /// the store has confirmed that: for a shutdown that the next leader does not wait a `ttl` for.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let mut leader = locks.leader("scheduler").start();
+    /// leader.changed().await;
+    /// leader.withdraw().await;
+    /// assert!(locks.inspect("scheduler").await.is_ok_and(|status| status.is_free()));
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///

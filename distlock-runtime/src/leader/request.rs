@@ -54,6 +54,18 @@ impl LockManager {
 }
 
 /// What to campaign for, and how long a term outlives a leader that died: see [`LockManager::leader`].
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let locks = distlock::LockManager::in_memory();
+/// let request = locks.leader("scheduler").ttl(Duration::from_secs(5)).name("scheduler");
+/// let leader = request.start(); // or `run(body)`
+/// # drop(leader);
+/// # }
+/// ```
 #[must_use = "a request campaigns for nothing before `run` or `start`"]
 #[derive(Clone)]
 pub struct LeaderRequest {

@@ -60,7 +60,23 @@ impl Term {
         self.lease.is_held()
     }
 
-    /// How long ago it began.
+    /// How long ago it began, on this process's own clock.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// # let campaign = locks.leader("scheduler").run(async |term: distlock::Term| {
+    /// tokio::time::sleep(Duration::from_secs(60)).await;
+    /// assert!(term.age() >= Duration::from_secs(60));
+    /// # std::future::pending::<()>().await
+    /// # });
+    /// # let _ = tokio::time::timeout(Duration::from_secs(61), campaign).await;
+    /// # }
+    /// ```
     pub fn age(&self) -> Duration {
         self.clock.now().since(self.since)
     }

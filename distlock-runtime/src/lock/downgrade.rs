@@ -1,23 +1,7 @@
 //! A guard that has its lock alone goes on as one that reads.
-//!
-//! The owner token is exchanged at the store in one step. If the answer is lost the same exchange is sent
-//! again, for as long as the lease lasts; a guard that is dropped meanwhile releases both tokens.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use super::core::Exchange;
 use super::guard::LockGuard;
-use super::lease::Lease;
-use super::table::LockTable;
-use super::turn::Live;
-use crate::clock::Moment;
-use crate::engine::alarm::Alarm;
 use crate::error::LockError;
-use crate::store::{self, Exchanged};
-
-/// Before an exchange without an answer is sent again.
-const PAUSE: Duration = Duration::from_millis(50);
 
 impl LockGuard {
     /// Goes on as a reader: others may read as well from here on, and nobody has written in between.
@@ -75,68 +59,5 @@ impl LockGuard {
             self.locks.table.downgrade(lease).await?;
         }
         Ok(self)
-    }
-}
-
-impl LockTable {
-    async fn downgrade(self: &Arc<Self>, lease: &Arc<Lease>) -> Result<(), LockError> {
-        let answer_by = self.clock().now().after(self.command_timeout);
-        loop {
-            let now = self.clock().now();
-            let asked = self.change_known(&lease.lock, |line, turn| {
-                line.downgrade(lease.place(), now, turn).filter(|_| !lease.is_lost_at(now))
-            });
-            let Some(exchange) = asked else { return Err(self.found_lost(lease)) };
-            let Exchange { old, new, term } = exchange.clone();
-            let exchanging = store::Exchange { old, new, term };
-            let op = self.store.clone().exchange(exchanging, answer_by.min(lease.deadline()));
-            let fault = match self.observers().timed("exchange", (self.clock(), now), op).await {
-                Ok(answer) => return self.exchanged(lease, &exchange, answer),
-                Err(fault) => fault,
-            };
-            let again = self.clock().now().after(PAUSE);
-            if !fault.passing || again >= answer_by.min(lease.deadline()) {
-                return Err(fault.into_error(Some(&lease.lock)));
-            }
-            Alarm::at(self.alarms(), self.clock(), again).await;
-        }
-    }
-
-    fn exchanged(
-        self: &Arc<Self>,
-        lease: &Arc<Lease>,
-        exchange: &Exchange<Live>,
-        answer: Exchanged,
-    ) -> Result<(), LockError> {
-        if let Exchanged::Granted { .. } = answer {
-            exchange.new.set_granted();
-        }
-        let goes_on = self.change_known(&lease.lock, |line, turn| {
-            let now = self.clock().now();
-            let (place, grant) = line.exchanged(lease.place(), exchange, answer, now, turn)?;
-            lease.read_on(place, grant);
-            Some(())
-        });
-        if goes_on.is_none() {
-            return Err(self.found_lost(lease));
-        }
-        let old = &exchange.old;
-        old.retire();
-        // Bytes of it may still run where a connection died (R9).
-        if old.in_doubt() {
-            self.release_in_background(old.clone(), None);
-        }
-        Ok(())
-    }
-
-    fn found_lost(self: &Arc<Self>, lease: &Arc<Lease>) -> LockError {
-        lease.is_lost(self);
-        lease.lost_error(false)
-    }
-}
-
-impl Lease {
-    fn is_lost_at(&self, now: Moment) -> bool {
-        now >= self.deadline()
     }
 }

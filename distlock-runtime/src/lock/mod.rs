@@ -43,6 +43,7 @@ mod calls;
 mod census;
 pub(crate) mod core;
 mod downgrade;
+mod exchange;
 mod finish;
 mod force_released;
 pub(crate) mod guard;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::itself::shortened;
 use crate::json::{Json, ObjectWriter};
-use crate::process::shortened;
 
 /// In µs: up to the first one, up to the second, and so on; the last count is of longer ones.
 const BOUNDS: [u64; 18] = [

@@ -13,48 +13,17 @@ use std::time::Duration;
 
 use super::handles::{OfLock, OfManager};
 use super::recorder::{self, Recorder, with_recorder};
+use super::register::{MOST_NAMES, REGISTERED};
 use super::{Acquired, Command, LostReason, Refused, log, metric_table, reporter};
 use crate::clock::Moment;
 use crate::name::LockName;
 
+pub use super::register::register;
 pub use metric_table::BUCKETS;
 #[doc(hidden)]
 pub use metric_table::{Kind, METRICS, Metric};
 
-/// So many names have series of their own in one manager.
-const MOST_NAMES: usize = 500;
 const OTHER: &str = "other";
-
-/// Has the series of these locks begin at zero, with the recorder that is installed and with one that will
-/// be: by the names that the locks have. Otherwise they begin with the first call, and an alert on an
-/// increase misses it.
-///
-/// ```
-/// # use distlock_runtime as distlock;
-/// distlock::metrics::register(["orders::pay", "nightly"]);
-/// ```
-///
-/// At most 500 names; further ones are ignored.
-pub fn register<N: Into<String>>(names: impl IntoIterator<Item = N>) {
-    let mut new = Vec::new();
-    {
-        let mut known = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in names.into_iter().map(Into::into).take(MOST_NAMES) {
-            if known.len() < MOST_NAMES && !known.contains(&name) {
-                known.push(name.clone());
-                new.push(name);
-            }
-        }
-    }
-    if recorder::current() != Recorder::None {
-        with_recorder(|recorder| {
-            metric_table::describe(recorder);
-            new.iter().for_each(|name| drop(OfLock::register(recorder, name)));
-        });
-    }
-}
-
-static REGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// The metrics of one manager.
 #[derive(Clone, Default)]

@@ -20,6 +20,8 @@ pub(crate) mod metrics;
 mod observer;
 #[cfg(feature = "metrics")]
 mod recorder;
+#[cfg(feature = "metrics")]
+mod register;
 mod reporter;
 mod span;
 mod tally;

@@ -32,9 +32,9 @@ use std::time::Duration;
 use crate::error::{BackendKind, LockError};
 
 pub use crate::clock::{Clock, Moment};
+pub use crate::itself::Itself;
 pub use crate::limit::Limit;
 pub use crate::name::{LockName, StoredName};
-pub use crate::process::Itself;
 pub use crate::status::StoreStatus;
 pub use crate::token::Token;
 #[cfg(feature = "test-util")]

@@ -37,9 +37,9 @@ impl Backing {
     ) -> Result<LockManager, LockError> {
         match self {
             Self::Memory(server) => {
-                let server = server.clone();
+                let (server, prefix) = (server.clone(), builder.stored_prefix()?);
                 builder.url("memory://").build_over(here(), |_, runtime, alarms| {
-                    let connection = Connection { server, runtime: runtime.clone() };
+                    let connection = Connection { server, runtime: runtime.clone(), prefix };
                     Arc::new(FaultyStore::new(
                         Arc::new(connection),
                         alarms.clone(),

@@ -85,7 +85,20 @@ impl Locks {
     }
 }
 
-/// What a test has arranged, until this is dropped.
+/// What a test has arranged, until this is dropped: what [`Locks::down`] and the others return.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let locks = distlock::testing::Locks::new();
+/// {
+///     let _held = locks.held_elsewhere("order:7");
+///     assert!(locks.manager().lock("order:7").acquire().await.unwrap_err().is_busy());
+/// }
+/// assert!(locks.manager().lock("order:7").acquire().await.is_ok());
+/// # }
+/// ```
 #[must_use = "it ends when this is dropped: bind it, `let _down = locks.down();`"]
 pub struct Condition {
     end: Option<Box<dyn FnOnce() + Send>>,

@@ -57,6 +57,7 @@ mod condition;
 mod elsewhere;
 #[doc(hidden)]
 pub mod faults;
+mod from_env;
 mod real;
 mod record;
 mod replica;

@@ -11,13 +11,14 @@ use tokio::time::Instant;
 
 use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
+use crate::itself::Itself;
 use crate::name::{LockName, StoredName};
 use crate::status::StoreStatus;
 use crate::store::console::Console;
 use crate::store::owner::Owner;
 use crate::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
-    Listener, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
+    Limit, Listener, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
 };
 use crate::token::Token;
 
@@ -127,6 +128,8 @@ impl Server {
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
     pub(super) runtime: Handle,
+    /// Of its manager, with its separator.
+    pub(super) prefix: String,
 }
 
 impl Connection {
@@ -252,8 +255,53 @@ impl Store for Connection {
     }
 
     fn listen(&self, process: &str, listener: Listener) {
-        let listener = Process { listener: Arc::new(listener), runtime: self.runtime.clone() };
-        self.server.state().processes.insert(process.to_owned(), listener);
+        let (listener, runtime) = (Arc::new(listener), self.runtime.clone());
+        let listening = Process { listener, runtime, prefix: self.prefix.clone(), itself: None };
+        self.server.state().processes.insert(process.to_owned(), listening);
+    }
+
+    fn introduce(&self, itself: &Itself) {
+        if let Some(process) = self.server.state().processes.get_mut(itself.id()) {
+            process.itself = Some(itself.clone());
+        }
+    }
+
+    fn take_leave(self: Arc<Self>, process: String, _answer_by: Moment) -> Op<()> {
+        if let Some(process) = self.server.state().processes.get_mut(&process) {
+            process.itself = None;
+        }
+        Box::pin(ready(Ok(())))
+    }
+
+    fn tell(self: Arc<Self>, letters: Vec<Letter>, _answer_by: Moment) -> Op<Vec<bool>> {
+        let tell = |Letter { prefix, to, text }| {
+            let process = self.server.state().processes.get(&to).cloned();
+            let process = process.filter(|process| process.prefix == prefix);
+            process.map(|process| process.receive(text)).is_some()
+        };
+        Box::pin(ready(Ok(letters.into_iter().map(tell).collect())))
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, _answer_by: Moment) -> Op<Vec<String>> {
+        let state = self.server.state();
+        let known = state
+            .processes
+            .iter()
+            .filter(|(_, process)| process.prefix == prefix && process.itself.is_some());
+        Box::pin(ready(Ok(known.map(|(id, _)| id.clone()).collect())))
+    }
+
+    fn records(
+        self: Arc<Self>,
+        _prefix: String,
+        processes: Vec<String>,
+        _answer_by: Moment,
+    ) -> Op<Records> {
+        let state = self.server.state();
+        // Its record says when it was made, which is counted back from this.
+        const TIME: u64 = u32::MAX as u64;
+        let text = |id: &String| Some(state.processes.get(id)?.itself.as_ref()?.record(TIME));
+        Box::pin(ready(Ok(Records { time: TIME, texts: processes.iter().map(text).collect() })))
     }
 
     fn try_acquire(&self, attempt: Attempt, _answer_by: Moment) -> OpOn<'_, Answer> {

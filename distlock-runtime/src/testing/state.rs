@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::clock::Moment;
+use crate::itself::Itself;
 use crate::name::StoredName;
 use crate::store::owner::Owner;
 use crate::store::{Limit, Listener, Message, Notification, Term};
@@ -68,6 +69,25 @@ impl Kept {
 pub(super) struct Process {
     pub(super) listener: Arc<Listener>,
     pub(super) runtime: Handle,
+    /// With its separator.
+    pub(super) prefix: String,
+    /// What it says of itself, if it may be known.
+    pub(super) itself: Option<Itself>,
+}
+
+impl Process {
+    /// Hands it a message of another process, behind what its runtime is doing.
+    pub(super) fn receive(self, text: String) {
+        self.runtime.clone().spawn(async move {
+            match text.split_once(' ') {
+                Some(("q", text)) => {
+                    (self.listener)(Notification::Question { prefix: &self.prefix, text });
+                }
+                Some(("a", text)) => (self.listener)(Notification::Answer(text)),
+                _ => {}
+            }
+        });
+    }
 }
 
 impl std::fmt::Debug for Process {

@@ -15,11 +15,12 @@ pub mod axum;
 mod fencing;
 mod locked;
 mod problem;
+mod route_key;
 mod rule;
 mod setters;
 mod template;
 
 pub use fencing::FencingToken;
 pub use locked::{Defaults, LockOptions, Locked};
+pub use route_key::RouteKey;
 pub use rule::{KeyOrResponse, MaybeKey};
-pub use template::RouteKey;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::problem::{Answering, Problem};
-use super::template::{RouteKey, Template};
+use super::route_key::RouteKey;
+use super::template::Template;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::limits::check_busy_status;

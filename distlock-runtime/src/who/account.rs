@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::LONGEST_MESSAGE;
+use crate::itself::shortened;
 use crate::json::{Json, ObjectWriter};
 use crate::observe::Calls;
-use crate::process::{Process, shortened};
+use crate::process::Process;
 
 /// What one process said.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,7 +220,7 @@ fn push(list: &mut String, json: &str, room: &mut usize, full: &mut bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Itself;
+    use crate::itself::Itself;
 
     fn process() -> Process {
         Process { since: Duration::from_millis(7), ..Itself::new("abc").process() }

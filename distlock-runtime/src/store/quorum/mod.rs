@@ -40,8 +40,8 @@ use super::{
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
+use crate::itself::Itself;
 use crate::name::LockName;
-use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
 use crate::store::owner::Owner;
 use crate::store::redis::{RedisConfig, RedisStore};

@@ -75,9 +75,9 @@ use super::{
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
+use crate::itself::Itself;
 use crate::name::LockName;
 use crate::observe::Observers;
-use crate::process::Itself;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
 use crate::store::owner::Owner;
 use able::{Expects, Mode};

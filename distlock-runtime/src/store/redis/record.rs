@@ -18,7 +18,7 @@ use super::error::is_denied;
 use super::link::Link;
 use super::slots::Slot;
 use crate::clock::{Clock, Moment};
-use crate::process::Itself;
+use crate::itself::Itself;
 use crate::select::until;
 use crate::shield::shielded;
 use crate::store::{Fault, Records};

@@ -21,9 +21,10 @@ use crate::request::hold_and_release;
 use crate::web::FencingToken;
 use crate::web::arrival::in_time;
 use crate::web::problem::Problem;
+use crate::web::route_key::RouteKey;
 use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
 use crate::web::setters::setters;
-use crate::web::template::{RouteKey, Template};
+use crate::web::template::Template;
 
 type Rule = rule::Rule<ServiceRequest, HttpResponse>;
 

@@ -80,7 +80,8 @@ where
 /// Why there is no [`Locked`]: the rejection of the extractor. As a response it is that of its cause.
 ///
 /// `R` is the rejection of the key's extractor: [`Locked<OrderId>`](Locked) has
-/// `<OrderId as FromRequestParts<S>>::Rejection`.
+/// `<OrderId as FromRequestParts<S>>::Rejection`. A handler that wants to answer either of them itself takes
+/// `Result<Locked<OrderId>, LockedRejection<…>>`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<R> {
