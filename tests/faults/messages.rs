@@ -8,7 +8,7 @@ use distlock_testkit::{
     wait_until, waits,
 };
 
-use crate::support::works_again;
+use crate::support::{kept, works_again};
 
 /// Tells the process of `token`, as whoever reserves a lock or takes one away would.
 #[track_caller]
@@ -92,12 +92,14 @@ async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_flood_of_forged_losses_costs_no_lease() {
     const LEASES: usize = 1000;
+    // A flood is work for everybody: on a machine that has others renewals come seconds late.
+    const LEASE: Duration = ms(15_000);
     const AT_ONCE: usize = 500;
     let server = RedisServer::start();
     let one = patient(&server.url()).await;
     let mut guards = Vec::new();
     for n in 0..LEASES {
-        let request = one.lock(format!("k{n}")).ttl(ms(4000));
+        let request = one.lock(format!("k{n}")).ttl(LEASE);
         guards.push(request.acquire().await.expect("it is free"));
     }
     let token = owner(&server, "k0").expect("held");
@@ -121,10 +123,7 @@ async fn r5_a_flood_of_forged_losses_costs_no_lease() {
         }
     });
     forger.await.expect("no panic");
-    // By then every lease has been renewed, or is gone.
-    tokio::time::sleep(ms(4500)).await;
-    let kept = guards.iter().filter(|guard| guard.is_held()).count();
-    assert_eq!(kept, LEASES, "leases that were kept");
+    assert_eq!(kept(&guards).await, LEASES, "leases that were kept");
     drop(guards);
     wait_until("all are free", || server.lock_keys().is_empty());
     works_again(&one, &server).await;

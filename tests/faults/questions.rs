@@ -10,7 +10,7 @@ use distlock_testkit::{
     patient, stored, wait_for, wait_until,
 };
 
-use crate::support::works_again;
+use crate::support::{kept, works_again};
 
 /// No inspection takes longer, whoever is to answer. Ten times what it should take.
 const BOUND: Duration = Duration::from_secs(15);
@@ -120,12 +120,14 @@ async fn q1_a_forged_question_is_answered_on_channels_of_ours_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q2_a_flood_of_questions_costs_an_answer_a_second_and_no_lease() {
     const LEASES: usize = 300;
+    // A flood is work for everybody: on a machine that has others renewals come seconds late.
+    const LEASE: Duration = ms(15_000);
     let server = RedisServer::start();
     let one = patient(&server.url()).await;
     wait_until("it can be asked", || one.status().wake_ups == distlock::WakeUps::Notified);
     let mut guards = Vec::new();
     for n in 0..LEASES {
-        guards.push(one.lock(format!("k{n}")).ttl(ms(4000)).acquire().await.expect("it is free"));
+        guards.push(one.lock(format!("k{n}")).ttl(LEASE).acquire().await.expect("it is free"));
     }
     let process = process_of(&server, "k0");
     let answers = Overheard::on(&server, "distlock:wake:forger");
@@ -143,12 +145,11 @@ async fn q2_a_flood_of_questions_costs_an_answer_a_second_and_no_lease() {
     })
     .await
     .expect("no panic");
-    // By then every lease has been renewed, or is gone.
-    tokio::time::sleep(ms(4500)).await;
+    let kept = kept(&guards).await;
+    wait_until("it answers", || answers.messages() > 0);
     let most = begin.elapsed().as_secs() + 2;
-    assert!((1..=most as usize).contains(&answers.messages()), "{} answers", answers.messages());
+    assert!(answers.messages() <= most as usize, "{} answers", answers.messages());
     assert!(answers.longest.load(SeqCst) <= 64 * 1024 + 16);
-    let kept = guards.iter().filter(|guard| guard.is_held()).count();
     assert_eq!(kept, LEASES, "leases that were kept");
     drop(guards);
     wait_until("all are free", || server.lock_keys().is_empty());

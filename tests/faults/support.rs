@@ -69,6 +69,18 @@ pub(crate) async fn renewed(guard: &LockGuard) {
     tokio::time::timeout(LONG / 2, rises).await.expect("a renewal lands");
 }
 
+/// Waits until each of these leases has been renewed from now on, or is gone; says how many are held.
+pub(crate) async fn kept(guards: &[LockGuard]) -> usize {
+    let end = |guard: &LockGuard| Instant::now() + guard.remaining();
+    let ends: Vec<_> = guards.iter().map(end).collect();
+    wait_for("each lease is renewed, or gone", async || {
+        let mut leases = guards.iter().zip(&ends);
+        leases.all(|(guard, before)| !guard.is_held() || end(guard) > *before + ms(100))
+    })
+    .await;
+    guards.iter().filter(|guard| guard.is_held()).count()
+}
+
 /// The manager takes and frees a lock again, and nothing of it is left at the server: what was
 /// given up is given back.
 pub(crate) async fn works_again(manager: &LockManager, server: &RedisServer) {

@@ -103,6 +103,8 @@ async fn replicas_know_each_other() {
     assert!(both.contains(&holder.id));
 
     a.kill();
+    // What it has said before is good for a second.
+    sleep(2 * SECOND).await;
     let (holders, _) = asked().await;
     assert_eq!((&holders[0].name, &holders[0].process), (&None, &None), "it cannot say it");
     assert_eq!(ids(b.manager()).await.len(), 1);
