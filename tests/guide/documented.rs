@@ -89,6 +89,29 @@ fn what_is_public_is_said_in_enough_lines() {
     );
 }
 
+/// rustdoc compiles the examples of a crate as one program. In that `crate` is another one than in an example
+/// by itself; then each of them is compiled alone, which takes a minute longer.
+#[test]
+fn no_example_names_its_own_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("distlock-runtime/src");
+    let mut named = Vec::new();
+    for path in sources(&root) {
+        let mut is_code = false;
+        for line in fs::read_to_string(&path).expect("a text").lines() {
+            let line = line.trim();
+            let Some(doc) = ["///", "//!"].iter().find_map(|mark| line.strip_prefix(mark)) else {
+                is_code = false;
+                continue;
+            };
+            is_code ^= doc.trim().starts_with("```");
+            if is_code && doc.contains("crate::") {
+                named.push(format!("{}: {doc}", path.display()));
+            }
+        }
+    }
+    assert!(named.is_empty(), "{named:#?}");
+}
+
 #[test]
 fn a_file_that_says_little_is_found() {
     let little = "//! Much.\n\n/// It.\npub fn it() {\n    let one = 1;\n    drop(one);\n}\n";

@@ -161,7 +161,7 @@ impl LockRequest {
     /// let nested = async {
     ///     let joined = locks.lock("order:42").reentrant(true).acquire().await;
     ///     let refused = locks.lock("order:42").acquire().await;
-    ///     (joined.is_ok(), matches!(refused, Err(crate::LockError::WouldDeadlock { .. })))
+    ///     (joined.is_ok(), matches!(refused, Err(LockError::WouldDeadlock { .. })))
     /// };
     /// assert_eq!(locks.lock("order:42").run(nested).await?, (true, true));
     /// # Ok(())
