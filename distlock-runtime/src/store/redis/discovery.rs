@@ -146,8 +146,8 @@ fn refused(error: &RedisError) -> Fault {
     if said.contains("cluster support disabled") {
         return Fault::lasting(BackendKind::Other, NO_CLUSTER);
     }
-    // A sentinel, for one.
-    match said.contains("unknown command 'CLUSTER'") {
+    // A sentinel, for one. Servers differ in their quotation marks.
+    match said.contains("unknown command") && said.contains("CLUSTER") {
         true => Fault::lasting(BackendKind::Other, KNOWS_NO_CLUSTER),
         false => fault(error),
     }
