@@ -5,6 +5,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use distlock::LockManager;
+use distlock_testkit::data_at;
 
 use crate::stage::Error;
 
@@ -57,8 +58,7 @@ impl Drop for Victim {
 pub(crate) async fn run(way: &str, url: &str, key: &str) -> Result<ExitCode, Error> {
     let _guard;
     if way == SETNX {
-        let client = redis::Client::open(url)?;
-        let mut redis = client.get_multiplexed_async_connection().await?;
+        let mut redis = data_at(url).await;
         redis::cmd("SETNX").arg(key).arg("A").query_async::<()>(&mut redis).await?;
     } else {
         let locks = LockManager::connect(url).await?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Certificate, Proxy, RedisServer, RedisServerBuilder, wait_until};
+use crate::{Certificate, Proxy, RedisServer, RedisServerBuilder, wait_until, wait_within};
 
 /// What the sentinels call the primary.
 const NAME: &str = "shop";
@@ -249,7 +249,8 @@ impl Sentinels {
     #[track_caller]
     pub fn wait_for_another(&self, sentinel: usize, than: usize) -> usize {
         let mut named = None;
-        wait_until("a sentinel names another primary", || {
+        // One that was kept waiting for two seconds itself trusts nothing for thirty (TILT).
+        wait_within(Duration::from_secs(90), "a sentinel names another primary", || {
             named = self.named_by(sentinel).filter(|named| *named != than);
             named.is_some()
         });

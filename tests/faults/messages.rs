@@ -108,7 +108,7 @@ async fn r5_a_flood_of_forged_losses_costs_no_lease() {
     let forger = tokio::task::spawn_blocking(move || {
         let client = redis::Client::open(url).expect("a url");
         let mut forger = client.get_connection().expect("a connection");
-        for round in 0..60 {
+        for round in 0..20 {
             let mut publish = redis::pipe();
             for n in 0..AT_ONCE {
                 // One that is held, and those that nobody has.
