@@ -38,6 +38,7 @@ mod server;
 mod stored;
 mod time;
 mod wait;
+mod zookeeper;
 
 pub use calls::{
     Waiting, assert_busy, assert_lost, backend, held, served, settle, waits, whole_text,
@@ -61,3 +62,4 @@ pub use server::{RedisServer, RedisServerBuilder};
 pub use stored::{nothing_is_left, owner, queue, stand, stored, ttl_of};
 pub use time::{LONG, SECOND, ms};
 pub use wait::{wait_for, wait_until, wait_within};
+pub use zookeeper::{ZooKeeperPath, ZooKeeperServer};

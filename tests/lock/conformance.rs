@@ -41,3 +41,10 @@ mod foreign {
         first_come_first_served,
     );
 }
+
+mod zookeeper {
+    distlock_testkit::conformance!(
+        distlock_testkit::ZooKeeperPath,
+        that fails: distlock_testkit::ZooKeeperServer
+    );
+}

@@ -26,3 +26,4 @@ mod testing;
 mod testing_server;
 mod testing_shared;
 mod waiting;
+mod zookeeper;

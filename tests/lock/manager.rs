@@ -75,7 +75,7 @@ async fn bad_settings_are_refused_with_the_mend_and_without_the_password() {
     let urls = [
         String::new(),
         "localhost:6379".to_owned(),
-        format!("zookeeper://{host}/"),
+        format!("mysql://{host}/"),
         format!("redis://{host}:notaport/"),
         format!("redis://{host}/notadatabase"),
     ];

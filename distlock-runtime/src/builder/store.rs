@@ -16,6 +16,8 @@ use crate::limits::check_timeout;
 use crate::lock::locks::Locks;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
+#[cfg(feature = "zookeeper")]
+use crate::options::Options;
 #[cfg(feature = "redis")]
 use crate::settings::Credentials;
 use crate::settings::Settings;
@@ -27,6 +29,8 @@ use crate::store::postgres::{PostgresConfig, PostgresStore};
 use crate::store::quorum::QuorumStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Place, RedisConfig, RedisStore, Replicas, Sentinels, Target, TlsClient};
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::{ZooKeeperConfig, ZooKeeperStore};
 #[cfg(feature = "redis")]
 use crate::tls::TlsOptions;
 use crate::url::StoreUrl;
@@ -65,6 +69,20 @@ pub(super) fn start(
             };
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(PostgresStore::start(config, handle, alarms)), handle, alarms)
+            })
+        }
+        #[cfg(feature = "zookeeper")]
+        StoreUrl::ZooKeeper(address) => {
+            let observers = observers.of_manager("zookeeper");
+            let config = ZooKeeperConfig {
+                address: *address,
+                command_timeout: settings.command_timeout,
+                connect_timeout: settings.connect_timeout,
+                ttl: settings.options.ttl.unwrap_or(Options::TTL),
+                observers: observers.clone(),
+            };
+            Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                over(Arc::new(ZooKeeperStore::start(config, handle, alarms)), handle, alarms)
             })
         }
         #[cfg(feature = "redis")]

@@ -22,6 +22,8 @@ pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod term;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 use std::fmt;
 use std::future::{Future, ready};

@@ -28,12 +28,14 @@ pub(crate) enum StoreUrl {
     Redis(Box<RedisUrl>),
     #[cfg(feature = "postgres")]
     Postgres(Box<distlock_postgres::Address>),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(Box<distlock_zookeeper::Address>),
     // A store in a crate of its own: a variant here, behind the feature of its name, and a line in `parse`.
 }
 
 const KNOWN: &str = "use memory://, redis://[[user]:password@]host[:port][/db], rediss:// for TLS, \
-    redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host, redlock://host,host,host or \
-    postgres://user:password@host/database";
+    redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host, redlock://host,host,host, \
+    postgres://user:password@host/database or zookeeper://host,host/path";
 
 impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
@@ -44,7 +46,8 @@ impl StoreUrl {
         match scheme.as_str() {
             "memory" => Ok(Self::Memory),
             "postgres" | "postgresql" => Self::postgres(url.trim()),
-            "zookeeper" | "etcd" => Err(LockError::invalid_option(format!(
+            "zookeeper" => Self::zookeeper(url.trim()),
+            "etcd" => Err(LockError::invalid_option(format!(
                 "url: {scheme}:// is not supported by this version; {KNOWN}"
             ))),
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
@@ -81,6 +84,24 @@ impl StoreUrl {
     fn postgres(_url: &str) -> Result<Self, LockError> {
         Err(LockError::invalid_option(
             "url: this program was built without Postgres; enable the feature `postgres` of distlock",
+        ))
+    }
+
+    #[cfg(feature = "zookeeper")]
+    fn zookeeper(url: &str) -> Result<Self, LockError> {
+        let parsed = distlock_zookeeper::Address::parse(url);
+        let refused = |why| {
+            LockError::invalid_option(format!(
+                "url: {why}; write zookeeper://[user:password@]host[:port],host[:port]/path"
+            ))
+        };
+        parsed.map(|address| Self::ZooKeeper(Box::new(address))).map_err(refused)
+    }
+
+    #[cfg(not(feature = "zookeeper"))]
+    fn zookeeper(_url: &str) -> Result<Self, LockError> {
+        Err(LockError::invalid_option(
+            "url: this program was built without ZooKeeper; enable the feature `zookeeper` of distlock",
         ))
     }
 

@@ -134,7 +134,7 @@ const REFUSED: [(&str, &str); 52] = [
     ("localhost", "redis://"),
     ("hunter2", "redis://"),
     ("http://u:hunter2@h/", "unknown scheme"),
-    ("zookeeper://u:hunter2@h/db", "not supported"),
+    ("etcd://u:hunter2@h/db", "not supported"),
     ("redis://", "the host: it is missing"),
     ("redis:///3", "the host: it is missing"),
     ("redis://u:hunter2@", "it is missing"),

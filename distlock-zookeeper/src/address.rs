@@ -1,0 +1,154 @@
+//! Where the ensemble is: the URL.
+
+use std::net::Ipv6Addr;
+
+const DEFAULT_PORT: u16 = 2181;
+const SCHEME: &str = "zookeeper://";
+
+/// A URL that was understood.
+#[derive(Clone)]
+pub struct Address {
+    /// `host:port` each.
+    pub(crate) servers: Vec<String>,
+    /// The node under which everything is kept; empty for the root.
+    pub(crate) chroot: String,
+    /// `user:password` of the scheme `digest`.
+    pub(crate) digest: Option<String>,
+}
+
+impl Address {
+    /// Reads `zookeeper://[user:password@]host[:port],host[:port]/chroot`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, without the URL: it may contain a password.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let rest = url.get(SCHEME.len()..).unwrap_or_default();
+        if rest.contains('?') {
+            return Err(
+                "there are no options; is a `?` in the password percent-encoded, as `%3F`?".into(),
+            );
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') {
+            return Err(
+                "an `@` behind the hosts; is a `/` in the password percent-encoded, as `%2F`?"
+                    .into(),
+            );
+        }
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, authority),
+        };
+        let mut servers = Vec::new();
+        for (at, host) in hosts.split(',').enumerate() {
+            servers.push(server(host).map_err(|why| format!("host {}: {why}", at + 1))?);
+        }
+        let digest = user.map(digest).transpose()?;
+        Ok(Self { servers, chroot: chroot(path)?, digest })
+    }
+}
+
+/// `host:port` of a host that may have no port.
+fn server(text: &str) -> Result<String, &'static str> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) => {
+            let address: Ipv6Addr =
+                address.parse().map_err(|_| "what stands in brackets is no IPv6 address")?;
+            (format!("[{address}]"), port.strip_prefix(':').unwrap_or(port))
+        }
+        None => match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err("an IPv6 address stands in brackets: `[::1]:2181`");
+            }
+            Some((host, port)) => (host.to_owned(), port),
+            None => (text.to_owned(), ""),
+        },
+    };
+    if host.is_empty() {
+        return Err("it is missing");
+    }
+    let port = match port {
+        "" => DEFAULT_PORT,
+        port => port.parse().ok().filter(|port| *port != 0).ok_or(
+            "its port is not a number from 1 to 65535; if a password has special characters, \
+             percent-encode them: `/` is `%2F`",
+        )?,
+    };
+    Ok(format!("{host}:{port}"))
+}
+
+fn chroot(path: &str) -> Result<String, String> {
+    let path = path.trim_end_matches('/');
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    let is_name =
+        |name: &str| !matches!(name, "" | "." | "..") && name.chars().all(|c| c.is_ascii_graphic());
+    if !path.split('/').all(is_name) {
+        return Err("the path: its names consist of visible ASCII characters, and none is empty, `.` or `..`".into());
+    }
+    if path.split('/').next() == Some("zookeeper") {
+        return Err("the path: /zookeeper is ZooKeeper's own".into());
+    }
+    Ok(format!("/{path}"))
+}
+
+fn digest(user: &str) -> Result<String, String> {
+    let (user, password) =
+        user.split_once(':').ok_or("a user without a password; write `user:password@`")?;
+    match (decoded(user), decoded(password)) {
+        (Some(user), Some(password)) if !user.is_empty() => Ok(format!("{user}:{password}")),
+        _ => Err("user and password are missing, or not valid UTF-8 when decoded".into()),
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let [high, low, behind @ ..] = behind else { return None };
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_path_and_user() {
+        let address = Address::parse("zookeeper://shop:a%2Fb@one,two:2182,[::1]:7/locks/shop/")
+            .expect("a URL");
+        assert_eq!(address.servers, ["one:2181", "two:2182", "[::1]:7"]);
+        assert_eq!(address.chroot, "/locks/shop");
+        assert_eq!(address.digest.as_deref(), Some("shop:a/b"));
+        let plain = Address::parse("zookeeper://one").expect("a URL");
+        assert_eq!((&*plain.chroot, plain.digest), ("", None));
+    }
+
+    #[test]
+    fn mistakes_are_named_and_nothing_is_repeated() {
+        for (url, word) in [
+            ("zookeeper://u:hunter2@one:port", "port"),
+            ("zookeeper://u:hunter2@", "missing"),
+            ("zookeeper://u:hunter2@one,,two", "host 2"),
+            ("zookeeper://hunter2@one", "user"),
+            ("zookeeper://u:hun/ter2@one", "%2F"),
+            ("zookeeper://u:hunter2@one?session=1", "no options"),
+            ("zookeeper://u:hunter2@one/a//b", "path"),
+            ("zookeeper://u:hunter2@one/zookeeper", "own"),
+        ] {
+            let refused = Address::parse(url).err().expect("a mistake");
+            assert!(refused.contains(word) && !refused.contains("hunter2"), "{url}: {refused}");
+        }
+    }
+}

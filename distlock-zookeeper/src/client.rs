@@ -1,0 +1,341 @@
+//! A session, and what can be asked in it.
+//!
+//! Each of these sends when it is called, not when its future is polled: what is called in order arrives in
+//! order, also if nobody waits for the answer.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::connection::{Request, Session, State, Terms, Watched};
+use crate::wire::{Acl, Error, Mode, Op, Reader, Stat, Writer};
+
+/// A session. A clone is the same one, which is closed with the last of them.
+#[derive(Clone)]
+pub(crate) struct Client {
+    requests: mpsc::UnboundedSender<Request>,
+    states: watch::Receiver<State>,
+    acl: Acl,
+    id: i64,
+    timeout: Duration,
+}
+
+/// Resolves once, when what was watched has changed, or may have without being told.
+pub(crate) struct Watcher(oneshot::Receiver<()>);
+
+impl Watcher {
+    pub(crate) async fn changed(self) {
+        let _ = self.0.await;
+    }
+}
+
+/// Several changes that are made together or not at all.
+pub(crate) struct Multi {
+    body: Writer,
+    acl: Acl,
+}
+
+/// Which of them could not be made, and why; or why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Change(Error),
+    Unanswered(Error),
+}
+
+impl Refused {
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Self::Change(error) | Self::Unanswered(error) => error,
+        }
+    }
+}
+
+impl Client {
+    /// A new session, kept up by a task of this runtime.
+    pub(crate) async fn connect(terms: Terms) -> Result<Self, Error> {
+        let acl = if terms.digest.is_some() { Acl::Creator } else { Acl::Anyone };
+        let mut session = Session::new(terms);
+        let stream = session.connect().await?;
+        let (id, timeout) = (session.id, session.timeout);
+        let (requests, received) = mpsc::unbounded_channel();
+        let (sender, states) = watch::channel(State::Connected);
+        tokio::spawn(session.keep(stream, received, sender));
+        Ok(Self { requests, states, acl, id, timeout })
+    }
+
+    /// As nodes name their owner.
+    pub(crate) fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// How long it outlives its client.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn states(&self) -> watch::Receiver<State> {
+        self.states.clone()
+    }
+
+    fn send(
+        &self,
+        op: Op,
+        body: Writer,
+        watch: Option<Watched>,
+    ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.requests.send(Request { op, body: body.0, answer, watch });
+        let over = match (sent, *self.states.borrow()) {
+            (Ok(()), _) => None,
+            (Err(_), State::Over(error)) => Some(error),
+            (Err(_), _) => Some(Error::ConnectionLoss),
+        };
+        async move {
+            match over {
+                Some(error) => Err(error),
+                None => answered.await.unwrap_or(Err(Error::ConnectionLoss)),
+            }
+        }
+    }
+
+    /// Makes a node; its path, which has a number at the end if the mode says so.
+    pub(crate) fn create(
+        &self,
+        path: &str,
+        data: &[u8],
+        mode: Mode,
+    ) -> impl Future<Output = Result<String, Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.create(path, data, mode, self.acl);
+        let answer = self.send(mode.op(), body, None);
+        async { Reader(&answer.await?).text() }
+    }
+
+    pub(crate) fn delete(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).int(-1);
+        let answer = self.send(Op::Delete, body, None);
+        async { answer.await.map(|_| ()) }
+    }
+
+    pub(crate) fn exists(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<Option<Stat>, Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).flag(false);
+        let answer = self.send(Op::Exists, body, None);
+        async {
+            match answer.await {
+                Ok(answer) => Reader(&answer).stat().map(Some),
+                Err(Error::NoNode) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn data(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(Vec<u8>, Stat), Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).flag(false);
+        let answer = self.send(Op::GetData, body, None);
+        async {
+            let answer = answer.await?;
+            let mut answer = Reader(&answer);
+            Ok((answer.bytes()?.to_vec(), answer.stat()?))
+        }
+    }
+
+    /// Tells when a node is changed or gone; an error if it is not there.
+    pub(crate) fn watch(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<Watcher, Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).flag(true);
+        let (told, watcher) = oneshot::channel();
+        let watched = Watched { path: path.to_owned(), children: false, told };
+        let answer = self.send(Op::GetData, body, Some(watched));
+        async { answer.await.map(|_| Watcher(watcher)) }
+    }
+
+    pub(crate) fn set_data(
+        &self,
+        path: &str,
+        data: &[u8],
+    ) -> impl Future<Output = Result<Stat, Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).bytes(data).int(-1);
+        let answer = self.send(Op::SetData, body, None);
+        async { Reader(&answer.await?).stat() }
+    }
+
+    pub(crate) fn children(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<Vec<String>, Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).flag(false);
+        let answer = self.send(Op::GetChildren, body, None);
+        async { Reader(&answer.await?).texts() }
+    }
+
+    /// The children of a node, and what tells when there are others.
+    pub(crate) fn watch_children(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(Vec<String>, Watcher), Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path).flag(true);
+        let (told, watcher) = oneshot::channel();
+        let watched = Watched { path: path.to_owned(), children: true, told };
+        let answer = self.send(Op::GetChildren, body, Some(watched));
+        async { Ok((Reader(&answer.await?).texts()?, Watcher(watcher))) }
+    }
+
+    /// Has what is asked after this see all that was changed before.
+    pub(crate) fn sync(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let mut body = Writer::default();
+        body.text(path);
+        let answer = self.send(Op::Sync, body, None);
+        async { answer.await.map(|_| ()) }
+    }
+
+    /// Makes a node and all above it.
+    pub(crate) async fn make_path(&self, path: &str) -> Result<(), Error> {
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+        for end in ends {
+            match self.create(&path[..end], &[], Mode::Persistent).await {
+                // Whoever may not make what is there already may still make what is in it.
+                Ok(_) | Err(Error::NodeExists) => {}
+                Err(Error::NoAuth) if end < path.len() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Several changes to be made together.
+    pub(crate) fn multi(&self) -> Multi {
+        Multi { body: Writer::default(), acl: self.acl }
+    }
+
+    /// Makes them; what is known then of each node whose version was counted up.
+    pub(crate) fn commit(
+        &self,
+        mut multi: Multi,
+    ) -> impl Future<Output = Result<Vec<Stat>, Refused>> + Send + use<> {
+        multi.body.int(-1).flag(true).int(-1);
+        let answer = self.send(Op::Multi, multi.body, None);
+        async {
+            let answer = answer.await.map_err(Refused::Unanswered)?;
+            results(&mut Reader(&answer))
+        }
+    }
+}
+
+impl Multi {
+    fn begin(&mut self, op: Op) -> &mut Writer {
+        self.body.int(op as i32).flag(false).int(-1)
+    }
+
+    pub(crate) fn create(mut self, path: &str, data: &[u8], mode: Mode) -> Self {
+        let acl = self.acl;
+        self.begin(mode.op()).create(path, data, mode, acl);
+        self
+    }
+
+    pub(crate) fn delete(mut self, path: &str) -> Self {
+        self.begin(Op::Delete).text(path).int(-1);
+        self
+    }
+
+    /// Counts up a node's version, if it is this one.
+    pub(crate) fn count_up(mut self, path: &str, version: Option<i32>) -> Self {
+        self.begin(Op::SetData).text(path).bytes(&[]).int(version.unwrap_or(-1));
+        self
+    }
+}
+
+fn results(answer: &mut Reader<'_>) -> Result<Vec<Stat>, Refused> {
+    const ERROR: i32 = -1;
+    /// What servers before 3.9 call most nodes that are made together with others, and say no more of them.
+    const CREATE: i32 = 1;
+    let mut stats = Vec::new();
+    let malformed = Refused::Unanswered;
+    loop {
+        let op = answer.int().map_err(malformed)?;
+        let (is_last, _) = (answer.flag().map_err(malformed)?, answer.int().map_err(malformed)?);
+        if is_last {
+            return Ok(stats);
+        }
+        if op == ERROR {
+            // Those before the one that failed have no error, and those behind it one of no meaning.
+            match answer.int().map_err(malformed)? {
+                0 => {}
+                code => return Err(Refused::Change(Error::of(code))),
+            }
+        } else if op == CREATE {
+            answer.text().map_err(malformed)?;
+        } else if op == Op::Create as i32 || op == Op::CreateContainer as i32 {
+            answer.text().and_then(|_| answer.stat()).map_err(malformed)?;
+        } else if op == Op::SetData as i32 {
+            stats.push(answer.stat().map_err(malformed)?);
+        } else if op != Op::Delete as i32 {
+            return Err(Refused::Unanswered(Error::Malformed));
+        }
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As 3.8 answers: a node that is made together with others has no word of itself.
+    #[test]
+    fn what_was_changed_together() {
+        let mut stat = Writer::default();
+        stat.long(2)
+            .long(7)
+            .long(1000)
+            .long(1000)
+            .int(3)
+            .int(0)
+            .int(0)
+            .long(0)
+            .int(0)
+            .int(1)
+            .long(7);
+        let mut answer = Writer::default();
+        answer.int(Op::Delete as i32).flag(false).int(0);
+        answer.int(Op::Create as i32).flag(false).int(0).text("/d").0.extend_from_slice(&stat.0);
+        answer.int(1).flag(false).int(0).text("/d/x");
+        answer.int(Op::SetData as i32).flag(false).int(0).0.extend_from_slice(&stat.0);
+        answer.int(-1).flag(true).int(-1);
+        let stats = results(&mut Reader(&answer.0)).expect("all were made");
+        assert_eq!(
+            stats,
+            [Stat { czxid: 2, mzxid: 7, ctime: 1000, version: 3, ephemeral_owner: 0 }]
+        );
+        let cut = &answer.0[..answer.0.len() - 3];
+        assert_eq!(results(&mut Reader(cut)), Err(Refused::Unanswered(Error::Malformed)));
+    }
+
+    #[test]
+    fn what_was_refused_together() {
+        let mut answer = Writer::default();
+        for code in [0, -110, -2] {
+            answer.int(-1).flag(false).int(code).int(code);
+        }
+        answer.int(-1).flag(true).int(-1);
+        assert_eq!(results(&mut Reader(&answer.0)), Err(Refused::Change(Error::NodeExists)));
+    }
+}

@@ -1,0 +1,412 @@
+//! One connection of a session after the other, and what goes over them.
+//!
+//! Requests are sent in the order in which they were made, and answered in that order. Those that a connection
+//! took with it fail, as nobody knows what became of them; those that were not sent yet go over the next one.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::wire::{AUTH, Error, NOTIFICATION, Op, PING, Reader, Writer};
+
+/// The longest answer: ten times what servers send by default.
+const LONGEST: usize = 10 << 20;
+const PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST_BEAT: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// A request on its way.
+pub(crate) struct Request {
+    pub(crate) op: Op,
+    pub(crate) body: Vec<u8>,
+    pub(crate) answer: oneshot::Sender<Result<Vec<u8>, Error>>,
+    pub(crate) watch: Option<Watched>,
+}
+
+/// What is to be told of, if the request succeeds.
+pub(crate) struct Watched {
+    pub(crate) path: String,
+    pub(crate) children: bool,
+    pub(crate) told: oneshot::Sender<()>,
+}
+
+/// Whether a session is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Connected,
+    Disconnected,
+    /// For good.
+    Over(Error),
+}
+
+/// What a session is made with.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    /// `host:port` each.
+    pub(crate) servers: Vec<String>,
+    pub(crate) digest: Option<String>,
+    pub(crate) timeout: Duration,
+    /// After so long without a word from it a server is left.
+    pub(crate) silence: Duration,
+    /// How long all servers together may take to greet.
+    pub(crate) greeting: Duration,
+}
+
+/// A session, with what is under way in it.
+pub(crate) struct Session {
+    terms: Terms,
+    pub(crate) id: i64,
+    password: Vec<u8>,
+    /// What the server has granted.
+    pub(crate) timeout: Duration,
+    last_zxid: i64,
+    next: usize,
+    last_xid: i32,
+    unanswered: VecDeque<(i32, Request)>,
+    /// By path, and whether it is of the children.
+    watches: HashMap<(String, bool), Vec<oneshot::Sender<()>>>,
+    last_heard: Instant,
+}
+
+/// Why a connection has ended.
+enum End {
+    Lost,
+    /// Nobody uses the session any more.
+    Closed,
+    Over(Error),
+}
+
+impl Session {
+    pub(crate) fn new(terms: Terms) -> Self {
+        // Not every process at the same server.
+        let next = any_number() % terms.servers.len().max(1);
+        Self {
+            timeout: terms.timeout,
+            terms,
+            id: 0,
+            password: vec![0; 16],
+            last_zxid: 0,
+            next,
+            last_xid: 0,
+            unanswered: VecDeque::new(),
+            watches: HashMap::new(),
+            last_heard: Instant::now(),
+        }
+    }
+
+    /// Connects to the first server that takes the session.
+    pub(crate) async fn connect(&mut self) -> Result<TcpStream, Error> {
+        let mut failed = Error::ConnectionLoss;
+        let servers = u32::try_from(self.terms.servers.len()).unwrap_or(1);
+        let each = self.terms.silence.max(self.terms.greeting / servers.max(1));
+        for _ in 0..servers {
+            let server = self.terms.servers[self.next % self.terms.servers.len()].clone();
+            self.next = self.next.wrapping_add(1);
+            match timeout(each, self.greet(&server)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error @ (Error::SessionExpired | Error::AuthFailed))) => return Err(error),
+                Ok(Err(error)) => failed = error,
+                Err(_) => failed = Error::ConnectionLoss,
+            }
+        }
+        Err(failed)
+    }
+
+    async fn greet(&mut self, server: &str) -> Result<TcpStream, Error> {
+        let lost = |_| Error::ConnectionLoss;
+        let mut stream = TcpStream::connect(server).await.map_err(lost)?;
+        stream.set_nodelay(true).map_err(lost)?;
+        let mut greeting = Writer::default();
+        let timeout = i32::try_from(self.terms.timeout.as_millis()).unwrap_or(i32::MAX);
+        greeting.int(0).long(self.last_zxid).int(timeout).long(self.id);
+        greeting.bytes(&self.password).flag(false);
+        let mut out = Vec::new();
+        frame(&mut out, &greeting.0);
+        if let Some(digest) = &self.terms.digest {
+            let mut auth = Writer::default();
+            auth.int(AUTH).int(Op::Auth as i32).int(0).text("digest").text(digest);
+            frame(&mut out, &auth.0);
+        }
+        stream.write_all(&out).await.map_err(lost)?;
+        let length = stream.read_u32().await.map_err(lost)? as usize;
+        if length > LONGEST {
+            return Err(Error::Malformed);
+        }
+        let mut answer = vec![0; length];
+        stream.read_exact(&mut answer).await.map_err(lost)?;
+        let mut answer = Reader(&answer);
+        let (_version, timeout, id) = (answer.int()?, answer.int()?, answer.long()?);
+        if id == 0 || timeout <= 0 {
+            return Err(Error::SessionExpired);
+        }
+        self.password = answer.bytes()?.to_vec();
+        self.id = id;
+        self.timeout = Duration::from_millis(u64::try_from(timeout).unwrap_or(0));
+        self.last_heard = Instant::now();
+        Ok(stream)
+    }
+
+    /// Keeps the session until nobody uses it or it has expired.
+    pub(crate) async fn keep(
+        mut self,
+        mut stream: TcpStream,
+        mut requests: mpsc::UnboundedReceiver<Request>,
+        states: watch::Sender<State>,
+    ) {
+        let over = loop {
+            let end = self.serve(&mut stream, &mut requests).await;
+            drop(stream);
+            match end {
+                End::Closed => return,
+                End::Over(error) => break error,
+                End::Lost => states.send_replace(State::Disconnected),
+            };
+            self.forget(Error::ConnectionLoss);
+            stream = match self.again().await {
+                Ok(stream) => stream,
+                Err(error) => break error,
+            };
+            states.send_replace(State::Connected);
+            // Whoever was to be told looks again: what has happened meanwhile is not known.
+            self.watches.clear();
+        };
+        states.send_replace(State::Over(over));
+        self.forget(over);
+        requests.close();
+        while let Some(request) = requests.recv().await {
+            let _ = request.answer.send(Err(over));
+        }
+    }
+
+    /// Connects again; an error if the session is over.
+    async fn again(&mut self) -> Result<TcpStream, Error> {
+        let mut pause = PAUSE;
+        loop {
+            match self.connect().await {
+                Err(error @ (Error::SessionExpired | Error::AuthFailed)) => return Err(error),
+                // Servers that have lost their data refuse those who have seen more, and never say that.
+                Err(_) if self.last_heard.elapsed() > self.timeout * 3 / 2 => {
+                    return Err(Error::SessionExpired);
+                }
+                Err(_) => {}
+                Ok(stream) => return Ok(stream),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Fails what was sent and not answered.
+    fn forget(&mut self, error: Error) {
+        for (_, request) in self.unanswered.drain(..) {
+            let _ = request.answer.send(Err(error));
+        }
+    }
+
+    /// Moves requests and answers until the connection ends.
+    async fn serve(
+        &mut self,
+        stream: &mut TcpStream,
+        requests: &mut mpsc::UnboundedReceiver<Request>,
+    ) -> End {
+        let beat = (self.terms.silence / 4).min(self.timeout / 4).max(SHORTEST_BEAT);
+        let mut flow = Flow::default();
+        let mut tick = pin!(sleep(beat));
+        poll_fn(|cx| {
+            loop {
+                let mut moved = self.take_requests(requests, &mut flow, cx);
+                if tick.as_mut().poll(cx).is_ready() {
+                    moved = true;
+                    tick.set(sleep(beat));
+                    if self.last_heard.elapsed() > self.terms.silence {
+                        return Poll::Ready(End::Lost);
+                    }
+                    flow.beat(beat);
+                }
+                match flow.step(stream, cx) {
+                    Ok(stepped) => moved |= stepped,
+                    Err(_) if flow.closing => return Poll::Ready(End::Closed),
+                    Err(_) => return Poll::Ready(End::Lost),
+                }
+                while let Some(answer) = flow.next() {
+                    self.last_heard = Instant::now();
+                    match answer.and_then(|answer| self.receive(&answer)) {
+                        Ok(()) => {}
+                        Err(error @ (Error::SessionExpired | Error::AuthFailed)) => {
+                            return Poll::Ready(End::Over(error));
+                        }
+                        Err(_) => return Poll::Ready(End::Lost),
+                    }
+                }
+                if !moved {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Takes up what is asked; whether there was anything. When nobody can ask any more, the session is closed.
+    fn take_requests(
+        &mut self,
+        requests: &mut mpsc::UnboundedReceiver<Request>,
+        flow: &mut Flow,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let mut moved = false;
+        while let (false, Poll::Ready(request)) = (flow.closing, requests.poll_recv(cx)) {
+            moved = true;
+            flow.last_sent = Instant::now();
+            match request {
+                Some(request) => self.send(request, &mut flow.out),
+                None => {
+                    flow.closing = true;
+                    let mut close = Writer::default();
+                    close.int(self.next_xid()).int(Op::CloseSession as i32);
+                    frame(&mut flow.out, &close.0);
+                }
+            }
+        }
+        moved
+    }
+
+    fn next_xid(&mut self) -> i32 {
+        self.last_xid = if self.last_xid == i32::MAX { 1 } else { self.last_xid + 1 };
+        self.last_xid
+    }
+
+    fn send(&mut self, request: Request, out: &mut Vec<u8>) {
+        let xid = self.next_xid();
+        let mut header = Writer::default();
+        header.int(xid).int(request.op as i32);
+        header.0.extend_from_slice(&request.body);
+        frame(out, &header.0);
+        self.unanswered.push_back((xid, request));
+    }
+
+    fn receive(&mut self, answer: &[u8]) -> Result<(), Error> {
+        let mut answer = Reader(answer);
+        let (xid, zxid, code) = (answer.int()?, answer.long()?, answer.int()?);
+        match (xid, code) {
+            (NOTIFICATION, _) => return self.notify(&mut answer),
+            (_, -112) => return Err(Error::SessionExpired),
+            (_, -115) => return Err(Error::AuthFailed),
+            (PING | AUTH, _) => return Ok(()),
+            _ => self.last_zxid = self.last_zxid.max(zxid),
+        }
+        let Some((sent, request)) = self.unanswered.pop_front() else {
+            return Err(Error::Malformed);
+        };
+        if sent != xid {
+            let _ = request.answer.send(Err(Error::ConnectionLoss));
+            return Err(Error::Malformed);
+        }
+        let Request { answer: to, watch, .. } = request;
+        if code != 0 {
+            let _ = to.send(Err(Error::of(code)));
+            return Ok(());
+        }
+        if let Some(Watched { path, children, told }) = watch {
+            let watches = self.watches.entry((path, children)).or_default();
+            watches.retain(|watch| !watch.is_closed());
+            watches.push(told);
+        }
+        let _ = to.send(Ok(answer.0.to_vec()));
+        Ok(())
+    }
+
+    /// Something has happened to a node: who is to be told of it is, once.
+    fn notify(&mut self, event: &mut Reader<'_>) -> Result<(), Error> {
+        const DELETED: i32 = 2;
+        const CHILDREN: i32 = 4;
+        let (kind, _state, path) = (event.int()?, event.int()?, event.text()?);
+        for children in [false, true] {
+            if kind == DELETED || (kind == CHILDREN) == children {
+                // Dropped, they are told.
+                self.watches.remove(&(path.clone(), children));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes on their way.
+struct Flow {
+    out: Vec<u8>,
+    input: Vec<u8>,
+    last_sent: Instant,
+    closing: bool,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        let (out, input) = (Vec::new(), Vec::new());
+        Self { out, input, last_sent: Instant::now(), closing: false }
+    }
+}
+
+impl Flow {
+    /// Has the server know that the client lives, unless it has heard of it in that time.
+    fn beat(&mut self, every: Duration) {
+        if self.last_sent.elapsed() >= every {
+            self.last_sent = Instant::now();
+            let mut ping = Writer::default();
+            ping.int(PING).int(Op::Ping as i32);
+            frame(&mut self.out, &ping.0);
+        }
+    }
+
+    /// Writes and reads what can be at once; whether there was anything.
+    fn step(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Result<bool, Error> {
+        let mut moved = false;
+        while !self.out.is_empty() {
+            match Pin::new(&mut *stream).poll_write(cx, &self.out) {
+                Poll::Ready(Ok(0) | Err(_)) => return Err(Error::ConnectionLoss),
+                Poll::Ready(Ok(count)) => drop(self.out.drain(..count)),
+                Poll::Pending => break,
+            }
+            moved = true;
+        }
+        let mut bytes = [0; 8192];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(stream).poll_read(cx, &mut buffer) {
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                self.input.extend_from_slice(buffer.filled());
+                moved = true;
+            }
+            Poll::Ready(_) => return Err(Error::ConnectionLoss),
+            Poll::Pending => {}
+        }
+        Ok(moved)
+    }
+
+    /// The next whole answer.
+    fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
+        let length = u32::from_be_bytes(self.input.get(..4)?.try_into().ok()?) as usize;
+        if length > LONGEST {
+            return Some(Err(Error::Malformed));
+        }
+        let answer = self.input.get(4..4 + length)?.to_vec();
+        self.input.drain(..4 + length);
+        Some(Ok(answer))
+    }
+}
+
+fn frame(out: &mut Vec<u8>, record: &[u8]) {
+    let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(record);
+}
+
+/// A number that differs between processes.
+fn any_number() -> usize {
+    use std::hash::{BuildHasher, Hasher};
+    usize::try_from(std::hash::RandomState::new().build_hasher().finish() >> 33).unwrap_or(0)
+}

@@ -1,0 +1,69 @@
+//! Why the ensemble could not say yes or no.
+
+use std::fmt;
+
+use crate::wire::Error;
+
+/// What kind of failure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No connection, or no quorum behind it.
+    Unreachable,
+    /// No answer in time.
+    TimedOut,
+    /// Authentication failed, or the nodes belong to somebody else.
+    Refused,
+    /// What is asked for cannot be had here, however often it is tried.
+    Unsupported,
+    /// Anything else.
+    Other,
+}
+
+/// A failure, in the client's words: never keys or passwords.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind it is.
+    pub kind: Kind,
+    /// What to say of it.
+    pub words: String,
+    /// Another try may go better.
+    pub passing: bool,
+}
+
+impl Fault {
+    pub(crate) fn unreachable(words: impl Into<String>) -> Self {
+        Self { kind: Kind::Unreachable, words: words.into(), passing: true }
+    }
+
+    pub(crate) fn timed_out() -> Self {
+        Self { kind: Kind::TimedOut, words: "no connection in time".to_owned(), passing: true }
+    }
+
+    pub(crate) fn unsupported(words: impl Into<String>) -> Self {
+        Self { kind: Kind::Unsupported, words: words.into(), passing: false }
+    }
+
+    pub(crate) fn other(words: impl Into<String>) -> Self {
+        Self { kind: Kind::Other, words: words.into(), passing: true }
+    }
+
+    pub(crate) fn of(error: Error) -> Self {
+        let (kind, passing) = match error {
+            Error::NoAuth | Error::AuthFailed | Error::QuotaExceeded => (Kind::Refused, false),
+            Error::ConnectionLoss
+            | Error::SessionExpired
+            | Error::SessionMoved
+            | Error::ReadOnly => (Kind::Unreachable, true),
+            _ => (Kind::Other, true),
+        };
+        Self { kind, words: error.to_string(), passing }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Fault {}

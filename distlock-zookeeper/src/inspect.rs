@@ -1,0 +1,58 @@
+//! Who holds a lock, and who waits for it.
+
+use std::time::Duration;
+
+use crate::ensemble::Ensemble;
+use crate::fault::Fault;
+use crate::nodes;
+use crate::wire::Error;
+
+/// A lock that is held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// By whom, and for how long after its process has died.
+    pub holders: Vec<(String, Duration)>,
+    /// Who waits, in order.
+    pub waiters: Vec<String>,
+}
+
+impl Ensemble {
+    /// Who holds a lock, and who waits for it.
+    ///
+    /// # Errors
+    ///
+    /// Where the servers could not be asked.
+    pub async fn inspect(&self, name: &str) -> Result<Held, Fault> {
+        let directory = self.inner.directory(name)?;
+        let live = self.inner.waiting.live().await?;
+        let standing = self.inner.standing(&live, &directory).await?;
+        let mut held = Held::default();
+        for holder in standing.holders {
+            match live.client.data(&format!("{directory}/{}", holder.node)).await {
+                Ok((data, _)) => {
+                    let ttl = String::from_utf8(data).ok().and_then(|text| text.parse().ok());
+                    held.holders.push((holder.token, Duration::from_millis(ttl.unwrap_or(0))));
+                }
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(Fault::of(error)),
+            }
+        }
+        held.holders.sort_by_key(|(_, ttl)| *ttl);
+        held.waiters = standing.queue.into_iter().map(|waiter| waiter.token).collect();
+        Ok(held)
+    }
+
+    /// The names of all locks that are used, or were a short time ago.
+    ///
+    /// # Errors
+    ///
+    /// Where the servers could not be asked.
+    pub async fn names(&self) -> Result<Vec<String>, Fault> {
+        let live = self.inner.waiting.live().await?;
+        match live.client.children(&self.inner.shared.root).await {
+            Ok(nodes) => Ok(nodes.iter().filter_map(|node| nodes::name(node)).collect()),
+            Err(Error::NoNode) => Ok(Vec::new()),
+            Err(error) => Err(Fault::of(error)),
+        }
+    }
+}

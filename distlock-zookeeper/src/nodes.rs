@@ -1,0 +1,161 @@
+//! What nodes are called.
+//!
+//! ```text
+//! /chroot/distlock                      where all locks are
+//!   distlock:lock:{order:7}             one lock, while it is used
+//!     x-<token>                         has it alone
+//!     s-<token>                         has it with others
+//!     q-<token>-0000000003              waits
+//!     r-<token>-0000000004              waits to read, with others
+//! ```
+
+use std::fmt::Write as _;
+
+/// The longest name there may be, encoded: many of them have to fit into an answer.
+const LONGEST_NAME: usize = 8000;
+
+/// The node of one lock, in the root of all locks; `None` if the name is too long.
+pub(crate) fn directory(root: &str, name: &str) -> Option<String> {
+    let mut path = format!("{root}/");
+    for byte in name.bytes() {
+        match byte {
+            // Of the others some are forbidden, and some are hard to tell from each other.
+            b'/' | b'%' => drop(write!(path, "%{byte:02X}")),
+            byte if byte.is_ascii_graphic() || byte == b' ' => path.push(char::from(byte)),
+            byte => drop(write!(path, "%{byte:02X}")),
+        }
+    }
+    (path.len() - root.len() <= LONGEST_NAME).then_some(path)
+}
+
+/// The name of a lock whose node is called so.
+pub(crate) fn name(node: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(node.len()), node.as_bytes());
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let [high, low, behind @ ..] = behind else { return None };
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The node of a holder.
+pub(crate) fn holder(directory: &str, token: &str, alone: bool) -> String {
+    format!("{directory}/{}-{token}", if alone { 'x' } else { 's' })
+}
+
+/// What the node of a waiter is called up to its number.
+pub(crate) fn waiter(directory: &str, token: &str, reads: bool) -> String {
+    format!("{directory}/{}-{token}-", if reads { 'r' } else { 'q' })
+}
+
+/// What the node of a waiter ends with.
+pub(crate) fn number(number: u64) -> String {
+    format!("{number:010}")
+}
+
+/// Who holds a lock and who waits for it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) holders: Vec<Holder>,
+    /// In order.
+    pub(crate) queue: Vec<Waiter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) node: String,
+    pub(crate) token: String,
+    pub(crate) alone: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) node: String,
+    pub(crate) token: String,
+    pub(crate) number: u64,
+    pub(crate) reads: bool,
+}
+
+impl Standing {
+    pub(crate) fn of(children: Vec<String>) -> Self {
+        let mut standing = Self::default();
+        for node in children {
+            match node.split_once('-') {
+                Some((kind @ ("x" | "s"), token)) => {
+                    let (alone, token) = (kind == "x", token.to_owned());
+                    standing.holders.push(Holder { node, token, alone });
+                }
+                Some((kind @ ("q" | "r"), rest)) => {
+                    let Some((token, number)) = rest.rsplit_once('-') else { continue };
+                    let Ok(number) = number.parse() else { continue };
+                    let (reads, token) = (kind == "r", token.to_owned());
+                    standing.queue.push(Waiter { node, token, number, reads });
+                }
+                // Nobody's of ours.
+                _ => {}
+            }
+        }
+        standing.queue.sort_by(|a, b| (a.number, &a.token).cmp(&(b.number, &b.token)));
+        standing
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    /// Whether one more fits beside those who hold the lock, which `most` may hold then.
+    pub(crate) fn fits(&self, most: u32) -> bool {
+        let holders = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
+        !self.holders.iter().any(|holder| holder.alone) && holders < most
+    }
+
+    /// Where a token stands in the queue.
+    pub(crate) fn rank(&self, token: &str) -> Option<usize> {
+        self.queue.iter().position(|waiter| waiter.token == token)
+    }
+
+    pub(crate) fn holds(&self, token: &str) -> bool {
+        self.holders.iter().any(|holder| holder.token == token)
+    }
+
+    /// How many others wait behind a place: not readers behind a reader, whom more may join.
+    pub(crate) fn behind(&self, rank: usize) -> usize {
+        let reads = self.queue[rank].reads;
+        self.queue[rank + 1..].iter().filter(|other| !(reads && other.reads)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_node_of_its_own() {
+        for text in ["distlock:lock:{order:7}", "a/b%c", "a%2Fb", "ключ\u{1}", "x y"] {
+            let path = directory("/distlock", text).expect("short");
+            assert_eq!(path.matches('/').count(), 2, "{path}");
+            assert!(path.is_ascii());
+            assert_eq!(name(path.rsplit('/').next().expect("a node")).as_deref(), Some(text));
+        }
+        assert_eq!(directory("", &"é".repeat(4000)), None);
+    }
+
+    #[test]
+    fn who_stands_where() {
+        let children =
+            ["q-b.1.5s-0000000012", "x-a.1.5s", "r-c.1.5sr-0000000003", "lost+found", "q-x"];
+        let standing = Standing::of(children.map(str::to_owned).to_vec());
+        assert!(standing.holds("a.1.5s") && !standing.fits(9));
+        assert_eq!((standing.rank("c.1.5sr"), standing.rank("b.1.5s")), (Some(0), Some(1)));
+        assert_eq!((standing.behind(0), standing.behind(1)), (1, 0));
+        let readers = Standing::of(["s-a", "s-b"].map(str::to_owned).to_vec());
+        assert!(readers.fits(3) && !readers.fits(2) && readers.fits(u32::MAX) && !readers.fits(1));
+    }
+}

@@ -1,0 +1,179 @@
+//! What this process knows of its tokens: what was sent for each, and until when its lock is kept.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::nodes;
+use crate::session::Link;
+
+/// One token of this process.
+pub(crate) struct Place {
+    /// The name of the lock.
+    pub(crate) name: String,
+    pub(crate) token: String,
+    /// The node of the lock.
+    pub(crate) directory: String,
+    /// Its own, once it holds the lock.
+    pub(crate) holder: String,
+    /// Its own while it waits, up to the number.
+    pub(crate) waiter: String,
+    pub(crate) alone: bool,
+    sent: Mutex<Sent>,
+}
+
+/// What was sent for a token. Whoever sends more holds this meanwhile, so that nothing is sent behind its
+/// release.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// Its release was begun.
+    pub(crate) gone: bool,
+    /// The session that its lock belongs to, once one was asked for it.
+    pub(crate) link: Option<Arc<Link>>,
+    /// It may have a node in the queue.
+    pub(crate) may_wait: bool,
+    /// Where it stands, if that is known.
+    pub(crate) number: Option<u64>,
+    /// Others wait behind it.
+    pub(crate) behind: bool,
+    /// What it is told of already.
+    pub(crate) watched: HashSet<String>,
+    /// When the lock is given back if it is not renewed.
+    until: Option<Instant>,
+}
+
+impl Place {
+    pub(crate) fn new(
+        directory: String,
+        name: &str,
+        token: &str,
+        alone: bool,
+        reads: bool,
+    ) -> Self {
+        let (holder, waiter) =
+            (nodes::holder(&directory, token, alone), nodes::waiter(&directory, token, reads));
+        let (name, token) = (name.to_owned(), token.to_owned());
+        Self { name, token, directory, holder, waiter, alone, sent: Mutex::default() }
+    }
+
+    pub(crate) fn sent(&self) -> MutexGuard<'_, Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.sent().gone
+    }
+
+    /// Its node in the queue.
+    pub(crate) fn waits_at(&self, number: u64) -> String {
+        format!("{}{}", self.waiter, nodes::number(number))
+    }
+}
+
+/// All tokens of this process that something may be stored of.
+#[derive(Default)]
+pub(crate) struct Places {
+    places: Mutex<Known>,
+    sooner: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    by_token: HashMap<String, Arc<Place>>,
+    ends: BTreeSet<(Instant, String)>,
+}
+
+impl Places {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, token: &str) -> Option<Arc<Place>> {
+        self.known().by_token.get(token).cloned()
+    }
+
+    pub(crate) fn get_or(&self, token: &str, make: impl FnOnce() -> Place) -> Arc<Place> {
+        let mut known = self.known();
+        if let Some(place) = known.by_token.get(token) {
+            return place.clone();
+        }
+        let place = Arc::new(make());
+        known.by_token.insert(token.to_owned(), place.clone());
+        place
+    }
+
+    /// Nothing is stored of it any more.
+    pub(crate) fn forget(&self, place: &Place) {
+        let mut known = self.known();
+        known.by_token.remove(&place.token);
+        if let Some(until) = place.sent().until.take() {
+            known.ends.remove(&(until, place.token.clone()));
+        }
+    }
+
+    /// The lock is kept until then at least; not if it was given back already.
+    pub(crate) fn keep(&self, place: &Place, until: Instant) -> bool {
+        let mut known = self.known();
+        let mut sent = place.sent();
+        if sent.gone || sent.until.is_some_and(|before| before >= until) {
+            return !sent.gone;
+        }
+        known.set(&mut sent, place, until);
+        drop((sent, known));
+        self.sooner.notify_one();
+        true
+    }
+
+    /// The lock is kept until then and no longer, and it is its last use.
+    pub(crate) fn keep_last(&self, place: &Place, until: Instant) {
+        let mut known = self.known();
+        known.set(&mut place.sent(), place, until);
+        drop(known);
+        self.sooner.notify_one();
+    }
+
+    /// The next place whose time is over, when it is.
+    pub(crate) async fn over(&self) -> Arc<Place> {
+        loop {
+            let first = self.known().ends.first().map(|(until, _)| *until);
+            let Some(first) = first else {
+                self.sooner.notified().await;
+                continue;
+            };
+            if first > Instant::now() {
+                // Those that come in between are later, most of the time.
+                let sleep = tokio::time::sleep_until(first.into());
+                crate::session::either(sleep, self.sooner.notified()).await;
+                continue;
+            }
+            if let Some(place) = self.known().take_over(Instant::now()) {
+                return place;
+            }
+        }
+    }
+}
+
+impl Known {
+    fn set(&mut self, sent: &mut Sent, place: &Place, until: Instant) {
+        if let Some(before) = sent.until.replace(until) {
+            self.ends.remove(&(before, place.token.clone()));
+        }
+        self.ends.insert((until, place.token.clone()));
+    }
+
+    fn take_over(&mut self, now: Instant) -> Option<Arc<Place>> {
+        let (until, token) = self.ends.pop_first()?;
+        if until > now {
+            self.ends.insert((until, token));
+            return None;
+        }
+        let place = self.by_token.get(&token)?.clone();
+        let mut sent = place.sent();
+        sent.until = None;
+        sent.gone = true;
+        drop(sent);
+        Some(place)
+    }
+}

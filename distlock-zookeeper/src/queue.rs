@@ -1,0 +1,195 @@
+//! How a lock is waited for; see `acquire`.
+
+use std::sync::Arc;
+
+use crate::acquire::{Ask, Reply, Step, confirm, data, gone_already, granted};
+use crate::client::Refused;
+use crate::ensemble::{Inner, Message};
+use crate::fault::Fault;
+use crate::nodes::Standing;
+use crate::places::Place;
+use crate::session::Live;
+use crate::wire::{Error, Mode};
+
+/// Who stands where, and how often somebody was let in so far.
+struct Look {
+    version: i32,
+    standing: Standing,
+    added: bool,
+}
+
+impl Inner {
+    /// Stands in the queue, and takes the lock if it is the first there and fits.
+    pub(crate) async fn stand(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        live: &Live,
+        ask: &Ask<'_>,
+    ) -> Result<Step, Fault> {
+        let waits = self.waiting.live().await?;
+        let Some(look) = self.look(place, &waits, ask).await? else {
+            return Ok(self.make(place, live, ask, false).await?.unwrap_or(Step::Again));
+        };
+        let Look { version, standing, added } = look;
+        if standing.holds(ask.token) {
+            return confirm(place, live, ask, !standing.queue.is_empty()).await;
+        }
+        let Some(rank) = standing.rank(ask.token) else {
+            // It was lost with the session, or is not to be seen at this server yet.
+            place.sent().number = None;
+            return Ok(Step::Again);
+        };
+        let number = standing.queue[rank].number;
+        place.sent().number = Some(number);
+        if rank == 0 && standing.fits(ask.most) {
+            return self.take(place, live, ask, version, &standing).await;
+        }
+        if ask.is_try {
+            let left = waits.client.delete(&place.waits_at(number)).await;
+            left.or_else(gone_already).map_err(Fault::of)?;
+            self.places.forget(place);
+            let (ticket, rank, behind) = (0, 0, 0);
+            return Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }));
+        }
+        let in_front: Vec<_> = match rank {
+            0 => standing.holders.iter().map(|holder| &holder.node).collect(),
+            rank => vec![&standing.queue[rank - 1].node],
+        };
+        for node in in_front {
+            if !self.watch(place, &waits, node).await? {
+                return Ok(Step::Again);
+            }
+        }
+        let behind = standing.behind(rank) as u64;
+        let (ticket, rank) = (number + 1, rank as u64);
+        Ok(Step::Done(Reply::Waits { ticket, rank, behind, added }))
+    }
+
+    /// Makes a node in the queue unless it is there, and looks; `None` if the lock is not in use.
+    async fn look(
+        &self,
+        place: &Place,
+        waits: &Live,
+        ask: &Ask<'_>,
+    ) -> Result<Option<Look>, Fault> {
+        let known = place.sent().number;
+        let at = known.or(ask.ticket.checked_sub(1)).map(|number| place.waits_at(number));
+        let client = &waits.client;
+        let (own, data, children) = {
+            let mut sent = place.sent();
+            if sent.gone {
+                return Err(Fault::other("it was given up"));
+            }
+            // One whose answer was lost is found by its token.
+            let in_doubt = sent.may_wait && sent.number.is_none();
+            let own = match &at {
+                _ if in_doubt || known.is_some() => None,
+                Some(path) => Some(client.create(path, &[], Mode::Ephemeral)),
+                None => Some(client.create(&place.waiter, &[], Mode::EphemeralSequential)),
+            };
+            sent.may_wait = true;
+            (own, client.data(&place.directory), client.children(&place.directory))
+        };
+        let added = match own {
+            None => false,
+            Some(own) => match own.await {
+                Ok(path) => {
+                    let number = path.rsplit('-').next().and_then(|number| number.parse().ok());
+                    place.sent().number = number;
+                    true
+                }
+                Err(Error::NodeExists) => false,
+                Err(Error::NoNode) => {
+                    place.sent().may_wait = false;
+                    return Ok(None);
+                }
+                Err(error) => return Err(Fault::of(error)),
+            },
+        };
+        let (data, children) = (data.await, children.await);
+        match (data, children) {
+            (Ok((_, stat)), Ok(children)) => {
+                let standing = Standing::of(children);
+                if known.is_none()
+                    && !standing.holds(ask.token)
+                    && standing.rank(ask.token).is_none()
+                {
+                    // What was in doubt did not happen.
+                    let mut sent = place.sent();
+                    (sent.may_wait, sent.number) = (false, None);
+                }
+                Ok(Some(Look { version: stat.version, standing, added }))
+            }
+            (Err(Error::NoNode), _) | (_, Err(Error::NoNode)) => {
+                let mut sent = place.sent();
+                (sent.may_wait, sent.number) = (false, None);
+                Ok(None)
+            }
+            (Err(error), _) | (_, Err(error)) => Err(Fault::of(error)),
+        }
+    }
+
+    /// Exchanges the node in the queue for one of a holder, unless somebody was let in since it was looked.
+    async fn take(
+        &self,
+        place: &Place,
+        live: &Live,
+        ask: &Ask<'_>,
+        version: i32,
+        standing: &Standing,
+    ) -> Result<Step, Fault> {
+        let waiter = format!("{}/{}", place.directory, standing.queue[0].node);
+        let multi = live
+            .client
+            .multi()
+            .count_up(&place.directory, Some(version))
+            .delete(&waiter)
+            .create(&place.holder, &data(ask.ttl), Mode::Ephemeral);
+        let taken = {
+            let sent = place.sent();
+            if sent.gone {
+                return Ok(Step::Done(Reply::GivenUp));
+            }
+            live.client.commit(multi)
+        };
+        match taken.await {
+            Ok(results) => {
+                let mut sent = place.sent();
+                (sent.may_wait, sent.number) = (false, None);
+                drop(sent);
+                Ok(Step::Done(granted(live, &results, standing.queue.len() > 1)?))
+            }
+            Err(Refused::Change(_)) => Ok(Step::Again),
+            Err(error) => Err(Fault::of(error.error())),
+        }
+    }
+
+    /// Has the token told when a node is gone; false if it is already.
+    async fn watch(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        waits: &Live,
+        node: &str,
+    ) -> Result<bool, Fault> {
+        if place.sent().watched.contains(node) {
+            return Ok(true);
+        }
+        let path = format!("{}/{node}", place.directory);
+        let watcher = match waits.client.watch(&path).await {
+            Ok(watcher) => watcher,
+            Err(Error::NoNode) => return Ok(false),
+            Err(error) => return Err(Fault::of(error)),
+        };
+        // Not before: whoever waits for that answer may be dropped.
+        place.sent().watched.insert(node.to_owned());
+        let (inner, place, node) = (self.clone(), place.clone(), node.to_owned());
+        self.handle.spawn(async move {
+            watcher.changed().await;
+            place.sent().watched.remove(&node);
+            if !place.is_gone() {
+                inner.tell(Message::Room(&place.name, &place.token));
+            }
+        });
+        Ok(true)
+    }
+}

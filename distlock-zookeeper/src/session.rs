@@ -1,0 +1,238 @@
+//! A session that is made again when it is lost.
+//!
+//! All that is sent in one session is carried out in the order in which it was sent, whatever connections it
+//! took; and nothing of it after it has expired. That is what a release relies on: it is behind every command
+//! of its token that may still run.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::address::Address;
+use crate::client::Client;
+use crate::connection::{State as Connection, Terms};
+use crate::fault::Fault;
+use crate::wire::Error;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A server that has not answered for so long is left, or for less in a short session.
+const SILENCE: Duration = Duration::from_secs(4);
+/// That is less than a busy machine may take for an answer.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(150);
+
+/// Is told whether one session is connected; dropped when it is not wanted any more.
+pub type Watch = Box<dyn FnMut(bool) + Send>;
+
+/// What is called when watches and places may have been lost.
+pub(crate) type Interrupted = Arc<dyn Fn() + Send + Sync>;
+
+/// What all sessions of an ensemble share.
+pub(crate) struct Shared {
+    pub(crate) address: Address,
+    pub(crate) connect_timeout: Duration,
+    /// Where all locks are.
+    pub(crate) root: String,
+    pub(crate) interrupted: Interrupted,
+}
+
+/// A session that is connected. A clone is the same one.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) client: Client,
+    /// As nodes name their owner.
+    pub(crate) id: i64,
+    /// What the server grants: without a word of the client it expires after that.
+    pub(crate) timeout: Duration,
+    /// What is added to a number of a transaction to make a fencing token.
+    base: i64,
+}
+
+impl Live {
+    /// The fencing token of a transaction: above those of all before it, also of those of data that was lost, as
+    /// the root was made later then.
+    pub(crate) fn fence(&self, zxid: i64) -> u64 {
+        u64::try_from(self.base.saturating_add(zxid)).unwrap_or(0)
+    }
+}
+
+/// A session, made on first use and again whenever it has expired.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    /// How long it is to outlive its client.
+    pub(crate) asked: Duration,
+    state: watch::Sender<State>,
+    wanted: Notify,
+    down_since: Mutex<Option<Instant>>,
+}
+
+enum State {
+    Unused,
+    Up(Live),
+    Down(Fault),
+}
+
+impl Link {
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        asked: Duration,
+        handle: &Handle,
+        watch: Watch,
+    ) -> Arc<Self> {
+        let link = Arc::new(Self {
+            shared: shared.clone(),
+            asked,
+            state: watch::Sender::new(State::Unused),
+            wanted: Notify::new(),
+            down_since: Mutex::new(None),
+        });
+        handle.spawn(supervise(link.clone(), watch));
+        link
+    }
+
+    /// The session as soon as it is connected, or why it is not where trying again cannot help.
+    pub(crate) async fn live(&self) -> Result<Live, Fault> {
+        if let State::Up(live) = &*self.state.borrow() {
+            return Ok(live.clone());
+        }
+        self.outcome(|state| match state {
+            State::Unused => false,
+            State::Up(_) => true,
+            State::Down(fault) => !fault.passing,
+        })
+        .await
+    }
+
+    /// The session, or why the first attempt to make it failed.
+    pub(crate) async fn first(&self) -> Result<Live, Fault> {
+        self.outcome(|state| !matches!(state, State::Unused)).await
+    }
+
+    /// Has it made.
+    pub(crate) fn want(&self) {
+        self.wanted.notify_one();
+    }
+
+    async fn outcome(&self, is_settled: impl Fn(&State) -> bool) -> Result<Live, Fault> {
+        self.want();
+        let mut states = self.state.subscribe();
+        let state = states.wait_for(is_settled).await;
+        match state.as_deref() {
+            Ok(State::Up(live)) => Ok(live.clone()),
+            Ok(State::Down(fault)) => Err(fault.clone()),
+            _ => Err(Fault::unreachable("the session is not kept up any more")),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(_))
+    }
+
+    /// Since when it is not connected, and why.
+    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
+        let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
+        match &*self.state.borrow() {
+            State::Down(fault) => Some((since, fault.clone())),
+            State::Up(_) | State::Unused => None,
+        }
+    }
+
+    fn went(&self, state: State) {
+        let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state {
+            State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            State::Up(_) | State::Unused => *since = None,
+        }
+        drop(since);
+        self.state.send_replace(state);
+    }
+}
+
+/// Keeps the session from its first use on, until the runtime is dropped.
+async fn supervise(link: Arc<Link>, mut watch: Watch) {
+    link.wanted.notified().await;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let fault = match establish(&link).await {
+            Ok(live) => {
+                pause = FIRST_PAUSE;
+                until_over(&link, live, &mut watch).await
+            }
+            Err(fault) => fault,
+        };
+        link.went(State::Down(fault));
+        watch(false);
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Follows a session's connections until it is over, and says why it is.
+async fn until_over(link: &Link, live: Live, watch: &mut Watch) -> Fault {
+    let mut states = live.client.states();
+    loop {
+        let state = *states.borrow_and_update();
+        match state {
+            Connection::Connected => {
+                link.went(State::Up(live.clone()));
+                watch(true);
+                (link.shared.interrupted)();
+            }
+            Connection::Disconnected => {
+                link.went(State::Down(Fault::of(Error::ConnectionLoss)));
+                watch(false);
+            }
+            Connection::Over(error) => return Fault::of(error),
+        }
+        if states.changed().await.is_err() {
+            return Fault::of(Error::ConnectionLoss);
+        }
+    }
+}
+
+/// A new session with its root there.
+async fn establish(link: &Link) -> Result<Live, Fault> {
+    let made = async {
+        let Link { shared, asked, .. } = link;
+        let silence = (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE);
+        let Address { servers, digest, .. } = shared.address.clone();
+        let greeting = shared.connect_timeout;
+        let terms = Terms { servers, digest, timeout: *asked, silence, greeting };
+        let client = Client::connect(terms).await?;
+        let base = base(shared, &client).await?;
+        let (id, timeout) = (client.id(), client.timeout());
+        Ok(Live { client, id, timeout, base })
+    };
+    let made = timeout(link.shared.connect_timeout, made).await;
+    made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of))
+}
+
+/// Makes the root where it is missing. Its age is what tells data that was lost from what is there now.
+async fn base(shared: &Shared, client: &Client) -> Result<i64, Error> {
+    let stat = match client.exists(&shared.root).await? {
+        Some(stat) => stat,
+        None => {
+            client.make_path(&shared.root).await?;
+            client.sync(&shared.root).await?;
+            client.exists(&shared.root).await?.ok_or(Error::NoNode)?
+        }
+    };
+    // In µs: an ensemble has fewer transactions in a second, and an election counts as many as an hour has.
+    Ok(stat.ctime.saturating_mul(1000).saturating_sub(stat.czxid))
+}
+
+/// Resolves with the first of two.
+pub(crate) async fn either(one: impl Future, other: impl Future) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| {
+        let is_ready = one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready();
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

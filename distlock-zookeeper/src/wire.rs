@@ -1,0 +1,241 @@
+//! What goes over a connection: records of numbers and texts, as ZooKeeper has them.
+
+use std::fmt;
+
+/// What a client asks for. Numbers are the protocol's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Op {
+    Delete = 2,
+    Exists = 3,
+    GetData = 4,
+    SetData = 5,
+    GetChildren = 8,
+    Sync = 9,
+    Ping = 11,
+    Multi = 14,
+    Create = 15,
+    CreateContainer = 19,
+    Auth = 100,
+    CloseSession = -11,
+}
+
+/// What a number of a request means that is none.
+pub(crate) const NOTIFICATION: i32 = -1;
+pub(crate) const PING: i32 = -2;
+pub(crate) const AUTH: i32 = -4;
+
+/// How a node is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Mode {
+    Persistent = 0,
+    /// Removed with its session.
+    Ephemeral = 1,
+    /// The same, with a number at the end of its name.
+    EphemeralSequential = 3,
+    /// Removed some time after its last child.
+    Container = 4,
+}
+
+impl Mode {
+    pub(crate) fn op(self) -> Op {
+        if self == Self::Container { Op::CreateContainer } else { Op::Create }
+    }
+}
+
+/// Who may do what with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acl {
+    Anyone,
+    /// Who is signed in as its maker is.
+    Creator,
+}
+
+/// What is known of a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// The transaction that made it.
+    pub(crate) czxid: i64,
+    /// The last one that changed its data.
+    pub(crate) mzxid: i64,
+    /// When it was made, in ms since 1970 by a server's clock.
+    pub(crate) ctime: i64,
+    /// How often its data was changed.
+    pub(crate) version: i32,
+    /// The session that it ends with; 0 if with none.
+    pub(crate) ephemeral_owner: i64,
+}
+
+/// Why there is no answer, or which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Error {
+    NoNode,
+    NodeExists,
+    NotEmpty,
+    BadVersion,
+    NoAuth,
+    AuthFailed,
+    QuotaExceeded,
+    ConnectionLoss,
+    SessionExpired,
+    SessionMoved,
+    ReadOnly,
+    /// Not as the protocol says.
+    Malformed,
+    Code(i32),
+}
+
+impl Error {
+    pub(crate) fn of(code: i32) -> Self {
+        match code {
+            -4 => Self::ConnectionLoss,
+            -101 => Self::NoNode,
+            -102 => Self::NoAuth,
+            -103 => Self::BadVersion,
+            -110 => Self::NodeExists,
+            -111 => Self::NotEmpty,
+            -112 => Self::SessionExpired,
+            -115 => Self::AuthFailed,
+            -118 => Self::SessionMoved,
+            -119 => Self::ReadOnly,
+            -125 => Self::QuotaExceeded,
+            code => Self::Code(code),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoNode => "the node does not exist",
+            Self::NodeExists => "the node exists",
+            Self::NotEmpty => "the node has children",
+            Self::BadVersion => "the node was changed",
+            Self::NoAuth => "the nodes belong to another user (ACL)",
+            Self::AuthFailed => "authentication failed",
+            Self::QuotaExceeded => "the quota of the path is exceeded",
+            Self::ConnectionLoss => "the connection was lost",
+            Self::SessionExpired => "the session has expired",
+            Self::SessionMoved => "the session has moved to another server",
+            Self::ReadOnly => "the server has no quorum behind it",
+            Self::Malformed => "the server's answer is not one of ZooKeeper's",
+            Self::Code(code) => return write!(f, "the server answers with error {code}"),
+        })
+    }
+}
+
+/// A record that is written.
+#[derive(Debug, Default)]
+pub(crate) struct Writer(pub(crate) Vec<u8>);
+
+impl Writer {
+    pub(crate) fn int(&mut self, number: i32) -> &mut Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn long(&mut self, number: i64) -> &mut Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn flag(&mut self, flag: bool) -> &mut Self {
+        self.0.push(u8::from(flag));
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.int(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    pub(crate) fn create(&mut self, path: &str, data: &[u8], mode: Mode, acl: Acl) -> &mut Self {
+        const ALL: i32 = 31;
+        let (scheme, id) = match acl {
+            Acl::Anyone => ("world", "anyone"),
+            Acl::Creator => ("auth", ""),
+        };
+        self.text(path).bytes(data).int(1).int(ALL).text(scheme).text(id).int(mode as i32)
+    }
+}
+
+/// A record that is read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Error> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Error::Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn int(&mut self) -> Result<i32, Error> {
+        let bytes = self.take(4)?.try_into().map_err(|_| Error::Malformed)?;
+        Ok(i32::from_be_bytes(bytes))
+    }
+
+    pub(crate) fn long(&mut self) -> Result<i64, Error> {
+        let bytes = self.take(8)?.try_into().map_err(|_| Error::Malformed)?;
+        Ok(i64::from_be_bytes(bytes))
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, Error> {
+        Ok(self.take(1)?[0] != 0)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Error> {
+        // -1 is nothing at all.
+        let count = self.int()?.max(0);
+        self.take(usize::try_from(count).map_err(|_| Error::Malformed)?)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, Error> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Error::Malformed)
+    }
+
+    pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
+        (0..self.int()?).map(|_| self.text()).collect()
+    }
+
+    pub(crate) fn stat(&mut self) -> Result<Stat, Error> {
+        let (czxid, mzxid, ctime, _mtime) =
+            (self.long()?, self.long()?, self.long()?, self.long()?);
+        let (version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
+        let ephemeral_owner = self.long()?;
+        let (_length, _children, _pzxid) = (self.int()?, self.int()?, self.long()?);
+        Ok(Stat { czxid, mzxid, ctime, version, ephemeral_owner })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut writer = Writer::default();
+        writer.int(-7).long(1 << 40).flag(true).bytes(&[1, 2]).text("é").int(2).text("a").text("");
+        let mut reader = Reader(&writer.0);
+        assert_eq!((reader.int(), reader.long(), reader.flag()), (Ok(-7), Ok(1 << 40), Ok(true)));
+        assert_eq!((reader.bytes(), reader.text()), (Ok(&[1, 2][..]), Ok("é".to_owned())));
+        assert_eq!(reader.texts(), Ok(vec!["a".to_owned(), String::new()]));
+        assert_eq!(reader.int(), Err(Error::Malformed));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_huge_is_refused() {
+        for bytes in [&[0, 0, 0, 9, 1][..], &[127, 255, 255, 255], &[0, 0]] {
+            assert_eq!(Reader(bytes).bytes(), Err(Error::Malformed));
+            assert_eq!(Reader(bytes).texts(), Err(Error::Malformed));
+        }
+        assert_eq!(Reader(&[255; 4]).bytes(), Ok(&[][..]));
+        assert_eq!(Reader(&[0; 30]).stat(), Err(Error::Malformed));
+    }
+}

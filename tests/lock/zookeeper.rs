@@ -1,0 +1,257 @@
+//! What is special about locks in ZooKeeper; what they have in common with all others is in `conformance`.
+
+use std::time::{Duration, Instant};
+
+use distlock::{BackendKind, LockManager, LockMode};
+use distlock_testkit::conformance::{Remote as _, Subject as _};
+use distlock_testkit::{
+    LONG, Mode, Proxy, SECOND, ZooKeeperPath, ZooKeeperServer, assert_busy, backend, connect, held,
+    ms, patient_builder, served, wait_for, wait_until, waits, whole_text,
+};
+use tokio::time::timeout;
+
+/// The node of a lock, in that of all.
+const LOCK: &str = "distlock:lock:{k}/";
+
+/// Runs what blocks.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("no panic")
+}
+
+/// A ttl that no session of the servers lasts is refused, and the error says which are not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ttl_outside_of_the_sessions_is_refused_with_the_limit() {
+    // As most are set up: 4 to 40 seconds.
+    let server = ZooKeeperServer::start_with(&["tickTime=2000"]);
+    let manager = connect(&server.url()).await;
+    manager
+        .lock("default")
+        .acquire()
+        .await
+        .expect("30 s, the default")
+        .release()
+        .await
+        .expect("held");
+    let refuses = async |request: distlock::LockRequest, word: &str| {
+        let refused = request.acquire().await;
+        let text = whole_text(refused.as_ref().expect_err("no session lasts so"));
+        assert!(text.contains(word), "{text}");
+        assert_eq!(backend(refused), BackendKind::Other);
+    };
+    refuses(manager.lock("long").ttl(31 * SECOND), "maxSessionTimeout").await;
+    refuses(manager.lock("short").ttl(SECOND), "minSessionTimeout").await;
+    refuses(manager.lock("kept").min_hold(LONG), "min_hold").await;
+    manager
+        .lock("fits")
+        .ttl(3 * SECOND)
+        .acquire()
+        .await
+        .expect("it fits")
+        .release()
+        .await
+        .expect("held");
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// A server that comes back with its data has kept the sessions, and all locks and places.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_with_data_costs_no_lock_and_no_place() {
+    let mut server = ZooKeeperServer::start();
+    let [one, other] = [connect(&server.url()).await, connect(&server.url()).await];
+    let guard = held(&one, "k").await;
+    let waiting = waits(&other, "k");
+    wait_until("it waits", || server.left().len() == 2);
+    let mut server = blocking(move || {
+        server.restart();
+        server
+    })
+    .await;
+    wait_for("it serves again", async || other.ping().await.is_ok()).await;
+    assert!(guard.is_held() && !waiting.is_finished());
+    assert_busy(other.lock("k").acquire().await);
+    guard.release().await.expect("it was held");
+    let next = served(waiting).await;
+    // And without data: who held it learns that, and the next one has a higher fencing token.
+    next.release().await.expect("it was held");
+    let next = other.lock("k").ttl(2 * SECOND).acquire().await.expect("it is free");
+    let last = next.fencing_token();
+    let server = blocking(move || {
+        server.restart_empty();
+        server
+    })
+    .await;
+    timeout(LONG, next.lost()).await.expect("its session is gone");
+    let after = one.lock("k").ttl(SECOND).wait(LONG).acquire().await.expect("it is free");
+    assert!(after.fencing_token() > last, "{} after {last}", after.fencing_token());
+    drop((after, next));
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// A process that is cut off stops in time, is outlived by no more than its session, and comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_expires_is_a_lost_lock_and_no_end() {
+    const TTL: Duration = Duration::from_secs(2);
+    let server = ZooKeeperPath::start();
+    let proxy = Proxy::to(server.addr());
+    let (cut_off, other) =
+        (connect(&server.url_at(proxy.addr())).await, connect(&server.url()).await);
+    let guard = cut_off.lock("k").ttl(TTL).acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    wait_until("it waits", || server.left().len() == 2);
+    proxy.set(Mode::Freeze);
+    let next = served(waiting).await;
+    assert!(!guard.is_held(), "two hold the lock");
+    assert!(next.fencing_token() > guard.fencing_token());
+    proxy.set(Mode::Reset);
+    proxy.set(Mode::Pass);
+    // What the old session has sent belongs to nobody, and a new one is made.
+    let again = waits(&cut_off, "k");
+    wait_for("it waits again", async || server.left().len() == 2).await;
+    next.release().await.expect("it was held");
+    drop(guard);
+    drop(served(again).await);
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// A place in the queue whose answer is lost is found again: there is one of it, and it is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_whose_answer_is_lost_is_found_by_its_token() {
+    let server = ZooKeeperPath::start();
+    let proxy = Proxy::to(server.addr());
+    let builder = LockManager::builder().url(server.url_at(proxy.addr()));
+    let (lossy, other) =
+        (builder.command_timeout(SECOND).connect().await, connect(&server.url()).await);
+    let lossy = lossy.expect("connect");
+    held(&lossy, "warm").await.release().await.expect("it was held");
+    let guard = held(&other, "k").await;
+    let places = || {
+        server
+            .left()
+            .iter()
+            .filter(|node| node.starts_with(&format!("{}{LOCK}q-", server.root())))
+            .count()
+    };
+    // The answer to its try comes, and the one to its place does not.
+    let waiting = waits(&lossy, "k");
+    for _ in 0..20 {
+        proxy.set(Mode::DropDown);
+        tokio::time::sleep(ms(10)).await;
+        proxy.set(Mode::Pass);
+        tokio::time::sleep(ms(20)).await;
+    }
+    wait_until("it waits", || places() == 1);
+    // Whatever was tried meanwhile, it stays one.
+    for _ in 0..10 {
+        tokio::time::sleep(ms(20)).await;
+        assert!(places() <= 1, "{:?}", server.left());
+    }
+    guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// A waiter whose connection is gone when it would be told is served all the same, at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_is_lost_delays_nobody_for_long() {
+    let server = ZooKeeperPath::start();
+    let proxy = Proxy::to(server.addr());
+    let (waiter, holder) =
+        (connect(&server.url_at(proxy.addr())).await, connect(&server.url()).await);
+    for mode in [Mode::Reset, Mode::DropDown] {
+        let guard = held(&holder, "k").await;
+        let waiting = waits(&waiter, "k");
+        wait_until("it waits", || server.left().len() == 2);
+        proxy.set(mode);
+        guard.release().await.expect("it was held");
+        proxy.set(Mode::Pass);
+        let start = Instant::now();
+        served(waiting).await.release().await.expect("it was held");
+        assert!(start.elapsed() < LONG / 4, "{mode:?}: {:?}", start.elapsed());
+    }
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// Each waiter watches the one in front: whoever leaves wakes one other, and no herd.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_wakes_one_other() {
+    let server = ZooKeeperPath::start();
+    let holder = connect(&server.url()).await;
+    let guard = held(&holder, "k").await;
+    let (mut managers, mut waiting) = (Vec::new(), Vec::new());
+    for n in 2..=6 {
+        let manager = connect(&server.url()).await;
+        waiting.push(waits(&manager, "k"));
+        managers.push(manager);
+        wait_until("it waits", || server.left().len() == n);
+    }
+    wait_until("they watch", || {
+        let watches = server.word("wchp");
+        let mut watched: Vec<(String, usize)> = Vec::new();
+        for line in watches.lines().filter(|line| !line.trim().is_empty()) {
+            match line.starts_with('/') {
+                true => watched.push((line.to_owned(), 0)),
+                false => watched.last_mut().into_iter().for_each(|(_, watchers)| *watchers += 1),
+            }
+        }
+        let most = |kind: &str| {
+            let of = |(path, n): &(String, usize)| {
+                path.starts_with(&format!("{}{LOCK}{kind}", server.root())).then_some(*n)
+            };
+            watched.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        // The holder watches its own node as well; of five waiters the last one is nobody's.
+        most("x-") == [2] && most("q-") == [1; 4]
+    });
+    guard.release().await.expect("it was held");
+    for waiting in waiting {
+        served(waiting).await.release().await.expect("it was held");
+    }
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// A lease may become longer than its session: the lock goes to another one, with nobody in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_extended_moves_to_a_longer_session() {
+    let server = ZooKeeperPath::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = one.lock("k").ttl(SECOND).renew(false).acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    wait_until("it waits", || server.left().len() == 2);
+    guard.extend(LONG).await.expect("it is held");
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(guard.is_held() && !waiting.is_finished(), "the first session's time is over");
+    guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
+    // One lock for leases of several lengths.
+    let read = |ttl| one.lock("k").mode(LockMode::Read).ttl(ttl).acquire();
+    let (short, long) = (read(2 * SECOND).await, read(LONG).await);
+    let (short, long) = (short.expect("readers are together"), long.expect("readers are together"));
+    assert_busy(other.lock("k").acquire().await);
+    drop((short, long));
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// With a user in the URL what is stored is that user's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_a_user_are_closed_to_others() {
+    let server = ZooKeeperServer::start();
+    let url = |user: &str| format!("zookeeper://{user}{}/shop", server.addr());
+    let (one, other) = (connect(&url("app:hunter2@")).await, connect(&url("app:hunter2@")).await);
+    let guard = held(&one, "k").await;
+    assert_busy(other.lock("k").acquire().await);
+    let stranger =
+        patient_builder(&url("app:wrong@")).connect().await.expect("anybody may connect");
+    let refused = stranger.lock("k").ttl(LONG).acquire().await;
+    let text = whole_text(refused.as_ref().expect_err("it is another user's"));
+    assert!(text.contains("ACL") && !text.contains("hunter2") && !text.contains("wrong"), "{text}");
+    assert_eq!(backend(refused), BackendKind::Refused);
+    guard.release().await.expect("it was held");
+}
+
+#[test]
+fn a_mistake_in_the_url_is_named_and_the_password_is_not() {
+    let mistake = LockManager::connect_lazy("zookeeper://shop:hunter2@host:port/x");
+    let Err(distlock::LockError::InvalidOption { .. }) = &mistake else { panic!("a mistake") };
+    let text = whole_text(&mistake.expect_err("a mistake"));
+    assert!(text.contains("port") && !text.contains("hunter2"), "{text}");
+}
