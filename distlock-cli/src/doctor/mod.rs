@@ -10,7 +10,7 @@ mod rights;
 mod server;
 mod timing;
 
-use distlock::LockManager;
+use distlock::{LockError, LockManager};
 use serde_json::Value;
 
 use self::asked::{Info, Server};
@@ -79,28 +79,38 @@ async fn findings(store: &Named) -> Result<Vec<Finding>, Failure> {
 /// What each of its servers comes to.
 async fn of_servers(store: &Named, manager: &LockManager) -> Vec<Finding> {
     let servers = Server::all(manager);
-    let mut findings = Vec::new();
-    for server in &servers {
-        findings.push((server.node.clone(), of_server(store, server).await));
-    }
     if servers.is_empty() {
         return locking::contents(store, manager).await.into_iter().collect();
     }
-    merged(findings)
+    let (mut findings, mut away) = (Vec::new(), Vec::new());
+    for server in &servers {
+        match Info::ask(server).await {
+            Ok(info) => {
+                findings.push((server.node.clone(), of_server(store, server, &info).await));
+            }
+            Err(error) => away.push(unreachable(store, server, &error)),
+        }
+    }
+    away.extend(merged(findings));
+    away
 }
 
-async fn of_server(store: &Named, server: &Server<'_>) -> Vec<Finding> {
-    let info = match Info::ask(server).await {
-        Ok(info) => info,
-        Err(error) => {
-            return vec![Finding::fail("reachable", describe(&error), server::mend(&error))];
-        }
-    };
-    let mut findings = vec![server::version(&info), timing::clock(server).await];
-    findings.extend(rights::check(store, server, &info).await);
-    findings.push(server::eviction(&info));
-    findings.push(server::persistence(&info, server::fsync(server).await.as_deref()));
-    findings.extend(server::replicas(&info, server).await);
-    findings.extend(keys::check(store, server, &info).await);
+fn unreachable(store: &Named, server: &Server<'_>, error: &LockError) -> Finding {
+    let node = server.node.as_deref().unwrap_or("the server");
+    let text = format!("{node}: {}", describe(error));
+    // Locks on a quorum do without a minority.
+    match store.is_quorum() {
+        true => Finding::warn("reachable", text, server::mend(error)),
+        false => Finding::fail("reachable", text, server::mend(error)),
+    }
+}
+
+async fn of_server(store: &Named, server: &Server<'_>, info: &Info) -> Vec<Finding> {
+    let mut findings = vec![server::version(info), timing::clock(server).await];
+    findings.extend(rights::check(store, server, info).await);
+    findings.push(server::eviction(info));
+    findings.push(server::persistence(info, server::fsync(server).await.as_deref()));
+    findings.extend(server::replicas(info, server).await);
+    findings.extend(keys::check(store, server, info).await);
     findings
 }

@@ -70,7 +70,16 @@ impl Named {
 
     /// Whether locks are kept where other processes see them.
     pub(crate) fn is_shared(&self) -> bool {
-        !self.url.trim_start().to_ascii_lowercase().starts_with("memory:")
+        !self.has_scheme("memory:")
+    }
+
+    /// Whether they are kept by a majority of servers.
+    pub(crate) fn is_quorum(&self) -> bool {
+        self.has_scheme("redlock:")
+    }
+
+    fn has_scheme(&self, scheme: &str) -> bool {
+        self.url.trim_start().to_ascii_lowercase().starts_with(scheme)
     }
 }
 

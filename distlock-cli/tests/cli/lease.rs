@@ -52,6 +52,18 @@ fn a_frozen_store() {
     }
 }
 
+/// A script that says which of these processes run. One that has ended and that nobody has asked after does not.
+fn which_are_alive(pids: &[Pid]) -> String {
+    let look = |pid: &Pid| {
+        let pid = pid.as_raw_pid();
+        format!(
+            "if [ -e /proc/self/status ]; then grep -q '^State:[[:space:]]*[^ZX]' /proc/{pid}/status 2>/dev/null; \
+             else kill -0 {pid} 2>/dev/null; fi && echo {pid}; "
+        )
+    };
+    pids.iter().map(look).collect::<String>() + "true"
+}
+
 /// A holder, and the next one, which says which processes of the holder are left.
 struct Turn {
     holder: Tool,
@@ -66,9 +78,7 @@ impl Turn {
         let options = ["run", "-t", "3s", "--grace", "1400ms", &key, "--", "sh", "-c"];
         let holder = Tool::start(distlock_at(server, &[&options[..], &[&stubborn(&dir)]].concat()));
         let pids = all(&dir);
-        let look =
-            pids.map(|pid| format!("kill -0 {0} 2>/dev/null && echo {0}; ", pid.as_raw_pid()));
-        let look = look.concat() + "true";
+        let look = which_are_alive(&pids);
         let next = ["run", "-w", "60s", &key, "--", "sh", "-c", &look];
         let next = Tool::start(distlock_at(server, &next));
         let queue = format!("distlock:queue:{{{key}}}");
@@ -100,7 +110,7 @@ fn a_store_that_is_frozen_for_about_a_ttl() {
     server.stop();
     std::thread::sleep(Duration::from_millis(3900));
     server.cont();
-    let next = format!("kill -0 {} 2>/dev/null && echo alive; true", pid.as_raw_pid());
+    let next = which_are_alive(&[pid]);
     let next = ran(distlock_at(&server, &["run", "-w", "60s", &key, "--", "sh", "-c", &next]));
     assert_eq!(next.ends_with(0).stdout, "");
     holder.ended().ends_with(79);
@@ -218,8 +228,7 @@ fn the_lock_of_a_killed_tool_is_free_after_its_ttl() {
     let tool = Tool::start(distlock_here(&[&options[..], &[&stubborn(&dir)]].concat()));
     let pids = all(&dir);
     tool.signal(Signal::KILL);
-    let look = pids.map(|pid| format!("kill -0 {} 2>/dev/null && echo alive; ", pid.as_raw_pid()));
-    let look = look.concat() + "true";
+    let look = which_are_alive(&pids);
     let next = ran(distlock_here(&["run", "-w", "60s", &key, "--", "sh", "-c", &look]));
     assert_eq!(next.ends_with(0).stdout, "");
 }
@@ -232,17 +241,8 @@ fn a_tool_that_is_stopped() {
     let tool = Tool::start(distlock_here(&[&options[..], &[&stubborn(&dir)]].concat()));
     let pids = all(&dir);
     tool.signal(Signal::STOP);
-    let look = pids.map(|pid| format!("kill -0 {} 2>/dev/null && echo alive; ", pid.as_raw_pid()));
-    let next = ran(distlock_here(&[
-        "run",
-        "-w",
-        "60s",
-        &key,
-        "--",
-        "sh",
-        "-c",
-        &(look.concat() + "true"),
-    ]));
+    let look = which_are_alive(&pids);
+    let next = ran(distlock_here(&["run", "-w", "60s", &key, "--", "sh", "-c", &look]));
     assert_eq!(next.ends_with(0).stdout, "");
     tool.signal(Signal::CONT);
     tool.ended().ends_with(79);

@@ -87,9 +87,8 @@ impl RedisStore {
             Some((address, at)) => (address.to_owned(), at),
             None => (nodes.keys().next().cloned().unwrap_or_default(), "0"),
         };
-        let behind = nodes.range(address.clone()..).map(|(address, _)| address);
-        let behind = behind.into_iter().find(|other| **other != address);
-        let next_node = behind.map(|behind| format!("{behind} 0"));
+        let mut behind = nodes.keys().filter(|other| **other > address);
+        let next_node = behind.next().map(|behind| format!("{behind} 0"));
         match self.scan(&address, prefix, at, answer_by).await {
             Ok((next, names)) => {
                 let here = (next != "0").then(|| format!("{address} {next}"));

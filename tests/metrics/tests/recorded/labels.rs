@@ -1,6 +1,6 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use distlock::{LockManager, key};
+use distlock::{LockManager, LockMode, key};
 use metrics::with_local_recorder;
 
 use crate::text::{builder, samples};
@@ -43,7 +43,7 @@ fn no_label_contains_a_key() {
                 let letter = |at: u64| letters.chars().nth(at as usize % 18).unwrap_or('x');
                 let text: String = (0..next() % 20).map(|_| letter(next())).collect();
                 let secret = format!("s3cret{}{text}", next() % 1000);
-                match next() % 7 {
+                match next() % 11 {
                     0 => annotated(&manager, &secret).await.expect("free"),
                     1 => manager.lock(key!("user:{secret}")).run(async {}).await.expect("free"),
                     2 => {
@@ -61,6 +61,20 @@ fn no_label_contains_a_key() {
                         manager.lock(long).acquire().await.expect_err("too long");
                     }
                     5 => manager.inspect(secret.clone()).await.map(drop).expect("an answer"),
+                    6 => {
+                        let request = manager.lock(secret.clone()).mode(LockMode::Read);
+                        request.run(async {}).await.expect("free");
+                    }
+                    7 => {
+                        let request = manager.lock(secret.clone()).permits(3);
+                        drop(request.acquire().await.expect("free"));
+                    }
+                    8 => manager.lock(secret.clone()).run_blocking(|_| ()).expect("free"),
+                    9 => {
+                        let leader = manager.leader(secret.clone()).start();
+                        tokio::task::yield_now().await;
+                        drop(leader);
+                    }
                     _ => {
                         let request = manager.lock(secret.clone()).prefix(&secret);
                         drop(request.acquire().await);
