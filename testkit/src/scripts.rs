@@ -288,7 +288,7 @@ impl Bench {
     /// Extends a lease: 0 if there is none, 2 if others wait, else 1.
     #[track_caller]
     pub fn renew(&mut self, token: &str, ttl: u64) -> i64 {
-        let (state, number): (i64, u64) = self.renewal(token, ttl, false);
+        let (state, number): (i64, u64) = self.renewal(token, ttl, 0);
         assert_eq!(number, 7, "another one's answer");
         state
     }
@@ -296,14 +296,19 @@ impl Bench {
     /// The same, with a value of the fence counter.
     #[track_caller]
     pub fn renew_and_draw(&mut self, token: &str, ttl: u64) -> u64 {
-        let (_, _, fence): (i64, u64, u64) = self.renewal(token, ttl, true);
+        self.renew_and_draw_several(token, ttl, 1)
+    }
+
+    /// The same, with so many values, of which this is the last.
+    #[track_caller]
+    pub fn renew_and_draw_several(&mut self, token: &str, ttl: u64, count: u64) -> u64 {
+        let (_, _, fence): (i64, u64, u64) = self.renewal(token, ttl, count);
         fence
     }
 
     #[track_caller]
-    fn renewal<T: FromRedisValue>(&mut self, token: &str, ttl: u64, draw: bool) -> T {
-        let words =
-            [token.to_owned(), ttl.to_string(), u64::from(draw).to_string(), "7".to_owned()];
+    fn renewal<T: FromRedisValue>(&mut self, token: &str, ttl: u64, draw: u64) -> T {
+        let words = [token.to_owned(), ttl.to_string(), draw.to_string(), "7".to_owned()];
         let answer = self.run(Step::Renew, is_alone(token), &words).expect("an answer");
         T::from_redis_value(answer).expect("what a renewal says")
     }

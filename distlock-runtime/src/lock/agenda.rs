@@ -99,6 +99,15 @@ impl Planned {
         false
     }
 
+    /// The engine looks by then.
+    pub(super) fn is_by(&self, due: Moment) -> bool {
+        match self {
+            Self::Soon => true,
+            Self::At(slot) => slot.at() <= due,
+            Self::No | Self::Looked | Self::By(..) => false,
+        }
+    }
+
     /// Has the caller in front wake up in time, if it does not know.
     fn by_caller(&mut self, due: Moment, line: &Line<Live>, turn: &mut Turn<'_>) -> bool {
         let Some(front) = line.front() else { return false };

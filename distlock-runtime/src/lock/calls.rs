@@ -26,7 +26,10 @@ impl LockTable {
             let seat = |place| Lease::new(self, lock, request, place);
             let arrival = line.arrive(request, line_ends, now, seat, turn);
             match &arrival {
-                Arrival::Wait(..) => turn.waits(&request),
+                Arrival::Wait(place, _) => {
+                    turn.waits(&request);
+                    turn.joins_a_crowd = line.is_crowd(*place);
+                }
                 Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.seat.trying(),
                 Arrival::Held(_, lease, grant) => {
                     lease.granted(*grant);

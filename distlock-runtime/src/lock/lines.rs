@@ -46,6 +46,9 @@ impl Entry {
         let next = if self.line.is_empty() {
             self.planned.cancel(table.timers());
             Next::Forget
+        } else if turn.joins_a_crowd && self.planned.is_by(self.waits.due()) {
+            // Nothing is due earlier than before: half of all changes of a line that is in demand.
+            Next::Wait
         } else if table.agenda.plan(self, table.timers(), turn) {
             Next::Run
         } else {

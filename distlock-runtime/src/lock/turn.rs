@@ -49,6 +49,8 @@ pub(super) struct Turn<'a> {
     waits_until: Moment,
     /// What is granted now was another caller's here until now.
     pub(super) hands_over: bool,
+    /// Nothing but this: one more waits where several wait already.
+    pub(super) joins_a_crowd: bool,
     /// Nearly every change wakes one task at most,
     woken: Option<Waker>,
     /// and brings about nothing else.
@@ -74,8 +76,9 @@ enum Sent {
 
 impl<'a> Turn<'a> {
     pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
-        let (waits_until, hands_over) = (Moment::NEVER, false);
-        Self { table, lock, waits_until, hands_over, woken: None, more: None }
+        let waits_until = Moment::NEVER;
+        let (hands_over, joins_a_crowd) = (false, false);
+        Self { table, lock, waits_until, hands_over, joins_a_crowd, woken: None, more: None }
     }
 
     pub(super) fn lock(&self) -> &Arc<LockName> {
@@ -156,6 +159,10 @@ impl Shell<Live> for Turn<'_> {
 
     fn is_notified(&self) -> bool {
         self.table.store().is_notified(self.lock)
+    }
+
+    fn fences_per_draw(&self) -> u64 {
+        self.table.store().fences_per_draw()
     }
 
     fn needs_renewal(&self) -> bool {

@@ -118,6 +118,11 @@ pub trait Store: Console + Send + Sync + fmt::Debug {
         0
     }
 
+    /// How many counter values a renewal draws that is to draw some: they follow each other, and its answer is the last.
+    fn fences_per_draw(&self) -> u64 {
+        1
+    }
+
     /// Extends the leases to at least these times to live, never re-creating a lock: one answer for
     /// each, in order. They come together: those of several [parts](Self::part) when the slowest has
     /// answered.
@@ -308,7 +313,7 @@ impl Freed {
 pub struct Renewal {
     pub owner: Arc<Owner>,
     pub ttl: Duration,
-    /// Draw a value from the fence counter as well, which must be above `fence`.
+    /// Draw from the fence counter as well, what must be above `fence`.
     pub draw: bool,
     pub fence: u64,
 }

@@ -71,6 +71,33 @@ fn a_lease_is_extended_and_never_shortened_or_made() {
 }
 
 #[test]
+fn counter_values_that_are_drawn_together_follow_each_other_and_are_nobody_elses() {
+    let mut bench = bench();
+    for limit in ["", "3"] {
+        let [a, b] = ["a", "b"].map(|process| bench.token(process, limit));
+        // Ahead of the time, so that it is counted and not read.
+        let now = bench.raise(0).1;
+        bench.raise(now + 3_600_000_000);
+        let first = bench.acquire(&a).fence();
+        assert_eq!(bench.renew_and_draw_several(&a, 10, 64), first + 64);
+        assert_eq!(bench.renew_and_draw_several(&a, 10, 1), first + 65);
+        bench.release(&a);
+        assert_eq!(bench.acquire(&b).fence(), first + 66);
+        bench.release(&b);
+        bench.raw::<()>(&redis::cmd("FLUSHALL")).expect("flushed");
+        // None of them is below the time, where the counter is.
+        bench.acquire(&a);
+        let (drawn, now) = (bench.renew_and_draw_several(&a, 10, 1_000_000), bench.raise(0).1);
+        assert!(
+            drawn >= now - 60_000_000 + 1_000_000 && drawn - 1_000_000 <= now,
+            "{drawn} at {now}"
+        );
+        bench.clear();
+        bench.raw::<()>(&redis::cmd("FLUSHALL")).expect("flushed");
+    }
+}
+
+#[test]
 fn who_gives_up_goes() {
     let mut bench = bench();
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|process| bench.token(process, ""));

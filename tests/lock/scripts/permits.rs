@@ -23,6 +23,11 @@ fn no_more_hold_the_lock_than_there_are_permits() {
 
     assert_eq!(bench.release(&p[1]), (1, vec![p[3].clone()]), "one goes, one comes");
     assert_eq!(bench.heard("d"), about("g", &p[3]));
+    assert_eq!(
+        bench.heard("e"),
+        [""; 0],
+        "there is nothing for the next one, and it is not called to look"
+    );
     assert_eq!(bench.together().len(), 3);
     assert_eq!(bench.release(&p[3]), (1, vec![p[4].clone()]), "one that nobody wants goes on");
     assert!(bench.acquire(&p[4]).is_granted());

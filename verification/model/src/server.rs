@@ -495,7 +495,8 @@ impl<'a> Script<'a> {
         // It was told when the lock ends, which is earlier now.
         let first = self.key(key).queue.first().map(|entry| entry.token);
         let ends_earlier = !self.lock(key).is_free() && self.lock(key).end < end;
-        let tells = ends_earlier && !self.cfg.is(Mutant::EarlierEndUntold);
+        let tells =
+            ends_earlier && released.next.is_empty() && !self.cfg.is(Mutant::EarlierEndUntold);
         first.filter(|_| own && tells).into_iter().for_each(|first| {
             self.tell(HintKind::Grant, key, first);
         });

@@ -29,6 +29,8 @@ pub struct Claim<K: Kinds> {
     pub limit: Limit,
     /// The counter value that its fencing tokens are counted under.
     pub fence: u64,
+    /// The last counter value that was drawn with it: those up to there are its own as well.
+    pub last_fence: u64,
     /// The first counter value that it was granted with, as a ticket for the waiters behind it.
     pub ticket: u64,
     /// The last fencing token that was given out under it.
@@ -103,6 +105,7 @@ impl<K: Kinds> Claim<K> {
             token,
             limit,
             fence,
+            last_fence: fence,
             ticket: fence,
             issued: 0,
             deadline: deadline_of(sent, &term, needs_renewal),
@@ -117,12 +120,18 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// The store confirmed a renewal that was sent at `sent`, and may have drawn a counter value.
-    /// Never shortens; too late changes nothing.
-    pub(super) fn renewed(&mut self, sent: Moment, ttl: Duration, fence: Option<u64>) {
+    /// The store confirmed a renewal that was sent at `sent`. Never shortens; too late changes nothing.
+    pub(super) fn renewed(&mut self, sent: Moment, ttl: Duration) {
         self.deadline = self.deadline.max(deadline(sent, ttl));
         self.confirmed = self.confirmed.max(sent);
-        self.fence = self.fence.max(fence.unwrap_or_default());
+    }
+
+    /// R5: so many counter values were drawn for it, of which this is the last.
+    pub(super) fn drawn(&mut self, last: u64, count: u64) {
+        if last > self.last_fence {
+            self.fence = self.fence.max(last - (count - 1));
+            self.last_fence = last;
+        }
     }
 
     /// A fencing token for the next holder; `None` if the counter value has no more. Readers who hold
@@ -133,7 +142,7 @@ impl<K: Kinds> Claim<K> {
             return Some(first);
         }
         let next = first.max(self.issued + 1);
-        if next >= first + TOKENS_PER_FENCE {
+        if next >= (self.last_fence + 1) * TOKENS_PER_FENCE {
             return None;
         }
         self.issued = next;
@@ -147,9 +156,9 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// R5: half of the fencing tokens under its counter value are used.
+    /// R5: half of the fencing tokens under its last counter value are used.
     pub(super) fn needs_fence(&self) -> bool {
-        self.issued >= self.fence * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2
+        self.issued >= self.last_fence * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2
     }
 
     /// Whether the next renewal is to draw a counter value. Every other one does where that fails: a

@@ -112,6 +112,7 @@ impl<K: Kinds> Claim<K> {
         self.limit = Limit::READ;
         self.exchange = None;
         (self.fence, self.ticket) = (self.fence.max(fence), fence);
+        self.last_fence = self.last_fence.max(fence);
         // What the old token had is gone, also if it was longer.
         self.deadline = deadline_of(sent, &exchange.term, needs_renewal);
         (self.confirmed, self.term) = (sent, exchange.term);

@@ -214,7 +214,7 @@ impl<K: Kinds> Line<K> {
     pub fn extension(&self, place: Place, ttl: Duration, now: Moment) -> Option<Renew<K>> {
         let claim = self.claim_at(place)?;
         let ttl = claim.holders.get(place.at)?.capped(ttl, now);
-        let Claim { token, fence, deadline, .. } = claim;
+        let Claim { token, last_fence: fence, deadline, .. } = claim;
         let (token, fence, deadline) = (token.clone(), *fence, *deadline);
         Some(Renew { token, ttl, draw: false, fence, deadline })
     }
@@ -228,7 +228,7 @@ impl<K: Kinds> Line<K> {
         shell: &mut X,
     ) {
         let Some(claim) = self.claim_at_mut(place) else { return };
-        claim.renewed(sent, ttl, None);
+        claim.renewed(sent, ttl);
         claim.holders.change(place.at, |holder| {
             holder.last = holder.last.max(deadline(sent, ttl).min(holder.max));
         });

@@ -254,6 +254,14 @@ impl<K: Kinds> Line<K> {
         self.batches().map(|batch| batch.waiters.live()).sum()
     }
 
+    /// A caller that has just come to this place stands behind others in a batch that is about one thing at a time:
+    /// when the line is due is what it was.
+    pub fn is_crowd(&self, place: Place) -> bool {
+        let batch = self.batches().find(|batch| batch.number == place.batch);
+        // With the second one the engine takes a try over, and a lease is renewed more often.
+        batch.is_some_and(|batch| !batch.limit.is_read() && batch.waiters.live() > 2)
+    }
+
     /// How much is left of the lease of a holder in the line.
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
         let claims = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());

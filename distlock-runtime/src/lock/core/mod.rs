@@ -108,6 +108,8 @@ pub trait Shell<K: Kinds> {
     fn number(&mut self) -> u64;
     /// This process is notified of reservations of this lock.
     fn is_notified(&self) -> bool;
+    /// How many counter values a renewal draws that is to draw some.
+    fn fences_per_draw(&self) -> u64;
     /// The store ends a lease that is not renewed. Where it lives and dies with the process, a renewed
     /// lease has no end.
     fn needs_renewal(&self) -> bool;
@@ -275,9 +277,9 @@ pub struct Renew<K: Kinds> {
     pub token: K::Token,
     /// To at least this time to live.
     pub ttl: Duration,
-    /// Draw a value from the fence counter as well.
+    /// Draw from the fence counter as well.
     pub draw: bool,
-    /// The counter value that it has.
+    /// The last counter value that it has.
     pub fence: u64,
     /// When it ends as it is.
     pub deadline: Moment,

@@ -146,6 +146,7 @@ impl<K: Kinds> Claim<K> {
         with.token(&mut self.token);
         self.exchange.iter_mut().for_each(|token| with.token(token));
         with.fence(&mut self.fence);
+        with.fence(&mut self.last_fence);
         with.fence(&mut self.ticket);
         with.fencing_token(&mut self.issued);
         with.moment(&mut self.deadline);

@@ -100,7 +100,10 @@ impl<K: Kinds> Line<K> {
             }
             Ok(Owned::Yes { contended, fence }) => {
                 claim.renewal = Renewal::Idle;
-                claim.renewed(sent, renew.ttl, fence);
+                claim.renewed(sent, renew.ttl);
+                if let Some(last) = fence {
+                    claim.drawn(last, shell.fences_per_draw());
+                }
                 claim.tell_deadlines(shell);
                 // What was under way may have been for less than the next holder wants.
                 let awaited = claim.awaited.take_if(|awaited| *awaited <= renew.ttl);
@@ -149,7 +152,7 @@ impl<K: Kinds> Claim<K> {
     fn renew<X: Shell<K>>(&mut self, ttl: Duration, shell: &mut X) {
         let draw = self.draws();
         self.renewal = Renewal::Sent { draw };
-        let Self { token, fence, deadline, .. } = self;
+        let Self { token, last_fence: fence, deadline, .. } = self;
         let (token, fence, deadline) = (token.clone(), *fence, *deadline);
         shell.renew(Renew { token, ttl, draw, fence, deadline });
     }

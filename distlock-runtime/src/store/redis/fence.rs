@@ -43,6 +43,9 @@ const AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
 /// fails over without a word: the counter is raised again before it, in the same write, unless it
 /// was a moment ago. No failover is that quick.
 const RAISE_AFTER: Duration = Duration::from_millis(100);
+/// A renewal draws so many values at once: holders that hand a lease on within a process use up those under one in a
+/// millisecond.
+pub(super) const FENCES_PER_DRAW: u64 = 64;
 const CLOCK: &str = "the server's clock is past the year 2255: set it to the time";
 
 /// A counter: one for each prefix.
@@ -277,6 +280,12 @@ impl Fences {
             fence.seen.fetch_max(value, Ordering::AcqRel);
         }
         Ok(new)
+    }
+
+    /// The same for several values that were drawn at once, of which this is the last.
+    pub(super) fn are_new(&self, fence: &Fence, last: u64, seen: u64) -> Result<bool, Fault> {
+        let first = last.saturating_sub(FENCES_PER_DRAW - 1);
+        Ok(first > seen && self.is_new(fence, last, seen)?)
     }
 
     /// Whether a counter can have come to this value by counting and by the server's time.

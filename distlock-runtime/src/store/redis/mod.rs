@@ -6,16 +6,12 @@
 //!
 //! - `acquire`: the fast path of a lock that is taken alone, without Lua
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
-//! - `renew`, `release`, `exchange`, `inspect`
-//! - `replicas`: what was written is confirmed by replicas; `vote`: what a node of a quorum is asked
-//! - `record`: which process this is, for others
-//! - `fence`: the counters of fencing tokens; `server_clock`
-//! - `pubsub`, `prefixes`, `shards`, `letters`: notifications
+//! - `renew`, `release`, `inspect`; `replicas`: what was written is confirmed by replicas; `record`: which process this is
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
-//! - `server`: what all of these share; `first`: the first contact
+//! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
 //!   keeps the lock; `target`, `connect`, `tls`, `greeting`, `able`, `previous`; `sentinels`, `primary`
-//! - `script`, `lua/`: what runs there; `error`: what its errors mean
+//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`: what a node of a quorum is asked; `first`, `server`
 
 mod able;
 mod acquire;
@@ -83,7 +79,7 @@ use crate::store::owner::Owner;
 use able::{Expects, Mode};
 use cluster::{Cluster, Start};
 use exchange::Exchanges;
-use fence::Fences;
+use fence::{FENCES_PER_DRAW, Fences};
 use first::first_contact;
 use layout::{Layout, routed};
 use link::LinkConfig;
@@ -279,6 +275,10 @@ impl Store for RedisStore {
 
     fn part(&self, lock: &LockName) -> usize {
         self.server.layout.part(lock.stored())
+    }
+
+    fn fences_per_draw(&self) -> u64 {
+        FENCES_PER_DRAW
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {

@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::connection::{Connection, Live, ints};
 use super::error::{fault, is_missing_script};
-use super::fence::{Fence, Fences};
+use super::fence::{FENCES_PER_DRAW, Fence, Fences};
 use super::layout::Layout;
 use super::redirect::Said;
 use super::renew_moving;
@@ -196,11 +196,12 @@ impl Keys {
 fn words<'a>(counter: &'a str, renewal: &'a Renewal, number: u64) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
     let Owner { lock, token, .. } = &*renewal.owner;
     let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
-    let (ttl, draw) = (Arg::Number(millis(renewal.ttl)), Arg::Number(renewal.draw.into()));
-    (keys, [Arg::Text(token), ttl, draw, Arg::Number(number)])
+    let fences = if renewal.draw { FENCES_PER_DRAW } else { 0 };
+    let (ttl, fences) = (Arg::Number(millis(renewal.ttl)), Arg::Number(fences));
+    (keys, [Arg::Text(token), ttl, fences, Arg::Number(number)])
 }
 
-/// The answer to a renewal; an error if it has drawn a counter value (R5) that is not new.
+/// The answer to a renewal; an error if it has drawn counter values (R5) that are not new.
 fn checked(
     fences: &Fences,
     renewal: &Renewal,
@@ -210,7 +211,7 @@ fn checked(
 ) -> Result<Owned, Fault> {
     let owned = owned(answer, number, live)?;
     if let Owned::Yes { fence: Some(fence), .. } = owned
-        && !fences.is_new(&fences.of(&renewal.owner.lock), fence, renewal.fence)?
+        && !fences.are_new(&fences.of(&renewal.owner.lock), fence, renewal.fence)?
     {
         return Err(Fault::passing(BackendKind::Other, BACKWARDS));
     }

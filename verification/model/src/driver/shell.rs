@@ -90,6 +90,10 @@ impl Shell<Model> for Side<'_> {
         self.process.notified
     }
 
+    fn fences_per_draw(&self) -> u64 {
+        1
+    }
+
     fn needs_renewal(&self) -> bool {
         true
     }

@@ -88,6 +88,10 @@ impl Shell<Plain> for Notes {
         true
     }
 
+    fn fences_per_draw(&self) -> u64 {
+        FENCES
+    }
+
     fn is_closed(&self) -> bool {
         self.closed
     }
@@ -168,6 +172,8 @@ fn at(millis: u64) -> Moment {
     Moment::from_nanos(1_000_000_000_000).after(Duration::from_millis(millis))
 }
 
+/// So many counter values a renewal draws.
+const FENCES: u64 = 3;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn request(ttl: Duration) -> Request {

@@ -313,3 +313,48 @@ fn places_of_those_who_left_are_given_back() {
     }
     assert!(waiters.next(at(0), &mut Notes::default()).is_none());
 }
+
+/// Takes turns until the line asks for counter values, and says how many fencing tokens were given out. They grow.
+fn hand_on_until_it_draws(bench: &mut Bench, place: &mut Place, above: &mut u64) -> u64 {
+    for count in 1.. {
+        let next = bench.wait(request(30 * SECOND), at(1));
+        bench.finish(*place, at(1));
+        *place = next;
+        for did in bench.notes.take() {
+            let Did::Granted(_, token) = did else { panic!("{did:?}") };
+            assert!(token > *above);
+            *above = token;
+        }
+        if bench.run(at(1)).contains(&Did::Renew(1, true)) {
+            return count;
+        }
+    }
+    unreachable!("it has no end of tokens");
+}
+
+#[test]
+fn r5_all_counter_values_that_were_drawn_at_once_are_used_before_others_are_drawn() {
+    let mut bench = Bench::new();
+    let (mut place, mut last) = (bench.held(7, at(0)), 7 * TOKENS_PER_FENCE);
+    let of_one = hand_on_until_it_draws(&mut bench, &mut place, &mut last);
+    assert_eq!(of_one, TOKENS_PER_FENCE / 2);
+    let (ttl, deadline) = (30 * SECOND, at(0));
+    let renew = Renew { token: 1, ttl, draw: true, fence: 7, deadline };
+    // Others have drawn 8.
+    let drawn = Ok(Owned::Yes { contended: false, fence: Some(8 + FENCES) });
+    bench.line.renewed(&renew, at(1), drawn, at(1), &mut bench.notes);
+    let of_several = hand_on_until_it_draws(&mut bench, &mut place, &mut last);
+    assert_eq!(last, (8 + FENCES) * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2);
+    assert_eq!(of_several, (FENCES - 1) * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2 + 1);
+    // The answer does not come: what it has does for a while, and then the next one waits for more.
+    let mut given = Vec::new();
+    for _ in 0..TOKENS_PER_FENCE {
+        let next = bench.wait(request(30 * SECOND), at(2));
+        bench.finish(place, at(2));
+        place = next;
+        given.extend(bench.notes.take());
+    }
+    assert_eq!(given.len() as u64, TOKENS_PER_FENCE / 2 - 1);
+    let highest = (8 + FENCES + 1) * TOKENS_PER_FENCE - 1;
+    assert!(matches!(given.last(), Some(Did::Granted(_, token)) if *token == highest), "{given:?}");
+}

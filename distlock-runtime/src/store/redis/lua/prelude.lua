@@ -52,14 +52,16 @@ local function end_with_last()
 end
 
 -- Whether one more may hold the lock whose limit is this.
-local ours = false
+local ours, purged = false, false
 local function fits(limit)
   if v or n == 0 then
     return not v
   end
   -- A set that does not expire was not made by us: it is waited for, and left as it is.
   ours = ours or redis.call('PTTL', L) ~= -1
-  if ours and n >= limit then
+  -- Once: the clock stands still, and nobody is let in with a lease that has ended.
+  if ours and n >= limit and not purged then
+    purged = true
     read_clock()
     redis.call('ZREMRANGEBYSCORE', L, '-inf', '(' .. now)
     -- Counted, because the set may have expired meanwhile, with all that were in it.

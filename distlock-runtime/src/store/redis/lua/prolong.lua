@@ -15,9 +15,6 @@ local state = KEYS[2] and 1 + redis.call('EXISTS', KEYS[2]) or 1
 if ARGV[3] == '0' then
   return {state, tonumber(ARGV[4])}
 end
-local n = redis.call('INCR', KEYS[3])
-if n < at then
-  n = at
-  redis.call('SET', KEYS[3], string.format('%.0f', n))
-end
+local n = math.max(redis.call('INCR', KEYS[3]), at) + ARGV[3] - 1
+redis.call('SET', KEYS[3], string.format('%.0f', n))
 return {state, tonumber(ARGV[4]), n}
