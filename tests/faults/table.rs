@@ -157,7 +157,7 @@ fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
             let (command, rest) = found_by.split_once(' ').unwrap_or((found_by, ""));
             let scenario = rest.split(" --").next().unwrap_or(rest);
             let exists = match command {
-                "soak" => true,
+                "soak" | "quorum-soak" => true,
                 _ => scenarios.contains(&format!("\"{scenario}\"")),
             };
             assert!(exists, "{mutant}: the model has no scenario {scenario}");

@@ -1,5 +1,6 @@
 //! The waiting protocol, checked: the product's own state machine of a lock (`lock::core`) on a modelled
-//! server and network, exhaustively and at random. See the README beside it.
+//! server and network, exhaustively and at random; and its counting of a quorum's votes on several. See the
+//! README beside it.
 
 mod actions;
 mod check;
@@ -12,6 +13,7 @@ mod mutants;
 mod names;
 mod network;
 mod normal;
+pub mod quorum;
 mod random;
 mod scenarios;
 mod server;

@@ -58,6 +58,14 @@ pub(crate) struct Entry {
     pub(crate) token: Token,
 }
 
+impl Entry {
+    /// Of two with the same ticket, which only several servers have, the tokens decide.
+    fn is_before(&self, ticket: u64, token: Token) -> bool {
+        let order = |token: Token| (token.process, token.seq);
+        (self.ticket, order(self.token)) < (ticket, order(token))
+    }
+}
+
 /// An answer of `acquire` or `share`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Acquired {
@@ -390,13 +398,10 @@ impl<'a> Script<'a> {
         let known = self.key(key).queue.iter().any(|entry| entry.token == token);
         let twice = self.cfg.is(Mutant::AddsTwice);
         let added = (!known || twice) && !(had_ticket && self.cfg.is(Mutant::LookDoesNotReturn));
-        if added {
-            let queue = &mut self.key(key).queue;
-            let place = match twice {
-                true => queue.len(),
-                false => queue.partition_point(|entry| entry.ticket < ticket),
-            };
-            queue.insert(place, Entry { ticket, token });
+        if added && twice {
+            self.key(key).queue.push(Entry { ticket, token });
+        } else if added {
+            self.stand(key, token, ticket);
         }
         // Free: lower tickets go first (I7).
         if self.admit(key, Some((token, ttl))).0 {
@@ -569,6 +574,30 @@ impl<'a> Script<'a> {
             self.admit(key, None);
         }
         Some((self.fence(), !self.key(key).queue.is_empty()))
+    }
+
+    /// `offer`: a token that has this node's vote steps back behind one that came earlier. Whether it did.
+    pub(crate) fn offer(&mut self, key: u8, token: Token, ticket: u64) -> bool {
+        let state = self.key(key);
+        let earlier = state.queue.first().is_some_and(|first| first.is_before(ticket, token));
+        let steps_back = state.lock.of(token).is_some() && earlier;
+        if steps_back {
+            self.stand(key, token, ticket);
+            self.leave(key, token);
+            self.admit(key, None);
+        }
+        steps_back
+    }
+
+    /// `ZADD NX`. Whether it did not stand there.
+    fn stand(&mut self, key: u8, token: Token, ticket: u64) -> bool {
+        let queue = &mut self.key(key).queue;
+        let new = !queue.iter().any(|entry| entry.token == token);
+        if new {
+            let place = queue.partition_point(|entry| entry.is_before(ticket, token));
+            queue.insert(place, Entry { ticket, token });
+        }
+        new
     }
 
     pub(crate) fn raise(&mut self, least: u64) -> u64 {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::QuorumStore;
 use super::node::{Node, Voted};
-use super::votes::{Ballot, Verdict};
+use super::tally::{Drawn, accepted, median, proposal};
+use super::votes::Ballot;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -35,13 +36,10 @@ impl Proposals {
 
     /// A number above all that were seen, and near the time: a token, or a ticket.
     pub(super) fn next(&self, nodes: &[Arc<Node>]) -> u64 {
-        let mut times: Vec<_> =
-            nodes.iter().map(|node| node.store.time()).filter(|time| *time != 0).collect();
-        times.sort_unstable();
-        let time = times.get(times.len() / 2).copied().unwrap_or(0);
-        let above = |seen: u64| Some((seen + 1).max(time));
+        let time = median(nodes.iter().map(|node| node.store.time()));
+        let above = |seen: u64| Some(proposal(seen, time));
         let before = self.seen.fetch_update(Ordering::AcqRel, Ordering::Acquire, above);
-        (before.unwrap_or_default() + 1).max(time)
+        proposal(before.unwrap_or_default(), time)
     }
 
     /// A token that a node has accepted, or is to go beyond.
@@ -76,25 +74,23 @@ impl Proposals {
             }));
             let mut failed = None;
             let accepts = |_, answer: Result<Voted<Accepted>, Fault>| match answer {
-                Ok(Voted { answer: Accepted::Above(other), .. }) => {
-                    self.saw(other).map(|()| Ballot::No)
-                }
-                // It may have forgotten a larger one.
-                Ok(Voted { counts: false, .. }) => Ok(Ballot::Uncounted),
-                Ok(Voted { answer: Accepted::Yes, .. }) => {
-                    Ok(Ballot::Yes { sent: Clock::Boottime.now() })
+                Ok(Voted { answer, counts }) => {
+                    if let Accepted::Above(other) = answer {
+                        self.saw(other)?;
+                    }
+                    Ok(accepted(Clock::Boottime.now(), answer, counts))
                 }
                 Err(fault) => {
                     failed = Some(fault);
                     Ok(Ballot::Unknown)
                 }
             };
-            let (votes, verdict) = quorum.count(&mut round, accepts).await?;
+            let votes = quorum.count(&mut round, accepts).await?;
             round.leave(&quorum.handle);
-            match verdict {
-                Verdict::Won { .. } => return Ok(proposal),
-                _ if votes.has_no() => {}
-                _ => return Err(failed.unwrap_or_else(|| quorum.no_majority())),
+            match Drawn::of(&votes) {
+                Drawn::Accepted => return Ok(proposal),
+                Drawn::Beaten => {}
+                Drawn::Unknown => return Err(failed.unwrap_or_else(|| quorum.no_majority())),
             }
         }
         Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))

@@ -14,12 +14,13 @@ use crate::clock::Moment;
 const ROUNDING: Duration = Duration::from_secs(1);
 
 /// Since when a node counts.
-#[derive(Debug, Default)]
-pub(crate) struct RestartGuard {
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[allow(unreachable_pub)] // Public for the model.
+pub struct RestartGuard {
     seen: Option<Seen>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Seen {
     /// Another one after every start of the server.
     run_id: String,
@@ -28,7 +29,7 @@ struct Seen {
 
 impl RestartGuard {
     /// A server answers on a new connection, which has been `up` for that long.
-    pub(crate) fn greeted(&mut self, run_id: &str, up: Duration, guard: Duration, now: Moment) {
+    pub fn greeted(&mut self, run_id: &str, up: Duration, guard: Duration, now: Moment) {
         if self.seen.as_ref().is_some_and(|seen| seen.run_id == run_id) {
             return;
         }
@@ -38,7 +39,7 @@ impl RestartGuard {
     }
 
     /// Whether an answer to what was sent at `sent` counts.
-    pub(crate) fn counts(&self, sent: Moment) -> bool {
+    pub fn counts(&self, sent: Moment) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.counts_from <= sent)
     }
 

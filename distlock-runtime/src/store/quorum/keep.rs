@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::QuorumStore;
 use super::node::Voted;
+use super::tally::{Answered, Tally};
 use super::votes::{Ballot, Verdict, Votes};
 use crate::clock::{Clock, Moment};
 use crate::store::owner::Owner;
@@ -23,22 +24,22 @@ impl QuorumStore {
             let parts = renewals.iter().map(part).collect();
             (at, node.ask(answer_by, node.store.clone().renew(parts)))
         }));
-        let mut tallies: Vec<_> = renewals
+        let mut counts: Vec<_> = renewals
             .iter()
-            .map(|renewal| Tally::new(&renewal.owner, self.nodes.len(), round.unanswered()))
+            .map(|renewal| Counted::new(&renewal.owner, self.nodes.len(), round.unanswered()))
             .collect();
         while let Some((at, answer)) = round.next().await {
-            for (number, tally) in tallies.iter_mut().enumerate() {
-                tally.add(at, sent, &answer, number);
+            for (number, counted) in counts.iter_mut().enumerate() {
+                counted.add(at, sent, &answer, number);
             }
-            if tallies.iter().all(|tally| tally.votes.verdict() != Verdict::Open) {
+            if counts.iter().all(|counted| counted.votes.verdict() != Verdict::Open) {
                 break;
             }
         }
         round.leave(&self.handle);
         let mut answers = Vec::with_capacity(renewals.len());
-        for (renewal, tally) in renewals.iter().zip(tallies) {
-            answers.push(self.renewed(renewal, tally, answer_by).await);
+        for (renewal, counted) in renewals.iter().zip(counts) {
+            answers.push(self.renewed(renewal, counted, answer_by).await);
         }
         Ok(Renewed { sent, answers })
     }
@@ -46,27 +47,27 @@ impl QuorumStore {
     async fn renewed(
         &self,
         renewal: &Renewal,
-        tally: Tally,
+        counted: Counted,
         answer_by: Moment,
     ) -> Result<Owned, Fault> {
-        match tally.votes.verdict() {
+        match counted.votes.verdict() {
             Verdict::Won { .. } => {}
             Verdict::Lost => return Ok(Owned::No),
             Verdict::Open | Verdict::Undecided => {
-                return Err(tally.failed.unwrap_or_else(|| self.no_majority()));
+                return Err(counted.failed.unwrap_or_else(|| self.no_majority()));
             }
         }
-        self.fill(renewal, tally.votes.refused());
+        self.fill(renewal, counted.votes.refused());
         let fence = match renewal.draw {
             false => None,
             true => {
                 self.proposals.saw(renewal.fence)?;
                 let lock = &renewal.owner.lock;
-                let granted: Vec<_> = tally.votes.granted().collect();
+                let granted: Vec<_> = counted.votes.granted().collect();
                 Some(self.proposals.draw(self, &granted, lock, answer_by).await?)
             }
         };
-        Ok(Owned::Yes { contended: tally.contended, fence })
+        Ok(Owned::Yes { contended: counted.tally.is_contended(), fence })
     }
 
     /// Has the lease rest on all nodes, not on a bare majority: where the lock is free, it is taken.
@@ -105,7 +106,7 @@ impl QuorumStore {
             (at, node.ask(answer_by, op))
         }));
         let (mut behind, mut failed) = (false, None);
-        let (votes, verdict) = self
+        let votes = self
             .count(&mut round, |_, answer| match answer {
                 Ok(Voted { answer: Exchanged::Granted { sent, contended, .. }, counts }) => {
                     behind |= contended;
@@ -119,7 +120,7 @@ impl QuorumStore {
             })
             .await?;
         round.leave(&self.handle);
-        match verdict {
+        match votes.verdict() {
             Verdict::Won { sent } => {
                 let granted: Vec<_> = votes.granted().collect();
                 let fence = self.proposals.draw(self, &granted, &new.lock, answer_by).await?;
@@ -136,17 +137,17 @@ impl QuorumStore {
 }
 
 /// The answers to one renewal.
-struct Tally {
+struct Counted {
     owner: Arc<Owner>,
     votes: Votes,
-    contended: bool,
+    tally: Tally,
     failed: Option<Fault>,
 }
 
-impl Tally {
+impl Counted {
     fn new(owner: &Arc<Owner>, nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
         let votes = Votes::of(nodes, asked);
-        Self { owner: owner.clone(), votes, contended: false, failed: None }
+        Self { owner: owner.clone(), votes, tally: Tally::default(), failed: None }
     }
 
     fn add(
@@ -165,13 +166,11 @@ impl Tally {
             Err(fault) => Err(fault.clone()),
         };
         let ballot = match one {
-            Ok((Owned::Yes { contended, .. }, counts)) => {
-                self.contended |= contended;
+            Ok((owned, counts)) => {
                 // An offer that was not answered may still take it back.
                 let steady = self.owner.parts(self.votes.nodes())[at].is_steady();
-                if counts && steady { Ballot::Yes { sent } } else { Ballot::Uncounted }
+                self.tally.renewed(sent, owned, Answered { counts, steady })
             }
-            Ok((Owned::No, _)) => Ballot::No,
             Err(fault) => {
                 self.failed = Some(fault);
                 Ballot::Unknown

@@ -33,6 +33,13 @@ struct Waiting {
     asking: bool,
 }
 
+/// What is about to be sent.
+struct Offered {
+    owner: Arc<Owner>,
+    ticket: u64,
+    nodes: Vec<usize>,
+}
+
 impl Minorities {
     pub(super) fn new(
         nodes: Arc<[Arc<Node>]>,
@@ -60,31 +67,37 @@ impl Minorities {
             let mut waiting = self.waiting();
             let Some(token) = waiting.get_mut(&owner.token) else { return };
             token.asking = false;
-            (token.owner.clone(), token.ticket)
+            self.returning(token, has)
         };
-        self.offer(&offered.0, offered.1, has);
+        self.offer(offered);
     }
 
     /// A node says that another waits behind this token.
     pub(super) fn behind(&self, token: &str) {
         let offered = {
-            let mut waiting = self.waiting();
-            let Some(token) = waiting.get_mut(token) else { return };
-            if token.asking {
-                return;
-            }
-            (token.owner.clone(), token.ticket)
+            let waiting = self.waiting();
+            let Some(token) = waiting.get(token).filter(|token| !token.asking) else { return };
+            self.returning(token, 0..self.nodes.len())
         };
-        self.offer(&offered.0, offered.1, 0..self.nodes.len());
+        self.offer(offered);
+    }
+
+    /// Under the mutex: the token's votes may be asked for as soon as that is free, and those that come in
+    /// before the offer is answered must not count.
+    fn returning(&self, token: &Waiting, nodes: impl Iterator<Item = usize>) -> Offered {
+        let (owner, ticket) = (token.owner.clone(), token.ticket);
+        let parts = owner.parts(self.nodes.len());
+        let may_stand = |at: &usize| !parts[*at].owner.is_unsent() && !self.nodes[*at].is_down();
+        let nodes: Vec<_> = nodes.filter(may_stand).collect();
+        nodes.iter().for_each(|at| parts[*at].returning());
+        Offered { owner, ticket, nodes }
     }
 
     /// Sends the offers before this returns.
-    fn offer(&self, owner: &Arc<Owner>, ticket: u64, nodes: impl Iterator<Item = usize>) {
+    fn offer(&self, Offered { owner, ticket, nodes }: Offered) {
         let all = self.nodes.len();
-        let parts = owner.parts(all);
         let answer_by = Clock::Boottime.now().after(self.command_timeout);
-        for at in nodes.filter(|at| !parts[*at].owner.is_unsent() && !self.nodes[*at].is_down()) {
-            parts[at].returning();
+        for at in nodes {
             let (store, owner) = (self.nodes[at].store.clone(), owner.clone());
             send(&self.handle, async move {
                 let part = &owner.parts(all)[at];

@@ -18,13 +18,14 @@
 mod console;
 mod fences;
 mod free;
-mod guard;
+pub(crate) mod guard;
 mod keep;
 mod look;
 mod minorities;
 mod node;
 mod round;
 mod take;
+pub(crate) mod tally;
 pub(crate) mod votes;
 
 use std::fmt;
@@ -108,18 +109,13 @@ impl QuorumStore {
         &self,
         round: &mut Round<'_, T>,
         mut ballot: impl FnMut(usize, Result<T, Fault>) -> Result<Ballot, Fault>,
-    ) -> Result<(Votes, Verdict), Fault> {
+    ) -> Result<Votes, Fault> {
         let mut votes = Votes::of(self.nodes.len(), round.unanswered());
-        loop {
-            let verdict = votes.verdict();
-            if verdict != Verdict::Open {
-                return Ok((votes, verdict));
-            }
-            let Some((node, answer)) = round.next_unless(votes.has_quorum()).await else {
-                return Ok((votes, Verdict::Undecided));
-            };
+        while votes.verdict() == Verdict::Open {
+            let Some((node, answer)) = round.next_unless(votes.has_quorum()).await else { break };
             votes.add(node, ballot(node, answer)?);
         }
+        Ok(votes)
     }
 
     /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that

@@ -3,18 +3,20 @@
 use crate::clock::Moment;
 
 /// How many of so many nodes decide.
-pub(crate) const fn majority(nodes: usize) -> usize {
+#[allow(unreachable_pub)] // Public for the model.
+pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
 /// One question to the nodes, and what each has said so far.
-#[derive(Debug, Clone)]
-pub(crate) struct Votes {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(unreachable_pub)] // Public for the model.
+pub struct Votes {
     nodes: Box<[Vote]>,
 }
 
 /// What a node has said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Vote {
     /// Nothing was asked.
     Unasked,
@@ -23,14 +25,17 @@ enum Vote {
 }
 
 /// What a node says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ballot {
-    /// It was asked at `sent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(unreachable_pub)] // Public for the model.
+pub enum Ballot {
+    /// It was asked then.
     Yes {
+        /// When that was.
         sent: Moment,
     },
     /// Yes, but its word does not count: it may have forgotten another's, or be about to take this one back.
     Uncounted,
+    /// It is another's.
     No,
     /// It has not said: it may have done what it was asked, or do so later.
     Unknown,
@@ -38,9 +43,13 @@ pub(crate) enum Ballot {
 
 /// What votes come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+#[allow(unreachable_pub)] // Public for the model.
+pub enum Verdict {
     /// A majority has said yes. What it has granted counts from `sent`.
-    Won { sent: Moment },
+    Won {
+        /// Not later than the majority's yes.
+        sent: Moment,
+    },
     /// A majority cannot be had any more.
     Lost,
     /// What is still out decides.
@@ -51,18 +60,18 @@ pub(crate) enum Verdict {
 
 impl Votes {
     /// A question to these of so many nodes.
-    pub(crate) fn of(nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
+    pub fn of(nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
         let mut votes = vec![Vote::Unasked; nodes];
         asked.for_each(|node| votes[node] = Vote::Awaited);
         Self { nodes: votes.into() }
     }
 
     /// How many there are, asked or not.
-    pub(crate) fn nodes(&self) -> usize {
+    pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    pub(crate) fn add(&mut self, node: usize, ballot: Ballot) {
+    pub fn add(&mut self, node: usize, ballot: Ballot) {
         self.nodes[node] = Vote::Said(ballot);
     }
 
@@ -82,37 +91,37 @@ impl Votes {
         self.count(|vote| *vote == Vote::Said(Ballot::No))
     }
 
-    pub(crate) fn has_no(&self) -> bool {
+    pub fn has_no(&self) -> bool {
         self.no() != 0
     }
 
     /// How many nodes have said something.
-    pub(crate) fn answered(&self) -> usize {
+    pub fn answered(&self) -> usize {
         let unanswered = [Vote::Unasked, Vote::Awaited, Vote::Said(Ballot::Unknown)];
         self.count(|vote| !unanswered.contains(vote))
     }
 
     /// As many nodes as decide have said something.
-    pub(crate) fn has_quorum(&self) -> bool {
+    pub fn has_quorum(&self) -> bool {
         self.answered() >= majority(self.nodes.len())
     }
 
     /// The nodes whose yes counts.
-    pub(crate) fn granted(&self) -> impl Iterator<Item = usize> {
+    pub fn granted(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| matches!(vote, Vote::Said(Ballot::Yes { .. })))
     }
 
     /// The nodes that have said no.
-    pub(crate) fn refused(&self) -> impl Iterator<Item = usize> {
+    pub fn refused(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| *vote == Vote::Said(Ballot::No))
     }
 
     /// The nodes that have said yes, or may come to it: all that were asked and did not say no.
-    pub(crate) fn standing(&self) -> impl Iterator<Item = usize> {
+    pub fn standing(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| !matches!(vote, Vote::Unasked | Vote::Said(Ballot::No)))
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Verdict {
         let all = self.nodes.len();
         let needed = majority(all);
         if self.yes() >= needed {

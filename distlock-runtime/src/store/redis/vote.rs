@@ -47,8 +47,10 @@ pub(crate) struct Vote {
 }
 
 /// What a node says to a proposed fencing token.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Accepted {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(unreachable_pub)] // Public for the model.
+pub enum Accepted {
+    /// It is the largest by now.
     Yes,
     /// It has accepted this one.
     Above(u64),

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use distlock_model::{Mutant, Outcome, Scenario, check, most_memory, scenarios, simulate};
+use distlock_model::{Mutant, Outcome, Scenario, check, most_memory, quorum, scenarios, simulate};
 
 /// Different states of each larger scenario: 10⁸ in all, in some 8 GB.
 const MOST: usize = 4_000_000;
@@ -15,6 +15,8 @@ const USAGE: &str = "usage: model [COMMAND] [--states N] [--steps N] [--seed N] 
 long [SCENARIO]              larger scenarios, up to 4,000,000 different states of each (or --states)
 short [SCENARIO]             what the tests run
 soak                         random histories from a seed on (100,000,000 steps, or --steps)
+quorum [SCENARIO]            servers that vote, up to 4,000,000 different states of each scenario (or --states)
+quorum-soak                  random histories of the same (100,000,000 steps, or --steps)
 mutants                      what catches each broken script, in how many steps
 mutant MUTANT [SCENARIO]     one of them in every scenario, or in one with the way there";
 
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         ["short"] => hold(&scenarios(), most),
         ["short", ref name @ ..] => hold(&named(scenarios(), &name.join(" ")), most),
         ["soak"] => soak(seed, steps, threads),
+        ["quorum", ref name @ ..] => votes(&name.join(" "), most.map_or(MOST, NonZeroUsize::get)),
+        ["quorum-soak"] => votes_at_random(seed, steps as usize),
         ["mutants"] => mutants(),
         ["mutant", name] => mutant(name, &scenarios(), most),
         ["mutant", name, ref scenario @ ..] => {
@@ -107,6 +111,51 @@ fn soak(seed: u64, steps: u64, threads: usize) -> ExitCode {
         println!("{failure}");
     }
     code(outcome.failure.is_none())
+}
+
+/// Scenarios of a quorum.
+fn votes(name: &str, most: usize) -> ExitCode {
+    let (mut holds, mut all, mut time, mut found) = (true, 0, Duration::ZERO, false);
+    println!("| scenario | about | states | steps | s | |");
+    println!("|---|---|---|---|---|---|");
+    for scenario in quorum::scenarios() {
+        if !name.is_empty() && scenario.name != name {
+            continue;
+        }
+        let quorum::Outcome { states, steps, exhausted, took, violation, .. } =
+            quorum::check(&scenario, most);
+        let (name, about, seconds) = (scenario.name, scenario.about, took.as_secs_f64());
+        let end = match &violation {
+            Some((invariant, _)) => invariant.name(),
+            None if exhausted => "exhausted",
+            None => "cut",
+        };
+        println!("| {name} | {about} | {states} | {steps} | {seconds:.1} | {end} |");
+        if let Some((_, trace)) = &violation {
+            trace.iter().for_each(|step| println!("{step}"));
+            holds = false;
+        }
+        (all, time, found) = (all + states, time + took, true);
+    }
+    let (seconds, memory) = (time.as_secs_f64(), most_memory());
+    println!("\n{all} different states, {seconds:.0} s, at most {memory} MiB");
+    if found { code(holds) } else { usage() }
+}
+
+/// Random histories of a quorum.
+fn votes_at_random(seed: u64, steps: usize) -> ExitCode {
+    let quorum::Outcome { states, bodies, steps, took, violation, .. } =
+        quorum::simulate(seed, steps, None);
+    let seconds = took.as_secs_f64();
+    println!(
+        "{steps} steps of {states} histories from seed {seed}, {bodies} bodies, {seconds:.0} s"
+    );
+    if let Some((invariant, trace)) = &violation {
+        let (seed, name) = (seed + states as u64 - 1, invariant.name());
+        println!("seed {seed}: {name} after {steps} steps, in {}:", trace.len());
+        trace.iter().for_each(|step| println!("{step}"));
+    }
+    code(violation.is_none())
 }
 
 /// What catches each mutant.

@@ -1,0 +1,45 @@
+//! A quorum of servers: scenarios hold up to so many states, and random histories; and what is broken is seen.
+
+mod each;
+
+use distlock_model::quorum::{Invariant, Mutant, check, scenarios, simulate};
+
+/// Different states of each scenario: about a second in all.
+const MOST: usize = 8_000;
+
+#[test]
+fn each_scenario_holds() {
+    each::in_parallel(&scenarios(), |scenario| {
+        let outcome = check(scenario, MOST);
+        if let Some((invariant, way)) = outcome.violation {
+            panic!("{}: {invariant:?} in {} steps\n{}", scenario.name, way.len(), way.join("\n"));
+        }
+    });
+}
+
+#[test]
+fn histories_hold() {
+    let outcome = simulate(1, 600_000, None);
+    if let Some((invariant, way)) = outcome.violation {
+        panic!("{invariant:?} in {} steps\n{}", way.len(), way.join("\n"));
+    }
+    assert!(outcome.bodies > 5_000, "{} bodies", outcome.bodies);
+}
+
+/// What is broken, and by which invariant that is seen.
+const CAUGHT: &[(Mutant, Invariant)] = &[
+    (Mutant::AcceptsAnyFence, Invariant::Fencing),
+    (Mutant::OffersKeep, Invariant::Progress),
+    (Mutant::DeafToSeals, Invariant::Progress),
+    (Mutant::OffersLater, Invariant::Exclusion),
+    (Mutant::NothingGivenBack, Invariant::GivenBack),
+];
+
+#[test]
+fn each_mutant_is_caught() {
+    each::in_parallel(CAUGHT, |(mutant, invariant)| {
+        let outcome = simulate(1, 5_000_000, Some(*mutant));
+        let caught = outcome.violation.map(|(violated, _)| violated);
+        assert_eq!(caught, Some(*invariant), "{mutant:?}");
+    });
+}
