@@ -8,24 +8,28 @@
 //! what another one has set, so that a pooler may give each to another connection.
 
 mod address;
-mod command;
+mod connect;
 mod fault;
 mod fence;
-mod health;
 mod link;
 mod listener;
 mod live;
-mod race;
+mod request;
 mod schema;
+mod select;
 mod shared;
 mod table;
+#[cfg(feature = "tls")]
+mod tls;
 
-pub use address::Address;
-pub use command::{Ask, Freed, Granted, Held, Renewal, Reply, Swap};
+pub use address::{Address, Files};
 pub use fault::{Fault, Kind};
 pub use fence::Fence;
 pub use link::Watch;
 pub use listener::Message;
 pub use live::Live;
+pub use request::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
 pub use schema::SCHEMA;
 pub use table::{Settings, Table};
+#[cfg(feature = "tls")]
+pub use tls::Tls;

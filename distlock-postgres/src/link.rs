@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -11,19 +11,18 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+use crate::connect::connect;
 use crate::fault::Fault;
-use crate::health::Health;
 use crate::live::Live;
-use crate::race::{either, race};
 use crate::schema;
-use crate::shared::Shared;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+use crate::select::{either, race};
+use crate::shared::{Health, Shared};
 
 /// Is told whether one connection is there; dropped when it is not wanted any more.
 pub type Watch = Box<dyn FnMut(bool) + Send>;
 
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A connection, made on first use and again whenever it is lost.
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -88,6 +87,11 @@ impl Link {
         let _ = self.state.subscribe().wait_for(|state| matches!(state, State::Up(_))).await;
     }
 
+    /// Resolves when there is none, or not any more.
+    pub(crate) async fn until_down(&self) {
+        let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Up(_))).await;
+    }
+
     /// Since when there is no connection, and why.
     pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
@@ -140,13 +144,15 @@ async fn establish(
     shared: &Arc<Shared>,
 ) -> Result<(Live, impl Future<Output = ()> + Unpin + use<>), Fault> {
     let greet = async {
-        let (client, connection) = shared.connect().await?;
+        let (client, mut connection) = connect(&shared.address).await?;
         // Why it has ended, its commands say. It may be asked again after that: it can end in the moment in
         // which the greeting is done.
-        let (mut connection, mut ended) = (Box::pin(connection), false);
+        let mut ended = false;
         let mut connection = poll_fn(move |cx| {
-            ended = ended || connection.as_mut().poll(cx).is_ready();
-            if ended { Poll::Ready(()) } else { Poll::Pending }
+            while !ended {
+                ended = !matches!(ready!(connection.poll_message(cx)), Some(Ok(_)));
+            }
+            Poll::Ready(())
         });
         let live = {
             let greeting = greet(shared, client);

@@ -12,10 +12,11 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
+use crate::connect::{Connection, connect};
 use crate::fault::Fault;
 use crate::link::Link;
-use crate::race::race;
-use crate::shared::{Connection, Shared};
+use crate::select::race;
+use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -100,7 +101,7 @@ impl Listener {
 
     /// Connects, listens, and receives until the connection ends.
     async fn session(self: &Arc<Self>) -> Result<(), Deaf> {
-        let connected = timeout(self.shared.connect_timeout, self.shared.connect()).await;
+        let connected = timeout(self.shared.connect_timeout, connect(&self.shared.address)).await;
         let (client, connection) =
             connected.map_err(|_| Deaf::Lost)?.map_err(|fault| Deaf::of(&fault))?;
         let work = async {
@@ -144,7 +145,8 @@ impl Listener {
         client.batch_execute(&format!("LISTEN \"{channel}\"")).await.map_err(deaf)?;
         let echo = async {
             let live = self.lane.live().await.map_err(|fault| Deaf::of(&fault))?;
-            live.notify(&channel, "echo").await.map_err(|fault| Deaf::of(&fault))
+            let echo = [(self.process(), "echo".to_owned())];
+            live.send(&echo).await.map_err(|fault| Deaf::of(&fault))
         };
         echo.await?;
         if timeout(ECHO, self.echoed.notified()).await.is_err() {

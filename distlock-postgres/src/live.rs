@@ -1,16 +1,16 @@
 //! A connection that is there, and the commands on it: each is one statement.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use crate::command::{Ask, Freed, Granted, Held, Renewal, Reply, Swap};
 use crate::fault::Fault;
 use crate::fence::Fence;
-use crate::health::Health;
-use crate::shared::Shared;
+use crate::request::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
+use crate::shared::{Health, Shared};
 
 /// The longest name there may be: its row in the index has to fit on a page, and it in a message.
 const LONGEST_NAME: usize = 2000;
@@ -240,6 +240,20 @@ impl Live {
         Ok(held)
     }
 
+    /// The next names of locks that are held and begin so, in order, behind that one: no more than so many.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn walk(&self, begin: &str, after: &str, limit: u32) -> Result<Vec<String>, Fault> {
+        let limit = most(limit);
+        let params: [Param<'_>; 3] =
+            [(&begin, Type::TEXT), (&after, Type::TEXT), (&limit, Type::INT4)];
+        let rows = self.run("SELECT distlock.walk($1, $2, $3)", &params).await?;
+        let row = rows.first().ok_or_else(Fault::unexpected)?;
+        row.try_get(0).map_err(|_| Fault::unexpected())
+    }
+
     /// Sends the process of a token a message about a lock.
     ///
     /// # Errors
@@ -252,9 +266,73 @@ impl Live {
         self.run("SELECT distlock.tell($1, $2, $3)", &params).await.map(|_| ())
     }
 
-    pub(crate) async fn notify(&self, channel: &str, text: &str) -> Result<(), Fault> {
-        let params: [Param<'_>; 2] = [(&channel, Type::TEXT), (&text, Type::TEXT)];
-        self.run("SELECT pg_notify($1, $2)", &params).await.map(|_| ())
+    /// Sends texts to processes; says of each whether that one listens. One that is too long is not sent.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn send(&self, letters: &[(&str, String)]) -> Result<Vec<bool>, Fault> {
+        let processes: Vec<_> = letters.iter().map(|(process, _)| *process).collect();
+        let texts: Vec<_> = letters.iter().map(|(_, text)| text.as_str()).collect();
+        let params: [Param<'_>; 2] = [(&processes, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
+        let rows = self.run("SELECT distlock.send($1, $2)", &params).await?;
+        let row = rows.first().ok_or_else(Fault::unexpected)?;
+        row.try_get(0).map_err(|_| Fault::unexpected())
+    }
+
+    /// Keeps what a process says of itself for so long.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn introduce(&self, record: &Record<'_>, kept: Duration) -> Result<(), Fault> {
+        let kept = millis(kept);
+        let params: [Param<'_>; 4] = [
+            (&record.prefix, Type::TEXT),
+            (&record.process, Type::TEXT),
+            (&record.text, Type::TEXT),
+            (&kept, Type::INT8),
+        ];
+        self.run("SELECT distlock.introduce($1, $2, $3, $4)", &params).await.map(|_| ())
+    }
+
+    /// Forgets what a process has said of itself.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn take_leave(&self, prefix: &str, process: &str) -> Result<(), Fault> {
+        let params: [Param<'_>; 2] = [(&prefix, Type::TEXT), (&process, Type::TEXT)];
+        self.run("SELECT distlock.take_leave($1, $2)", &params).await.map(|_| ())
+    }
+
+    /// What processes say of themselves under a prefix, by process: all, or these.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn records(
+        &self,
+        prefix: &str,
+        processes: Option<&[String]>,
+    ) -> Result<HashMap<String, String>, Fault> {
+        let params: [Param<'_>; 2] = [(&prefix, Type::TEXT), (&processes, Type::TEXT_ARRAY)];
+        const SQL: &str = "SELECT process, record FROM distlock.records($1, $2)";
+        let rows = self.run(SQL, &params).await?;
+        let field = |row: &Row, at| row.try_get(at).map_err(|_| Fault::unexpected());
+        rows.iter().map(|row| Ok((field(row, 0)?, field(row, 1)?))).collect()
+    }
+
+    /// The server's time, in seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Where the server could not be asked.
+    pub async fn time(&self) -> Result<u64, Fault> {
+        let rows = self.run("SELECT distlock.now()", &[]).await?;
+        let row = rows.first().ok_or_else(Fault::unexpected)?;
+        let now: i64 = row.try_get(0).map_err(|_| Fault::unexpected())?;
+        Ok(unsigned(now) / 1_000_000)
     }
 
     /// A round trip.

@@ -34,6 +34,15 @@ CREATE TABLE IF NOT EXISTS distlock.waiter (
     PRIMARY KEY (name, token)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
+-- What processes say of themselves, for operators: under which prefix, and until when it is believed.
+CREATE TABLE IF NOT EXISTS distlock.process (
+    prefix text COLLATE "C" NOT NULL,
+    process text COLLATE "C" NOT NULL,
+    record text NOT NULL,
+    until bigint NOT NULL,
+    PRIMARY KEY (prefix, process)
+);
+
 -- Fencing tokens and tickets. Values are drawn under a shared lock, and it is raised under an exclusive
 -- one: it never goes back.
 CREATE SEQUENCE IF NOT EXISTS distlock.fence AS bigint;
@@ -99,6 +108,22 @@ END $$;
 CREATE OR REPLACE FUNCTION distlock.listens(p_token text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN NOT pg_try_advisory_xact_lock(hashtextextended(split_part(p_token, '.', 1), 7233187398472430595));
+END $$;
+
+-- Sends texts to processes; whether each listens. One that does not fit into a message is not sent.
+CREATE OR REPLACE FUNCTION distlock.send(p_processes text[], p_texts text[]) RETURNS boolean[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_heard boolean[] := '{}';
+BEGIN
+    FOR n IN 1 .. coalesce(cardinality(p_processes), 0) LOOP
+        IF octet_length(p_texts[n]) < 8000 THEN
+            PERFORM pg_notify('distlock_' || p_processes[n], p_texts[n]);
+            v_heard := v_heard || distlock.listens(p_processes[n]);
+        ELSE
+            v_heard := v_heard || false;
+        END IF;
+    END LOOP;
+    RETURN v_heard;
 END $$;
 
 -- Whether one more fits beside those who hold the lock.
@@ -187,6 +212,24 @@ BEGIN
     END IF;
 END $$;
 
+-- What comes before a grant, as `acquire` says: the time, or what is answered instead.
+CREATE OR REPLACE FUNCTION distlock.begin_grant(
+    p_name text, p_not_after bigint, p_started bigint, p_async boolean, OUT now bigint, OUT refused bigint[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_async THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF distlock.started() <> p_started THEN
+        refused := ARRAY[4];
+        RETURN;
+    END IF;
+    now := distlock.enter_lock(p_name);
+    IF p_not_after <> 0 AND now > p_not_after THEN
+        refused := ARRAY[3, now];
+    END IF;
+END $$;
+
 -- Enqueue, take a free lock, confirm a reserved one, poll; with `p_try`, take the lock or leave nothing.
 -- Idempotent. Not after `p_not_after`, unless that is 0, and on no server but `p_started`.
 -- Answers {1, fence, others wait}, {0, ticket, remaining, in front, behind, added}, {3, time}, {4}.
@@ -196,20 +239,15 @@ CREATE OR REPLACE FUNCTION distlock.acquire(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
+    v_refused bigint[];
     v_ticket bigint := p_ticket;
     v_added boolean;
     v_front bigint;
     v_behind bigint;
 BEGIN
-    IF p_async THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
-    IF distlock.started() <> p_started THEN
-        RETURN ARRAY[4];
-    END IF;
-    v_now := distlock.enter_lock(p_name);
-    IF p_not_after <> 0 AND v_now > p_not_after THEN
-        RETURN ARRAY[3, v_now];
+    SELECT g.now, g.refused INTO v_now, v_refused FROM distlock.begin_grant(p_name, p_not_after, p_started, p_async) g;
+    IF v_refused IS NOT NULL THEN
+        RETURN v_refused;
     END IF;
     -- Its own: reserved for it, or granted before.
     UPDATE distlock.lease SET until = greatest(until, v_now + p_ttl * 1000)
@@ -324,16 +362,11 @@ CREATE OR REPLACE FUNCTION distlock.downgrade(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
+    v_refused bigint[];
 BEGIN
-    IF p_async THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
-    IF distlock.started() <> p_started THEN
-        RETURN ARRAY[4];
-    END IF;
-    v_now := distlock.enter_lock(p_name);
-    IF p_not_after <> 0 AND v_now > p_not_after THEN
-        RETURN ARRAY[3, v_now];
+    SELECT g.now, g.refused INTO v_now, v_refused FROM distlock.begin_grant(p_name, p_not_after, p_started, p_async) g;
+    IF v_refused IS NOT NULL THEN
+        RETURN v_refused;
     END IF;
     DELETE FROM distlock.lease WHERE name = p_name AND token = p_old;
     IF NOT FOUND AND NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND token = p_new) THEN
@@ -356,13 +389,47 @@ BEGIN
         WHERE w.name = p_name AND w.until > v_now ORDER BY w.ticket, w.token;
 END $$;
 
+-- The next names of locks that are held and begin so, in order, behind that one.
+CREATE OR REPLACE FUNCTION distlock.walk(p_begin text, p_after text, p_limit integer) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(SELECT DISTINCT l.name FROM distlock.lease l
+        WHERE l.name > p_after AND l.name >= p_begin AND starts_with(l.name, p_begin) AND l.until > distlock.now()
+        ORDER BY l.name LIMIT p_limit);
+END $$;
+
+-- Keeps what a process says of itself, for so many ms.
+CREATE OR REPLACE FUNCTION distlock.introduce(p_prefix text, p_process text, p_record text, p_kept bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO distlock.process AS p (prefix, process, record, until)
+        VALUES (p_prefix, p_process, p_record, distlock.now() + p_kept * 1000)
+        ON CONFLICT (prefix, process) DO UPDATE SET record = excluded.record, until = excluded.until;
+END $$;
+
+CREATE OR REPLACE FUNCTION distlock.take_leave(p_prefix text, p_process text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM distlock.process WHERE prefix = p_prefix AND process = p_process;
+END $$;
+
+-- What processes say of themselves: these, or all if that is null.
+CREATE OR REPLACE FUNCTION distlock.records(p_prefix text, p_processes text[])
+RETURNS TABLE (process text, record text) LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT p.process, p.record FROM distlock.process p
+        WHERE p.prefix = p_prefix AND p.until > distlock.now()
+            AND (p_processes IS NULL OR p.process = ANY (p_processes));
+END $$;
+
 -- Removes what was over a while ago and nobody has come across since: of processes that died.
 CREATE OR REPLACE FUNCTION distlock.sweep() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM distlock.lease WHERE until < distlock.now() - 60000000;
     DELETE FROM distlock.waiter WHERE until < distlock.now() - 60000000;
+    DELETE FROM distlock.process WHERE until < distlock.now();
 END $$;
 
 -- Last: who finds it finds all of the above.
-CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';

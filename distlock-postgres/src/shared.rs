@@ -1,13 +1,18 @@
-//! What all connections of a table share, and how each is made.
+//! What all connections of a table share, and the state of each.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio_postgres::{Client, NoTls};
+use tokio::sync::Notify;
 
 use crate::address::Address;
-use crate::fault::Fault;
 use crate::fence::Fence;
+use crate::select::either;
+
+/// A connection that owes an answer is given so long for any.
+const SILENCE: Duration = Duration::from_secs(1);
+/// So many commands in a row without an answer in time, and it is left.
+const MANY_SILENT: u32 = 2;
 
 /// What all connections of a table share.
 pub(crate) struct Shared {
@@ -18,11 +23,43 @@ pub(crate) struct Shared {
     pub(crate) numbers: AtomicU64,
 }
 
-pub(crate) type Connection =
-    tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>;
+/// The state of one connection, as its commands see it.
+#[derive(Default)]
+pub(crate) struct Health {
+    silent: AtomicU32,
+    suspected: Notify,
+    bad: Notify,
+}
 
-impl Shared {
-    pub(crate) async fn connect(&self) -> Result<(Client, Connection), Fault> {
-        self.address.config.connect(NoTls).await.map_err(|error| Fault::of(&error))
+impl Health {
+    /// An answer has come.
+    pub(crate) fn answered(&self) {
+        self.silent.store(0, Ordering::Release);
+    }
+
+    /// An answer has not come in time.
+    pub(crate) fn missed(&self) {
+        match self.silent.fetch_add(1, Ordering::AcqRel) + 1 {
+            MANY_SILENT => self.bad.notify_one(),
+            _ => self.suspected.notify_one(),
+        }
+    }
+
+    pub(crate) fn is_bad(&self) {
+        self.bad.notify_one();
+    }
+
+    /// Resolves when the connection is to be left.
+    pub(crate) async fn gone_bad(&self) {
+        let silence = async {
+            loop {
+                self.suspected.notified().await;
+                tokio::time::sleep(SILENCE).await;
+                if self.silent.load(Ordering::Acquire) > 0 {
+                    return;
+                }
+            }
+        };
+        either(self.bad.notified(), silence).await;
     }
 }

@@ -74,6 +74,16 @@ impl Table {
         self.renewals.live().await
     }
 
+    /// Resolves when the first connection for commands is there; it makes none.
+    pub async fn until_up(&self) {
+        self.lanes[0].until_up().await;
+    }
+
+    /// Resolves when it is not there any more.
+    pub async fn until_down(&self) {
+        self.lanes[0].until_down().await;
+    }
+
     /// The first connection, or why the first attempt to make it failed.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use crate::name::LockName;
 
 /// What is to be seen of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 pub enum Seen {
     /// Its caller has it.
     Held,

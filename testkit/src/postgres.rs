@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::conformance::{Remote, Subject};
 use crate::process::{self, Guardian};
 use crate::server::free_port;
-use crate::{connect, wait_until};
+use crate::{Certificate, connect, wait_until};
 
 /// How long a server may take to start, recovery after a crash included.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -40,6 +40,7 @@ const SETTINGS: [&str; 6] = [
 pub struct PostgresServer {
     port: u16,
     dir: PathBuf,
+    certificate: Option<Certificate>,
     running: Option<Running>,
 }
 
@@ -73,9 +74,18 @@ impl Drop for Running {
 impl PostgresServer {
     /// Starts one; returns when it answers.
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// Starts one that speaks TLS to who asks for it, by this certificate.
+    pub fn encrypted(certificate: &Certificate) -> Self {
+        Self::start_with(Some(certificate.clone()))
+    }
+
+    fn start_with(certificate: Option<Certificate>) -> Self {
         let dir = process::temp_path("postgres");
         new_data(&dir);
-        let mut server = Self { port: 0, dir, running: None };
+        let mut server = Self { port: 0, dir, certificate, running: None };
         let start = Instant::now();
         // Another process may take the port between the look and the server's bind.
         loop {
@@ -165,6 +175,12 @@ impl PostgresServer {
         command.arg("-D").arg(&self.dir).arg("-p").arg(self.port.to_string());
         for setting in SETTINGS {
             command.args(["-c", setting]);
+        }
+        if let Some(Certificate { cert, key, .. }) = &self.certificate {
+            let own = [("ssl_cert_file", cert), ("ssl_key_file", key)].map(|(setting, file)| {
+                format!("{setting}={}", own_copy(file, &self.dir).display())
+            });
+            command.args(["-c", "ssl=on", "-c", &own[0], "-c", &own[1]]);
         }
         command.arg("-c").arg(format!("unix_socket_directories={}", self.dir.display()));
         let output = File::create(&log).expect("create a log");
@@ -291,8 +307,19 @@ fn template() -> &'static Path {
         .0
 }
 
+/// A copy of a secret that the server's user may read, and nobody else.
+fn own_copy(file: &Path, dir: &Path) -> PathBuf {
+    let copy = dir.join(file.file_name().expect("a file"));
+    fs::copy(file, &copy).expect("copy a file");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).expect("nobody else may read it");
+    if let Some((user, group)) = other_user() {
+        chown(&copy, Some(user), Some(group)).expect("give a file away");
+    }
+    copy
+}
+
 /// A program as a user that postgres does not refuse to run as.
-fn unprivileged(program: &Path) -> Command {
+pub(crate) fn unprivileged(program: &Path) -> Command {
     let mut command = Command::new(program);
     if let Some((user, group)) = other_user() {
         command.uid(user).gid(group);
@@ -303,7 +330,7 @@ fn unprivileged(program: &Path) -> Command {
 }
 
 /// The user and group `postgres`, or else `nobody`, if this is root.
-fn other_user() -> Option<(u32, u32)> {
+pub(crate) fn other_user() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }

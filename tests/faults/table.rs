@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ENTRIES: [(&str, usize); 15] = [
+const ENTRIES: [(&str, usize); 16] = [
     ("A", 12),
     ("B", 14),
     ("C", 10),
@@ -15,6 +15,7 @@ const ENTRIES: [(&str, usize); 15] = [
     ("G", 16),
     ("H", 14),
     ("I", 6),
+    ("P", 9),
     ("Q", 7),
     ("R", 31),
     ("S", 7),

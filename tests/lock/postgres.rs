@@ -1,10 +1,13 @@
 //! What is special about locks in Postgres; what they have in common with all others is in `conformance`.
 
-use distlock::{BackendKind, LockError, LockManager, WakeUps};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use distlock::{BackendKind, LockError, LockManager, LockStatus, WakeUps};
 use distlock_testkit::conformance::Subject as _;
 use distlock_testkit::{
-    LONG, PostgresServer, SECOND, assert_busy, backend, connect, held, no_row_is_left, patient,
-    patient_builder, served, wait_for, waits, whole_text,
+    Certificates, LONG, PgBouncer, PostgresServer, SECOND, assert_busy, backend, connect, held, ms,
+    no_row_is_left, patient, patient_builder, served, wait_for, waits, whole_text,
 };
 use tokio::task::JoinSet;
 
@@ -126,6 +129,110 @@ async fn connections_that_the_server_ends_cost_no_lock() {
     let next = tokio::time::timeout(LONG / 4, served(waiting)).await.expect("its turn comes");
     next.release().await.expect("it was held");
     no_row_is_left(&server);
+}
+
+/// Who has a lock and who waits says so itself, over the server's messages; where it stands still its record does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_say_who_they_are_and_what_they_hold() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = one.lock("k").ttl(LONG).name("checkout").acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || server.left().len() == 2).await;
+    let own = std::process::id();
+    wait_for("both say who they are", async || {
+        let status = one.inspect("k").await.expect("an answer");
+        let LockStatus::Held { holders, waiters, .. } = status else { return false };
+        let holder = holders[0].process.as_ref().map(|process| process.pid);
+        let waiter = waiters.first().and_then(|waiter| waiter.process.as_ref());
+        holders[0].name.as_deref() == Some("checkout")
+            && holder == Some(own)
+            && waiter.map(|process| process.pid) == Some(own)
+    })
+    .await;
+    // A third one is told by the two others, whom it finds in the table.
+    let third = connect(&server.url()).await;
+    let status = third.inspect("k").await.expect("an answer");
+    let LockStatus::Held { holders, .. } = status else { panic!("{status:?}") };
+    assert_eq!(holders[0].process.as_ref().map(|process| process.pid), Some(own));
+    wait_for("all three have a record", async || {
+        third.processes().await.expect("an answer").len() == 3
+    })
+    .await;
+    guard.release().await.expect("it was held");
+    drop(served(waiting).await);
+    for manager in [&one, &other] {
+        assert!(manager.close(LONG).await.is_complete());
+    }
+    wait_for("who has closed is gone", async || {
+        third.processes().await.expect("an answer").len() == 1
+    })
+    .await;
+    no_row_is_left(&server);
+}
+
+/// Every command is one statement: it does not matter which connection each gets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_a_pooler_that_gives_each_transaction_to_another_connection() {
+    let server = PostgresServer::start();
+    let pooler = PgBouncer::before(&server, 2);
+    let url = server.url_at(pooler.addr());
+    let (one, other) = (patient(&url).await, patient(&url).await);
+    let count = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for n in 0..20 {
+        let request = if n % 2 == 0 { &one } else { &other }.lock("k").ttl(LONG).wait(LONG);
+        let count = count.clone();
+        tasks.spawn(async move {
+            let body = async {
+                let before = count.load(SeqCst);
+                tokio::time::sleep(ms(1)).await;
+                count.store(before + 1, SeqCst);
+            };
+            request.run(body).await.expect("its turn comes");
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(count.load(SeqCst), 20);
+    // It takes `LISTEN`, and nothing is ever heard.
+    assert_eq!(other.status().wake_ups, WakeUps::Polling);
+    no_row_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_tls_the_server_has_to_show_a_certificate_that_is_trusted() {
+    let authority = Certificates::new();
+    let server = PostgresServer::encrypted(&authority.issue("server", &["DNS:localhost"]));
+    let url = |host: &str, options: &str| {
+        format!("postgres://distlock@{host}:{}/postgres?{options}", server.addr().port())
+    };
+    let trusted = format!("sslmode=verify-full&sslrootcert={}", authority.ca().display());
+    let manager = connect(&url("localhost", &trusted)).await;
+    held(&manager, "k").await.release().await.expect("it was held");
+    const PLAIN: &str = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
+        WHERE a.application_name = 'distlock' AND NOT s.ssl";
+    assert_eq!(server.sql(PLAIN), "0");
+
+    let stranger = Certificates::new();
+    let strangers = format!("sslmode=require&sslrootcert={}", stranger.ca().display());
+    for (host, options, mend) in [
+        ("localhost", "sslmode=require", "sslrootcert"),
+        ("127.0.0.1", trusted.as_str(), "as its certificate does"),
+        ("localhost", strangers.as_str(), "sslrootcert"),
+    ] {
+        let refused = patient_builder(&url(host, options)).connect().await;
+        let text = whole_text(refused.as_ref().expect_err("no trust"));
+        assert!(text.contains(mend), "{text}");
+    }
+    no_row_is_left(&server);
+    drop(manager);
+
+    let without = PostgresServer::start();
+    let url = format!("{}?{trusted}", without.url_at(without.addr()));
+    let refused = patient_builder(&url).connect().await;
+    let text = whole_text(refused.as_ref().expect_err("no TLS"));
+    assert!(text.contains("does not speak TLS"), "{text}");
+    assert_eq!(backend(refused), BackendKind::Refused);
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 #[cfg(feature = "redis")]
 use std::time::Duration;
 
+#[cfg(feature = "postgres")]
+use distlock_postgres::Address;
 use tokio::runtime::Handle;
 
 #[cfg(feature = "redis")]
@@ -31,6 +33,8 @@ use crate::store::quorum::QuorumStore;
 use crate::store::redis::{Place, RedisConfig, RedisStore, Replicas, Sentinels, Target, TlsClient};
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{ZooKeeperConfig, ZooKeeperStore};
+#[cfg(all(feature = "postgres", feature = "tls"))]
+use crate::tls::Pem;
 #[cfg(feature = "redis")]
 use crate::tls::TlsOptions;
 use crate::url::StoreUrl;
@@ -61,10 +65,11 @@ pub(super) fn start(
         StoreUrl::Postgres(address) => {
             let observers = observers.of_manager("postgres");
             let config = PostgresConfig {
-                address: *address,
+                address: postgres_address(*address, &settings)?,
                 command_timeout: settings.command_timeout,
                 connect_timeout: settings.connect_timeout,
                 connections: settings.connections,
+                prefix: namespace.prefix().to_owned(),
                 observers: observers.clone(),
             };
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -222,6 +227,37 @@ fn tls_client(
 ) -> Result<Option<Arc<TlsClient>>, LockError> {
     match url {
         None => Ok(None),
+        Some(_) => Err(LockError::invalid_option(
+            "url: this program was built without TLS; enable the feature `tls` of distlock",
+        )),
+    }
+}
+
+/// With what makes connections with TLS, if the URL asks for it.
+#[cfg(all(feature = "postgres", feature = "tls"))]
+fn postgres_address(address: Address, settings: &Settings) -> Result<Address, LockError> {
+    let Some(files) = address.encrypted() else {
+        return match settings.tls {
+            None => Ok(address),
+            Some(_) => Err(LockError::invalid_option(
+                "tls: the URL is one without TLS; write postgres://…?sslmode=require",
+            )),
+        };
+    };
+    let distlock_postgres::Files { roots, certificate, key } = files.clone();
+    let client = certificate.zip(key).map(|(cert, key)| (Pem::File(cert), Pem::File(key)));
+    let url = TlsOptions { ca: roots.map(Pem::File), client, ..TlsOptions::default() };
+    let tls = tls_client(Some(url), settings)?;
+    Ok(match tls.map(|tls| tls.parts()) {
+        Some((config, name)) => address.with(distlock_postgres::Tls::new(config, name)),
+        None => address,
+    })
+}
+
+#[cfg(all(feature = "postgres", not(feature = "tls")))]
+fn postgres_address(address: Address, _settings: &Settings) -> Result<Address, LockError> {
+    match address.encrypted() {
+        None => Ok(address),
         Some(_) => Err(LockError::invalid_option(
             "url: this program was built without TLS; enable the feature `tls` of distlock",
         )),

@@ -111,7 +111,13 @@ pub async fn inspect_says_who_holds_and_who_waits<S: Subject>(_: &str) {
     })
     .await;
     guard.release().await.expect("it was held");
-    served(waiting).await.release().await.expect("it was held");
+    let next = served(waiting).await;
+    // What was reserved for it for a moment is its own for the whole ttl, since it has come.
+    let LockStatus::Held { remaining, .. } = one.inspect("k").await.expect("an answer") else {
+        panic!("it is held");
+    };
+    assert!(remaining.is_some_and(|remaining| remaining > LONG / 2), "{remaining:?}");
+    next.release().await.expect("it was held");
     assert!(one.inspect("k").await.expect("an answer").is_free());
     nothing_is_left(&subject).await;
 }

@@ -6,7 +6,7 @@ use distlock_runtime::{LockError, LockManager};
 
 use super::Remote;
 use super::tools::nothing_is_left;
-use crate::{LONG, Mode, Proxy, SECOND, held, ms, wait_for};
+use crate::{LONG, Mode, Proxy, SECOND, ms, served, wait_for, waits};
 
 /// A grant whose answer is lost is either found again by who still wants it, or given back.
 pub async fn an_answer_that_is_lost_costs_no_lock<S: Remote>(_: &str) {
@@ -17,7 +17,7 @@ pub async fn an_answer_that_is_lost_costs_no_lock<S: Remote>(_: &str) {
     let other = subject.manager().await;
     // The connections that these locks go over are there: what comes next is a lock and no greeting.
     for key in ["given back", "found"] {
-        held(&manager, key).await.release().await.expect("it was held");
+        served(waits(&manager, key)).await.release().await.expect("it was held");
     }
 
     proxy.set(Mode::DropDown);

@@ -5,9 +5,12 @@
 //! leases are one statement.
 //!
 //! - `acquire`: the functions that may give a lock
-//! - here: all others, and notifications
+//! - `record`: which process this is, for others; `letters`: what processes say to each other
+//! - here: all others
 
 mod acquire;
+mod letters;
+mod record;
 
 use std::fmt;
 use std::future::Future;
@@ -21,16 +24,18 @@ use tokio::runtime::Handle;
 use super::console::Console;
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
-    Message, Notification, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
+    Letter, Listener, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
-use crate::name::{LockName, StoredName};
+use crate::name::LockName;
 use crate::observe::{Connection, LinkWatch, Observers};
 use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
+use letters::hear;
+use record::Record;
 
 /// How many connections for commands there are by default. On one, each lock would wait for the disk
 /// behind all others; a server writes for several connections at once.
@@ -46,12 +51,15 @@ pub(crate) struct PostgresConfig {
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections: Option<usize>,
+    /// What all names in the store begin with.
+    pub(crate) prefix: String,
     pub(crate) observers: Observers,
 }
 
 /// Locks in one Postgres database.
 pub(crate) struct PostgresStore {
-    table: Table,
+    table: Arc<Table>,
+    record: Arc<Record>,
     command_timeout: Duration,
     observers: Observers,
     alarms: Arc<Alarms>,
@@ -60,15 +68,23 @@ pub(crate) struct PostgresStore {
 
 impl PostgresStore {
     pub(crate) fn start(config: PostgresConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
-        let PostgresConfig { address, command_timeout, connect_timeout, connections, observers } =
-            config;
+        let PostgresConfig {
+            address,
+            command_timeout,
+            connect_timeout,
+            connections,
+            prefix,
+            observers,
+        } = config;
         let lanes = connections.unwrap_or(LANES);
+        let (record, handle) = (Arc::new(Record::new(prefix)), handle.clone());
         let settings = distlock_postgres::Settings { address, connect_timeout, lanes };
-        let table = Table::start(settings, handle, || {
+        let table = Table::start(settings, &handle, || {
             let mut watch = LinkWatch::new(observers.clone());
             Box::new(move |up| watch.is(up))
         });
-        Self { table, command_timeout, observers, alarms: alarms.clone(), handle: handle.clone() }
+        let (table, alarms) = (Arc::new(table), alarms.clone());
+        Self { table, record, command_timeout, observers, alarms, handle }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.
@@ -92,6 +108,7 @@ impl PostgresStore {
 
     /// The connection over which all goes that concerns this lock.
     async fn live(&self, lock: &LockName, answer_by: Moment) -> Result<Live, Fault> {
+        self.record.used(Clock::Boottime.now());
         let lane = self.table.lane(self.lane(lock));
         self.by(answer_by, None, lane).await.map_err(|fault| fault_of(&fault))
     }
@@ -113,7 +130,9 @@ impl PostgresStore {
     }
 
     async fn extend(&self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        let answer_by = Clock::Boottime.now().after(self.command_timeout);
+        let now = Clock::Boottime.now();
+        self.record.used(now);
+        let answer_by = now.after(self.command_timeout);
         let live = self.by(answer_by, None, self.table.renewals()).await;
         let live = live.map_err(|fault| fault_of(&fault))?;
         let sent = Clock::Boottime.now();
@@ -211,6 +230,43 @@ impl Store for PostgresStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
+    fn introduce(&self, itself: &Itself) {
+        self.record.start(itself, &self.table, &self.handle);
+    }
+
+    fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
+        Box::pin(async move {
+            let left = self.record.remove(&self.table, &process);
+            self.by(answer_by, None, left).await.map_err(|fault| fault_of(&fault))
+        })
+    }
+
+    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(async move {
+            let sent = letters::send(&self.table, &letters);
+            self.by(answer_by, None, sent).await.map_err(|fault| fault_of(&fault))
+        })
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
+        Box::pin(async move {
+            let all = record::all(&self.table, &prefix);
+            self.by(answer_by, None, all).await.map_err(|fault| fault_of(&fault))
+        })
+    }
+
+    fn records(
+        self: Arc<Self>,
+        prefix: String,
+        processes: Vec<String>,
+        answer_by: Moment,
+    ) -> Op<Records> {
+        Box::pin(async move {
+            let some = record::some(&self.table, &prefix, &processes);
+            self.by(answer_by, None, some).await.map_err(|fault| fault_of(&fault))
+        })
+    }
+
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         let handle = self.handle.clone();
         handle.spawn(async move {
@@ -243,21 +299,6 @@ impl Store for PostgresStore {
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move { self.look(&lock, answer_by).await })
-    }
-}
-
-/// Hands on `kind token name`; what is in another form is ignored.
-fn hear(text: &str, listener: &Listener) {
-    let mut words = text.splitn(3, ' ');
-    let (Some(kind), Some(token), Some(name)) = (words.next(), words.next(), words.next()) else {
-        return;
-    };
-    let message = Message { stored: &StoredName::new(name.to_owned()), token };
-    match kind {
-        "g" => listener(Notification::Reserved(message)),
-        "s" => listener(Notification::WaiterBehind(message)),
-        "x" => listener(Notification::TakenAway(message)),
-        _ => {}
     }
 }
 

@@ -48,6 +48,12 @@ impl TlsClient {
         Ok(Arc::new(Self { config, server_name }))
     }
 
+    /// What it is made of, for another client: whom to trust, and the name in the certificate if that is not the host's.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn parts(&self) -> (Arc<ClientConfig>, Option<ServerName<'static>>) {
+        (self.config.clone(), self.server_name.clone())
+    }
+
     /// The same for servers whose certificates name that host, unless another name was asked for.
     pub(super) fn as_host(self: &Arc<Self>, host: &str) -> Arc<Self> {
         match (&self.server_name, ServerName::try_from(host.to_owned())) {

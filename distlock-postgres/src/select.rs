@@ -1,4 +1,4 @@
-//! The first of two futures.
+//! Two futures at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

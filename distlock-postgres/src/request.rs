@@ -109,3 +109,14 @@ pub struct Held {
     /// Who waits, in order.
     pub waiters: Vec<String>,
 }
+
+/// What a process says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Under which it uses locks.
+    pub prefix: &'a str,
+    /// What its tokens begin with.
+    pub process: &'a str,
+    /// In its own words.
+    pub text: &'a str,
+}
