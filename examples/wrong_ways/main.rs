@@ -7,17 +7,20 @@
 //! cargo run --example wrong_ways -- --times 20
 //! ```
 //!
-//! It starts a redis-server of its own, on a free port of this machine. With `--times` it prints how
+//! It starts a redis-server, a PostgreSQL server and a PgBouncer of its own, on free ports of this machine. With `--times` it prints how
 //! many of so many runs went wrong instead of the stories. `docs/guide/wrong_ways.md` is what this
 //! program prints.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to a person")]
 
+mod advisory;
 mod bit;
 mod body;
 mod clocks;
 mod del;
 mod expire;
 mod finally;
+mod for_update;
+mod row;
 mod spin;
 mod stage;
 mod value;
@@ -51,7 +54,8 @@ macro_rules! ways {
     };
 }
 
-const WAYS: [Way; 9] = ways!(bit, expire, clocks, del, value, watch, spin, body, finally);
+const WAYS: [Way; 12] =
+    ways!(bit, expire, clocks, del, value, watch, spin, body, finally, row, for_update, advisory);
 
 const NO_SERVER: &str = "\
 This example starts a redis-server of its own, and there is none on this machine. Install one:

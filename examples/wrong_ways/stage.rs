@@ -1,12 +1,13 @@
 //! What every story needs: a server, connections to it, and a count of who is in the body.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use distlock::LockManager;
-use distlock_testkit::{RedisServer, data_at, wait_for};
+use distlock_testkit::{PostgresServer, RedisServer, data_at, wait_for};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
+use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -18,15 +19,16 @@ pub(crate) const SHORT: Duration = Duration::from_millis(100);
 /// for a machine with other work.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
-/// A redis-server, and keys that no other run has.
+/// A redis-server, a PostgreSQL server where one is needed, and keys that no other run has.
 pub(crate) struct Stage {
     server: RedisServer,
+    postgres: OnceLock<PostgresServer>,
     run: usize,
 }
 
 impl Stage {
     pub(crate) fn new(run: usize) -> Self {
-        Self { server: RedisServer::start(), run }
+        Self { server: RedisServer::start(), postgres: OnceLock::new(), run }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -45,8 +47,28 @@ impl Stage {
 
     /// The same with distlock: a process with a manager of its own.
     pub(crate) async fn locks(&self) -> Result<LockManager, Error> {
-        let locks = LockManager::builder().url(self.server.url());
-        Ok(locks.command_timeout(Duration::from_secs(10)).connect().await?)
+        self.locks_at(&self.url()).await
+    }
+
+    pub(crate) async fn locks_at(&self, url: &str) -> Result<LockManager, Error> {
+        let locks = LockManager::builder().url(url).command_timeout(Duration::from_secs(10));
+        Ok(locks.connect().await?)
+    }
+
+    pub(crate) fn postgres(&self) -> &PostgresServer {
+        self.postgres.get_or_init(PostgresServer::start)
+    }
+
+    /// A process with a connection to the database.
+    pub(crate) async fn sql(&self) -> Result<Sql, Error> {
+        self.sql_at(&self.postgres().url()).await
+    }
+
+    pub(crate) async fn sql_at(&self, url: &str) -> Result<Sql, Error> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        // It ends with the client.
+        tokio::spawn(connection);
+        Ok(Sql(client))
     }
 }
 
@@ -76,6 +98,21 @@ impl Redis {
     pub(crate) async fn expired(&self, key: &str) {
         wait_for("the key expires", async || matches!(self.ask(&["EXISTS", key]).await, Ok(0)))
             .await;
+    }
+}
+
+/// A connection to a database.
+pub(crate) struct Sql(tokio_postgres::Client);
+
+impl Sql {
+    /// The first field of the first row, if there is one.
+    pub(crate) async fn run(&self, text: &str) -> Result<Option<String>, Error> {
+        let answer = self.0.simple_query(text).await?;
+        let field = |message: &SimpleQueryMessage| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        Ok(answer.iter().find_map(field))
     }
 }
 

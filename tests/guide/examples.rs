@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use distlock_testkit::RedisServer;
+use distlock_testkit::{PostgresServer, RedisServer};
 
 use crate::example;
 
@@ -51,4 +51,15 @@ fn api_quota() {
         assert_ne!(free[1], "0", "without a limit it is not exceeded: {rows:?}");
         assert_eq!((&*permits[0], &*permits[1], &*permits[2]), ("60", "0", "4"), "{rows:?}");
     });
+}
+
+#[test]
+fn on_postgres() {
+    let server = PostgresServer::start();
+    let output =
+        Command::new(example("on_postgres")).arg(server.url()).output().expect("it starts");
+    let (said, complaint) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complaint}");
+    assert_eq!(said.trim(), "order 7 is paid, and then once more: order 7 is paid");
 }
