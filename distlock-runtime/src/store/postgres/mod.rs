@@ -5,10 +5,11 @@
 //! leases are one statement.
 //!
 //! - `acquire`: the functions that may give a lock
-//! - `record`: which process this is, for others; `letters`: what processes say to each other
+//! - `record`: which process this is, for others; `letters`: what processes say to each other; `console`
 //! - here: all others
 
 mod acquire;
+mod console;
 mod letters;
 mod record;
 
@@ -21,7 +22,6 @@ use std::time::Duration;
 use distlock_postgres::{Address, Kind, Live, Message as Heard, Table};
 use tokio::runtime::Handle;
 
-use super::console::Console;
 use super::owner::Owner;
 use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
@@ -163,8 +163,6 @@ impl PostgresStore {
         Ok((!holders.is_empty()).then_some(Held { holders, queue: held.waiters }))
     }
 }
-
-impl Console for PostgresStore {}
 
 impl Store for PostgresStore {
     fn clock(&self) -> Clock {
