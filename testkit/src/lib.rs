@@ -22,6 +22,7 @@ mod certificates;
 mod cluster;
 pub mod conformance;
 mod data;
+mod etcd;
 mod http;
 mod info;
 mod log;
@@ -47,6 +48,7 @@ pub use calls::{
 pub use certificates::{Certificate, Certificates};
 pub use cluster::{Cluster, ClusterBuilder};
 pub use data::{Data, data_at, environment};
+pub use etcd::{EtcdServer, base64, no_key_is_left};
 pub use http::{HttpClient, HttpResponse};
 pub use info::{clients, connections, info, runs};
 pub use log::Log;

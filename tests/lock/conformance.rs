@@ -29,6 +29,10 @@ mod redlock {
     );
 }
 
+mod etcd {
+    distlock_testkit::conformance!(distlock_testkit::EtcdServer);
+}
+
 mod postgres {
     distlock_testkit::conformance!(distlock_testkit::PostgresServer);
 }

@@ -16,6 +16,7 @@ impl LockManagerBuilder {
     /// | `redis-cluster://host[:port],…` | a Redis Cluster, by some of its nodes |
     /// | `redlock://host[:port],…[/db]` | three to nine independent Redis servers, of which a majority decides; see also [`urls`](Self::urls) |
     /// | `postgres://[user[:password]@]host[:port]/database` | a PostgreSQL database, with the feature `postgres` |
+    /// | `etcd://[user:password@]host[:port],host[:port]` | an etcd cluster, with the feature `etcd` |
     /// | `zookeeper://[user:password@]host[:port],host[:port]/path` | ZooKeeper, with the feature `zookeeper` |
     /// | `memory://` | this manager's own memory: for tests and examples |
     ///

@@ -24,6 +24,8 @@ use crate::options::Options;
 use crate::settings::Credentials;
 use crate::settings::Settings;
 use crate::store::Store;
+#[cfg(feature = "etcd")]
+use crate::store::etcd::{EtcdConfig, EtcdStore};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresConfig, PostgresStore};
@@ -59,6 +61,20 @@ pub(super) fn start(
             let observers = observers.of_manager("memory");
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(MemoryStore::new()), handle, alarms)
+            })
+        }
+        #[cfg(feature = "etcd")]
+        StoreUrl::Etcd(address) => {
+            let observers = observers.of_manager("etcd");
+            let config = EtcdConfig {
+                address,
+                command_timeout: settings.command_timeout,
+                connect_timeout: settings.connect_timeout,
+                fence: namespace.fence(),
+                observers: observers.clone(),
+            };
+            Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+                over(Arc::new(EtcdStore::start(config, handle, alarms)), handle, alarms)
             })
         }
         #[cfg(feature = "postgres")]

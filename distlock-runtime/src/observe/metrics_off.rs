@@ -51,7 +51,7 @@ impl Metrics {
 
     pub(super) fn command(&self, _event: &Command) {}
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}
 }
 

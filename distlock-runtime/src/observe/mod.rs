@@ -10,7 +10,7 @@ mod account;
 mod calls;
 #[cfg(feature = "metrics")]
 mod handles;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 mod link;
 mod log;
 #[cfg(feature = "metrics")]
@@ -44,7 +44,7 @@ use metrics::{Hold, Metrics};
 pub(crate) use account::Account;
 #[doc(hidden)]
 pub use calls::Calls;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 pub(crate) use link::LinkWatch;
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) use log::{answered, body_too_late};
@@ -291,7 +291,7 @@ impl Observers {
     }
 }
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 impl Observers {
     /// A connection was made, lost, or is not wanted any more.
     fn link(&self, was_up: Option<bool>, is_up: Option<bool>) {

@@ -11,6 +11,8 @@
 
 mod answer;
 pub mod console;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 pub(crate) mod memory;
 mod memory_line;
 mod notification;

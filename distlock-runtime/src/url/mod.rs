@@ -28,6 +28,8 @@ pub(crate) enum StoreUrl {
     Redis(Box<RedisUrl>),
     #[cfg(feature = "postgres")]
     Postgres(Box<distlock_postgres::Address>),
+    #[cfg(feature = "etcd")]
+    Etcd(distlock_etcd::Address),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<distlock_zookeeper::Address>),
     // A store in a crate of its own: a variant here, behind the feature of its name, and a line in `parse`.
@@ -35,7 +37,7 @@ pub(crate) enum StoreUrl {
 
 const KNOWN: &str = "use memory://, redis://[[user]:password@]host[:port][/db], rediss:// for TLS, \
     redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host, redlock://host,host,host, \
-    postgres://user:password@host/database or zookeeper://host,host/path";
+    postgres://user:password@host/database, etcd://host:port,host:port or zookeeper://host,host/path";
 
 impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
@@ -46,10 +48,8 @@ impl StoreUrl {
         match scheme.as_str() {
             "memory" => Ok(Self::Memory),
             "postgres" | "postgresql" => Self::postgres(url.trim()),
+            "etcd" => Self::etcd(url.trim()),
             "zookeeper" => Self::zookeeper(url.trim()),
-            "etcd" => Err(LockError::invalid_option(format!(
-                "url: {scheme}:// is not supported by this version; {KNOWN}"
-            ))),
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
             | "redis-sentinel" | "rediss-sentinel" | "redis-cluster" | "rediss-cluster"
             | "redlock" => Self::redis(&scheme, rest),
@@ -102,6 +102,24 @@ impl StoreUrl {
     fn zookeeper(_url: &str) -> Result<Self, LockError> {
         Err(LockError::invalid_option(
             "url: this program was built without ZooKeeper; enable the feature `zookeeper` of distlock",
+        ))
+    }
+
+    #[cfg(feature = "etcd")]
+    fn etcd(url: &str) -> Result<Self, LockError> {
+        let parsed = distlock_etcd::Address::parse(url);
+        let refused = |why| {
+            LockError::invalid_option(format!(
+                "url: {why}; write etcd://[user:password@]host[:port],host[:port]"
+            ))
+        };
+        parsed.map(Self::Etcd).map_err(refused)
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn etcd(_url: &str) -> Result<Self, LockError> {
+        Err(LockError::invalid_option(
+            "url: this program was built without etcd; enable the feature `etcd` of distlock",
         ))
     }
 

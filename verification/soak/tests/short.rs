@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock_testkit::{PostgresServer, RedisServer};
+use distlock_testkit::{EtcdServer, PostgresServer, RedisServer};
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
@@ -84,6 +84,11 @@ async fn scripts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm_redis() {
     clean(&storm::run::<RedisServer>("storm_redis", Effort::Times(10), 13).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_etcd() {
+    clean(&storm::run::<EtcdServer>("storm_etcd", Effort::Times(10), 13).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_testkit::conformance::Remote;
-use distlock_testkit::{PostgresServer, RedisServer};
+use distlock_testkit::{EtcdServer, PostgresServer, RedisServer};
 
 use super::witness::Kind;
 
@@ -50,3 +50,8 @@ impl Exposed for RedisServer {
 }
 
 impl Exposed for PostgresServer {}
+
+impl Exposed for EtcdServer {
+    /// Its leases have whole seconds, two at least.
+    const TTL: Duration = Duration::from_secs(3);
+}

@@ -1,0 +1,204 @@
+//! Calls of gRPC over one connection of HTTP/2.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Method, Request, Version};
+
+use crate::fault::Fault;
+
+pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(crate) const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+pub(crate) const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
+pub(crate) const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+pub(crate) const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
+pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+pub(crate) const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
+/// In front of each message: whether it is compressed, and its length.
+const FRAME: usize = 5;
+/// The longest message that is taken: that of a lock with very many waiters.
+const LONGEST: usize = 64 << 20;
+
+/// A connection on which calls are made.
+#[derive(Clone)]
+pub(crate) struct Channel {
+    pub(crate) send: SendRequest<Bytes>,
+    /// The host, as the server is told.
+    pub(crate) authority: String,
+    /// Stands for user and password.
+    pub(crate) token: Option<HeaderValue>,
+}
+
+impl Channel {
+    /// Makes a call of one message that is answered with one.
+    pub(crate) async fn call(
+        &self,
+        path: &'static str,
+        message: Vec<u8>,
+    ) -> Result<Vec<u8>, Fault> {
+        self.ready().await?.send(path, [message])?.only().await
+    }
+
+    /// Resolves when a call can be sent without waiting.
+    pub(crate) async fn ready(&self) -> Result<Ready<'_>, Fault> {
+        let send = self.send.clone().ready().await?;
+        Ok(Ready { channel: self, send })
+    }
+}
+
+/// A call can be sent.
+pub(crate) struct Ready<'a> {
+    channel: &'a Channel,
+    send: SendRequest<Bytes>,
+}
+
+impl Ready<'_> {
+    /// Sends all of a call.
+    pub(crate) fn send(
+        self,
+        path: &'static str,
+        messages: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<Answers, Fault> {
+        let (mut body, answers) = self.open(path)?;
+        let framed: Vec<u8> = messages.into_iter().flat_map(|message| frame(&message)).collect();
+        body.send_data(framed.into(), true)?;
+        Ok(answers)
+    }
+
+    /// Begins a call whose messages are sent one by one.
+    pub(crate) fn open(
+        mut self,
+        path: &'static str,
+    ) -> Result<(SendStream<Bytes>, Answers), Fault> {
+        let uri = format!("http://{}{path}", self.channel.authority);
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .version(Version::HTTP_2)
+            .uri(uri)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc");
+        if let Some(token) = &self.channel.token {
+            request = request.header("token", token);
+        }
+        if path == WATCH {
+            // A member that is cut off from the others ends the call.
+            request = request.header("hasleader", "true");
+        }
+        let request = request.body(()).map_err(|_| Fault::refused("the host cannot be sent"))?;
+        let (response, body) = self.send.send_request(request, false)?;
+        Ok((body, Answers { stage: Stage::Called(response), buffer: Vec::new() }))
+    }
+}
+
+/// The messages with which a call is answered. The call is taken back when this is dropped before its end.
+pub(crate) struct Answers {
+    stage: Stage,
+    buffer: Vec<u8>,
+}
+
+enum Stage {
+    Called(ResponseFuture),
+    Answered(RecvStream),
+}
+
+impl Answers {
+    /// The message of a call that is answered with one.
+    pub(crate) async fn only(mut self) -> Result<Vec<u8>, Fault> {
+        let message = self.next().await?.ok_or_else(Fault::unexpected)?;
+        // What comes behind it is the status, which has to be that all is well.
+        match self.next().await? {
+            None => Ok(message),
+            Some(_) => Err(Fault::unexpected()),
+        }
+    }
+
+    /// The next message; `None` behind the last one of a call that ended well.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if let Stage::Called(response) = &mut self.stage {
+            let (head, body) = response.await?.into_parts();
+            if head.headers.contains_key("grpc-status") {
+                status(&head.headers)?;
+                return Ok(None);
+            }
+            if !head.status.is_success() {
+                let words = format!("HTTP status {}: is this etcd?", head.status.as_u16());
+                return Err(Fault::unreachable(words));
+            }
+            self.stage = Stage::Answered(body);
+        }
+        let Stage::Answered(body) = &mut self.stage else { return Ok(None) };
+        loop {
+            if let Some(message) = unframe(&mut self.buffer)? {
+                return Ok(Some(message));
+            }
+            let Some(data) = body.data().await else { break };
+            let data = data?;
+            body.flow_control().release_capacity(data.len())?;
+            self.buffer.extend_from_slice(&data);
+        }
+        let trailers = poll_fn(|cx| body.poll_trailers(cx)).await?;
+        status(&trailers.ok_or_else(Fault::unexpected)?)?;
+        Ok(None)
+    }
+}
+
+pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let mut framed = Vec::with_capacity(FRAME + message.len());
+    framed.push(0);
+    framed.extend_from_slice(&length.to_be_bytes());
+    framed.extend_from_slice(message);
+    framed
+}
+
+/// Takes the first message, if all of it is there.
+fn unframe(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Fault> {
+    let Some(&[compressed, a, b, c, d]) = buffer.first_chunk::<FRAME>() else { return Ok(None) };
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    if compressed != 0 || length > LONGEST {
+        return Err(Fault::unexpected());
+    }
+    if buffer.len() < FRAME + length {
+        return Ok(None);
+    }
+    let rest = buffer.split_off(FRAME + length);
+    let mut message = std::mem::replace(buffer, rest);
+    message.drain(..FRAME);
+    Ok(Some(message))
+}
+
+fn status(headers: &HeaderMap) -> Result<(), Fault> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    match text("grpc-status").and_then(|code| code.parse().ok()) {
+        Some(0) => Ok(()),
+        Some(code) => {
+            Err(Fault::of_status(code, text("grpc-message").unwrap_or("no reason given")))
+        }
+        None => Err(Fault::unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_in_pieces() {
+        let mut sent = frame(b"one");
+        sent.extend(frame(b""));
+        sent.extend(frame(b"three"));
+        let (mut buffer, mut messages) = (Vec::new(), Vec::new());
+        for byte in sent {
+            buffer.push(byte);
+            while let Some(message) = unframe(&mut buffer).expect("a frame") {
+                messages.push(message);
+            }
+        }
+        assert_eq!(messages, [&b"one"[..], b"", b"three"]);
+        assert!(buffer.is_empty());
+        assert!(unframe(&mut vec![1, 0, 0, 0, 0]).is_err(), "compressed");
+    }
+}

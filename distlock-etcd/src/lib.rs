@@ -1,0 +1,40 @@
+//! The queues in etcd that `distlock` keeps locks in. Use the `distlock` crate with its feature `etcd`; this one
+//! has no stability of its own.
+//!
+//! It knows names and tokens as texts, and nothing of what a lock is worth: that is the runtime's. Each token that
+//! has a lock, or waits for it, has one key under the name of the lock, with a lease that goes with the process.
+//! The keys stand in the order in which they came to be, and those in front hold the lock: nothing is written when
+//! a turn comes. Who waits watches the key in front of it.
+//!
+//! From the wire up: `wire` and `message` are what etcd is told, `grpc` how, and `link` over which connection;
+//! `sequence` keeps the order of commands, `order` says who holds a lock, `fence` and `lease` what goes with it, `watch` and `place` what this process
+//! hears and has. [`Queues`] is all of them: `acquire` and `keep` are its commands, `tend` goes on beside them.
+
+mod acquire;
+mod address;
+mod fault;
+mod fence;
+mod grant;
+mod grpc;
+mod keep;
+mod lease;
+mod link;
+mod message;
+mod name;
+mod order;
+mod place;
+mod queues;
+mod sequence;
+mod tend;
+mod walk;
+mod watch;
+mod wire;
+
+pub use acquire::{Ask, Granted, Reply};
+pub use address::Address;
+pub use fault::{Fault, Kind};
+pub use keep::{Freed, Held, Renewal, Renewed, Swap};
+pub use link::{Live, Settings, Watch};
+pub use queues::{Note, Queues};
+pub use sequence::Under;
+pub use watch::Message;

@@ -1,0 +1,338 @@
+//! The connection: made on first use, to one member after the other, and again whenever it is lost.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use crate::address::Address;
+use crate::fault::Fault;
+use crate::grpc::{self, Answers, Channel};
+use crate::message::{self, Op, Txn};
+use crate::watch::{Message, Watches};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A connection that owes an answer is given so long for any.
+const SILENCE: Duration = Duration::from_secs(1);
+/// So many calls in a row without an answer in time, and it is left.
+const MANY_SILENT: u32 = 2;
+/// How much may be on its way to us.
+const WINDOW: u32 = 4 << 20;
+
+/// Is told whether the connection is there; dropped when it is not wanted any more.
+pub type Watch = Box<dyn FnMut(bool) + Send>;
+
+/// What hears of what is seen.
+pub(crate) type OnMessage = Box<dyn Fn(Message<'_>) + Send + Sync>;
+
+/// How etcd is reached.
+pub struct Settings {
+    /// Where it is.
+    pub address: Address,
+    /// How long it may take to make a connection.
+    pub connect_timeout: Duration,
+}
+
+/// The state of the connection, as its calls see it.
+pub(crate) struct Health {
+    silent: AtomicU32,
+    suspected: Notify,
+    bad: Notify,
+}
+
+impl Health {
+    fn new() -> Self {
+        Self { silent: AtomicU32::new(0), suspected: Notify::new(), bad: Notify::new() }
+    }
+
+    /// An answer has come.
+    fn answered(&self) {
+        self.silent.store(0, Ordering::Release);
+    }
+
+    /// An answer has not come in time.
+    pub(crate) fn missed(&self) {
+        match self.silent.fetch_add(1, Ordering::AcqRel) + 1 {
+            MANY_SILENT => self.bad.notify_one(),
+            _ => self.suspected.notify_one(),
+        }
+    }
+
+    /// Resolves when the connection is to be left.
+    async fn gone_bad(&self) {
+        let silence = async {
+            loop {
+                self.suspected.notified().await;
+                tokio::time::sleep(SILENCE).await;
+                if self.silent.load(Ordering::Acquire) > 0 {
+                    return;
+                }
+            }
+        };
+        either(self.bad.notified(), silence).await;
+    }
+}
+
+/// A connection that is there. A clone is the same one.
+#[derive(Clone)]
+pub struct Live {
+    pub(crate) channel: Channel,
+    pub(crate) watches: Arc<Watches>,
+    number: u64,
+    health: Arc<Health>,
+}
+
+impl Live {
+    /// Which connection it is: no two have the same number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// It owes an answer.
+    pub fn missed(&self) {
+        self.health.missed();
+    }
+
+    /// What an answer says of the connection.
+    pub(crate) fn heard<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        match &answer {
+            Ok(_) => self.health.answered(),
+            Err(fault) if fault.ends_connection => self.health.bad.notify_one(),
+            Err(fault) if fault.answered => self.health.answered(),
+            Err(_) => {}
+        }
+        answer
+    }
+}
+
+/// A connection, made on first use and again whenever it is lost.
+pub(crate) struct Link {
+    settings: Settings,
+    state: watch::Sender<State>,
+    wanted: Notify,
+    down_since: Mutex<Option<Instant>>,
+    on: OnMessage,
+}
+
+enum State {
+    Unused,
+    Up(Live),
+    Down(Fault),
+}
+
+impl Link {
+    pub(crate) fn start(
+        settings: Settings,
+        handle: &Handle,
+        watch: Watch,
+        on: OnMessage,
+    ) -> Arc<Self> {
+        let link = Arc::new(Self {
+            settings,
+            state: watch::Sender::new(State::Unused),
+            wanted: Notify::new(),
+            down_since: Mutex::new(None),
+            on,
+        });
+        handle.spawn(supervise(link.clone(), watch));
+        link
+    }
+
+    /// The connection as soon as there is one, or why there is none where trying again cannot help.
+    pub(crate) async fn live(&self) -> Result<Live, Fault> {
+        if let Some(live) = self.up() {
+            return Ok(live);
+        }
+        self.outcome(|state| match state {
+            State::Unused => false,
+            State::Up(_) => true,
+            State::Down(fault) => !fault.passing,
+        })
+        .await
+    }
+
+    /// The connection, or why the first attempt to make one failed.
+    pub(crate) async fn first(&self) -> Result<Live, Fault> {
+        self.outcome(|state| !matches!(state, State::Unused)).await
+    }
+
+    async fn outcome(&self, is_settled: impl Fn(&State) -> bool) -> Result<Live, Fault> {
+        self.wanted.notify_one();
+        let mut states = self.state.subscribe();
+        let state = states.wait_for(is_settled).await;
+        match state.as_deref() {
+            Ok(State::Up(live)) => Ok(live.clone()),
+            Ok(State::Down(fault)) => Err(fault.clone()),
+            _ => Err(Fault::unreachable("the connection is not kept up any more")),
+        }
+    }
+
+    /// The connection, if there is one.
+    pub(crate) fn up(&self) -> Option<Live> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(live.clone()),
+            State::Unused | State::Down(_) => None,
+        }
+    }
+
+    /// Since when there is no connection, and why.
+    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
+        let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
+        match &*self.state.borrow() {
+            State::Down(fault) => Some((since, fault.clone())),
+            State::Up(_) | State::Unused => None,
+        }
+    }
+
+    fn went(&self, state: State) {
+        let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state {
+            State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            State::Up(_) | State::Unused => *since = None,
+        }
+        drop(since);
+        self.state.send_replace(state);
+    }
+
+    /// Tells what is seen.
+    pub(crate) fn tell(&self, message: Message<'_>) {
+        (self.on)(message);
+    }
+}
+
+/// Keeps the link connected from its first use on, until the runtime is dropped.
+async fn supervise(link: Arc<Link>, mut watch: Watch) {
+    link.wanted.notified().await;
+    let (mut pause, mut number) = (FIRST_PAUSE, 0);
+    let hosts = &link.settings.address.hosts;
+    let mut failed = 0;
+    for host in hosts.iter().cycle() {
+        number += 1;
+        let (fault, ended) = match establish(&link.settings, host, number).await {
+            Ok((live, answers, mut ended)) => {
+                (pause, failed) = (FIRST_PAUSE, 0);
+                let (health, watches) = (live.health.clone(), live.watches.clone());
+                link.went(State::Up(live));
+                watch(true);
+                link.tell(Message::Interrupted);
+                let seen = watches.run(answers, |message| link.tell(message));
+                either(&mut ended, either(seen, health.gone_bad())).await;
+                (Fault::unreachable("the connection was lost"), Some(ended))
+            }
+            Err(fault) => (fault, None),
+        };
+        // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
+        // must find it down, and wait for the next one.
+        let was_up = ended.is_some();
+        failed += 1;
+        // The other members are asked first.
+        let all_failed = failed % hosts.len() == 0;
+        if was_up || all_failed || !fault.passing {
+            link.went(State::Down(fault));
+        }
+        drop(ended);
+        if was_up {
+            watch(false);
+            link.tell(Message::Interrupted);
+        }
+        if all_failed || was_up {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// A connection with its greeting done, the answers of its watches, and what resolves when it has ended.
+/// Its socket is closed when that is dropped.
+async fn establish(
+    settings: &Settings,
+    host: &str,
+    number: u64,
+) -> Result<(Live, Answers, impl Future<Output = ()> + Unpin + use<>), Fault> {
+    let greet = async {
+        let refused = |error| Fault::unreachable(format!("connect: {error}"));
+        let socket = TcpStream::connect(host).await.map_err(refused)?;
+        socket.set_nodelay(true).map_err(refused)?;
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        let (send, connection) = builder.handshake(socket).await?;
+        let (mut connection, mut ended) = (Box::pin(connection), false);
+        let mut connection = poll_fn(move |cx| {
+            ended = ended || connection.as_mut().poll(cx).is_ready();
+            if ended { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let channel = Channel { send, authority: host.to_owned(), token: None };
+        let greeted = race(greet(settings, channel, number), &mut connection).await;
+        let closed = || Fault::unreachable("it was closed while it was made");
+        let (live, answers) = greeted.ok_or_else(closed)??;
+        Ok((live, answers, connection))
+    };
+    timeout(settings.connect_timeout, greet).await.unwrap_or_else(|_| Err(Fault::timed_out()))
+}
+
+/// Signs in, sees that the member answers for the whole cluster, and begins to watch.
+async fn greet(
+    settings: &Settings,
+    mut channel: Channel,
+    number: u64,
+) -> Result<(Live, Answers), Fault> {
+    if let Some((user, password)) = &settings.address.user {
+        channel.token = sign_in(&channel, user, password).await?;
+    }
+    // Answered by a majority. Whether this key may be read does not matter.
+    let look = Txn { then: vec![Op::Get(b"distlock".to_vec())], ..Txn::default() };
+    match channel.call(grpc::TXN, look.encode()).await {
+        Err(fault) if !fault.is_denial => return Err(fault),
+        _ => {}
+    }
+    let (requests, answers) = channel.ready().await?.open(grpc::WATCH)?;
+    let watches = Arc::new(Watches::new(requests));
+    let live = Live { channel, watches, number, health: Arc::new(Health::new()) };
+    Ok((live, answers))
+}
+
+async fn sign_in(
+    channel: &Channel,
+    user: &str,
+    password: &str,
+) -> Result<Option<HeaderValue>, Fault> {
+    let request = message::authenticate(user, password);
+    let answer = match channel.call(grpc::AUTHENTICATE, request).await {
+        // Then nobody is asked who he is.
+        Err(fault) if fault.words.contains("not enabled") => return Ok(None),
+        answer => answer?,
+    };
+    let token = message::auth_token(&answer)?;
+    let mut token = HeaderValue::from_str(&token).map_err(|_| Fault::unexpected())?;
+    token.set_sensitive(true);
+    Ok(Some(token))
+}
+
+/// Runs `work` until `end` resolves; `None` if that came first.
+async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
+    let (mut work, mut end) = (pin!(work), pin!(end));
+    poll_fn(|cx| {
+        // The connection first: it moves the bytes.
+        let ended = end.as_mut().poll(cx).is_ready();
+        match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if ended => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Resolves with the first of two.
+async fn either(one: impl Future, other: impl Future) {
+    race(one, other).await;
+}

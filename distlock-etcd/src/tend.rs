@@ -1,0 +1,59 @@
+//! What goes on beside all calls: who waits is kept alive.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use crate::fence::Fence;
+use crate::lease::Leases;
+use crate::link::{Link, Settings, Watch};
+use crate::place::Places;
+use crate::queues::Queues;
+use crate::sequence::Sequence;
+use crate::watch::Message;
+
+/// How often it is looked who is to be kept alive.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(1);
+
+impl Queues {
+    /// Starts on a runtime with I/O and timers: the connection is made on first use. `on` is told what is seen,
+    /// `watch` whether it is connected.
+    pub fn start(
+        settings: Settings,
+        handle: &Handle,
+        watch: Watch,
+        on: impl Fn(Message<'_>) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let link = Link::start(settings, handle, watch, Box::new(on));
+        let (fence, leases, places) = (Fence::default(), Leases::new(), Places::default());
+        let (sequence, handle) = (Sequence::default(), handle.clone());
+        let queues = Arc::new(Self { link, fence, leases, places, sequence, handle });
+        queues.handle.spawn(tend(Arc::downgrade(&queues)));
+        queues
+    }
+}
+
+async fn tend(queues: Weak<Queues>) {
+    loop {
+        sleep(LOOK).await;
+        let Some(queues) = queues.upgrade() else { return };
+        let due = queues.places.due(Instant::now());
+        let Some(live) = queues.link.up().filter(|_| !due.is_empty()) else { continue };
+        let leases: Vec<_> = due.iter().map(|(_, lease)| *lease).collect();
+        match timeout(ANSWER, queues.keep_alive(&live, &leases)).await {
+            Ok(Ok(alive)) => {
+                // A place that is gone is taken again by who looks for it.
+                let gone = due.iter().zip(alive).filter(|(_, alive)| !alive);
+                for ((whose, _), _) in gone {
+                    queues.link.tell(Message::Turn(&whose.name, &whose.token));
+                }
+            }
+            Ok(Err(_)) => {}
+            Err(_) => live.missed(),
+        }
+    }
+}

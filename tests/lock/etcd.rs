@@ -1,0 +1,292 @@
+//! What is special about locks in etcd; what they have in common with all others is in `conformance`.
+
+use std::time::{Duration, Instant};
+
+use distlock::{BackendKind, LockError, LockManager, LockMode};
+use distlock_testkit::conformance::Subject as _;
+use distlock_testkit::{
+    EtcdServer, LONG, Mode, Proxy, SECOND, assert_busy, backend, base64, connect, held, ms,
+    no_key_is_left, patient, patient_builder, served, wait_for, waits, whole_text,
+};
+use tokio::time::{sleep, timeout};
+
+/// One number of the server's metrics.
+fn metric(server: &EtcdServer, name: &str) -> u64 {
+    let metrics = server.get("/metrics");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0) as u64
+}
+
+async fn many_wait(manager: &LockManager, key: &str, many: usize) {
+    use distlock::LockStatus::Held;
+    wait_for(
+        "they wait",
+        async || matches!(manager.inspect(key).await, Ok(Held { waiting, .. }) if waiting == many),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_key_is_another_locks() {
+    let server = EtcdServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mut guards = Vec::new();
+    for key in ["a", "a/b", "a%2Fb", "{a}", "{a}/b", "{a}0"] {
+        guards.push(held(&one, key).await);
+        assert_busy(other.lock(key).acquire().await);
+    }
+    assert_eq!(server.left().len(), guards.len());
+    drop(guards);
+    no_key_is_left(&server);
+    let longest = "k".repeat(1900);
+    held(&one, &longest).await.release().await.expect("it was held");
+    let refused = one.lock("secret".repeat(400)).acquire().await;
+    let text = whole_text(refused.as_ref().expect_err("it does not fit"));
+    assert!(text.contains("2000") && !text.contains("secretsecret"), "{text}");
+}
+
+/// etcd counts in seconds, and not below two: its holder's end is the one that was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_shorter_than_etcds_ends_in_time_for_its_holder() {
+    let server = EtcdServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let short = one.lock("k").ttl(ms(300)).renew(false).acquire().await.expect("it is free");
+    assert!(short.remaining() <= ms(300));
+    timeout(10 * SECOND, short.lost()).await.expect("it ends after 300 ms");
+    let next = other.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("etcd's lease ends");
+    assert!(next.fencing_token() > short.fencing_token());
+    drop((short, next));
+    // Renewed it lasts.
+    let short = one.lock("k").ttl(ms(700)).acquire().await.expect("it is free");
+    sleep(3 * SECOND).await;
+    assert!(short.is_held());
+    short.release().await.expect("it was held");
+    no_key_is_left(&server);
+}
+
+/// The next lock takes a lease that is there, and one transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_used_again() {
+    let server = EtcdServer::start();
+    let manager = connect(&server.url()).await;
+    for _ in 0..50 {
+        held(&manager, "k").await.release().await.expect("it was held");
+    }
+    let leases = server.ask("lease/leases", "{}").expect("the leases").matches("\"ID\"").count();
+    assert!((1..=3).contains(&leases), "{leases} leases");
+    no_key_is_left(&server);
+}
+
+/// Who leaves wakes the next one and not all: the calls grow with the waiters, not with their square.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_wakes_the_next_one() {
+    const WAITERS: usize = 24;
+    const CALLS: &str = r#"grpc_server_handled_total{grpc_code="OK",grpc_method="Txn",grpc_service="etcdserverpb.KV",grpc_type="unary"}"#;
+    let server = EtcdServer::start();
+    let holder = connect(&server.url()).await;
+    let guard = held(&holder, "k").await;
+    let mut waiting = Vec::new();
+    for n in 1..=WAITERS {
+        let manager = patient(&server.url()).await;
+        waiting.push((waits(&manager, "k"), manager));
+        many_wait(&holder, "k", n).await;
+    }
+    let (before, began) = (metric(&server, CALLS), Instant::now());
+    guard.release().await.expect("it was held");
+    for (waiting, _) in &mut waiting {
+        let guard = timeout(LONG, waiting).await.expect("served").expect("no panic");
+        guard.expect("granted").release().await.expect("it was held");
+    }
+    let calls = metric(&server, CALLS) - before;
+    // To see that it is its turn, to have its long lease, and to give it back; and looks every five seconds.
+    let looks = WAITERS as u64 * (1 + began.elapsed().as_secs() / 4);
+    assert!(calls <= 4 * WAITERS as u64 + looks, "{calls} calls for {WAITERS} waiters");
+    no_key_is_left(&server);
+}
+
+/// A key that is deleted by hand is a lock that is lost, and its holder hears of it long before its next renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_deleted_by_hand_is_a_lock_that_is_lost() {
+    let server = EtcdServer::start();
+    let manager = connect(&server.url()).await;
+    let guard = held(&manager, "k").await;
+    sleep(ms(200)).await;
+    let key = server.left().pop().expect("a key");
+    assert!(key.starts_with("distlock:lock:{k}/"), "{key}");
+    server.delete(&key);
+    timeout(20 * SECOND, guard.lost()).await.expect("it is told");
+    drop(guard);
+    held(&manager, "k").await.release().await.expect("it was held");
+    no_key_is_left(&server);
+}
+
+/// A lease that an operator revokes takes the lock along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_revoked_is_a_lock_that_is_lost() {
+    let server = EtcdServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = one.lock("k").ttl(3 * SECOND).acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    many_wait(&one, "k", 1).await;
+    let leases = server.ask("lease/leases", "{}").expect("the leases");
+    // All there are: the waiter's too, which takes its place again.
+    for lease in leases.split("\"ID\":\"").skip(1) {
+        let id = lease.split('"').next().expect("a number");
+        server.ask("lease/revoke", &format!(r#"{{"ID":"{id}"}}"#)).expect("revoke");
+    }
+    timeout(20 * SECOND, guard.lost()).await.expect("it is told");
+    let next = served(waiting).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    drop((guard, next));
+    no_key_is_left(&server);
+}
+
+/// What was seen last is forgotten by the server, and who waits is served all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_while_somebody_waits_costs_no_turn() {
+    let server = EtcdServer::start();
+    let proxy = Proxy::to(server.addr());
+    let holder = connect(&server.url()).await;
+    let waiter = connect(&server.url_at(proxy.addr())).await;
+    let guard = held(&holder, "k").await;
+    let waiting = waits(&waiter, "k");
+    many_wait(&holder, "k", 1).await;
+    for n in 0..3 {
+        held(&holder, &format!("other {n}")).await.release().await.expect("it was held");
+        server.compact();
+        // Its watches end, and are made again behind the compaction.
+        proxy.set(Mode::Reset);
+        sleep(ms(100)).await;
+        proxy.set(Mode::Pass);
+    }
+    guard.release().await.expect("it was held");
+    timeout(LONG / 4, served(waiting)).await.expect("its turn comes").release().await.ok();
+    no_key_is_left(&server);
+}
+
+/// A server that has lost its data gives the lock away, and the tokens grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_over_lost_data() {
+    let mut server = EtcdServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mut last = 0;
+    for round in 0..3 {
+        for manager in [&one, &other] {
+            let request = manager.lock("k").ttl(SECOND).wait(LONG);
+            let guard = request.acquire().await.expect("granted");
+            assert!(guard.fencing_token() > last, "round {round}");
+            last = guard.fencing_token();
+            let _ = guard.release().await;
+        }
+        let lost = tokio::task::spawn_blocking(move || {
+            server.restart_empty();
+            server
+        });
+        server = lost.await.expect("no panic");
+    }
+}
+
+/// A writer that goes on as a reader lets in the readers behind it, and keeps out who writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_goes_on_as_a_reader() {
+    let server = EtcdServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let third = connect(&server.url()).await;
+    let writer = one.lock("k").mode(LockMode::Write).ttl(LONG).acquire().await.expect("free");
+    let reads = other.lock("k").mode(LockMode::Read).ttl(LONG).wait(LONG).acquire();
+    let reads = tokio::spawn(reads);
+    many_wait(&one, "k", 1).await;
+    let writes = waits(&third, "k");
+    many_wait(&one, "k", 2).await;
+    let written = writer.fencing_token();
+    let reader = writer.downgrade().await.expect("it was held");
+    assert!(reader.fencing_token() > written);
+    let other_reader = served(reads).await;
+    assert!(other_reader.is_held() && reader.is_held() && !writes.is_finished());
+    let read = reader.fencing_token().max(other_reader.fencing_token());
+    reader.release().await.expect("it was held");
+    other_reader.release().await.expect("it was held");
+    let writer = served(writes).await;
+    assert!(writer.fencing_token() > read);
+    writer.release().await.expect("it was held");
+    no_key_is_left(&server);
+}
+
+/// A lock that is kept for its `min_hold` is free when that is over, also with others waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_kept_is_free_in_time() {
+    let server = EtcdServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let began = Instant::now();
+    let kept = one.lock("k").ttl(LONG).min_hold(3 * SECOND).acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    many_wait(&one, "k", 1).await;
+    kept.release().await.expect("it was held");
+    assert_busy(one.lock("k").acquire().await);
+    let next = served(waiting).await;
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(2800) && took < 60 * SECOND, "{took:?}");
+    next.release().await.expect("it was held");
+    no_key_is_left(&server);
+}
+
+/// A member that is down is passed over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_member_is_asked() {
+    let server = EtcdServer::start();
+    let url = format!("etcd://127.0.0.1:1,{}", server.addr());
+    let manager = patient(&url).await;
+    held(&manager, "k").await.release().await.expect("it was held");
+    no_key_is_left(&server);
+    let nobody = LockManager::builder().url("etcd://127.0.0.1:1").connect().await;
+    assert_eq!(backend(nobody), BackendKind::Unreachable);
+}
+
+/// With users and passwords: a role needs the keys under the prefix, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_needs_the_keys_under_the_prefix_and_no_more() {
+    let server = EtcdServer::start();
+    let (start, end) = (base64("distlock:"), base64("distlock;"));
+    for (what, json) in [
+        ("auth/user/add", r#"{"name":"root","password":"r"}"#.to_owned()),
+        ("auth/role/add", r#"{"name":"root"}"#.to_owned()),
+        ("auth/user/grant", r#"{"user":"root","role":"root"}"#.to_owned()),
+        ("auth/user/add", r#"{"name":"shop","password":"hunter2@"}"#.to_owned()),
+        ("auth/role/add", r#"{"name":"locks"}"#.to_owned()),
+        ("auth/user/grant", r#"{"user":"shop","role":"locks"}"#.to_owned()),
+        (
+            "auth/role/grant",
+            format!(
+                r#"{{"name":"locks","perm":{{"permType":2,"key":"{start}","range_end":"{end}"}}}}"#
+            ),
+        ),
+        ("auth/enable", "{}".to_owned()),
+    ] {
+        server.ask(what, &json).unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+    let url = |user: &str| format!("etcd://{user}{}", server.addr());
+    let one = patient(&url("shop:hunter2%40@")).await;
+    let other = patient(&url("shop:hunter2%40@")).await;
+    let guard = held(&one, "k").await;
+    let waiting = waits(&other, "k");
+    many_wait(&one, "k", 1).await;
+    guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
+
+    let foreign = one.lock("k").prefix("other").acquire().await;
+    assert_eq!(backend(foreign), BackendKind::Refused);
+    for user in ["", "shop:wrong@", "nobody:hunter2%40@"] {
+        let refused = patient_builder(&url(user)).connect().await;
+        let text = whole_text(refused.as_ref().expect_err("it may not"));
+        assert!(!text.contains("hunter2") && !text.contains("wrong"), "{text}");
+        assert_eq!(backend(refused), BackendKind::Refused, "{text}");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_url_is_named_and_the_password_is_not() {
+    let mistake = LockManager::connect_lazy("etcd://shop:hunter2@host:port");
+    let Err(LockError::InvalidOption { .. }) = &mistake else { panic!("a mistake") };
+    let text = whole_text(&mistake.expect_err("a mistake"));
+    assert!(text.contains("port") && !text.contains("hunter2"), "{text}");
+}
