@@ -12,9 +12,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
-use crate::process::Itself;
 use crate::select::until;
-use crate::store::Records;
+use crate::store::{Itself, Records};
 
 /// How long a record is kept.
 const KEPT: Duration = Duration::from_secs(60);

@@ -182,7 +182,9 @@ impl Stands {
         if !votes.has_no() && !useless {
             return Self::Unknown;
         }
-        let (remaining, rank, behind) = (tally.remaining(votes), tally.rank, tally.behind);
+        // It is asked for at once.
+        let remaining = if useless { Some(Duration::ZERO) } else { tally.remaining(votes) };
+        let (rank, behind) = (tally.rank, tally.behind);
         // Most nodes have put it into the queue now: it did not stand there.
         let added = useless || 2 * tally.added > votes.answered();
         Self::Queued { remaining, rank, behind, added }
