@@ -88,7 +88,9 @@ async fn what_the_server_is_shows_in_debug() {
     let manager = LockManager::connect(&server.url()).await.expect("connect");
     let text = format!("{manager:?}");
     let version: String = server.cli(&["INFO", "server"]);
-    let version = version.lines().find_map(|line| line.strip_prefix("redis_version:"));
+    // Valkey says there which Redis it is like.
+    let field = |name| version.lines().find_map(|line: &str| line.strip_prefix(name));
+    let version = field("valkey_version:").or_else(|| field("redis_version:"));
     let version = version.expect("a version").trim();
     assert!(text.contains(version) && text.contains("primary"), "{text}");
     assert!(!text.contains("hush"), "{text}");
