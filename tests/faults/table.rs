@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ENTRIES: [(&str, usize); 16] = [
+const ENTRIES: [(&str, usize); 17] = [
     ("A", 12),
     ("B", 14),
     ("C", 10),
