@@ -183,7 +183,8 @@ impl Client {
     }
 
     pub(super) fn is_quiet(&self, lag: u8) -> bool {
-        !self.alive || self.links.iter().all(|link| link.is_quiet(lag))
+        let decided = self.call.as_ref().is_some_and(|call| call.offers);
+        !self.alive || !decided && self.links.iter().all(|link| link.is_quiet(lag))
     }
 
     /// Its body, as long as it may run.

@@ -158,7 +158,11 @@ pub fn simulate(seed: u64, steps: usize, broken: Option<Mutant>) -> Outcome {
         done += way.len();
         histories += 1;
         if let Some(invariant) = found {
-            let short = search::shrink(&first, way, invariant);
+            // Of a mutant it is enough to know that it is seen.
+            let short = match broken {
+                None => search::shrink(&first, way, invariant),
+                Some(_) => way,
+            };
             let violation = Some((invariant, told(first, &short)));
             return Outcome {
                 states: histories,
