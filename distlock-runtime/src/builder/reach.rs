@@ -44,7 +44,7 @@ impl LockManagerBuilder {
     ///
     /// let three = ["redis://:one@a.internal", "redis://:two@b.internal", "redis://:three@c.internal"];
     /// let locks = LockManager::builder().urls(three).build()?;
-    /// let two = LockManager::builder().urls(&three[..2]).build();
+    /// let two = LockManager::builder().urls([three[0], three[1]]).build();
     /// assert!(matches!(two, Err(LockError::InvalidOption { .. })), "they cannot outvote one another");
     /// # Ok::<_, LockError>(())
     /// ```
