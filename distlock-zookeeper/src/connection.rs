@@ -5,20 +5,20 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::flow::{Flow, LONGEST, frame};
 use crate::wire::{AUTH, Error, NOTIFICATION, Op, PING, Reader, Writer};
 
-/// The longest answer: ten times what servers send by default.
-const LONGEST: usize = 10 << 20;
 const PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST_GREETING: Duration = Duration::from_millis(500);
 const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
@@ -103,9 +103,13 @@ impl Session {
 
     /// Connects to the first server that takes the session.
     pub(crate) async fn connect(&mut self) -> Result<TcpStream, Error> {
-        let mut failed = Error::ConnectionLoss;
         let servers = u32::try_from(self.terms.servers.len()).unwrap_or(1);
-        let each = self.terms.silence.max(self.terms.greeting / servers.max(1));
+        self.connect_within(self.terms.silence.max(self.terms.greeting / servers.max(1))).await
+    }
+
+    /// The same, with so long for each server.
+    async fn connect_within(&mut self, each: Duration) -> Result<TcpStream, Error> {
+        let (mut failed, servers) = (Error::ConnectionLoss, self.terms.servers.len());
         for _ in 0..servers {
             let server = self.terms.servers[self.next % self.terms.servers.len()].clone();
             self.next = self.next.wrapping_add(1);
@@ -187,9 +191,12 @@ impl Session {
 
     /// Connects again; an error if the session is over.
     async fn again(&mut self) -> Result<TcpStream, Error> {
-        let mut pause = PAUSE;
+        // A server that is being started may take a connection and never answer on it.
+        let (mut pause, mut patience) = (PAUSE, self.terms.silence.max(SHORTEST_GREETING));
         loop {
-            match self.connect().await {
+            let connected = self.connect_within(patience).await;
+            patience = (patience * 2).min(self.terms.greeting.max(SHORTEST_GREETING));
+            match connected {
                 Err(error @ (Error::SessionExpired | Error::AuthFailed)) => return Err(error),
                 // Servers that have lost their data refuse those who have seen more, and never say that.
                 Err(_) if self.last_heard.elapsed() > self.timeout * 3 / 2 => {
@@ -335,74 +342,6 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// The bytes on their way.
-struct Flow {
-    out: Vec<u8>,
-    input: Vec<u8>,
-    last_sent: Instant,
-    closing: bool,
-}
-
-impl Default for Flow {
-    fn default() -> Self {
-        let (out, input) = (Vec::new(), Vec::new());
-        Self { out, input, last_sent: Instant::now(), closing: false }
-    }
-}
-
-impl Flow {
-    /// Has the server know that the client lives, unless it has heard of it in that time.
-    fn beat(&mut self, every: Duration) {
-        if self.last_sent.elapsed() >= every {
-            self.last_sent = Instant::now();
-            let mut ping = Writer::default();
-            ping.int(PING).int(Op::Ping as i32);
-            frame(&mut self.out, &ping.0);
-        }
-    }
-
-    /// Writes and reads what can be at once; whether there was anything.
-    fn step(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Result<bool, Error> {
-        let mut moved = false;
-        while !self.out.is_empty() {
-            match Pin::new(&mut *stream).poll_write(cx, &self.out) {
-                Poll::Ready(Ok(0) | Err(_)) => return Err(Error::ConnectionLoss),
-                Poll::Ready(Ok(count)) => drop(self.out.drain(..count)),
-                Poll::Pending => break,
-            }
-            moved = true;
-        }
-        let mut bytes = [0; 8192];
-        let mut buffer = ReadBuf::new(&mut bytes);
-        match Pin::new(stream).poll_read(cx, &mut buffer) {
-            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                self.input.extend_from_slice(buffer.filled());
-                moved = true;
-            }
-            Poll::Ready(_) => return Err(Error::ConnectionLoss),
-            Poll::Pending => {}
-        }
-        Ok(moved)
-    }
-
-    /// The next whole answer.
-    fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
-        let length = u32::from_be_bytes(self.input.get(..4)?.try_into().ok()?) as usize;
-        if length > LONGEST {
-            return Some(Err(Error::Malformed));
-        }
-        let answer = self.input.get(4..4 + length)?.to_vec();
-        self.input.drain(..4 + length);
-        Some(Ok(answer))
-    }
-}
-
-fn frame(out: &mut Vec<u8>, record: &[u8]) {
-    let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(record);
 }
 
 /// A number that differs between processes.

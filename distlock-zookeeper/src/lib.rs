@@ -12,6 +12,7 @@ mod client;
 mod connection;
 mod ensemble;
 mod fault;
+mod flow;
 mod hold;
 mod inspect;
 mod nodes;
