@@ -44,6 +44,13 @@ pub(crate) struct Sent {
     until: Option<Instant>,
 }
 
+impl Sent {
+    /// It has no node in the queue.
+    pub(crate) fn stands_nowhere(&mut self) {
+        (self.may_wait, self.number) = (false, None);
+    }
+}
+
 impl Place {
     pub(crate) fn new(
         directory: String,

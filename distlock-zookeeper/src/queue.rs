@@ -106,27 +106,23 @@ impl Inner {
                 Err(error) => return Err(Fault::of(error)),
             },
         };
-        let (data, children) = (data.await, children.await);
-        match (data, children) {
-            (Ok((_, stat)), Ok(children)) => {
-                let standing = Standing::of(children);
-                if known.is_none()
-                    && !standing.holds(ask.token)
-                    && standing.rank(ask.token).is_none()
-                {
-                    // What was in doubt did not happen.
-                    let mut sent = place.sent();
-                    (sent.may_wait, sent.number) = (false, None);
-                }
-                Ok(Some(Look { version: stat.version, standing, added }))
+        let stat = data.await.map(|(_, stat)| stat);
+        let children = children.await.map(Standing::of);
+        let looked = stat.and_then(|stat| children.map(|standing| (stat.version, standing)));
+        let (version, standing) = match looked {
+            Ok(looked) => looked,
+            Err(Error::NoNode) => {
+                place.sent().stands_nowhere();
+                return Ok(None);
             }
-            (Err(Error::NoNode), _) | (_, Err(Error::NoNode)) => {
-                let mut sent = place.sent();
-                (sent.may_wait, sent.number) = (false, None);
-                Ok(None)
-            }
-            (Err(error), _) | (_, Err(error)) => Err(Fault::of(error)),
+            Err(error) => return Err(Fault::of(error)),
+        };
+        let is_there = standing.holds(ask.token) || standing.rank(ask.token).is_some();
+        if known.is_none() && !is_there {
+            // What was in doubt did not happen.
+            place.sent().stands_nowhere();
         }
+        Ok(Some(Look { version, standing, added }))
     }
 
     /// Exchanges the node in the queue for one of a holder, unless somebody was let in since it was looked.
@@ -154,9 +150,7 @@ impl Inner {
         };
         match taken.await {
             Ok(results) => {
-                let mut sent = place.sent();
-                (sent.may_wait, sent.number) = (false, None);
-                drop(sent);
+                place.sent().stands_nowhere();
                 Ok(Step::Done(granted(live, &results, standing.queue.len() > 1)?))
             }
             Err(Refused::Change(_)) => Ok(Step::Again),
