@@ -66,13 +66,7 @@ pub(super) fn start(
         #[cfg(feature = "etcd")]
         StoreUrl::Etcd(address) => {
             let observers = observers.of_manager("etcd");
-            let config = EtcdConfig {
-                address,
-                command_timeout: settings.command_timeout,
-                connect_timeout: settings.connect_timeout,
-                fence: namespace.fence(),
-                observers: observers.clone(),
-            };
+            let config = etcd_config(address, &settings, &namespace, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(EtcdStore::start(config, handle, alarms)), handle, alarms)
             })
@@ -124,6 +118,22 @@ pub(super) fn start(
                 over(Arc::new(RedisStore::start(config, handle, alarms)), handle, alarms)
             })
         }
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn etcd_config(
+    address: distlock_etcd::Address,
+    settings: &Settings,
+    namespace: &Namespace,
+    observers: &Observers,
+) -> EtcdConfig {
+    EtcdConfig {
+        address,
+        command_timeout: settings.command_timeout,
+        connect_timeout: settings.connect_timeout,
+        fence: namespace.fence(),
+        observers: observers.clone(),
     }
 }
 
