@@ -74,14 +74,7 @@ pub(super) fn start(
         #[cfg(feature = "postgres")]
         StoreUrl::Postgres(address) => {
             let observers = observers.of_manager("postgres");
-            let config = PostgresConfig {
-                address: postgres_address(*address, &settings)?,
-                command_timeout: settings.command_timeout,
-                connect_timeout: settings.connect_timeout,
-                connections: settings.connections,
-                prefix: namespace.prefix().to_owned(),
-                observers: observers.clone(),
-            };
+            let config = postgres_config(*address, &settings, &namespace, &observers)?;
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(PostgresStore::start(config, handle, alarms)), handle, alarms)
             })
@@ -89,13 +82,7 @@ pub(super) fn start(
         #[cfg(feature = "zookeeper")]
         StoreUrl::ZooKeeper(address) => {
             let observers = observers.of_manager("zookeeper");
-            let config = ZooKeeperConfig {
-                address: *address,
-                command_timeout: settings.command_timeout,
-                connect_timeout: settings.connect_timeout,
-                ttl: settings.options.ttl.unwrap_or(Options::TTL),
-                observers: observers.clone(),
-            };
+            let config = zookeeper_config(*address, &settings, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(ZooKeeperStore::start(config, handle, alarms)), handle, alarms)
             })
@@ -118,6 +105,38 @@ pub(super) fn start(
                 over(Arc::new(RedisStore::start(config, handle, alarms)), handle, alarms)
             })
         }
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn postgres_config(
+    address: distlock_postgres::Address,
+    settings: &Settings,
+    namespace: &Namespace,
+    observers: &Observers,
+) -> Result<PostgresConfig, LockError> {
+    Ok(PostgresConfig {
+        address: postgres_address(address, settings)?,
+        command_timeout: settings.command_timeout,
+        connect_timeout: settings.connect_timeout,
+        connections: settings.connections,
+        prefix: namespace.prefix().to_owned(),
+        observers: observers.clone(),
+    })
+}
+
+#[cfg(feature = "zookeeper")]
+fn zookeeper_config(
+    address: distlock_zookeeper::Address,
+    settings: &Settings,
+    observers: &Observers,
+) -> ZooKeeperConfig {
+    ZooKeeperConfig {
+        address,
+        command_timeout: settings.command_timeout,
+        connect_timeout: settings.connect_timeout,
+        ttl: settings.options.ttl.unwrap_or(Options::TTL),
+        observers: observers.clone(),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) const OUTCOMES: [&str; 7] =
 pub(super) const REASONS: [&str; 5] = ["expired", "taken", "forced", "max_hold", "closed"];
 pub(super) const COMMANDS: [&str; 7] =
     ["set", "acquire", "confirm", "exchange", "release", "renew", "inspect"];
-const STORES: [&str; 4] = ["memory", "redis", "redlock", "postgres"];
+const STORES: [&str; 6] = ["memory", "redis", "redlock", "postgres", "etcd", "zookeeper"];
 /// Of what goes well or does not, in the order of `bool`.
 pub(super) const OK: [&str; 2] = ["failed", "ok"];
 
