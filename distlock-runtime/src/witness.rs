@@ -10,7 +10,6 @@ use crate::name::LockName;
 // Seen by nobody without the test kit.
 #[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 pub enum Seen {
     /// Its caller has it.
     Held,

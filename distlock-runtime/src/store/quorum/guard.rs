@@ -6,6 +6,9 @@
 //! and no clock of ours can say it: with an append-only file that is written once a second, a key survives
 //! where the last second of locks does not.
 
+// Public for the model, which is built with the feature `model`.
+#![allow(unreachable_pub)]
+
 use std::time::Duration;
 
 use crate::clock::Moment;

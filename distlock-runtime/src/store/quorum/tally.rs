@@ -1,6 +1,9 @@
 //! What the nodes' answers to one question come to. Pure: no node, no clock and no future in it; the
 //! model of a quorum runs it as well.
 
+// Public for the model, which is built with the feature `model`.
+#![allow(unreachable_pub)]
+
 use std::time::Duration;
 
 use super::votes::{Ballot, Verdict, Votes, majority};

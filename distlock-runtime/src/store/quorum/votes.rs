@@ -1,5 +1,8 @@
 //! Counting the votes of a quorum's nodes. Pure: no node, no clock.
 
+// Public for the model, which is built with the feature `model`.
+#![allow(unreachable_pub)]
+
 use crate::clock::Moment;
 
 /// How many of so many nodes decide.

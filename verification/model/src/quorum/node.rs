@@ -149,11 +149,10 @@ impl Node {
         let published = script.published;
         // It stands behind the grant on the same connection.
         let said = proposed.map(|proposal| self.accept(proposal, rules));
-        match (&mut reply, said) {
-            (Reply::Voted { accepted, .. } | Reply::Accepted(accepted), Some(said)) => {
-                *accepted = said;
-            }
-            _ => {}
+        if let (Reply::Voted { accepted, .. } | Reply::Accepted(accepted), Some(said)) =
+            (&mut reply, said)
+        {
+            *accepted = said;
         }
         // The scripts draw from the server's own counter, which a quorum makes no use of.
         self.server.fence = 0;
