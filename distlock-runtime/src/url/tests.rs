@@ -134,7 +134,10 @@ const REFUSED: [(&str, &str); 52] = [
     ("localhost", "redis://"),
     ("hunter2", "redis://"),
     ("http://u:hunter2@h/", "unknown scheme"),
-    ("etcd://u:hunter2@h/db", "not supported"),
+    #[cfg(feature = "etcd")]
+    ("etcd://u:hunter2@h/db", "a path behind the hosts"),
+    #[cfg(not(feature = "etcd"))]
+    ("etcd://u:hunter2@h/db", "the feature `etcd`"),
     ("redis://", "the host: it is missing"),
     ("redis:///3", "the host: it is missing"),
     ("redis://u:hunter2@", "it is missing"),
