@@ -84,7 +84,7 @@ impl Ensemble {
     pub async fn acquire(&self, ask: &Ask<'_>) -> Result<Reply, Fault> {
         let inner = &self.inner;
         let place = inner.place(ask)?;
-        let link = inner.link(ask.ttl).inspect_err(|_| inner.places.forget(&place))?;
+        let link = inner.link(ask.ttl).inspect_err(|_| inner.places.forget_try(&place))?;
         place.sent().link = Some(link.clone());
         let live = inner.live(&link, ask.ttl).await?;
         for _ in 0..TRIES {
@@ -110,7 +110,7 @@ impl Inner {
         let directory = self.directory(ask.name)?;
         let (alone, reads) = (ask.most == 1, ask.most == u32::MAX);
         let place = || Place::new(directory, ask.name, ask.token, alone, reads);
-        Ok(self.places.get_or(ask.token, place))
+        Ok(self.places.asked(ask.token, !ask.is_try, place))
     }
 
     pub(crate) fn directory(&self, name: &str) -> Result<String, Fault> {
@@ -138,7 +138,7 @@ impl Inner {
             return confirm(place, live, ask, !standing.queue.is_empty()).await;
         }
         if !standing.is_empty() {
-            self.places.forget(place);
+            self.places.forget_try(place);
             let (ticket, rank, behind) = (0, 0, 0);
             return Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }));
         }

@@ -84,8 +84,8 @@ impl Ensemble {
         let make = |token, alone| {
             Place::new(directory.clone(), swap.name, token, alone, swap.most == u32::MAX)
         };
-        let old = inner.places.get_or(swap.old, || make(swap.old, true));
-        let new = inner.places.get_or(swap.new, || make(swap.new, false));
+        let old = inner.places.asked(swap.old, true, || make(swap.old, true));
+        let new = inner.places.asked(swap.new, true, || make(swap.new, false));
         let link = inner.link(swap.ttl)?;
         new.sent().link = Some(link.clone());
         let live = inner.live(&link, swap.ttl).await?;

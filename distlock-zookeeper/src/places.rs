@@ -32,6 +32,8 @@ pub(crate) struct Sent {
     pub(crate) gone: bool,
     /// The session that its lock belongs to, once one was asked for it.
     pub(crate) link: Option<Arc<Link>>,
+    /// More than a try was asked for: what a try that fails would take back is that one's.
+    pub(crate) stays: bool,
     /// It may have a node in the queue.
     pub(crate) may_wait: bool,
     /// Where it stands, if that is known.
@@ -101,14 +103,26 @@ impl Places {
         self.known().by_token.get(token).cloned()
     }
 
-    pub(crate) fn get_or(&self, token: &str, make: impl FnOnce() -> Place) -> Arc<Place> {
+    /// The one of a token that is asked for; `stays` if that is more than a try.
+    pub(crate) fn asked(
+        &self,
+        token: &str,
+        stays: bool,
+        make: impl FnOnce() -> Place,
+    ) -> Arc<Place> {
         let mut known = self.known();
-        if let Some(place) = known.by_token.get(token) {
-            return place.clone();
+        let place = known.by_token.entry(token.to_owned()).or_insert_with(|| Arc::new(make()));
+        place.sent().stays |= stays;
+        place.clone()
+    }
+
+    /// A try has failed and left nothing. A question of the same token that has come meanwhile goes on with
+    /// what is known here: with two places it would stand in the queue twice.
+    pub(crate) fn forget_try(&self, place: &Place) {
+        let mut known = self.known();
+        if !place.sent().stays {
+            known.by_token.remove(&place.token);
         }
-        let place = Arc::new(make());
-        known.by_token.insert(token.to_owned(), place.clone());
-        place
     }
 
     /// Nothing is stored of it any more.

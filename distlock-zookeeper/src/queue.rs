@@ -45,11 +45,7 @@ impl Inner {
             return self.take(place, live, ask, version, &standing).await;
         }
         if ask.is_try {
-            let left = waits.client.delete(&place.waits_at(number)).await;
-            left.or_else(gone_already).map_err(Fault::of)?;
-            self.places.forget(place);
-            let (ticket, rank, behind) = (0, 0, 0);
-            return Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }));
+            return self.give_up(place, &waits, number).await;
         }
         let in_front: Vec<_> = match rank {
             0 => standing.holders.iter().map(|holder| &holder.node).collect(),
@@ -123,6 +119,24 @@ impl Inner {
             place.sent().stands_nowhere();
         }
         Ok(Some(Look { version, standing, added }))
+    }
+
+    /// A try that has failed leaves nothing, unless the token waits by now.
+    async fn give_up(&self, place: &Place, waits: &Live, number: u64) -> Result<Step, Fault> {
+        let left = {
+            let mut sent = place.sent();
+            let left = (!sent.stays).then(|| waits.client.delete(&place.waits_at(number)));
+            if left.is_some() {
+                sent.stands_nowhere();
+            }
+            left
+        };
+        if let Some(left) = left {
+            left.await.or_else(gone_already).map_err(Fault::of)?;
+            self.places.forget_try(place);
+        }
+        let (ticket, rank, behind) = (0, 0, 0);
+        Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }))
     }
 
     /// Exchanges the node in the queue for one of a holder, unless somebody was let in since it was looked.
