@@ -38,6 +38,8 @@ pub(crate) struct Sent {
     pub(crate) may_wait: bool,
     /// Where it stands, if that is known.
     pub(crate) number: Option<u64>,
+    /// How many nodes in the queue were asked for.
+    pub(crate) asked_for: u64,
     /// Others wait behind it.
     pub(crate) behind: bool,
     /// What it is told of already.
@@ -50,6 +52,13 @@ impl Sent {
     /// It has no node in the queue.
     pub(crate) fn stands_nowhere(&mut self) {
         (self.may_wait, self.number) = (false, None);
+    }
+
+    /// None was made of those that were asked for until then: what was asked for later may be.
+    pub(crate) fn stood_nowhere(&mut self, asked_for: u64) {
+        if self.asked_for == asked_for {
+            self.stands_nowhere();
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Inner {
         let known = place.sent().number;
         let at = known.or(ask.ticket.checked_sub(1)).map(|number| place.waits_at(number));
         let client = &waits.client;
-        let (own, data, children) = {
+        let (own, asked_for, data, children) = {
             let mut sent = place.sent();
             if sent.gone {
                 return Err(Fault::other("it was given up"));
@@ -84,7 +84,8 @@ impl Inner {
                 None => Some(client.create(&place.waiter, &[], Mode::EphemeralSequential)),
             };
             sent.may_wait = true;
-            (own, client.data(&place.directory), client.children(&place.directory))
+            sent.asked_for += u64::from(own.is_some());
+            (own, sent.asked_for, client.data(&place.directory), client.children(&place.directory))
         };
         let added = match own {
             None => false,
@@ -96,7 +97,7 @@ impl Inner {
                 }
                 Err(Error::NodeExists) => false,
                 Err(Error::NoNode) => {
-                    place.sent().may_wait = false;
+                    place.sent().stood_nowhere(asked_for);
                     return Ok(None);
                 }
                 Err(error) => return Err(Fault::of(error)),
@@ -108,7 +109,7 @@ impl Inner {
         let (version, standing) = match looked {
             Ok(looked) => looked,
             Err(Error::NoNode) => {
-                place.sent().stands_nowhere();
+                place.sent().stood_nowhere(asked_for);
                 return Ok(None);
             }
             Err(error) => return Err(Fault::of(error)),
@@ -116,7 +117,7 @@ impl Inner {
         let is_there = standing.holds(ask.token) || standing.rank(ask.token).is_some();
         if known.is_none() && !is_there {
             // What was in doubt did not happen.
-            place.sent().stands_nowhere();
+            place.sent().stood_nowhere(asked_for);
         }
         Ok(Some(Look { version, standing, added }))
     }
