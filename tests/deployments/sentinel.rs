@@ -131,13 +131,15 @@ async fn a_primary_that_wakes_after_its_fail_over_is_not_believed() {
     let (all, primary) = another(all, 0).await;
     // From here on only the one that was paused would confirm it.
     all.server(primary).cli::<()>(&["DEL", &stored("held")]);
+    // The news of the fail-over take a moment; a lock says that they are there.
+    drop(taken(&manager, "first").await);
     let woken = Instant::now();
     all.server(0).cont();
     let mut still = 0;
     while woken.elapsed() < 2 * SECOND {
         let guard = taken(&manager, "k").await;
         let own = owner(all.server(primary), "k");
-        assert!(own.is_some(), "a lock that the new primary does not know");
+        assert!(own.is_some() || !guard.is_held(), "a lock that the new primary does not know");
         // Until the sentinels reach it, it takes itself for the primary.
         still += u32::from(all.is_primary(0));
         drop(guard);
