@@ -66,7 +66,9 @@ async fn a_restart_with_data_costs_no_lock_and_no_place() {
         server
     })
     .await;
-    wait_for("it serves again", async || other.ping().await.is_ok()).await;
+    for manager in [&one, &other] {
+        wait_for("it serves again", async || manager.ping().await.is_ok()).await;
+    }
     assert!(guard.is_held() && !waiting.is_finished());
     assert_busy(other.lock("k").acquire().await);
     guard.release().await.expect("it was held");
@@ -81,6 +83,7 @@ async fn a_restart_with_data_costs_no_lock_and_no_place() {
     })
     .await;
     timeout(LONG, next.lost()).await.expect("its session is gone");
+    wait_for("it serves again", async || one.ping().await.is_ok()).await;
     let after = one.lock("k").ttl(SECOND).wait(LONG).acquire().await.expect("it is free");
     assert!(after.fencing_token() > last, "{} after {last}", after.fencing_token());
     drop((after, next));
