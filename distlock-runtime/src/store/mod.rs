@@ -275,6 +275,19 @@ impl Held {
     pub fn remaining(&self) -> Option<Duration> {
         remaining(&self.holders)
     }
+
+    /// What a try comes to whose token the engine has sent, by a look at the lock. Its line has the counter
+    /// value.
+    #[cfg(any(feature = "postgres", feature = "etcd"))]
+    pub(crate) fn taken_over(held: Option<&Self>, owner: &Owner) -> Answer {
+        match held {
+            None => Answer::Taken { remaining: Some(Duration::ZERO) },
+            Some(held) if held.tokens().any(|token| *token == owner.token) => {
+                Answer::Granted { fence: 0, sent: owner.first_sent() }
+            }
+            Some(held) => Answer::Taken { remaining: held.remaining() },
+        }
+    }
 }
 
 fn remaining(holders: &[Holder]) -> Option<Duration> {

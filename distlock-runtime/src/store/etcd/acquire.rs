@@ -9,7 +9,7 @@ use super::EtcdStore;
 use crate::clock::{Clock, Moment};
 use crate::limit::Limit;
 use crate::store::owner::Owner;
-use crate::store::{Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Term};
+use crate::store::{Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Held, Term};
 
 /// Takes the lock if it is free (R2).
 pub(super) async fn try_acquire(
@@ -20,32 +20,16 @@ pub(super) async fn try_acquire(
     let Attempt { owner, term, look } = attempt;
     // R2: the engine has sent this token since, and only the answer to that counts.
     if !owner.is_unsent() {
-        return taken_over(store, owner, *look, answer_by).await;
+        if !look {
+            return Err(Fault::given_up());
+        }
+        let held = store.look(&owner.lock, answer_by).await?;
+        return Ok(Held::taken_over(held.as_ref(), owner));
     }
     let ask = Ask { is_try: true, look: *look, ..ask(store, owner, *term, 0) };
     Ok(match acquire(store, owner, &ask, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, .. })) => Answer::Granted { fence, sent },
         (_, Reply::Waits { remaining, .. }) => Answer::Taken { remaining },
-    })
-}
-
-/// What a try comes to whose token the engine has sent. Its line has the counter value.
-async fn taken_over(
-    store: &EtcdStore,
-    owner: &Owner,
-    look: bool,
-    answer_by: Moment,
-) -> Result<Answer, Fault> {
-    if !look {
-        return Err(Fault::given_up());
-    }
-    let Some(held) = store.look(&owner.lock, answer_by).await? else {
-        return Ok(Answer::Taken { remaining: Some(Duration::ZERO) });
-    };
-    let is_own = held.tokens().any(|token| *token == owner.token);
-    Ok(match is_own {
-        true => Answer::Granted { fence: 0, sent: owner.first_sent() },
-        false => Answer::Taken { remaining: held.remaining() },
     })
 }
 

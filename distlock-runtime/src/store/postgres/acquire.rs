@@ -9,7 +9,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::limit::Limit;
 use crate::store::owner::Owner;
-use crate::store::{Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Term};
+use crate::store::{Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Held, Term};
 use crate::token::Token;
 
 /// How often a function is called for one token, when the sequence or the clock of the server has changed.
@@ -26,33 +26,17 @@ pub(super) async fn try_acquire(
     let Attempt { owner, term, look } = attempt;
     // R2: the engine has sent this token since, and only the answer to that counts.
     if !owner.is_unsent() {
-        return taken_over(store, owner, *look, answer_by).await;
+        if !look {
+            return Err(Fault::given_up());
+        }
+        let held = store.look(&owner.lock, answer_by).await?;
+        return Ok(Held::taken_over(held.as_ref(), owner));
     }
     let wish = Wish { owner, limit: owner.limit, term: *term, ticket: 0, is_try: true };
     Ok(match ask(store, &wish, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, .. })) => Answer::Granted { fence, sent },
         (_, Reply::Waits { remaining, .. }) => Answer::Taken { remaining },
         _ => return Err(unexpected()),
-    })
-}
-
-/// What a try comes to whose token the engine has sent. Its line has the counter value.
-async fn taken_over(
-    store: &PostgresStore,
-    owner: &Owner,
-    look: bool,
-    answer_by: Moment,
-) -> Result<Answer, Fault> {
-    if !look {
-        return Err(Fault::given_up());
-    }
-    let Some(held) = store.look(&owner.lock, answer_by).await? else {
-        return Ok(Answer::Taken { remaining: Some(Duration::ZERO) });
-    };
-    let is_own = held.tokens().any(|token| *token == owner.token);
-    Ok(match is_own {
-        true => Answer::Granted { fence: 0, sent: owner.first_sent() },
-        false => Answer::Taken { remaining: held.remaining() },
     })
 }
 
