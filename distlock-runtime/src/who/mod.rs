@@ -6,10 +6,13 @@
 
 mod account;
 mod answers;
+mod asked;
 mod questions;
 
 pub(crate) use account::{Account, AccountWriter, HeldLock, Place};
-pub(crate) use answers::{Answers, Asker};
+pub(crate) use answers::Answers;
+#[allow(unreachable_pub)] // Public for the model.
+pub use asked::{Asked, Asker};
 pub(crate) use questions::{Questions, Want, Way};
 
 /// No message is longer, in bytes.

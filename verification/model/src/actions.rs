@@ -1,8 +1,8 @@
 //! What can happen next.
 
 use crate::config::Config;
-use crate::driver::Process;
-use crate::network::{Connection, HintKind, Sent};
+use crate::driver::{MALFORMED, Process};
+use crate::network::{Connection, HintKind, Question, Sent};
 use crate::world::World;
 
 /// What can happen. Tasks and messages are named by their places, so that a list of steps still means
@@ -123,6 +123,20 @@ pub(crate) enum Action {
     LoseQueue {
         key: u8,
     },
+    /// R15: a question goes from one process to another.
+    Ask {
+        process: u8,
+        of: u8,
+        question: Question,
+    },
+    /// A process reads the next question, or answer to one.
+    Attend {
+        process: u8,
+    },
+    /// A process answers what it was asked.
+    Reply {
+        process: u8,
+    },
 }
 
 impl Config {
@@ -136,6 +150,7 @@ impl Config {
                 self.calls(world, number, process, actions);
                 self.tasks(world, number, process, actions);
                 self.mishaps(world, number, process, actions);
+                self.questions(world, number, process, actions);
             } else if self.restarts && process.main.requests.is_empty() {
                 actions.push(Action::Start { process: number });
             }
@@ -203,6 +218,34 @@ impl Config {
         }
         if process.alive && !process.jobs.is_empty() {
             actions.push(Action::Engine { process: number });
+        }
+        if process.alive && process.census.has_heard() {
+            actions.push(Action::Attend { process: number });
+        }
+        if process.alive && process.census.is_due(process.now) {
+            actions.push(Action::Reply { process: number });
+        }
+    }
+
+    /// R15: whatever may be sent to a process as a question.
+    fn questions(&self, world: &World, of: u8, process: &Process, actions: &mut Vec<Action>) {
+        if !process.subscribed || process.census.is_flooded() {
+            return;
+        }
+        if process.census.may_be_doubled() {
+            actions.push(Action::Ask { process: of, of, question: Question::Again });
+        }
+        if world.faults.questions == 0 {
+            return;
+        }
+        let malformed = (0..MALFORMED).map(Question::Malformed);
+        actions.extend(malformed.map(|question| Action::Ask { process: of, of, question }));
+        for (asker, other) in (0..).zip(&world.processes) {
+            if asker != of && other.alive {
+                let all = [Question::All, Question::Forged];
+                let asks = all.map(|question| Action::Ask { process: asker, of, question });
+                actions.extend(asks);
+            }
         }
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Faults {
     pub(crate) cancels: u8,
     /// Answers that are not waited for.
     pub(crate) timeouts: u8,
+    /// R15: questions of processes to each other, and messages that only look like one.
+    pub(crate) questions: u8,
 }
 
 /// Bounds in ticks. Past them an invariant is violated.

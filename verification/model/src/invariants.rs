@@ -47,6 +47,11 @@ pub enum Invariant {
     Kept,
     /// An engine comes to an end of what is due at one moment.
     Rest,
+    /// R15: a question, and an answer to one, changes nothing.
+    Asked,
+    /// R15: an answer names every lock that a body has and every place at which a call waits, and no call that
+    /// is gone.
+    Told,
 }
 
 /// History that no process has.
@@ -167,7 +172,7 @@ impl Ghost {
 type Condition = fn(&Config, &World) -> bool;
 
 /// Each with its name in figures, and what must be true.
-const ALL: [(Invariant, &str, Condition); 18] = [
+const ALL: [(Invariant, &str, Condition); 20] = [
     (Invariant::Exclusion, "I2 exclusion", |_, world| world.excludes()),
     (Invariant::Alone, "I2a alone", |_, world| world.are_alone()),
     (Invariant::Limit, "I2b limit", |_, world| world.keeps(Invariant::Limit)),
@@ -192,6 +197,8 @@ const ALL: [(Invariant, &str, Condition); 18] = [
     (Invariant::Robbed, "robbed", |cfg, world| world.finds_out(cfg)),
     (Invariant::Kept, "kept", |_, world| world.keeps(Invariant::Kept)),
     (Invariant::Rest, "rest", |_, world| world.keeps(Invariant::Rest)),
+    (Invariant::Asked, "R15 asked", |_, world| world.keeps(Invariant::Asked)),
+    (Invariant::Told, "R15 told", |_, world| world.keeps(Invariant::Told)),
 ];
 
 impl Invariant {

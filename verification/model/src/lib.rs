@@ -24,6 +24,8 @@ mod swarm;
 mod token;
 #[cfg(test)]
 mod traces;
+#[cfg(test)]
+mod unchanged;
 mod world;
 
 pub use check::{Outcome, Violation, check, most_memory};

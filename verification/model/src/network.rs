@@ -26,6 +26,29 @@ pub(crate) struct Hint {
     pub(crate) token: Token,
 }
 
+/// R15: what processes say to each other. It comes over the same channel as hints, but in a list of its own:
+/// it may be late for ever, and nobody waits for it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Word {
+    /// What follows `q`, whoever has sent it.
+    Question(String),
+    /// The nonces of `a`.
+    Answer(Vec<String>),
+}
+
+/// What is sent as a question.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Question {
+    /// What do you hold, and wait for?
+    All,
+    /// One that its sender does not know of.
+    Forged,
+    /// The last one that is on its way, once more.
+    Again,
+    /// No question, in one of several ways.
+    Malformed(u8),
+}
+
 /// What a process sends. Times are in ms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Command {

@@ -22,6 +22,7 @@ const NONE: Faults = Faults {
     slow_ticks: 0,
     cancels: 0,
     timeouts: 0,
+    questions: 0,
 };
 
 /// Nothing but messages may delay anybody.
@@ -416,6 +417,20 @@ fn messages() -> Vec<Scenario> {
                 order: false,
                 faults: Faults { deafenings: 1, disconnects: 1, ..NONE },
                 bounds: Bounds { stray: Some(2), idle: Some(3), outside: Some(2), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "questions",
+            about: "processes that ask who holds the lock; questions nobody asked, twice, late, in no form (R15)",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                asks: vec![read(2000), ask(2000)],
+                who_asks: vec![vec![0], vec![1]],
+                tasks: 2,
+                tasks_of: vec![2, 1],
+                faults: Faults { questions: 1, ..NONE },
                 ..base()
             },
         },

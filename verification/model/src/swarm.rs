@@ -112,6 +112,7 @@ fn faults(random: &mut Random) -> Faults {
         slow_ticks: or_not(),
         cancels: or_not(),
         timeouts: or_not(),
+        questions: or_not(),
     }
 }
 
@@ -131,6 +132,7 @@ pub(crate) fn weight(action: &Action, storm: bool) -> u64 {
         Action::Run { .. } | Action::Answer { .. } | Action::Hear { .. } => 40,
         Action::Engine { .. } | Action::Begin { .. } => 40,
         Action::Call { .. } => 10,
+        Action::Attend { .. } | Action::Reply { .. } => 10,
         Action::Finish { .. } => 20,
         Action::Downgrade { .. } => 5,
         Action::Tick { slow: None } => 30,
@@ -139,6 +141,7 @@ pub(crate) fn weight(action: &Action, storm: bool) -> u64 {
         Action::Wake { .. } | Action::HearAgain { .. } => 20 - 16 * wrong,
         Action::Forge { kind: HintKind::Taken, .. } => wrong,
         Action::Cancel { .. } | Action::Doze { .. } => wrong,
+        Action::Ask { .. } => 1,
         Action::Disconnect { .. } | Action::Deafen { .. } | Action::LoseHint { .. } => wrong,
         Action::Forge { .. } | Action::TimeOut { .. } => wrong,
         Action::Crash { .. } | Action::Vanish { .. } => wrong,

@@ -4,7 +4,9 @@ use crate::actions::Action;
 use crate::config::{Config, Faults};
 use crate::driver::{Input, Process, Shared, Started};
 use crate::invariants::{Ghost, Invariant, Noted};
-use crate::network::{Answer, Command, Connection, Hint, HintKind, Result, Sent, Wire};
+use crate::network::{
+    Answer, Command, Connection, Hint, HintKind, Question, Result, Sent, Wire, Word,
+};
 use crate::server::{Holder, Key, Script, Server, Wish};
 use crate::setting::Setting;
 use crate::token::Token;
@@ -330,6 +332,8 @@ impl World {
             Action::Tick { slow } => self.tick(cfg, slow),
             Action::Start { process } => self.start(cfg, process),
             Action::HearAgain { process } => self.turn(cfg, process, Input::HearAgain),
+            Action::Attend { process } => self.turn(cfg, process, Input::Attend),
+            Action::Reply { process } => self.reply(cfg, process),
             _ => self.go_wrong(cfg, action),
         }
         if cfg.endless {
@@ -346,6 +350,9 @@ impl World {
                 | Action::Finish { .. }
                 | Action::Downgrade { .. }
                 | Action::Tick { slow: None }
+                | Action::Ask { .. }
+                | Action::Attend { .. }
+                | Action::Reply { .. }
         );
         if cfg.endless && !calm {
             self.ghost.begin_again();
@@ -409,7 +416,37 @@ impl World {
                 self.ghost.unordered = true;
                 self.server.keys[usize::from(key)].queue.clear();
             }
+            Action::Ask { process, of, question } => {
+                if question != Question::Again {
+                    self.faults.questions -= 1;
+                }
+                self.ask(cfg, process, of, question);
+            }
             _ => unreachable!("everything else goes well"),
+        }
+    }
+
+    /// R15: a question is sent.
+    fn ask(&mut self, cfg: &Setting, asker: u8, of: u8, question: Question) {
+        if question == Question::All {
+            self.turn(cfg, asker, Input::Asks);
+        }
+        let asking = self.process(asker);
+        let Some(text) = self.process(of).census.text_of(question, asking) else { return };
+        self.turn(cfg, of, Input::Said(Word::Question(text)));
+    }
+
+    /// R15: a process answers whoever has asked, wherever these listen.
+    fn reply(&mut self, cfg: &Setting, place: u8) {
+        let answers = self.process(place).answers();
+        self.turn(cfg, place, Input::Reply);
+        for (identity, nonces) in answers {
+            let asker = (0..).zip(&self.processes).find(|(_, process)| {
+                process.identity == identity && process.alive && process.subscribed
+            });
+            if let Some(asker) = asker.map(|(place, _)| place) {
+                self.turn(cfg, asker, Input::Said(Word::Answer(nonces)));
+            }
         }
     }
 

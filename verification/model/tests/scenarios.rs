@@ -62,6 +62,7 @@ each_holds! {
     late_hints: "late hints",
     flapping: "flapping",
     flapping_line: "flapping line",
+    questions: "questions",
     lost_queue: "lost queue",
     ttls_that_grow: "ttls that grow",
     ttls_that_shrink: "ttls that shrink",

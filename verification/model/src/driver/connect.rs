@@ -44,6 +44,7 @@ impl Turn<'_> {
     pub(crate) fn deafen(&mut self) {
         self.process.subscribed = false;
         self.process.hints.clear();
+        self.process.census.deafen();
         self.process.tasks.iter_mut().for_each(|task| task.exempt = true);
         if !self.cfg.silent {
             self.process.notified = false;

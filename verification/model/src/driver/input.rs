@@ -2,7 +2,7 @@
 //! the process and this.
 
 use super::{Process, Turn, tokens_of_waiter};
-use crate::network::{Answer, Connection, Hint, HintKind, Sent};
+use crate::network::{Answer, Connection, Hint, HintKind, Sent, Word};
 use crate::token::Token;
 
 /// Something that happens to a process.
@@ -58,6 +58,14 @@ pub(crate) enum Input {
     Die { cut_off: bool, lingers: bool },
     /// Ghost: the lock of a token was taken away, and answers about it may be on their way.
     Robbed(Token),
+    /// R15: it sends a question, and awaits the answer.
+    Asks,
+    /// A question, or an answer to one, is on its way.
+    Said(Word),
+    /// The next of these is read.
+    Attend,
+    /// Whoever has asked is answered.
+    Reply,
     /// Another process starts in its place.
     Start { identity: u16, seen: u64 },
 }
@@ -89,6 +97,8 @@ impl Turn<'_> {
             Input::Reconnect { connection, lingers } => self.reconnect(connection, lingers),
             Input::Deafen => self.deafen(),
             Input::HearAgain => self.hear_again(),
+            Input::Attend => self.changing_nothing(Self::attend),
+            Input::Reply => self.changing_nothing(Self::reply),
             Input::Tick { passed } => {
                 self.process.age(self.cfg);
                 if passed < self.cfg.tick {
@@ -136,6 +146,8 @@ impl Process {
                 self.line(connection).answers.push_back(answer);
             }
             Input::Told(hint) => self.hints.push_back(hint),
+            Input::Asks => self.census.asks(),
+            Input::Said(word) => self.census.said(word),
             Input::Untold => {
                 let hint = self.hints.pop_front();
                 hint.into_iter().for_each(|hint| self.not_called(hint));

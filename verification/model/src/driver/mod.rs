@@ -3,10 +3,12 @@
 //!
 //! What a lock's line decides is not written here. `shell` carries it out, `call` has tasks ask for
 //! locks and give them back, `answers` brings answers and messages, `release` sees releases through
-//! (R7, R9), `connect` loses connections and subscriptions, `time` lets time pass.
+//! (R7, R9), `connect` loses connections and subscriptions, `census` answers what others ask (R15), `time` lets
+//! time pass.
 
 mod answers;
 mod call;
+mod census;
 mod connect;
 mod downgrade;
 mod input;
@@ -21,6 +23,7 @@ mod visit;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+pub(crate) use census::{Census, MALFORMED};
 use distlock_runtime::model::Limit;
 pub(crate) use distlock_runtime::model::{Line, Moment, TOKENS_PER_FENCE};
 pub(crate) use input::Input;
@@ -51,6 +54,8 @@ pub(crate) struct Process {
     pub(crate) main: Wire,
     pub(crate) renewals: Wire,
     pub(crate) hints: VecDeque<Hint>,
+    /// R15: what others ask of it, and it of others.
+    pub(crate) census: Census,
     /// Commands on dead connections, which the server may still run.
     pub(crate) stale: VecDeque<Sent>,
     /// By key; vacant if nobody here has or wants the lock.
@@ -220,6 +225,7 @@ impl Process {
             main: Wire::default(),
             renewals: Wire::default(),
             hints: VecDeque::new(),
+            census: Census::default(),
             stale: VecDeque::new(),
             lines: vec![Line::default(); keys],
             tasks: Vec::new(),
@@ -269,6 +275,7 @@ impl Process {
             }
         }
         self.hints.clear();
+        self.census = Census::default();
         self.lines.iter_mut().for_each(|line| *line = Line::default());
         self.tasks.clear();
         self.jobs.clear();

@@ -29,5 +29,6 @@ impl Process {
                 || self.renewals.under_way().any(under_way)
         });
         self.ledger = ledger;
+        self.census.forget(self.now);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use distlock_runtime::model::{Batch, Claim, Stage};
 
-use super::{Model, Moment, Process, Task};
+use super::{Census, Model, Moment, Process, Task};
 
 impl Process {
     pub(crate) fn brief(&self, text: &mut String) {
@@ -44,6 +44,9 @@ impl Process {
         }
         for hint in &self.hints {
             let _ = writeln!(text, "      {hint:?}");
+        }
+        if self.census != Census::default() {
+            let _ = writeln!(text, "      {:?}", self.census);
         }
         for (list, name) in
             [(format!("{:?}", self.jobs), "jobs"), (format!("{:?}", self.chores), "chores")]

@@ -65,6 +65,7 @@ impl Process {
         }
         self.stale.iter_mut().for_each(|sent| visit_sent(sent, with));
         self.hints.iter_mut().for_each(|hint| with.token(&mut hint.token));
+        self.census.moments().for_each(|at| with.moment(at));
         for job in &mut self.jobs {
             if let Job::Release(_, token, _) = job {
                 with.token(token);
