@@ -2,11 +2,21 @@
 
 mod defaults;
 mod environment;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod foreign;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod quorum;
 mod reach;
+#[cfg(feature = "redis")]
+mod redis;
 mod store;
+#[cfg(feature = "redis")]
+mod tls;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::fmt;
 use std::sync::Arc;

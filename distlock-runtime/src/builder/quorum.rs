@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::store::{not_supported, redis_config};
+use super::redis::{not_supported, redis_config};
 use crate::error::LockError;
 use crate::namespace::Namespace;
 use crate::observe::Observers;

@@ -7,10 +7,10 @@
 use std::error::Error;
 use std::fmt;
 
-use super::reporter::write_here;
 use super::{Connection, Lost, Observer, ReleasedLate};
 use crate::error::LockError;
 use crate::name::LockName;
+use crate::shield::shield;
 
 /// An event about a lock.
 macro_rules! about {
@@ -112,6 +112,11 @@ pub(super) fn too_many_names(limit: usize) {
 /// The log was too slow for so many events. Written here and now: by the reporter.
 pub(super) fn events_dropped(count: u64) {
     tracing::warn!(target: "distlock", count, "events_dropped");
+}
+
+/// Writes an event on the caller's thread, in the caller's spans. A panic of the log ends here.
+fn write_here(write: impl FnOnce()) {
+    shield(write);
 }
 
 fn label(lock: &LockName) -> (&str, Option<&'static str>) {

@@ -58,11 +58,6 @@ pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
     QUEUE.put(Box::new(tell));
 }
 
-/// Writes an event on the caller's thread, in the caller's spans. A panic of the log ends here.
-pub(super) fn write_here(write: impl FnOnce()) {
-    shield(write);
-}
-
 impl Queue {
     const fn new() -> Self {
         Self {

@@ -3,20 +3,17 @@
 //! `SET lock token NX PX ttl` and `INCR fence` go out in one write, behind a raise of the counter where
 //! that is due, and before an `ECHO` now and then that tells whose answers these are.
 
-use std::time::Duration;
-
 use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
 
 use super::connection::{Connection, Live, integer};
 use super::error::{fault, is_denied};
 use super::fence::Fence;
-use super::inspect::{self, Found};
 use super::queue::Queue;
+use super::refused::{taken, taken_over};
 use super::renew::Renewals;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::limits::millis;
-use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Fault};
 
 /// Takes the lock if it is free.
@@ -75,34 +72,6 @@ pub(super) async fn try_acquire(
         }
         None => Ok(Answer::Taken { remaining: None }),
     }
-}
-
-/// The lock is another token's, or free by now; `None` if it is this token's.
-async fn taken(
-    owner: &Owner,
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<Option<Answer>, Fault> {
-    let remaining = match inspect::find(owner, live, answer_by).await? {
-        Found::Own => return Ok(None),
-        Found::Others { remaining } => remaining,
-        Found::Nothing => Some(Duration::ZERO),
-    };
-    Ok(Some(Answer::Taken { remaining }))
-}
-
-/// What a try comes to whose token the engine has sent. Its line has the counter value.
-pub(super) async fn taken_over(
-    attempt: &Attempt,
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<Answer, Fault> {
-    let owner = &*attempt.owner;
-    if !attempt.look {
-        return Err(Fault::given_up());
-    }
-    let taken = taken(owner, live, answer_by).await?;
-    Ok(taken.unwrap_or(Answer::Granted { fence: 0, sent: owner.first_sent() }))
 }
 
 /// What the fast path was answered.

@@ -11,53 +11,10 @@ use super::fence::Fences;
 use super::script::Arg;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
-use crate::store::owner::Owner;
 use crate::store::{Fault, Held, Holder};
 
 /// What a server says to a command that does not fit what is stored.
-const WRONG_TYPE: &str = "WRONGTYPE";
-
-/// What a try finds that has not got the lock.
-pub(super) enum Found {
-    /// It has it after all.
-    Own,
-    Nothing,
-    /// Others hold it, or something else stands there. `None` if that has no end.
-    Others {
-        remaining: Option<Duration>,
-    },
-}
-
-/// The owner of a lock that this token was not given.
-pub(super) async fn find(
-    owner: &Owner,
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<Found, Fault> {
-    let lock = &**owner.lock.stored();
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
-    match live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?.as_slice() {
-        [Value::Nil, _] => Ok(Found::Nothing),
-        [Value::BulkString(token), _] if *token == owner.token.as_bytes() => Ok(Found::Own),
-        [Value::BulkString(_), left] => Ok(Found::Others { remaining: after(integer(left)?) }),
-        [Value::ServerError(error), left] => {
-            let error = RedisError::from(error.clone());
-            if error.code() != Some(WRONG_TYPE) {
-                return Err(fault(&error));
-            }
-            // Rare, so not worth a command of every try: a set is held together, anything else is no
-            // lock, and refuses this too.
-            let mut own = redis::cmd("ZSCORE");
-            own.arg(lock).arg(&owner.token);
-            match live.command(&own, answer_by).await.map_err(RedisOr::into_fault)? {
-                Value::Nil => Ok(Found::Others { remaining: after(integer(left)?) }),
-                _ => Ok(Found::Own),
-            }
-        }
-        _ => Err(live.unexpected_answer()),
-    }
-}
+pub(super) const WRONG_TYPE: &str = "WRONGTYPE";
 
 /// Who holds a lock, and the processes that wait for it.
 pub(super) async fn inspect(

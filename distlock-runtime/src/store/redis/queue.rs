@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::acquire::taken_over;
 use super::connection::Connection;
 use super::grant::{Grant, Outcome};
+use super::refused::taken_over;
 use super::script::{Arg, Script, Scripts, Wakes};
 use super::server::Server;
 use crate::clock::Moment;
