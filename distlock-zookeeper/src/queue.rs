@@ -128,12 +128,14 @@ impl Inner {
             let mut sent = place.sent();
             let left = (!sent.stays).then(|| waits.client.delete(&place.waits_at(number)));
             if left.is_some() {
-                sent.stands_nowhere();
+                // Until that is answered it may stand there: its release looks for it.
+                sent.number = None;
             }
-            left
+            left.map(|left| (left, sent.asked_for))
         };
-        if let Some(left) = left {
+        if let Some((left, asked_for)) = left {
             left.await.or_else(gone_already).map_err(Fault::of)?;
+            place.sent().stood_nowhere(asked_for);
             self.places.forget_try(place);
         }
         let (ticket, rank, behind) = (0, 0, 0);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ENTRIES: [(&str, usize); 17] = [
+const ENTRIES: [(&str, usize); 18] = [
     ("A", 12),
     ("B", 14),
     ("C", 10),
@@ -23,6 +23,7 @@ const ENTRIES: [(&str, usize); 17] = [
     ("WH", 5),
     ("WM", 9),
     ("WL", 2),
+    ("Z", 2),
 ];
 
 struct Row {

@@ -153,6 +153,31 @@ async fn a_place_whose_answer_is_lost_is_found_by_its_token() {
     wait_until("nothing is left", || server.left().is_empty());
 }
 
+/// A try beside others takes a place in the queue, and takes it back if it came too late: also if what it sent for
+/// that is lost. Nobody would get past it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_came_too_late_leaves_no_place_when_its_connection_is_lost() {
+    let server = ZooKeeperPath::start();
+    let proxy = Proxy::to(server.addr());
+    let builder = LockManager::builder().url(server.url_at(proxy.addr()));
+    let (lossy, other) =
+        (builder.command_timeout(SECOND).connect().await, connect(&server.url()).await);
+    let lossy = lossy.expect("connect");
+    held(&lossy, "warm").await.release().await.expect("it was held");
+    let guard = held(&other, "k").await;
+    // The answers that it came too late are under way when the network begins to lose what it sends.
+    proxy.set(Mode::Delay(ms(300)));
+    let late = tokio::spawn(lossy.lock("k").mode(LockMode::Read).ttl(LONG).acquire());
+    wait_until("it stands in the queue", || server.left().len() == 2);
+    proxy.set(Mode::DropUp);
+    backend(late.await.expect("no panic"));
+    proxy.set(Mode::Pass);
+    wait_until("it has left", || server.left().len() == 1);
+    guard.release().await.expect("it was held");
+    served(waits(&other, "k")).await.release().await.expect("it was held");
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
 /// A waiter whose connection is gone when it would be told is served all the same, at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_lost_delays_nobody_for_long() {

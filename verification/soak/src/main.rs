@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, in_fork};
+use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer, in_fork};
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
@@ -34,7 +34,7 @@ redlock   a lock on a quorum whose servers restart without their data, for eight
 reshard   slots of a cluster that move while their locks are used (1,000)
 scripts   random processes that send scripts for one lock (60 seconds)
 stages    from a release to the next process's body, in round trips (2,000)
-storm_redis, storm_postgres, storm_etcd
+storm_redis, storm_postgres, storm_etcd, storm_zookeeper
           readers, writers and permits in processes that are killed, stopped and cut off, at a server that is
           stopped, killed and robbed of its data (60 seconds)";
 
@@ -83,6 +83,10 @@ fn main() -> ExitCode {
                 }
                 "storm_etcd" => {
                     Some(storm::run::<EtcdServer>("storm_etcd", or(storm::WHILE), seed).await)
+                }
+                "storm_zookeeper" => {
+                    let name = "storm_zookeeper";
+                    Some(storm::run::<ZooKeeperServer>(name, or(storm::WHILE), seed).await)
                 }
                 _ => None,
             }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock_testkit::{EtcdServer, PostgresServer, RedisServer};
+use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer};
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
@@ -94,6 +94,11 @@ async fn storm_etcd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm_postgres() {
     clean(&storm::run::<PostgresServer>("storm_postgres", Effort::Times(10), 13).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_zookeeper() {
+    clean(&storm::run::<ZooKeeperServer>("storm_zookeeper", Effort::Times(10), 13).await);
 }
 
 /// The name by which the processes find this test.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_testkit::conformance::Remote;
-use distlock_testkit::{EtcdServer, PostgresServer, RedisServer};
+use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer};
 
 use super::witness::Kind;
 
@@ -55,3 +55,6 @@ impl Exposed for EtcdServer {
     /// Its leases have whole seconds, two at least.
     const TTL: Duration = Duration::from_secs(3);
 }
+
+/// Its sessions may be as short as these leases need; places in a queue outlive a process by four seconds.
+impl Exposed for ZooKeeperServer {}
