@@ -55,7 +55,11 @@ pub(crate) fn parse() -> Result<Asked, u8> {
     let given: Vec<OsString> = std::env::args_os().collect();
     match definition::program().try_get_matches_from(&given) {
         Ok(matches) => Ok(asked(&matches)),
-        Err(error) => {
+        Err(mut error) => {
+            if is_run(&given) {
+                // It says to write `--`, behind which the command stands here.
+                let _ = error.remove(ContextKind::Suggested);
+            }
             // A closed pipe is no reason to fail.
             let _ = error.print();
             match error.kind() {
@@ -108,7 +112,10 @@ fn run_options(matches: &ArgMatches) -> RunOptions {
     let duration = |id: &str| matches.get_one::<Duration>(id).copied();
     let flag = |id: &str| matches.get_flag(id);
     RunOptions {
-        keys: matches.get_many("keys").into_iter().flatten().cloned().collect(),
+        keys: ["key", "keys"]
+            .iter()
+            .flat_map(|id| matches.get_many(id).into_iter().flatten().cloned())
+            .collect(),
         command: matches.get_many("command").into_iter().flatten().cloned().collect(),
         shared: flag("shared"),
         permits: matches.get_one("permits").copied(),
@@ -131,19 +138,29 @@ fn run_options(matches: &ArgMatches) -> RunOptions {
     }
 }
 
-/// What most probably was meant.
-fn hint(error: &clap::Error, given: &[OsString]) -> Option<String> {
+/// The command is `run`.
+fn is_run(given: &[OsString]) -> bool {
     let program = definition::program();
     let is_command =
         |word: &&OsString| program.get_subcommands().any(|known| **word == *known.get_name());
-    let is_run = given.iter().skip(1).find(is_command).is_some_and(|word| word == "run");
-    if !is_run || given.iter().any(|word| word == "--") {
+    given.iter().skip(1).find(is_command).is_some_and(|word| word == "run")
+}
+
+/// What most probably was meant.
+fn hint(error: &clap::Error, given: &[OsString]) -> Option<String> {
+    if !is_run(given) {
         return None;
     }
     let unknown = error.kind() == ErrorKind::UnknownArgument;
     let missing = error.kind() == ErrorKind::MissingRequiredArgument
         && error.get(ContextKind::InvalidArg).is_some();
     let what = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let mut behind = given.iter().skip_while(|word| *word != "--").skip(1);
+    if let Some(first) = behind.next() {
+        let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+        let of_key = unknown || missing && is_option(first);
+        return of_key.then(|| "a key that begins with `-` is written --key=-KEY".to_owned());
+    }
     if unknown && what == "-c" {
         let text =
             "a command for the shell stands behind `--`, too: distlock run KEY -- sh -c 'COMMAND'";

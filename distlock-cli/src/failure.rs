@@ -33,6 +33,19 @@ pub(crate) fn describe(error: &LockError) -> String {
         LockError::Backend { kind, source: Some(source), .. } => format!("{kind}: {source}"),
         LockError::Backend { kind, .. } => kind.to_string(),
         LockError::InvalidKey { reason, .. } => format!("the key cannot be used: {reason}"),
+        LockError::InvalidOption { .. } => as_options(&error.to_string()),
         _ => error.to_string(),
+    }
+}
+
+/// The library's names of options, as they are written here.
+fn as_options(text: &str) -> String {
+    let Some((name, rest)) = text.split_once(": ") else { return text.to_owned() };
+    match name {
+        "ttl" | "wait" | "permits" | "min_hold" | "max_hold" => {
+            let rest = rest.replace("max_hold", "--max-hold").replace("min_hold", "--min-hold");
+            format!("--{}: {rest}", name.replace('_', "-"))
+        }
+        _ => text.to_owned(),
     }
 }

@@ -108,7 +108,7 @@ impl LockManager {
     ///
     /// Each says so itself, in a record that the store keeps for a minute. So a process that was killed is
     /// gone within that time, and one that was [closed](Self::close) at once. One that is idle is not listed:
-    /// it holds nothing. In memory there is this process alone.
+    /// it holds nothing. In memory, on etcd and on ZooKeeper there is this process alone.
     ///
     /// # Errors
     ///

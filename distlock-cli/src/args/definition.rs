@@ -35,8 +35,15 @@ fn run() -> Command {
     let keys = Arg::new("keys")
         .value_name("KEY")
         .num_args(1..)
-        .required(true)
+        .required_unless_present("key")
         .help("What to lock; of several keys all or none");
+    let key = Arg::new("key")
+        .short('k')
+        .long("key")
+        .value_name("KEY")
+        .action(ArgAction::Append)
+        .allow_hyphen_values(true)
+        .help("The same for a key that begins with `-`: --key=-x");
     let command = Arg::new("command")
         .value_name("COMMAND")
         .num_args(1..)
@@ -49,7 +56,7 @@ fn run() -> Command {
         .long_about(RUN)
         .after_long_help(EXIT_CODES)
         .override_usage("distlock run [OPTIONS] <KEY>... -- <COMMAND> [ARGUMENTS]...")
-        .args([keys, command])
+        .args([keys, key, command])
         .args(run_sharing())
         .args(run_waiting())
         .args(run_holding())
@@ -104,8 +111,8 @@ fn run_holding() -> [Arg; 6] {
         lasts("min-hold").help("Keep the lock at least so long, however quick the command is"),
         lasts("max-hold").help("End the command when it has had the lock for so long"),
         lasts("grace").help(
-            "How long the command has between TERM and KILL when the lease is about to end \
-             [default: 5s, or less if the ttl is short]",
+            "How long the command has between TERM and KILL when the lease is about to end, and, if this is given, when \
+             distlock is sent TERM [default: 5s, or less if the ttl is short; after a TERM to distlock for ever]",
         ),
         Arg::new("on-lost")
             .long("on-lost")

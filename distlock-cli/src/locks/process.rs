@@ -28,7 +28,7 @@ impl Process {
         if let Some(distlock::Process { app, host, pid, version, .. }) = &self.known {
             json["app"] = app.clone().into();
             json["host"] = host.clone().into();
-            json["pid"] = pid.to_string().into();
+            json["pid"] = (*pid).into();
             json["v"] = version.clone().into();
         }
         json

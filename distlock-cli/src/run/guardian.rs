@@ -41,6 +41,8 @@ pub(super) struct Charge {
     /// The command stays in the process group of the tool.
     pub(super) foreground: bool,
     pub(super) grace: Duration,
+    /// The command is killed when it has gone on for that long after a TERM that was passed on.
+    pub(super) kills: bool,
     pub(super) command: Vec<OsString>,
 }
 
@@ -49,7 +51,8 @@ impl Charge {
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let place = if self.foreground { "foreground" } else { "background" };
         let grace = self.grace.as_millis().to_string();
-        let first = [COMMAND.into(), place.into(), grace.into()];
+        let then = if self.kills { "kill" } else { "wait" };
+        let first = [COMMAND.into(), place.into(), grace.into(), then.into()];
         first.into_iter().chain(self.command.iter().cloned()).collect()
     }
 
@@ -61,7 +64,8 @@ impl Charge {
         }
         let foreground = arguments.next()? == "foreground";
         let grace = Duration::from_millis(arguments.next()?.to_str()?.parse().ok()?);
-        Some(Self { foreground, grace, command: arguments.collect() })
+        let kills = arguments.next()? == "kill";
+        Some(Self { foreground, grace, kills, command: arguments.collect() })
     }
 }
 
@@ -111,7 +115,7 @@ async fn guard(charge: Charge) -> io::Result<()> {
     };
     report(Report::Started(leader));
     let tree = Tree { leader, own_group: !charge.foreground, root: getpid() };
-    let mut watch = Watch::new(tree, charge.grace, until);
+    let mut watch = Watch::new(tree, &charge, until);
     let (ending, lost) = watch.stand(orders, children, signals).await;
     report(Report::Ended(ending, lost));
     Ok(())
@@ -173,6 +177,8 @@ fn not_started(program: &str, error: &io::Error) -> (u8, String) {
 struct Watch {
     tree: Tree,
     grace: Duration,
+    /// What does not end at a TERM is killed after the grace.
+    kills: bool,
     /// The end of the lease, as far as the tool is known to have it.
     until: Instant,
     /// How the command itself ended.
@@ -192,10 +198,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(tree: Tree, grace: Duration, until: Instant) -> Self {
+    fn new(tree: Tree, charge: &Charge, until: Instant) -> Self {
         Self {
             tree,
-            grace,
+            grace: charge.grace,
+            kills: charge.kills,
             until,
             ended: None,
             kill_at: None,
@@ -286,6 +293,9 @@ impl Watch {
         if !self.passed_on.is_some_and(recently) {
             self.passed_on = Some((signal, Instant::now()));
             self.asked |= signals::asks_to_end(signal);
+            if self.kills && signal == Signal::TERM {
+                self.kill_at.get_or_insert_with(|| Instant::now().after(self.grace));
+            }
             self.tree.signal(signal);
         }
     }

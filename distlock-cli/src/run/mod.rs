@@ -87,7 +87,13 @@ async fn life(store: &StoreOptions, options: &RunOptions, say: &Say) -> Result<u
     };
     let guard = match acquired {
         Ok(guard) => guard,
-        Err(LockError::Busy { retry_after, .. }) => return Ok(run.busy(retry_after)),
+        Err(LockError::Busy { retry_after, .. }) => {
+            if !options.wait.is_zero() {
+                // As above: whoever waits behind it must not find it there.
+                manager.close(FAREWELL).await;
+            }
+            return Ok(run.busy(retry_after));
+        }
         Err(error) => return Err(error.into()),
     };
     let code = run.under(&guard, &names, &mut signals).await;
@@ -182,6 +188,7 @@ impl Run<'_> {
         let charge = Charge {
             foreground: self.foreground,
             grace: self.grace,
+            kills: self.options.grace.is_some(),
             command: self.options.command.clone(),
         };
         let environment = environment::of_command(&self.store, &self.options.keys, names, token);

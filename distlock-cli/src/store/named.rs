@@ -26,6 +26,10 @@ pub(crate) struct Named {
 impl Named {
     pub(crate) fn of(options: &StoreOptions) -> Result<Self, Failure> {
         let url = match &options.url {
+            // Not that of the environment: a variable of a script was empty, most probably.
+            Some(url) if url.is_empty() => {
+                return Err(Failure::usage("--url is empty; give one such as redis://HOST"));
+            }
             Some(url) => Some(secret::whole(url)),
             None => variable("DISTLOCK_URL")?.filter(|url| !url.is_empty()),
         };

@@ -104,10 +104,10 @@ fn inspect_names_who_holds_and_who_waits() {
     let _second = run("cellar", "weekly");
     wait_until("the second waits", || waits(2));
     let status = json(ran(distlock_at(&server, &["inspect", "k", "--json"])));
-    let pid = status["holder"]["pid"].as_str().expect("a number");
+    let pid = status["holder"]["pid"].as_u64().expect("a number");
     assert_eq!(
         (status["holder"]["app"].as_str(), pid),
-        (Some("billing"), &*holder.pid().as_raw_nonzero().to_string())
+        (Some("billing"), holder.pid().as_raw_nonzero().get() as u64)
     );
     assert_eq!(status["holder"]["name"], "nightly");
     assert_eq!(status["alone"], true);

@@ -126,6 +126,42 @@ fn whoever_waits_ends_at_once_and_leaves_the_queue() {
     }
 }
 
+/// A command that takes its time has it, unless the grace says how much.
+#[test]
+fn whoever_ignores_term_is_killed_after_a_grace_that_was_given() {
+    for (grace, code) in [(Some("300ms"), 137), (None, 3)] {
+        let (key, dir) = (key(), Dir::new());
+        let script = format!(
+            "trap '' TERM; echo $$ > {}; while [ ! -e {} ]; do sleep 0.01; done; exit 3",
+            dir.text_of("pid"),
+            dir.text_of("end")
+        );
+        let grace: Vec<&str> = grace.iter().flat_map(|grace| ["--grace", grace]).collect();
+        let args = [&["run"], &grace[..], &[&key, "--", "sh", "-c", &script]].concat();
+        let mut tool = Tool::start(distlock_here(&args));
+        let command = dir.pid("pid");
+        tool.signal(Signal::TERM);
+        if grace.is_empty() {
+            // Longer than the one of the other command.
+            std::thread::sleep(Duration::from_millis(600));
+            assert!(!tool.has_ended() && is_held(&SERVER, &key));
+            fs::write(dir.path("end"), "").expect("write");
+        }
+        tool.ended().ends_with(code);
+        assert!(!is_alive(command) && !is_held(&SERVER, &key));
+    }
+}
+
+/// Those behind it would wait for somebody who is not there.
+#[test]
+fn whoever_has_waited_long_enough_leaves_the_queue() {
+    let key = key();
+    let _holder = holder(&SERVER, &key);
+    ran(distlock_here(&["run", "-w", "300ms", &key, "--", "true"])).ends_with(75);
+    let queue = format!("distlock:queue:{{{key}}}");
+    assert_eq!(ask::<u64>(&SERVER, &["ZCARD", &queue]), 0);
+}
+
 /// Whenever it comes: the command is not started after it, and if it was before, it ends.
 #[test]
 fn no_command_is_started_after_it() {

@@ -19,6 +19,8 @@ fn mistakes_in_the_command_line() {
         (&["run", &key, "--nowait", "--", "true"], "--no-wait"),
         (&["run", &key, "--"], "COMMAND"),
         (&["run", "--", "true"], "KEY"),
+        (&["run", "-x", "--", "true"], "--key=-KEY"),
+        (&["run", "--", "-x", "--", "true"], "--key=-KEY"),
         (&["run", "", "--", "true"], "empty"),
         (&["run", "a\nb", "--", "true"], "line break"),
         (&["run", "--ttl", "5", &key, "--", "true"], "`5s`"),
@@ -33,11 +35,14 @@ fn mistakes_in_the_command_line() {
         (&["run", "--wait=", &key, "--", "true"], "such as `5s`"),
         (&["run", "--wait", "1s", "--no-wait", &key, "--", "true"], "--no-wait"),
         (&["run", "--grace", "15s", &key, "--", "true"], "half of the ttl"),
-        (&["run", "--min-hold", "2s", "--max-hold", "1s", &key, "--", "true"], "min_hold"),
+        (
+            &["run", "--min-hold", "2s", "--max-hold", "1s", &key, "--", "true"],
+            "--min-hold: must not be longer than --max-hold",
+        ),
         (&["run", "--shared", "--permits", "2", &key, "--", "true"], "--permits"),
         (&["run", "--permits", "0", &key, "--", "true"], "0 is not in 1"),
         (&["run", "--permits", "many", &key, "--", "true"], "many"),
-        (&["run", "--permits", "2", &key, "other", "--", "true"], "permits: not with several"),
+        (&["run", "--permits", "2", &key, "other", "--", "true"], "--permits: not with several"),
         (&["run", "-E", "256", &key, "--", "true"], "256"),
         (&["run", "-E", "x", &key, "--", "true"], "'x'"),
         (&["run", "--on-lost", "panic", &key, "--", "true"], "terminate"),
@@ -45,6 +50,7 @@ fn mistakes_in_the_command_line() {
         (&["run", "--timeout", "5s", &key, "--", "true"], "--timeout"),
         (&["run", "--prefix", "{x}", &key, "--", "true"], "prefix"),
         (&["run", "-u", "http://localhost", &key, "--", "true"], "unknown scheme"),
+        (&["run", "-u", "", &key, "--", "true"], "--url is empty"),
         (&["run", "-u", "localhost:6379", &key, "--", "true"], "no scheme"),
         (&["run", "-u", "redis://:hunter2@h:99999/", &key, "--", "true"], "65535"),
         (&["inspect"], "KEY"),
@@ -61,6 +67,25 @@ fn mistakes_in_the_command_line() {
         assert_eq!(ran.stdout, "", "{args:?}");
     }
     assert!(!is_held(&SERVER, &key));
+}
+
+/// Whatever a script has found: where it is to be a key it is one.
+#[test]
+fn keys_that_look_like_options() {
+    for args in [
+        &["run", "--key=-x", "--", "printenv", "DISTLOCK_KEY"][..],
+        &["run", "-k", "-x", "--", "printenv", "DISTLOCK_KEY"],
+        &["run", "--key", "-x", &key(), "--", "printenv", "DISTLOCK_KEY"],
+    ] {
+        assert_eq!(ran(distlock_here(args)).ends_with(0).stdout, "-x\n", "{args:?}");
+    }
+    let free = ran(distlock_here(&["inspect", "--", "-x"])).ends_with(0);
+    assert_eq!(free.stdout, "\"-x\" is free\n");
+    ran(distlock_here(&["release", "--force", "--", "--x"]))
+        .ends_with(1)
+        .says(&["\"--x\" is free"]);
+    // Of another command there is nothing better to say.
+    ran(distlock_here(&["inspect", "-x"])).ends_with(64).says(&["-- -x"]);
 }
 
 #[test]
