@@ -9,6 +9,10 @@
 -- Each function is one short transaction. Those that can change who holds a lock take a lock of Postgres
 -- on its name for that time, so that they see what the one before them has committed. Times are in µs since
 -- 1970 by the server's clock, read while the function runs; durations are in ms.
+--
+-- They find rows by plain scans of an index and in no other way. Tables of which nearly every row is dead look empty or
+-- large to the planner, and of its ways only this one remembers for the next which entries are dead: with a
+-- bitmap each call on a busy lock would read all the rows that were deleted since the last vacuum.
 
 CREATE SCHEMA IF NOT EXISTS distlock;
 
@@ -47,16 +51,12 @@ CREATE TABLE IF NOT EXISTS distlock.process (
 -- one: it never goes back.
 CREATE SEQUENCE IF NOT EXISTS distlock.fence AS bigint;
 
-CREATE OR REPLACE FUNCTION distlock.now() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
-END $$;
+CREATE OR REPLACE FUNCTION distlock.now() RETURNS bigint LANGUAGE sql VOLATILE AS
+    'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
 
 -- When this server was started: another one, after a failover behind a proxy, has another value.
-CREATE OR REPLACE FUNCTION distlock.started() RETURNS bigint LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
-END $$;
+CREATE OR REPLACE FUNCTION distlock.started() RETURNS bigint LANGUAGE sql STABLE AS
+    'SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint';
 
 CREATE OR REPLACE FUNCTION distlock.draw() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
@@ -236,7 +236,8 @@ END $$;
 CREATE OR REPLACE FUNCTION distlock.acquire(
     p_name text, p_token text, p_most integer, p_ttl bigint, p_ticket bigint, p_claim integer, p_told boolean,
     p_try boolean, p_not_after bigint, p_started bigint, p_async boolean
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now bigint;
     v_refused bigint[];
@@ -286,7 +287,8 @@ END $$;
 -- Free and hand on, leave the queue, compensate, repair. Idempotent. Answers what became of it (0 not this
 -- token's, 1 freed, 2 kept, 3 kept with others waiting) and who was let in.
 CREATE OR REPLACE FUNCTION distlock.release(p_name text, p_token text, p_keep bigint, p_async boolean, OUT state integer, OUT next text[])
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now bigint;
     v_until bigint;
@@ -331,7 +333,8 @@ END $$;
 -- for those that want one. Changes nobody's turn: it needs no lock on the names, but takes the rows in one
 -- order, as others do.
 CREATE OR REPLACE FUNCTION distlock.renew(p_names text[], p_tokens text[], p_ttls bigint[], p_draws boolean[], p_async boolean)
-RETURNS TABLE (state integer, fence bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (state integer, fence bigint) LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_states integer[] := array_fill(0, ARRAY[cardinality(p_names)]);
     v_fences bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_names)]);
@@ -359,7 +362,8 @@ END $$;
 -- Idempotent. Answers as `acquire`, and {0} if the lock was not the old one's.
 CREATE OR REPLACE FUNCTION distlock.downgrade(
     p_name text, p_new text, p_most integer, p_ttl bigint, p_old text, p_not_after bigint, p_started bigint, p_async boolean
-) RETURNS bigint[] LANGUAGE plpgsql AS $$
+) RETURNS bigint[] LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now bigint;
     v_refused bigint[];
@@ -432,4 +436,4 @@ BEGIN
 END $$;
 
 -- Last: who finds it finds all of the above.
-CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2';
+CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';

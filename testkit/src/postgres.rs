@@ -27,7 +27,7 @@ const SETTINGS: [&str; 6] = [
     "fsync=off",
     "full_page_writes=off",
     "shared_buffers=16MB",
-    "max_connections=200",
+    "max_connections=300",
     "listen_addresses=127.0.0.1",
     "log_min_messages=warning",
 ];

@@ -108,6 +108,34 @@ async fn what_the_dead_have_left_is_swept_up() {
 }
 
 /// A backend that is ended, as by an operator or a load balancer, costs no lock.
+/// What was deleted is there until it is vacuumed: 2000 rows of one lock, on a hundred pages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_taken_often_is_taken_with_as_little() {
+    let server = PostgresServer::start();
+    drop(connect(&server.url()).await);
+    server.sql("ALTER TABLE distlock.lease SET (autovacuum_enabled = off)");
+    let take = |name: &str, token: &str| {
+        format!(
+            "distlock.acquire('{name}', {token}, 1, 10000, 0, 1000, true, true, 0, distlock.started(), true)"
+        )
+    };
+    let token = "'p.' || n || '.1000s'";
+    server.sql(&format!(
+        "DO $$ DECLARE a bigint[]; r record; BEGIN FOR n IN 1..2000 LOOP
+            a := {}; COMMIT;
+            SELECT * INTO r FROM distlock.release('k', {token}, NULL, true); COMMIT;
+        END LOOP; END $$",
+        take("k", token)
+    ));
+    // A session's first call reads the catalogue.
+    let (first, then) = (take("first", "'p.0.1000s'"), take("k", "'p.0.1000s'"));
+    let plan = server.sql(&format!("SELECT {first}; EXPLAIN (ANALYZE, BUFFERS) SELECT {then}"));
+    let (_, pages) = plan.split_once("shared hit=").expect("it reads pages");
+    let pages = pages.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    let pages: u32 = pages.parse().expect("a number");
+    assert!(pages < 50, "{plan}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_the_server_ends_cost_no_lock() {
     let server = PostgresServer::start();
