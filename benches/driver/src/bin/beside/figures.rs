@@ -1,0 +1,111 @@
+//! What is measured of one way in one round, and how it is said.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::peer;
+use crate::server::Server;
+use crate::shape::{Shape, WHILE};
+use crate::way::{Locker, Way};
+
+/// What the tasks have had.
+pub(crate) struct Tasks {
+    /// Locks of each task.
+    pub(crate) locks: Vec<u64>,
+    pub(crate) worst: Duration,
+    pub(crate) took: Duration,
+}
+
+pub(crate) struct Figures {
+    tasks: Tasks,
+    connections: u64,
+    writes: u64,
+}
+
+impl Figures {
+    pub(crate) async fn of(way: &Way, shape: &Shape, server: &Server) -> Self {
+        let (tasks, connections, writes) = match way {
+            Way::Peer { command, .. } => peer::run(command, shape, server),
+            _ => run(way, shape, server).await,
+        };
+        Self { tasks, connections, writes }
+    }
+
+    fn locks(&self) -> u64 {
+        self.tasks.locks.iter().sum()
+    }
+
+    fn rate(&self) -> f64 {
+        self.locks() as f64 / self.tasks.took.as_secs_f64()
+    }
+
+    /// The round of the median rate, with the worst wait of all.
+    pub(crate) fn median(mut rounds: Vec<Self>) -> Self {
+        let worst = rounds.iter().map(|round| round.tasks.worst).max().unwrap_or_default();
+        rounds.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+        let mut median = rounds.swap_remove(rounds.len() / 2);
+        median.tasks.worst = worst;
+        median
+    }
+
+    pub(crate) fn beside(&self, first: &Self) -> String {
+        let most = self.tasks.locks.iter().max().unwrap_or(&0);
+        let least = self.tasks.locks.iter().min().unwrap_or(&0);
+        format!(
+            "{:6.0} locks/s ({:4.2})  {:>3} connections  {:4.1} writes per lock  most/least per task \
+             {most}/{least}  worst wait {:.0?}",
+            self.rate(),
+            self.rate() / first.rate(),
+            self.connections,
+            self.writes as f64 / self.locks() as f64,
+            self.tasks.worst,
+        )
+    }
+}
+
+/// The tasks in this process; how many connections there were, and what was written.
+async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, u64) {
+    // A manager is shared, a connection is not.
+    let count = match way {
+        Way::Distlock => shape.clients,
+        _ => shape.clients * shape.tasks,
+    };
+    let mut lockers = Vec::new();
+    for _ in 0..count {
+        let locker = Locker::new(way, server).await;
+        for key in 0..shape.keys.min(4) {
+            locker.lock(key, Duration::ZERO).await;
+        }
+        lockers.push(locker);
+    }
+    let (written, start) = (server.writes(), Instant::now());
+    let mut tasks = JoinSet::new();
+    for n in 0..shape.clients * shape.tasks {
+        let locker = lockers[n % count].clone();
+        let (keys, body) = (shape.keys, shape.body);
+        tasks.spawn(async move {
+            let (mut done, mut worst) = (0, Duration::ZERO);
+            while start.elapsed() < WHILE {
+                let asked = Instant::now();
+                locker.lock(done as usize % keys, body).await;
+                worst = worst.max(asked.elapsed());
+                done += 1;
+            }
+            (done, worst)
+        });
+    }
+    tokio::time::sleep(WHILE / 2).await;
+    let connections = server.connections();
+    let done = tasks.join_all().await;
+    let took = start.elapsed();
+    let written = server.writes() - written;
+    let (locks, waits): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+    let worst = waits.into_iter().max().unwrap_or_default();
+    for locker in lockers {
+        if let Locker::Manager(manager) = locker {
+            manager.close(WHILE).await;
+        }
+    }
+    (Tasks { locks, worst, took }, connections, written)
+}
