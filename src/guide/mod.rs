@@ -46,6 +46,11 @@ pub mod guarantees {}
 pub mod jobs {}
 
 #[doc = include_str!("links.md")]
+// Tested in `tests/recipes`, which has what they are for.
+#[cfg_attr(not(doctest), doc = include_str!("../../docs/guide/recipes.md"))]
+pub mod recipes {}
+
+#[doc = include_str!("links.md")]
 // Tested in `tests/web`, which has both frameworks.
 #[cfg_attr(not(doctest), doc = include_str!("../../docs/guide/web.md"))]
 pub mod web {}
