@@ -25,11 +25,13 @@ impl Moment {
     }
 
     /// So much later.
+    #[inline]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }
 
     /// Time from `earlier` to here; zero if it is not earlier.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -55,6 +57,7 @@ impl Clock {
     }
 
     /// What it shows.
+    #[inline]
     pub fn now(&self) -> Moment {
         match self {
             Self::Boottime => Moment(boottime()),
@@ -88,6 +91,7 @@ impl Clock {
 /// `CLOCK_MONOTONIC` goes on in sleep on Apple's systems; on other Unix systems it may not, and a
 /// holder that slept through its lease is stopped later there, by its next renewal.
 #[cfg(unix)]
+#[inline]
 fn boottime() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd"))]
@@ -103,6 +107,7 @@ fn boottime() -> u64 {
 
 /// The same on Windows, where `Instant` counts sleep.
 #[cfg(not(unix))]
+#[inline]
 fn boottime() -> u64 {
     use std::sync::OnceLock;
     use std::time::Instant;

@@ -9,6 +9,7 @@ pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(10);
 /// Longer ones are a mistake of units, and overflow what Redis counts in.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+#[inline]
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     if ttl < SHORTEST_TTL {
         return Err(LockError::invalid_option(format!(
@@ -24,6 +25,7 @@ pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+#[inline]
 pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result<(), LockError> {
     if max.is_some_and(|max| max < SHORTEST_TTL) {
         return Err(LockError::invalid_option("max_hold: give at least 10 ms"));

@@ -74,6 +74,7 @@ impl fmt::Display for Label {
 }
 
 impl LockName {
+    #[inline]
     pub(crate) fn new(
         label: Label,
         key: LockKey,

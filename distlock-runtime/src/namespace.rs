@@ -45,6 +45,7 @@ impl Namespace {
     }
 
     /// The lock of a key, or what is wrong with the key.
+    #[inline]
     pub(crate) fn name(&self, label: Label, key: LockKey) -> Result<Arc<LockName>, LockError> {
         let checked = key.check();
         let stored = StoredName::new(self.lock(key.as_str()));
@@ -59,6 +60,7 @@ impl Namespace {
     }
 
     /// Where the lock of a key is stored.
+    #[inline]
     fn lock(&self, key: &str) -> String {
         let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
         let parts = [&self.prefix, open, key, close];

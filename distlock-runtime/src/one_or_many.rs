@@ -31,6 +31,7 @@ impl<T> OneOrMany<T> {
     }
 
     /// Keeps the first `len` values.
+    #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         match self {
             Self::One(_) if len == 0 => *self = Self::none(),
@@ -40,6 +41,7 @@ impl<T> OneOrMany<T> {
     }
 
     /// Maps every value, or stops at the first error.
+    #[inline]
     pub(crate) fn try_map<U, E>(
         self,
         map: impl FnMut(T) -> Result<U, E>,

@@ -154,6 +154,7 @@ impl Options {
     /// # Errors
     ///
     /// [`InvalidOption`](LockError::InvalidOption) for a value out of its range.
+    #[inline]
     pub(crate) fn resolve(&self, manager: &Self) -> Result<Resolved, LockError> {
         let ttl = self.ttl.or(manager.ttl).unwrap_or(Self::TTL);
         check_ttl(ttl)?;
@@ -173,6 +174,7 @@ impl Options {
     }
 
     /// How many may hold the lock at once.
+    #[inline]
     fn limit(&self) -> Result<Limit, LockError> {
         match (self.mode, self.permits) {
             (None | Some(LockMode::Exclusive | LockMode::Write), None) => Ok(Limit::ALONE),

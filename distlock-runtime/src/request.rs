@@ -123,6 +123,7 @@ impl LockRequest {
     }
 
     /// The call as it begins now, in a poll of its caller's; or what is wrong with it.
+    #[inline]
     fn begin(self) -> Result<Call, LockError> {
         let (manager, ask) = self.resolve().map_err(|unusable| unusable.refused())?;
         let locks = manager.into_locks();
@@ -140,6 +141,7 @@ impl LockRequest {
     }
 
     /// The request with the manager's defaults, or what is wrong with it.
+    #[inline]
     fn resolve(self) -> Result<(LockManager, Ask), Box<Unusable>> {
         let Self { manager, keys, label, options } = self;
         match ask(manager.locks(), keys, &label, &options) {
@@ -219,6 +221,7 @@ impl LockRequest {
     }
 }
 
+#[inline]
 fn ask(
     locks: &Locks,
     keys: OneOrMany<LockKey>,

@@ -51,6 +51,7 @@ pub(crate) struct Lacks {
 
 impl Lacks {
     /// What is asked for and cannot be had, if anything is.
+    #[inline]
     pub(crate) fn check(&self, asked: &Resolved) -> Result<(), LockError> {
         if let (Some(why), Some(_)) = (self.permits, asked.limit.as_permits()) {
             return Err(LockError::invalid_option(format!("permits: {why}")));

@@ -51,6 +51,7 @@ impl Identity {
 
     /// A token that was never issued before: its owner is `notified` of a lock that was reserved for it,
     /// and has `reservation` to answer. At most `limit` hold the lock while it is let in.
+    #[inline]
     pub(crate) fn issue(
         &self,
         notified: bool,
@@ -162,6 +163,7 @@ impl Tail {
 
     /// With at least so many digits. The base is a constant for the compiler: dividing by what it does
     /// not know is most of what a token would cost.
+    #[inline]
     fn number<const BASE: u64>(&mut self, least: usize, mut number: u64) {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let end = self.at;

@@ -43,6 +43,7 @@ pub(crate) enum Alarm<'a> {
 const STANDING: Duration = Duration::from_millis(50);
 
 impl<'a> Alarm<'a> {
+    #[inline]
     pub(crate) fn at(alarms: &'a Alarms, clock: Clock, at: Moment) -> Self {
         if at == Moment::NEVER {
             return Self::Never;

@@ -68,6 +68,7 @@ impl<'a> Acquiring<'a> {
         }
     }
 
+    #[inline]
     fn waits_in_line(&mut self, place: &Waiting<'a>) -> WaitSpan {
         if self.told == Told::Nothing {
             self.told = Told::Waits;
@@ -78,6 +79,7 @@ impl<'a> Acquiring<'a> {
 
     /// It has waited in line. `None` if what was granted ran out before its future was polled, and there
     /// is time to ask again.
+    #[inline]
     fn waited(
         &mut self,
         span: WaitSpan,
@@ -218,6 +220,7 @@ impl<'a> Acquiring<'a> {
     }
 
     /// Takes a place in the line, or begins a try with a token of its own.
+    #[inline]
     fn arrive(&self) -> Begun<'a> {
         let (table, wanted) = (&self.locks.table, self.wanted);
         if table.is_closed() {
@@ -300,6 +303,7 @@ impl<'a> Acquiring<'a> {
     }
 
     /// Reports a refused call to observers, and returns what they know of one that was not refused.
+    #[inline]
     pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
         let queued = self.told.queued();
         if queued {

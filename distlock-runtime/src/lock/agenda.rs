@@ -52,6 +52,7 @@ impl Agenda {
     }
 
     /// Plans a line's next look; true if it is to be looked at now.
+    #[inline]
     pub(super) fn plan(
         &self,
         entry: &mut Entry,
@@ -71,6 +72,7 @@ impl Agenda {
 }
 
 impl Planned {
+    #[inline]
     fn by_engine(
         &mut self,
         due: Moment,
@@ -100,6 +102,7 @@ impl Planned {
     }
 
     /// The engine looks by then.
+    #[inline]
     pub(super) fn is_by(&self, due: Moment) -> bool {
         match self {
             Self::Soon => true,

@@ -18,6 +18,7 @@ impl LockGuard {
     }
 
     /// A guard of one lease.
+    #[inline]
     pub(crate) fn of(locks: Arc<Locks>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
         let release = Release::Wait;
         Self { locks, on_lost, release, leases: OneOrMany::One(lease), owned: 1 }
@@ -50,6 +51,7 @@ impl LockGuard {
 
     /// Nothing is missing any more; from here on its `min_hold` counts. The call `queued`, as observers
     /// know.
+    #[inline]
     pub(crate) fn complete(self, queued: bool) -> Self {
         let table = &self.locks.table;
         self.leases[..self.owned].iter().for_each(|lease| table.complete(lease));
@@ -62,6 +64,7 @@ impl LockGuard {
         self
     }
 
+    #[inline]
     fn tell_acquired(&self, queued: bool) {
         let table = &self.locks.table;
         for (index, lease) in self.leases[..self.owned].iter().enumerate() {

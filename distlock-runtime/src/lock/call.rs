@@ -49,6 +49,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// A call that begins at `asked`, in a poll of its caller's.
+    #[inline]
     pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
         let Ask { wanted, options } = ask;
         let Resolved { term, wait, on_lost, reentrant, max_waiters, release, limit } = options;

@@ -15,6 +15,7 @@ use crate::witness::Seen;
 
 impl LockTable {
     /// A caller wants the lock, and waits for it if fewer than `line_ends` here do already.
+    #[inline]
     pub(super) fn arrive(
         self: &Arc<Self>,
         lock: &Arc<LockName>,
@@ -41,6 +42,7 @@ impl LockTable {
         })
     }
 
+    #[inline]
     pub(super) fn tried(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -125,6 +127,7 @@ impl LockTable {
     }
 
     /// The same for a caller that has just read the clock.
+    #[inline]
     pub(crate) fn finish_at(self: &Arc<Self>, lease: &Arc<Lease>, now: Moment) -> Finished<Live> {
         let finished = self.change_known(&lease.lock, |line, turn| {
             lease.retire();
@@ -161,6 +164,7 @@ impl LockTable {
     }
 
     /// The caller has the lock, and all others that it asked for.
+    #[inline]
     pub(crate) fn complete(self: &Arc<Self>, lease: &Arc<Lease>) {
         lease.put_in_hand();
         lease.is_seen(Seen::Held);

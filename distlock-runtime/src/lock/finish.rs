@@ -91,6 +91,7 @@ impl LockGuard {
     }
 
     /// The first `owned` leases; the others are forgotten.
+    #[inline]
     fn take(&mut self, owned: usize) -> OneOrMany<Arc<Lease>> {
         self.owned = 0;
         let mut leases = std::mem::replace(&mut self.leases, OneOrMany::none());
@@ -110,6 +111,7 @@ struct Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
+    #[inline]
     fn of(lease: Arc<Lease>, now: Moment, table: &'a Arc<LockTable>) -> Self {
         let Finished { was_held, release } = table.finish_at(&lease, now);
         let release = release.map(|freeing| table.release(freeing));

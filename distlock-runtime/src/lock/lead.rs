@@ -36,6 +36,7 @@ impl<'a> Try<'a> {
     }
 
     /// The store has answered, or has not. The call `waits` if it may.
+    #[inline]
     pub(super) fn settle(self, answer: Result<Answer, Fault>, waits: bool) -> Settled<'a> {
         match self {
             Self::Lead(lead) => lead.settle(answer, waits),
@@ -57,6 +58,7 @@ impl<'a> Lead<'a> {
         Self { table, owner: attempt.token, lease: attempt.seat, open: true }
     }
 
+    #[inline]
     fn settle(mut self, answer: Result<Answer, Fault>, waits: bool) -> Settled<'a> {
         let lease = &self.lease;
         let granted = matches!(answer, Ok(Answer::Granted { .. }));

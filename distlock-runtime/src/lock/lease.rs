@@ -96,6 +96,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// What a caller waits in, that stands at `place`.
+    #[inline]
     pub(super) fn new(
         table: &Arc<LockTable>,
         lock: &Arc<LockName>,
@@ -160,6 +161,7 @@ impl Lease {
     }
 
     /// It is the caller's.
+    #[inline]
     pub(super) fn granted(&self, grant: Grant) {
         self.fencing_token.store(grant.fencing_token, Ordering::Release);
         self.deadline.store(grant.deadline.as_nanos(), Ordering::Release);
@@ -203,6 +205,7 @@ impl Lease {
     }
 
     /// Its holder has given it back, after its body was dropped.
+    #[inline]
     pub(super) fn returned_now(&self) {
         if self.returned.fetch_or(RETURNED, Ordering::AcqRel) & WAITED_FOR != 0 {
             shield(|| self.changed.notify_waiters());
@@ -227,6 +230,7 @@ impl Lease {
     }
 
     /// The same for a caller that has just read the clock.
+    #[inline]
     pub(super) fn is_held_at(&self, now: Moment) -> bool {
         self.state.load(Ordering::Acquire) == HELD && now < self.deadline()
     }

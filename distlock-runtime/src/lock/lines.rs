@@ -35,6 +35,7 @@ pub(super) enum Next {
 }
 
 impl Entry {
+    #[inline]
     pub(super) fn change<T>(
         &mut self,
         table: &LockTable,
@@ -60,6 +61,7 @@ impl Entry {
 
 impl Next {
     /// Forgets a line that is empty.
+    #[inline]
     pub(super) fn forget(self, lines: &mut Lines, lock: &LockName) -> Self {
         if self == Self::Forget {
             lines.remove(lock.stored());

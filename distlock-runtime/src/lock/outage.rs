@@ -20,6 +20,7 @@ use crate::store::Fault;
 type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
 /// Whether a call that begins now must not wait for the store as long as it would for others.
+#[inline]
 pub(super) fn cuts_short(locks: &Locks, request: &Request) -> bool {
     let settings = &locks.settings;
     if request.wait_until.since(request.asked) <= settings.command_timeout {

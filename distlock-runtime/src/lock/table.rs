@@ -135,11 +135,13 @@ impl LockTable {
         self.needs_renewal
     }
 
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
     /// A token under which nothing was sent.
+    #[inline]
     pub(super) fn new_owner(
         &self,
         lock: &Arc<LockName>,
@@ -155,11 +157,13 @@ impl LockTable {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    #[inline]
     fn lines(&self, stored: &StoredName) -> MutexGuard<'_, Lines> {
         lock(&self.shards[stored.part(SHARDS)])
     }
 
     /// Changes a lock's line and carries out what that brings about.
+    #[inline]
     pub(super) fn change<T>(
         self: &Arc<Self>,
         lock: &Arc<LockName>,
@@ -182,6 +186,7 @@ impl LockTable {
     }
 
     /// The same for a line that may not be there: then there is nothing to change.
+    #[inline]
     pub(super) fn change_known<T: Default>(
         self: &Arc<Self>,
         lock: &Arc<LockName>,
@@ -198,6 +203,7 @@ impl LockTable {
         out
     }
 
+    #[inline]
     fn carry_out(self: &Arc<Self>, lock: &Arc<LockName>, turn: Turn<'_>, next: Next) {
         turn.carry_out(self);
         if next == Next::Run {

@@ -75,6 +75,7 @@ enum Sent {
 }
 
 impl<'a> Turn<'a> {
+    #[inline]
     pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
         let waits_until = Moment::NEVER;
         let (hands_over, joins_a_crowd) = (false, false);
@@ -108,6 +109,7 @@ impl<'a> Turn<'a> {
         self.more.as_mut().map(|more| std::mem::take(&mut more.closing)).unwrap_or_default()
     }
 
+    #[inline]
     fn wake_up(&mut self, waker: Option<Waker>) {
         match (&self.woken, waker) {
             (Some(_), Some(waker)) => self.more().woken.push(waker),
@@ -129,12 +131,22 @@ impl<'a> Turn<'a> {
     }
 
     /// Does what the change has brought about. To be called while no mutex is held.
+    #[inline]
     pub(super) fn carry_out(self, table: &Arc<LockTable>) {
-        let Self { woken, more, .. } = self;
-        let Some(more) = more else { return woken.into_iter().for_each(wake) };
-        let More { woken: more_woken, lost, seen, sent, .. } = *more;
+        match (self.woken, self.more) {
+            (woken, Some(more)) => more.carry_out(woken, table),
+            (Some(woken), None) => wake(woken),
+            (None, None) => {}
+        }
+    }
+}
+
+impl More {
+    #[cold]
+    fn carry_out(self, first: Option<Waker>, table: &Arc<LockTable>) {
+        let Self { woken, lost, seen, sent, .. } = self;
         seen.into_iter().for_each(|(lease, seen)| lease.is_seen(seen));
-        woken.into_iter().chain(more_woken).for_each(wake);
+        first.into_iter().chain(woken).for_each(wake);
         for command in sent {
             match command {
                 Sent::Enter(enter) => table.enter(enter),
@@ -198,6 +210,7 @@ impl Shell<Live> for Turn<'_> {
         self.waits(&seat.request);
     }
 
+    #[inline]
     fn grant(&mut self, seat: &Arc<Lease>, grant: Grant, now: Moment) {
         seat.account().came(self.hands_over);
         seat.account().begin(now);

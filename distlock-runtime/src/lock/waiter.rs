@@ -59,6 +59,7 @@ impl Lease {
         *self.seat() = Seat::WAITING;
     }
 
+    #[inline]
     pub(super) fn grant(&self, grant: Grant) -> Option<Waker> {
         self.granted(grant);
         self.seat().change(Seat::Granted)
@@ -95,6 +96,7 @@ impl Lease {
     }
 
     /// Ready when something became of its wait. The `first` time it has no waker yet.
+    #[inline]
     fn poll_change(&self, first: bool, cx: &Context<'_>) -> Poll<Change> {
         // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
         // and the task a lock.
@@ -141,6 +143,7 @@ enum Change {
 }
 
 /// Wakes a task once no mutex is held.
+#[inline]
 pub(super) fn wake(waker: Waker) {
     shield(|| waker.wake());
 }

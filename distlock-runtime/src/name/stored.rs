@@ -22,6 +22,7 @@ pub(crate) struct StoredHasher(u64);
 
 impl StoredName {
     /// Of this text.
+    #[inline]
     pub fn new(text: String) -> Self {
         // Keys come from outside: it must not be possible to guess which of them collide.
         static SECRET: LazyLock<Secret> = LazyLock::new(Secret::new);
@@ -29,6 +30,7 @@ impl StoredName {
     }
 
     /// Which of `parts` it belongs to, always the same one in this process.
+    #[inline]
     pub fn part(&self, parts: usize) -> usize {
         // Maps sort by the other bits.
         (self.hash >> 32) as usize % parts
@@ -49,11 +51,13 @@ const PRIME: u64 = (1 << 61) - 1;
 const WORD: usize = 7;
 
 impl Secret {
+    #[inline]
     fn new() -> Self {
         let drawn = RandomState::new();
         Self { point: drawn.hash_one(0) % PRIME, factor: drawn.hash_one(1) | 1 }
     }
 
+    #[inline]
     fn hash(&self, text: &[u8]) -> u64 {
         let words = text.chunks_exact(WORD);
         let mut last = [0; 8];
@@ -71,6 +75,7 @@ impl Secret {
         spread ^ spread >> 32
     }
 
+    #[inline]
     fn next(&self, hash: u64, word: u64) -> u64 {
         let product = u128::from(hash) * u128::from(self.point) + u128::from(word);
         let sum = (product as u64 & PRIME) + (product >> 61) as u64;

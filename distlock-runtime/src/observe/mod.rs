@@ -126,12 +126,14 @@ impl Observers {
     }
 
     /// A call begins to wait, until what is returned is dropped.
+    #[inline]
     pub(crate) fn waiting(&self, lock: &LockName) -> InLine {
         self.tell(|observer| observer.waiting(lock));
         shield(|| self.metrics.waiting(lock)).unwrap_or_default()
     }
 
     /// A call has a lock, the one of that `index` of those it asked for.
+    #[inline]
     pub(crate) fn acquired(
         &self,
         lock: &LockName,

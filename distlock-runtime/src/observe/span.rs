@@ -27,6 +27,7 @@ struct Wait {
 
 impl WaitSpan {
     /// `behind` so many calls of this process.
+    #[inline]
     pub(crate) fn begin(lock: &LockName, behind: impl FnOnce() -> usize) -> Self {
         let span = Ending::begin(Level::INFO, || {
             tracing::info_span!(
@@ -67,6 +68,7 @@ impl Drop for Wait {
 }
 
 /// Puts `distlock.acquire` around a try.
+#[inline]
 pub(crate) fn in_acquire_span<'a, T: 'a>(
     lock: &LockName,
     asked: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
@@ -94,6 +96,7 @@ pub(crate) fn in_acquire_span<'a, T: 'a>(
 struct Ending(Span);
 
 impl Ending {
+    #[inline]
     fn begin(level: Level, begin: impl FnOnce() -> Span) -> Self {
         if level > LevelFilter::current() {
             return Self(Span::none());

@@ -88,6 +88,7 @@ impl Part {
 
 impl Owner {
     /// A token that was issued with this limit.
+    #[inline]
     pub fn new(lock: Arc<LockName>, token: String, limit: Limit) -> Self {
         Self {
             lock,
@@ -139,6 +140,7 @@ impl Owner {
 
     /// To be called before the bytes of an acquire for `ttl` go out on connection number
     /// `connection`.
+    #[inline]
     pub fn sending(&self, now: Moment, ttl: Duration, connection: u64) {
         self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
         self.stored_until(now.after(ttl));
@@ -166,6 +168,7 @@ impl Owner {
     }
 
     /// The store has answered an acquire that was sent on connection `connection`, whatever it said.
+    #[inline]
     pub fn answered(&self, connection: u64) {
         let one_less = |unanswered| match unanswered >> COUNT {
             of if of == connection && unanswered & ((1 << COUNT) - 1) > 1 => Some(unanswered - 1),

@@ -25,6 +25,7 @@ impl Term {
 
     /// How long the store is to keep the lock: a holder that dies must not free it before its
     /// `min_hold` either.
+    #[inline]
     pub fn stored_for(&self) -> Duration {
         self.min_hold.map_or(self.lease(), |min_hold| min_hold.max(self.lease()))
     }
@@ -37,6 +38,7 @@ pub(crate) fn padded(wanted: Duration) -> Duration {
 
 /// What a lease is worth here: its time to live less what two clocks may drift apart in it, counted
 /// from before its command was sent.
+#[inline]
 pub(crate) fn deadline(sent: Moment, ttl: Duration) -> Moment {
     let drift = ttl / 100 + Duration::from_millis(2).min(ttl / 4);
     sent.after(ttl - drift)

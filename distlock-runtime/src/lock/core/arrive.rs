@@ -22,6 +22,7 @@ pub(super) fn reservation<K: Kinds, X: Shell<K>>(reserve_for: Duration, shell: &
 }
 
 /// A token under which nothing was sent.
+#[inline]
 pub(super) fn issue<K: Kinds, X: Shell<K>>(
     reserve_for: Duration,
     limit: Limit,
@@ -35,6 +36,7 @@ pub(super) fn issue<K: Kinds, X: Shell<K>>(
 impl<K: Kinds> Line<K> {
     /// R1: a caller wants the lock. It waits for it if fewer than `line_ends` here do already; with 0 it
     /// does not wait.
+    #[inline]
     pub fn arrive<X: Shell<K>>(
         &mut self,
         request: Request,
@@ -66,6 +68,7 @@ impl<K: Kinds> Line<K> {
         Arrival::Wait(place, seat)
     }
 
+    #[inline]
     fn lead<X: Shell<K>>(
         &mut self,
         request: Request,
@@ -114,6 +117,7 @@ impl<K: Kinds> Line<K> {
         Arrival::Held(place, seat, grant)
     }
 
+    #[inline]
     fn join<X: Shell<K>>(
         &mut self,
         request: Request,
@@ -145,6 +149,7 @@ impl<K: Kinds> Line<K> {
 
     /// R1: the batch that a caller with this limit joins. Of batches that wait for permits there may be
     /// as many as there are permits, and it joins the one in which it is served first.
+    #[inline]
     fn place_for(&self, limit: Limit, now: Moment) -> Option<u64> {
         let admits = |batch: &&Batch<K>| batch.limit == limit && batch.admits(now);
         let Some(most) = limit.as_permits().map(|permits| permits.get() as usize) else {
@@ -161,6 +166,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// R2: the store has answered a try, or has not. The caller waits if it is `patient`.
+    #[inline]
     pub fn tried<X: Shell<K>>(
         &mut self,
         place: Place,
@@ -290,6 +296,7 @@ impl<K: Kinds> Batch<K> {
         self.stage = Stage::Queued(Box::new(queued));
     }
 
+    #[inline]
     fn settle<X: Shell<K>>(
         &mut self,
         answer: Result<Answer, K::Fault>,
@@ -343,6 +350,7 @@ impl<K: Kinds> Batch<K> {
 }
 
 /// The claim of a token that was granted to a caller's own try, or why it is of no use.
+#[inline]
 fn start<K: Kinds, X: Shell<K>>(
     token: K::Token,
     (at, request, seat): (i64, Request, K::Seat),

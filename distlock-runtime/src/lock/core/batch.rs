@@ -89,6 +89,7 @@ pub struct Queued<K: Kinds> {
 }
 
 impl<K: Kinds> Queued<K> {
+    #[inline]
     pub(super) fn new(token: K::Token, reservation: Reservation) -> Self {
         Self {
             token,
@@ -114,6 +115,7 @@ impl<K: Kinds> Queued<K> {
     }
 
     /// When to look next.
+    #[inline]
     pub(super) fn due(&self) -> Moment {
         match (self.asking, self.hint) {
             (true, _) => Moment::NEVER,
@@ -124,6 +126,7 @@ impl<K: Kinds> Queued<K> {
 }
 
 impl<K: Kinds> Batch<K> {
+    #[inline]
     pub(super) fn new(number: u64, limit: Limit, stage: Stage<K>) -> Self {
         let (ticket, sealed_at, late, room) = (0, None, false, 0);
         Self { number, limit, ticket, sealed_at, late, room, waiters: Waiters::new(), stage }
@@ -142,6 +145,7 @@ impl<K: Kinds> Batch<K> {
     }
 
     /// R4: a caller joins that the batch admits.
+    #[inline]
     pub(super) fn join(&mut self, at: i64, request: Request, seat: K::Seat) {
         if self.is_owned() && self.sealed_at.is_some() {
             self.room = self.room.saturating_sub(1);
@@ -151,6 +155,7 @@ impl<K: Kinds> Batch<K> {
 
     /// Its claim owns the lock. A batch that took a free lock has passed others already (R4); and a reader
     /// delays no one but a writer that waits for all readers to end.
+    #[inline]
     pub(super) fn owns(&mut self, claims: Claims<K>) {
         let stood = matches!(&self.stage, Stage::Queued(queued) if queued.stands);
         let admits = stood && !self.limit.is_read();
@@ -221,6 +226,7 @@ impl<K: Kinds> Batch<K> {
     }
 
     /// When it is to be looked at next.
+    #[inline]
     pub(super) fn due(&self) -> Moment {
         match &self.stage {
             Stage::Leading { .. } => Moment::NEVER,

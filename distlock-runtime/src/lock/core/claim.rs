@@ -94,6 +94,7 @@ pub(super) fn deadline_of(sent: Moment, term: &Term, needs_renewal: bool) -> Mom
 
 impl<K: Kinds> Claim<K> {
     /// The store granted it in answer to a command sent at `sent`.
+    #[inline]
     pub(super) fn granted(
         (token, limit): (K::Token, Limit),
         fence: u64,
@@ -136,6 +137,7 @@ impl<K: Kinds> Claim<K> {
 
     /// A fencing token for the next holder; `None` if the counter value has no more. Readers who hold
     /// the lock by one claim have the same one (R5).
+    #[inline]
     pub(super) fn issue(&mut self) -> Option<u64> {
         let first = self.fence * TOKENS_PER_FENCE;
         if self.limit.is_read() {
@@ -175,6 +177,7 @@ impl<K: Kinds> Claim<K> {
 
     /// R6: whether it can go to a holder on these terms. It is `fresh` if the store has just confirmed
     /// it.
+    #[inline]
     pub(super) fn fit(&self, term: &Term, fresh: bool, now: Moment) -> Fit {
         let joins = self.limit.is_read();
         if self.deadline == Moment::NEVER {
@@ -198,6 +201,7 @@ impl<K: Kinds> Claim<K> {
     }
 
     /// R5: a caller that comes for it itself holds it from `since` on.
+    #[inline]
     pub(super) fn hold(
         &mut self,
         caller: (i64, Request, K::Seat),
@@ -239,6 +243,7 @@ impl<K: Kinds> Claim<K> {
     }
 
     /// R10: when to renew it next, if that would move a holder's deadline, or a waiter needs it.
+    #[inline]
     pub(super) fn renewal_at(&self, crowded: bool) -> Moment {
         let at_once = self.awaited.is_some() || self.is_held() && self.needs_fence();
         let wanted = at_once || self.deadline < self.holders.renewed_until();
@@ -254,6 +259,7 @@ impl<K: Kinds> Claim<K> {
 
     /// Some time after the last renewal, on a grid, so that leases taken one after the other are
     /// renewed together in one pipeline.
+    #[inline]
     fn next_renewal(&self, ttl: Duration, crowded: bool) -> Moment {
         let ttl = nanos(ttl);
         // A caller that joins without asking does not know what has come to the queue meanwhile.
@@ -276,6 +282,7 @@ impl<K: Kinds> Claim<K> {
     }
 
     /// When it is to be looked at next.
+    #[inline]
     pub(super) fn due(&self, crowded: bool) -> Moment {
         self.deadline.min(self.holders.until()).min(self.renewal_at(crowded))
     }

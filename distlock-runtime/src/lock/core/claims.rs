@@ -25,6 +25,7 @@ impl<K: Kinds> Claims<K> {
     }
 
     /// When the first of them is to be looked at.
+    #[inline]
     pub(super) fn due(&self, crowded: bool) -> Moment {
         let first = self.first.due(crowded);
         self.rest.iter().map(|claim| claim.due(crowded)).fold(first, Moment::min)
@@ -40,6 +41,7 @@ impl<K: Kinds> Claims<K> {
         &self.first
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Claim<K>> {
         match index.checked_sub(1) {
             None => Some(&mut self.first),
@@ -47,6 +49,7 @@ impl<K: Kinds> Claims<K> {
         }
     }
 
+    #[inline]
     pub(super) fn index_of(&self, is: impl Fn(&Claim<K>) -> bool) -> Option<usize> {
         self.iter().position(is)
     }

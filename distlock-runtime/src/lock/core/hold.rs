@@ -52,6 +52,7 @@ impl<K: Kinds> Line<K> {
 
     /// R6: a holder is done, and its body gone. What it says to release is released by the caller, now
     /// and for good.
+    #[inline]
     pub fn finish<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Finished<K> {
         let end = |claim: &mut Claim<K>| {
             let deadline = claim.deadline;
@@ -70,6 +71,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// Ends a lease that is held; says what is to be released.
+    #[inline]
     fn end<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Option<Freeing<K>> {
         let claim = self.claim_at_mut(place)?;
         let kept_until = claim.holders.end(place.at, |holder| holder.kept_until(shell))?;
@@ -240,6 +242,7 @@ impl<K: Kinds> Batch<K> {
     /// R6: hands a claim of an owned batch to the next of its waiters, or to all who only read. It is
     /// `fresh` if the store has just confirmed it, for so long: what is left of that is enough for who
     /// wanted no more, however long the answer was on its way.
+    #[inline]
     pub(super) fn hand_on<X: Shell<K>>(
         &mut self,
         index: usize,
@@ -301,6 +304,7 @@ impl<K: Kinds> Batch<K> {
 impl<K: Kinds> Claim<K> {
     /// Gives it to the caller that `take` takes from the line, if it is fit for what that one asks of the
     /// store.
+    #[inline]
     fn offer<X: Shell<K>>(
         &mut self,
         term: &Term,
@@ -328,6 +332,7 @@ impl<K: Kinds> Claim<K> {
     }
 
     /// No caller holds the lock by it, or is about to.
+    #[inline]
     fn is_idle(&self) -> bool {
         !self.is_held() && self.awaited.is_none()
     }
@@ -338,6 +343,7 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
+    #[inline]
     pub(super) fn release(&self, keep: Option<Duration>) -> Freeing<K> {
         Freeing { token: self.token.clone(), keep, deadline: self.deadline }
     }

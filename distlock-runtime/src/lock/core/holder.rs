@@ -49,6 +49,7 @@ pub enum Phase {
 
 impl<K: Kinds> Holder<K> {
     /// R5: a caller holds the lock from `since` on, by a claim that ends at `claim`.
+    #[inline]
     pub(super) fn new(
         (at, request, seat): (i64, Request, K::Seat),
         fencing_token: u64,
@@ -71,6 +72,7 @@ impl<K: Kinds> Holder<K> {
 
     /// From `start` on it is held for no longer than its holder asked for. One that was handed on
     /// may have more left than that.
+    #[inline]
     pub(super) fn limit(&mut self, claim: Moment, start: Moment) {
         let term = self.request.term;
         self.max = term.max_hold.map_or(Moment::NEVER, |max_hold| start.after(max_hold));
@@ -94,6 +96,7 @@ impl<K: Kinds> Holder<K> {
     }
 
     /// Its deadline under a claim that ends at `claim`.
+    #[inline]
     pub fn deadline(&self, claim: Moment) -> Moment {
         claim.min(self.last)
     }
@@ -110,6 +113,7 @@ impl<K: Kinds> Holder<K> {
     }
 
     /// Nothing of it is due before this but the end of its claim.
+    #[inline]
     pub(super) fn until(&self) -> Moment {
         self.last.min(self.phase.until())
     }
@@ -133,6 +137,7 @@ impl<K: Kinds> Holder<K> {
         self.free_from.filter(|_| shell.in_hand(&self.seat))
     }
 
+    #[inline]
     pub(super) fn grant(&self, claim: Moment) -> Grant {
         Grant { fencing_token: self.fencing_token, deadline: self.deadline(claim) }
     }
@@ -143,6 +148,7 @@ impl<K: Kinds> Holder<K> {
 }
 
 impl Phase {
+    #[inline]
     pub(super) fn until(self) -> Moment {
         match self {
             Self::Offered { until } | Self::Part { until } => until,

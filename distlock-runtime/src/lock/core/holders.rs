@@ -41,6 +41,7 @@ impl<K: Kinds> Several<K> {
         several
     }
 
+    #[inline]
     fn add(&mut self, holder: Holder<K>) {
         self.note(&holder);
         self.by_at.insert(holder.at, holder);
@@ -69,6 +70,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// The one at a number of its batch.
+    #[inline]
     pub fn get(&self, at: i64) -> Option<&Holder<K>> {
         match self {
             Self::One(holder) if holder.at == at => Some(holder),
@@ -95,6 +97,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
+    #[inline]
     pub(super) fn add(&mut self, holder: Holder<K>) {
         match self {
             Self::Nobody => *self = Self::One(holder),
@@ -108,6 +111,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// Takes the one at a number of its batch out, once `last` has had a look at it.
+    #[inline]
     pub(super) fn end<T>(&mut self, at: i64, last: impl FnOnce(&Holder<K>) -> T) -> Option<T> {
         match self {
             // Nearly always. It is not moved.
@@ -139,6 +143,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// Nothing of theirs is due before this but the end of the claim.
+    #[inline]
     pub(super) fn until(&self) -> Moment {
         match self {
             Self::Nobody => Moment::NEVER,
@@ -148,6 +153,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// A renewal past this moves no deadline of theirs.
+    #[inline]
     pub(super) fn renewed_until(&self) -> Moment {
         match self {
             Self::Nobody => Moment::from_nanos(0),
@@ -157,6 +163,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// How much they want; of several, the most.
+    #[inline]
     pub(super) fn ttl(&self) -> Duration {
         match self {
             Self::Nobody => Duration::ZERO,

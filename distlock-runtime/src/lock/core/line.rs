@@ -66,6 +66,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// When [`run`](Self::run) is to be called next: at once if that is past.
+    #[inline]
     pub fn due(&self) -> Moment {
         if self.rest.is_empty() && self.aside.is_empty() {
             return self.first.as_ref().map_or(Moment::NEVER, |first| first.due());
@@ -96,6 +97,7 @@ impl<K: Kinds> Line<K> {
         self.rest.back_mut().or(self.first.as_mut()).map(Box::as_mut)
     }
 
+    #[inline]
     pub(super) fn push(&mut self, batch: Batch<K>) {
         let batch = Box::new(batch);
         match self.first {
@@ -116,6 +118,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
+    #[inline]
     pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch<K>> {
         match &mut self.first {
             Some(first) if first.number == number => Some(first),
@@ -127,6 +130,7 @@ impl<K: Kinds> Line<K> {
         self.batches_mut().find(|batch| batch.is_of(&is))
     }
 
+    #[inline]
     pub(super) fn take_out(&mut self, number: u64) -> Option<Box<Batch<K>>> {
         if self.first.as_ref().is_some_and(|first| first.number == number) {
             let next = self.rest.pop_front();
@@ -162,6 +166,7 @@ impl<K: Kinds> Line<K> {
         in_line.chain(aside.map(|aside| &aside.claim)).find(held)
     }
 
+    #[inline]
     pub(super) fn claim_at_mut(&mut self, place: Place) -> Option<&mut Claim<K>> {
         self.claim_where(place.batch, |claim| claim.holders.get(place.at).is_some())
     }
@@ -179,6 +184,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
+    #[inline]
     fn claim_where(
         &mut self,
         number: u64,
@@ -229,6 +235,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// The same to have it released. Nothing of it is moved but its token: nearly every lock ends here.
+    #[inline]
     pub(super) fn free(
         &mut self,
         number: u64,
@@ -256,6 +263,7 @@ impl<K: Kinds> Line<K> {
 
     /// A caller that has just come to this place stands behind others in a batch that is about one thing at a time:
     /// when the line is due is what it was.
+    #[inline]
     pub fn is_crowd(&self, place: Place) -> bool {
         let batch = self.batches().find(|batch| batch.number == place.batch);
         // With the second one the engine takes a try over, and a lease is renewed more often.

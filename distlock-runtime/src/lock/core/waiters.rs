@@ -45,6 +45,7 @@ impl<K: Kinds> Waiters<K> {
     }
 
     /// Puts a caller behind all others, under the last number that was given out.
+    #[inline]
     pub(super) fn push_back(&mut self, at: i64, request: Request, seat: K::Seat) {
         self.live += 1;
         self.queue.push_back(Waiting { at, request, seat: Some(seat) });
@@ -70,6 +71,7 @@ impl<K: Kinds> Waiters<K> {
 
     /// What the next one to serve wants. Those before it that left are forgotten, and those that are past
     /// their time: they are woken, because nothing else in the line knows of them any more.
+    #[inline]
     pub(super) fn next<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) -> Option<&Request> {
         while self.queue.front().is_some_and(|first| !first.is_live(now)) {
             if let Some(seat) = self.queue.pop_front().and_then(|late| late.seat) {
@@ -81,6 +83,7 @@ impl<K: Kinds> Waiters<K> {
     }
 
     /// The caller in front is served.
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<(i64, Request, K::Seat)> {
         let Waiting { at, request, seat } = self.queue.pop_front()?;
         shrink_queue(&mut self.queue);

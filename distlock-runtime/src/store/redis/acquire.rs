@@ -156,6 +156,7 @@ fn refused(error: &ServerError, live: &Live) -> Fault {
     fault(&error)
 }
 
+#[inline]
 fn echo(mark: &str) -> Cmd {
     let mut echo = Cmd::with_capacity(2, mark.len() + 4);
     echo.arg("ECHO").arg(mark);
@@ -163,6 +164,7 @@ fn echo(mark: &str) -> Cmd {
 }
 
 /// What takes the lock, and what draws a value from the counter.
+#[inline]
 fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
     let (lock, token) = (attempt.owner.lock.stored(), &attempt.owner.token);
     let mut set = Cmd::with_capacity(6, lock.len() + token.len() + 32);
@@ -174,6 +176,7 @@ fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
 }
 
 /// The two answers of the fast path without the `ECHO` behind them, if that has this mark (R3).
+#[inline]
 fn of_mark<'a>(mark: &str, answers: &'a [Value], live: &Live) -> Result<&'a [Value], Fault> {
     let [set, incr, echoed] = answers else {
         return Ok(answers);

@@ -280,8 +280,10 @@ impl Live {
         answer_by: Moment,
     ) -> Result<T, RedisOr> {
         let timeout = sent.after(self.command_timeout);
-        let alarm = Alarm::at(&self.alarms, Clock::Boottime, answer_by.min(timeout));
-        match until(carry(&*self.carrier, call), alarm).await {
+        let limit = answer_by.min(timeout);
+        let alarm = pin!(Alarm::at(&self.alarms, Clock::Boottime, limit));
+        let carried = pin!(carry(&*self.carrier, call));
+        match until(carried, alarm).await {
             Some(Ok(answer)) => {
                 // Read first: a write would take the cache line from every other thread.
                 if self.unanswered_since.load(Ordering::Relaxed) != 0 {

@@ -78,6 +78,7 @@ impl Fence {
     }
 
     /// Others may have drawn values since it was raised that the server has forgotten.
+    #[inline]
     pub(super) fn is_stale(&self, now: Moment) -> bool {
         let raised_at = Moment::from_nanos(self.raised_at.load(Ordering::Acquire));
         now.since(raised_at) >= RAISE_AFTER
@@ -145,6 +146,7 @@ impl Fences {
     }
 
     /// The counter of a lock.
+    #[inline]
     pub(super) fn of(&self, lock: &LockName) -> Counter<'_> {
         let key = match (lock.fence(), &self.own) {
             (None, Own::One(fence)) => return Counter::Own(fence),
@@ -251,6 +253,7 @@ impl Fences {
     }
 
     /// Whether the counter was raised on this connection.
+    #[inline]
     pub(super) fn is_raised(&self, fence: &Fence, live: &Live) -> bool {
         match &self.own {
             Own::One(own) if std::ptr::eq(fence, own) => live.fence_raised.load(Ordering::Acquire),

@@ -55,6 +55,7 @@ impl Deref for Found<'_> {
 
 impl Layout {
     /// The node of this lock, if it is known.
+    #[inline]
     pub(super) fn node(&self, lock: &StoredName) -> Option<Found<'_>> {
         match self {
             Self::One(node) => Some(Found::One(node)),
@@ -144,6 +145,7 @@ struct Detour {
 }
 
 impl<'a> Route<'a> {
+    #[inline]
     pub(super) fn new(
         layout: &'a Layout,
         alarms: &'a Alarms,
@@ -202,6 +204,7 @@ impl<'a> Route<'a> {
 
     /// Whether the command is to be sent again: a node of a cluster has said that it did not carry it out, and
     /// there is time left.
+    #[inline]
     pub(super) fn goes_on<T>(
         &mut self,
         live: &mut Connection,

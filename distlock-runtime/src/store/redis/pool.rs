@@ -38,11 +38,13 @@ impl ConnectionPool {
     }
 
     /// The link for everything that may create or free this lock.
+    #[inline]
     pub(crate) fn commands(&self, lock: &StoredName) -> &Arc<Link> {
         &self.commands[self.lane(lock)]
     }
 
     /// The number of that link.
+    #[inline]
     pub(crate) fn lane(&self, lock: &StoredName) -> usize {
         lock.part(self.commands.len())
     }
@@ -58,6 +60,7 @@ impl ConnectionPool {
     }
 
     /// The outage, if no link for commands is connected.
+    #[inline]
     pub(crate) fn outage(&self) -> Option<Outage> {
         let since = self.commands.iter().filter_map(|link| link.down_since()).min()?;
         if self.is_connected() {
