@@ -1,79 +1,57 @@
 //! An etcd server of the test's own.
 
-use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
 
-use distlock_runtime::LockManager;
+use crate::conformance::Subject as _;
+use crate::own_server::{Program, Server};
+use crate::wait_until;
 
-use crate::conformance::{Remote, Subject};
-use crate::process::{self, Guardian};
-use crate::server::free_port;
-use crate::{connect, wait_until};
-
-/// How long it may take to start, and to answer.
+/// How long it may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// A real etcd on 127.0.0.1, a cluster of one, with ports and a directory of its own.
-///
-/// It is killed and its directory removed when this is dropped, and also when the test process ends without
-/// dropping it.
-pub struct EtcdServer {
-    port: u16,
-    peer_port: u16,
-    dir: PathBuf,
-    running: Option<Running>,
-}
+/// A real etcd, a cluster of one.
+pub type EtcdServer = Server<Etcd>;
 
-/// The process, killed when dropped.
-struct Running {
-    child: Child,
-    _guardian: Guardian,
-}
+/// What is special about it.
+#[derive(Debug, Default)]
+pub struct Etcd;
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        process::kill(&mut self.child);
+impl Program for Etcd {
+    const NAME: &'static str = "etcd";
+
+    fn command(server: &EtcdServer) -> Command {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let (client, peer) = (url(server.ports.clients), url(server.ports.members));
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(server.dir.join("data"));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("default={peer}")]);
+        command.args(["--logger", "zap", "--log-level", "error"]);
+        command
+    }
+
+    fn answers(server: &EtcdServer) -> bool {
+        // One that asks for a user is there as well.
+        server
+            .ask("kv/range", r#"{"key":"AA=="}"#)
+            .map_or_else(|error| error.contains("user"), |_| true)
+    }
+
+    fn url_at(addr: SocketAddr) -> String {
+        format!("etcd://{addr}")
+    }
+
+    fn left(server: &EtcdServer) -> Vec<String> {
+        let keys = server.keys().into_iter().map(|(key, _)| key);
+        keys.filter(|key| !key.ends_with(":fence")).collect()
     }
 }
 
 impl EtcdServer {
-    /// Starts one; returns when it answers.
-    pub fn start() -> Self {
-        let dir = process::temp_path("etcd");
-        fs::create_dir(&dir).expect("create a directory");
-        let mut server = Self { port: 0, peer_port: 0, dir, running: None };
-        let start = Instant::now();
-        // Another process may take a port between the look and the server's bind.
-        loop {
-            (server.port, server.peer_port) = (free_port(), free_port());
-            match server.launch() {
-                Ok(()) => return server,
-                Err(log) => assert!(start.elapsed() < ANSWER, "etcd does not start:\n{log}"),
-            }
-            server.forget();
-        }
-    }
-
-    /// Where it listens.
-    pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
-    }
-
-    /// Its URL.
-    pub fn url(&self) -> String {
-        self.url_at(self.addr())
-    }
-
-    /// Its URL as seen through another address, for example a [`Proxy`](crate::Proxy)'s.
-    pub fn url_at(&self, addr: SocketAddr) -> String {
-        format!("etcd://{addr}")
-    }
-
     /// Asks its HTTP gateway, past every proxy: `kv/range` and the like, with JSON. Keys and values are in
     /// [base 64](base64).
     ///
@@ -138,125 +116,6 @@ impl EtcdServer {
         let revision = rest.split('"').next().expect("a number");
         let compacted = self.ask("kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#));
         compacted.unwrap_or_else(|error| panic!("compact: {error}"));
-    }
-
-    /// SIGKILL.
-    pub fn kill9(&mut self) {
-        self.running = None;
-    }
-
-    /// SIGSTOP: connections stay open, and nothing is answered.
-    pub fn stop(&self) {
-        process::stop(&self.running().child);
-    }
-
-    /// SIGCONT after [`stop`](Self::stop).
-    pub fn cont(&self) {
-        process::cont(&self.running().child);
-    }
-
-    /// Starts it again at the same port with its data, after killing it if it runs.
-    pub fn restart(&mut self) {
-        self.kill9();
-        let start = Instant::now();
-        while let Err(log) = self.launch() {
-            assert!(start.elapsed() < ANSWER, "etcd does not start again:\n{log}");
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Starts it again at the same port without any data, after killing it if it runs.
-    pub fn restart_empty(&mut self) {
-        self.kill9();
-        self.forget();
-        self.restart();
-    }
-
-    fn forget(&self) {
-        let _ = fs::remove_dir_all(self.dir.join("data"));
-    }
-
-    fn running(&self) -> &Running {
-        self.running.as_ref().expect("the server was killed")
-    }
-
-    /// Starts the process and waits for its answer. `Err` is the server's log.
-    fn launch(&mut self) -> Result<(), String> {
-        let log = self.dir.join("log");
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let (client, peer) = (url(self.port), url(self.peer_port));
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(self.dir.join("data"));
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}")]);
-        command.args(["--logger", "zap", "--log-level", "error"]);
-        let output = File::create(&log).expect("create a log");
-        let errors = output.try_clone().expect("one log for both");
-        command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        let missing = "etcd must be installed (scripts/test does it with apt-get)";
-        let child = command.spawn().expect(missing);
-        let mut running = Running { _guardian: Guardian::of(&child, &self.dir), child };
-        let start = Instant::now();
-        while self.ask("kv/range", r#"{"key":"AA=="}"#).is_err_and(|error| !error.contains("user"))
-        {
-            let ended = running.child.try_wait().expect("look at etcd").is_some();
-            if ended || start.elapsed() > ANSWER {
-                return Err(fs::read_to_string(log).unwrap_or_default());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        self.running = Some(running);
-        Ok(())
-    }
-}
-
-impl Drop for EtcdServer {
-    fn drop(&mut self) {
-        self.kill9();
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-impl Subject for EtcdServer {
-    fn start() -> Self {
-        Self::start()
-    }
-
-    async fn manager(&self) -> LockManager {
-        connect(&self.url()).await
-    }
-
-    fn left(&self) -> Vec<String> {
-        let keys = self.keys().into_iter().map(|(key, _)| key);
-        keys.filter(|key| !key.ends_with(":fence")).collect()
-    }
-}
-
-impl Remote for EtcdServer {
-    fn addr(&self) -> SocketAddr {
-        self.addr()
-    }
-
-    fn url_at(&self, addr: SocketAddr) -> String {
-        self.url_at(addr)
-    }
-
-    /// It has its data again.
-    fn crash(&mut self) {
-        self.restart();
-    }
-
-    fn crash_empty(&mut self) {
-        self.restart_empty();
-    }
-
-    fn freeze(&self) {
-        self.stop();
-    }
-
-    fn thaw(&self) {
-        self.cont();
     }
 }
 

@@ -27,6 +27,7 @@ mod http;
 mod info;
 mod log;
 mod manager;
+mod own_server;
 mod pgbouncer;
 mod poll;
 mod postgres;
