@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use distlock::{BackendKind, LockError, LockManager};
-use distlock_testkit::{
-    LONG, Quorum, RedisServer, SECOND, Sentinels, backend, ms, patient_builder, whole_text,
-};
+use distlock_testkit::{LONG, RedisServer, SECOND, backend, ms, patient_builder, whole_text};
 
 /// What `connect` and a lock of a lazy manager fail with; within a second, and without the password.
 async fn refused(url: &str, kind: BackendKind, mend: &str) {
@@ -46,40 +44,6 @@ async fn a_node_of_a_cluster_is_refused() {
     let server =
         RedisServer::builder().password("hush-hush").args(["--cluster-enabled", "yes"]).start();
     refused(&server.url(), BackendKind::Other, "redis-cluster://").await;
-}
-
-/// Every deployment's URL, at servers of other kinds: the error names the right one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_url_at_servers_of_another_kind_is_refused_with_the_right_one() {
-    let started = tokio::task::spawn_blocking(|| {
-        let node = RedisServer::builder().args(["--cluster-enabled", "yes"]).start();
-        (Sentinels::builder(1).start(), node, Quorum::of(2))
-    });
-    let (watched, node, two) = started.await.expect("they start");
-    let (primary, replica) = (watched.server(0).addr(), watched.server(1).addr());
-    let (sentinel, node) = (watched.sentinel(0).addr(), node.addr());
-    // As one of a quorum, beside two that are right.
-    let third = |addr| {
-        let nodes = two.nodes.iter().map(RedisServer::addr).chain([addr]);
-        Quorum::url_over(nodes, "guard=0s")
-    };
-    for (url, mend) in [
-        (format!("redis://{sentinel}"), "redis-sentinel://"),
-        (format!("redis-cluster://{primary}"), "redis://"),
-        (format!("redis-cluster://{sentinel}"), "redis-sentinel://"),
-        (format!("redis-sentinel://{primary}/shop"), "redis://"),
-        (format!("redis-sentinel://{node}/shop"), "redis://"),
-        (third(replica), "name its primary"),
-        (third(node), "redis-cluster://"),
-        (third(sentinel), "redis-sentinel://"),
-    ] {
-        let begun = Instant::now();
-        let error = patient_builder(&url).connect().await.expect_err("it must be refused");
-        let took = begun.elapsed();
-        let text = whole_text(&error);
-        assert!(text.contains(mend), "{url}: {mend:?} is not in: {text}");
-        assert!(took < 10 * SECOND, "{url}: only after {took:?}");
-    }
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! Locks on what Redis is deployed as, each a module: what it promises there, and what goes wrong there.
 
 mod kinds;
+mod promises;
 mod redlock;
 mod replicas;
+mod rights;
 mod sentinel;
 mod tls;
+mod wrong_urls;

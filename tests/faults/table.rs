@@ -99,6 +99,55 @@ fn every_test_in_the_table_exists() {
     }
 }
 
+/// The rows of a table whose columns are deployments: what happens, and the cells.
+fn deployments(text: &str) -> BTreeMap<String, Vec<String>> {
+    let mut rows = BTreeMap::new();
+    for line in text.lines() {
+        let cells: Vec<_> = line.split('|').map(|cell| cell.trim().to_owned()).collect();
+        if let [_, what, columns @ .., _] = cells.as_slice()
+            && columns.len() == 5
+            && !what.is_empty()
+            && !what.starts_with("---")
+        {
+            assert!(rows.insert(what.clone(), columns.to_vec()).is_none(), "{what} has two rows");
+        }
+    }
+    rows
+}
+
+/// What the guide says of each deployment has a test, and where a lock may be given twice one in which it is.
+#[test]
+fn every_promise_of_a_deployment_has_tests_that_exist() {
+    let promises = deployments(&read(&root().join("tests/faults/README.md")));
+    let guide = deployments(&read(&root().join("docs/guide/production.md")));
+    assert!(guide.len() >= 9, "{} rows in the guide", guide.len());
+    for (what, says) in guide {
+        let tests = promises.get(&what).unwrap_or_else(|| panic!("{what}: no row of tests"));
+        for (cell, said) in tests.iter().zip(says) {
+            let is_none = ["–", "no matter"].contains(&said.as_str());
+            assert!(cell != "–" || is_none, "{what}: {said}: no test");
+        }
+    }
+    let mut shown = 0;
+    for (what, cells) in &promises {
+        for cell in cells.iter().filter(|cell| *cell != "–") {
+            let tests: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
+            assert!(!tests.is_empty(), "{what}: {cell}");
+            for test in &tests {
+                let (module, name) = test.split_once("::").expect("a test of a module");
+                let path = source(module).unwrap_or_else(|| panic!("{what}: no {module}"));
+                assert!(read(&path).contains(&format!("fn {name}(")), "{what}: there is no {test}");
+            }
+            if cell.contains('✘') {
+                let is_shown = tests.iter().any(|test| test.ends_with("the_fence_decides"));
+                assert!(is_shown, "{what}: {cell}");
+                shown += 1;
+            }
+        }
+    }
+    assert!(shown >= 6, "only {shown}");
+}
+
 #[test]
 fn every_test_of_an_entry_is_in_its_row() {
     let table = table();

@@ -13,6 +13,7 @@ mod answer;
 pub mod console;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+mod fault;
 pub(crate) mod memory;
 mod memory_line;
 mod notification;
@@ -33,8 +34,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{BackendKind, LockError};
-
 pub use crate::clock::{Clock, Moment};
 pub use crate::itself::Itself;
 pub use crate::limit::Limit;
@@ -45,6 +44,7 @@ pub use crate::token::Token;
 pub use crate::witness::Witness;
 pub use answer::{Answer, Entered, Exchanged, Owned};
 pub use console::Console;
+pub use fault::Fault;
 pub use notification::{Listener, Message, Notification, Which};
 pub use owner::Owner;
 pub use term::Term;
@@ -340,66 +340,3 @@ pub struct Renewed {
     pub sent: Moment,
     pub answers: Vec<Result<Owned, Fault>>,
 }
-
-/// Why a store could not say yes or no.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Fault {
-    pub kind: BackendKind,
-    /// The store's words; never keys or passwords.
-    detail: Option<Arc<str>>,
-    /// Another try may go better.
-    pub passing: bool,
-}
-
-impl Fault {
-    pub fn passing(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: Some(detail.into()), passing: true }
-    }
-
-    pub fn lasting(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: Some(detail.into()), passing: false }
-    }
-
-    pub fn timed_out() -> Self {
-        Self { kind: BackendKind::TimedOut, detail: None, passing: true }
-    }
-
-    /// The answer is not needed any more.
-    pub fn given_up() -> Self {
-        Self::passing(BackendKind::Other, "it was given up")
-    }
-
-    /// The manager gives no more locks.
-    pub fn closed() -> Self {
-        Self::lasting(BackendKind::Other, "the lock manager was closed")
-    }
-
-    pub fn into_error(self, lock: Option<&LockName>) -> LockError {
-        LockError::Backend {
-            lock: lock.cloned().map(Box::new),
-            kind: self.kind,
-            source: self.detail.map(|text| Arc::new(Detail(text)) as _),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.detail {
-            Some(detail) => write!(f, "{}: {detail}", self.kind),
-            None => self.kind.fmt(f),
-        }
-    }
-}
-
-/// A store's own words, as the source of an error.
-#[derive(Debug)]
-struct Detail(Arc<str>);
-
-impl fmt::Display for Detail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Detail {}

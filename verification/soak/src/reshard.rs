@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager};
-use distlock_testkit::{Cluster, LONG, SECOND, connect, ms};
+use distlock_testkit::{Cluster, LONG, SECOND, connect, ms, whole_text};
 use tokio::task::JoinSet;
 
 use crate::effort::{Dice, Effort};
@@ -40,6 +40,7 @@ struct Tally {
     lost: AtomicU64,
     busy: AtomicU64,
     failed: Mutex<Vec<String>>,
+    losses: Mutex<Vec<String>>,
     waits: Mutex<Vec<Duration>>,
 }
 
@@ -147,8 +148,13 @@ async fn holds((manager, key): (LockManager, String), tally: Arc<Tally>, over: A
         Err(error) => return tally.note(&error),
     };
     while !over.load(SeqCst) {
+        let (before, rest) = (Instant::now(), guard.remaining());
         tokio::time::sleep(ms(50)).await;
         if !guard.is_held() {
+            // By a store that said so, or because it said nothing: and how late everything is here.
+            let slept = before.elapsed();
+            let text = format!("a lease that was held, with {rest:.1?} left {slept:.1?} before");
+            tally.losses.lock().expect("no panic").push(text);
             tally.lost.fetch_add(1, SeqCst);
             return;
         }
@@ -161,6 +167,7 @@ async fn holds((manager, key): (LockManager, String), tally: Arc<Tally>, over: A
 impl Tally {
     fn note(&self, error: &LockError) {
         if error.is_lost() {
+            self.losses.lock().expect("no panic").push(whole_text(error));
             self.lost.fetch_add(1, SeqCst);
         } else if error.is_busy() {
             self.busy.fetch_add(1, SeqCst);
@@ -187,6 +194,9 @@ fn report(tally: &Tally, moves: u64, took: Duration, cluster: &Cluster) -> Repor
     ] {
         report.figure(what, count(number));
         report.violated_if(count(number) > 0, format!("{what}: {}", count(number)));
+    }
+    if let Some(first) = tally.losses.lock().expect("no panic").first() {
+        report.figure("the first of those lost", first);
     }
     // A release that could not be confirmed while its slot stood still is finished later.
     let failed = tally.failed.lock().expect("no panic");

@@ -5,10 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::QuorumStore;
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
+use crate::engine::alarm::Alarm;
 use crate::error::BackendKind;
 use crate::name::LockName;
+use crate::select::until;
 use crate::store::{Fault, Held, Holder, Letter, Op, Records, Store};
+
+/// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
+/// not waited for here either.
+const OTHERS: Duration = Duration::from_secs(1);
 
 /// Has every node say who it is. A mistake in the list shows here.
 pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
@@ -21,17 +27,26 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
         (at, known)
     }));
     let (mut well, mut failed) = (0, None);
-    while let Some((_, answer)) = round.next().await {
+    let mut over = answer_by;
+    while let Some(Some((at, answer))) =
+        until(round.next(), Alarm::at(&quorum.alarms, Clock::Boottime, over)).await
+    {
         match answer {
-            Ok(()) => well += 1,
+            Ok(()) => {
+                well += 1;
+                if well == quorum.majority() {
+                    over = over.min(Clock::Boottime.now().after(OTHERS));
+                }
+            }
             // It does not go away by itself, as a node that is down does. Nor does a replica, which has no
             // place here even if it is promoted: it forgets what its primary has granted.
             Err(fault) if !fault.passing || fault.kind == BackendKind::ReadOnly => {
-                return Err(fault);
+                return Err(fault.and(&format!(" (that was server {} of the list)", at + 1)));
             }
             Err(fault) => failed = Some(fault),
         }
     }
+    round.leave(&quorum.handle);
     let mut servers: Vec<_> = quorum.nodes.iter().filter_map(|node| node.run_id()).collect();
     servers.sort_unstable();
     if servers.windows(2).any(|two| two[0] == two[1]) {

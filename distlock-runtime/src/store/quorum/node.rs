@@ -48,8 +48,8 @@ impl Node {
     ) -> Op<Voted<T>> {
         let node = self.clone();
         Box::pin(async move {
-            let sent = Clock::Boottime.now();
             let connection = node.known(answer_by).await?;
+            let sent = Clock::Boottime.now();
             let answer = op.await?;
             // Over another connection it may be another server, or the same one after a restart.
             if node.store.connection() != Some(connection) {

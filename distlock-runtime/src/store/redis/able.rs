@@ -11,6 +11,8 @@ use crate::store::Fault;
 const SENTINEL: &str = "this is a sentinel, which keeps no locks: write redis-sentinel://host:port/NAME, with \
     the name of the primary it watches, or name that primary itself";
 const NO_CLUSTER: &str = "this server is no node of a cluster: write redis://host:port";
+pub(super) const NO_SENTINEL: &str = "this server is not a sentinel: name sentinels in a redis-sentinel:// URL, or \
+    write redis://host:port for the server itself, redis-cluster://host:port if it is a node of a cluster";
 const REPLICA: &str = "this server is a replica, and takes no writes as long as it is: name its primary; \
     redis-sentinel:// follows that";
 
@@ -67,6 +69,8 @@ impl Able {
     pub(super) fn check(&self, expects: Mode) -> Result<(), Fault> {
         let wrong = |text| Err(Fault::lasting(BackendKind::Other, text));
         match (self.mode, expects) {
+            (Some(Mode::Sentinel) | None, Mode::Sentinel) => Ok(()),
+            (Some(_), Mode::Sentinel) => wrong(NO_SENTINEL),
             (Some(Mode::Sentinel), _) => wrong(SENTINEL),
             (Some(Mode::Cluster), Mode::Standalone) => wrong(CLUSTER),
             (Some(Mode::Standalone), Mode::Cluster) => wrong(NO_CLUSTER),
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_server_is_refused_by_what_it_says_and_not_by_what_it_leaves_out() {
-        use Mode::{Cluster, Standalone};
+        use Mode::{Cluster, Sentinel, Standalone};
         for (mode, role, expects, refused) in [
             ("standalone", "master", Standalone, None),
             ("standalone", "master", Cluster, Some(("redis://", false))),
@@ -137,6 +141,10 @@ mod tests {
             ("sentinel", "sentinel", Standalone, Some(("redis-sentinel://", false))),
             ("sentinel", "sentinel", Cluster, Some(("redis-sentinel://", false))),
             ("something", "new", Cluster, None),
+            ("sentinel", "sentinel", Sentinel, None),
+            ("standalone", "replica", Sentinel, Some(("redis://", false))),
+            ("cluster", "master", Sentinel, Some(("redis-cluster://", false))),
+            ("something", "new", Sentinel, None),
         ] {
             let able = hello(&[("server", "redis"), ("mode", mode), ("role", role)]);
             match (able.check(expects), refused) {

@@ -10,9 +10,11 @@ use std::time::Duration;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::time::timeout;
 
+use super::able::Mode;
 use super::cluster::{APART, Cluster};
 use super::connect::connect;
-use super::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault, not_connected};
+use super::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault};
+use super::sign_in::why_not;
 use super::slots::{Addr, SlotMap};
 use crate::clock::Clock;
 use crate::error::BackendKind;
@@ -83,8 +85,12 @@ impl Cluster {
         let limit = ANSWER.min(self.start.link.connect_timeout);
         let asked = async {
             let connected = connect(info, tls.as_deref(), config).await;
-            let (mut connection, driver) =
-                connected.map_err(|error| not_connected(&error, 0, tls.is_some()))?;
+            let (mut connection, driver) = match connected {
+                Ok(connected) => connected,
+                Err(error) => {
+                    return Err(why_not(&error, info, tls.as_deref(), Mode::Cluster).await);
+                }
+            };
             let mut slots = redis::cmd("CLUSTER");
             slots.arg("SLOTS");
             let answer = until(slots.query_async::<Value>(&mut connection), driver).await;

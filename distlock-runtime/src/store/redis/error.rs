@@ -14,7 +14,11 @@ pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence
 pub(crate) const CLUSTER: &str =
     "this server is a node of a cluster: use redis-cluster://host[:port]";
 /// The error for a connection that was closed while it was made.
-const GREETING: &str = "the connection was closed at the greeting; if this is a port for TLS, use rediss:// or `?tls=true`";
+const GREETING: &str = "the connection was closed at the greeting, or the answer is not a Redis's: check host and \
+    port; at a port for TLS use rediss:// or `?tls=true`";
+/// The same during a handshake.
+const HANDSHAKE: &str = "the connection was closed in the TLS handshake: check host and port, and whether a Redis \
+    speaks TLS there";
 /// The error for a server that is no node of a cluster.
 pub(super) const NO_CLUSTER: &str =
     "this server is not a node of a cluster: use redis://host[:port]";
@@ -163,9 +167,10 @@ pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fau
         // What a port for TLS does with a sign-in in plain text.
         let dropped = error.is_connection_dropped() && !error.is_connection_refusal();
         let cut = dropped || error.kind() == ErrorKind::Parse;
-        return match cut && !tls && refusal(error).is_none() {
-            true => Fault::passing(BackendKind::Unreachable, GREETING),
-            false => fault(error),
+        return match (cut && refusal(error).is_none(), tls) {
+            (true, false) => Fault::passing(BackendKind::Unreachable, GREETING),
+            (true, true) => Fault::passing(BackendKind::Unreachable, HANDSHAKE),
+            (false, _) => nobody_there(fault(error), error),
         };
     }
     let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
@@ -184,6 +189,18 @@ pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fau
         true => Fault::lasting(BackendKind::Refused, text),
         // It is busy, or loads its data.
         false => Fault::passing(BackendKind::Other, text),
+    }
+}
+
+/// What to look at where there is no server at all.
+fn nobody_there(fault: Fault, error: &RedisError) -> Fault {
+    let said = error.to_string();
+    if error.is_connection_refusal() {
+        fault.and(": nothing listens there; check host and port, and whether the server runs")
+    } else if said.contains("lookup address") {
+        fault.and(": check the host's name")
+    } else {
+        fault
     }
 }
 

@@ -19,10 +19,10 @@ use tokio::time::timeout;
 use super::able::{Able, Expects};
 use super::connect::connect_driven;
 use super::connection::{Connection, Live};
-use super::error::not_connected;
 use super::greeting::{Greeting, greet};
 use super::io::Carry;
 use super::previous::PreviousConnections;
+use super::sign_in::why_not;
 use super::target::{Address, Target};
 use super::tls::TlsClient;
 use crate::clock::{Clock, Moment};
@@ -285,9 +285,11 @@ async fn establish(
     let connect = connect_driven(info, tls.as_deref(), config, *by_callers);
     let connected = timeout(*connect_timeout, connect).await;
     let connected = connected.map_err(|_| Fault::timed_out())?;
-    let (connection, carrier) = connected
-        .map_err(|error| not_connected(&error, info.redis_settings().db(), tls.is_some()))?;
     let expects = link.config.expects;
+    let (connection, carrier) = match connected {
+        Ok(connected) => connected,
+        Err(error) => return Err(why_not(&error, info, tls.as_deref(), expects.mode).await),
+    };
     let greeted = async {
         let Greeting { able, peer } = greet(&connection, expects).await?;
         Ok((able, previous.close(&connection, peer, number, *server).await))

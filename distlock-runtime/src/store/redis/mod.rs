@@ -10,7 +10,7 @@
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
 //! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
-//!   keeps the lock; `target`, `connect`, `tls`, `greeting`, `able`, `previous`; `sentinels`, `primary`
+//!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `followed`, `primary`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`: what a node of a quorum is asked; `first`, `server`
 
 mod able;
@@ -25,6 +25,7 @@ mod eviction;
 mod exchange;
 mod fence;
 mod first;
+mod followed;
 mod grant;
 mod greeting;
 mod inspect;
@@ -52,6 +53,7 @@ mod sentinels;
 mod server;
 mod server_clock;
 mod shards;
+mod sign_in;
 mod slots;
 mod target;
 #[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]

@@ -21,9 +21,12 @@ use redis::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::able::{Mode, NO_SENTINEL};
 use super::connect::connect;
-use super::error::{fault, not_connected};
+use super::error::fault;
+use super::followed::{Heard, Seat};
 use super::primary::{Place, Verdict, Votes, Word};
+use super::sign_in::why_not;
 use super::target::Address;
 use super::tls::TlsClient;
 use crate::error::BackendKind;
@@ -67,12 +70,6 @@ pub(crate) struct Sentinels {
     started: Once,
 }
 
-struct Heard {
-    votes: Votes,
-    /// The sentinels that are followed.
-    followed: Vec<Place>,
-}
-
 /// A connection to the primary is missing for as long as this lives.
 pub(super) struct Missing {
     sentinels: Arc<Sentinels>,
@@ -94,7 +91,7 @@ impl Sentinels {
             servers,
             seeds,
             tls,
-            heard: Mutex::new(Heard { votes, followed: Vec::new() }),
+            heard: Mutex::new(Heard::new(votes)),
             verdict: watch::Sender::new(Verdict::Open),
             ask: watch::Sender::new(()),
             missing: AtomicUsize::new(0),
@@ -106,8 +103,10 @@ impl Sentinels {
     /// sentinels are followed from then on.
     pub(super) async fn find(self: &Arc<Self>) -> Result<Address, Fault> {
         self.started.call_once(|| {
-            for seed in &self.seeds {
-                self.follow(seed.clone(), true);
+            // All of them, before any is heard.
+            let new: Vec<_> = self.seeds.iter().filter_map(|seed| self.new_place(seed)).collect();
+            for (place, seed) in new {
+                self.follow(seed.clone(), place, true);
             }
         });
         let mut verdict = self.verdict.subscribe();
@@ -141,42 +140,34 @@ impl Sentinels {
         Missing { sentinels: self.clone() }
     }
 
-    /// Follows a sentinel, unless it is followed already.
-    fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, is_seed: bool) {
-        let ConnectionAddr::Tcp(host, port) = sentinel.addr() else { return };
+    /// Where a sentinel is that is not followed yet.
+    fn new_place<'a>(&self, sentinel: &'a ConnectionInfo) -> Option<(Place, &'a ConnectionInfo)> {
+        let ConnectionAddr::Tcp(host, port) = sentinel.addr() else { return None };
         let place = Place { host: host.clone(), port: *port };
-        {
-            let mut heard = self.heard();
-            if heard.followed.contains(&place) {
-                return;
-            }
-            heard.followed.push(place.clone());
-            let known = heard.followed.len().max(self.seeds.len());
-            heard.votes.known(known);
-        }
-        let sentinels = self.clone();
-        tokio::spawn(async move { sentinels.keep_asking(&sentinel, &place, is_seed).await });
+        self.heard().is_new(&place).then_some((place, sentinel))
     }
 
-    async fn keep_asking(
-        self: &Arc<Self>,
-        sentinel: &ConnectionInfo,
-        place: &Place,
-        is_seed: bool,
-    ) {
-        // Until it says its own name.
-        let mut name = format!("{}:{}", place.host, place.port);
+    fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, place: Place, is_seed: bool) {
+        let sentinels = self.clone();
+        let name = format!("{}:{}", place.host, place.port);
+        let seat = Seat { place, name, is_seed, has_answered: false };
+        tokio::spawn(async move { sentinels.keep_asking(&sentinel, seat).await });
+    }
+
+    async fn keep_asking(self: &Arc<Self>, sentinel: &ConnectionInfo, mut seat: Seat) {
         let mut pause = FIRST_PAUSE;
         let mut answered_at = Instant::now();
         loop {
-            let mut has_answered = false;
-            let fault = self.session(sentinel, &mut name, &mut has_answered).await;
-            self.hear(&name, Err(fault));
-            if has_answered {
+            seat.has_answered = false;
+            let Some(fault) = self.session(sentinel, &mut seat).await else { return };
+            self.hear(&seat.name, Err(fault));
+            // It may be reached at another of its places.
+            self.heard().forget_aliases();
+            if seat.has_answered {
                 (pause, answered_at) = (FIRST_PAUSE, Instant::now());
             }
-            if !is_seed && answered_at.elapsed() > GONE && self.any_answers() {
-                self.unfollow(place, &name);
+            if !seat.is_seed && answered_at.elapsed() > GONE && self.any_answers() {
+                self.heard().leave(&seat.place, &seat.name);
                 return;
             }
             sleep(jittered(pause)).await;
@@ -189,21 +180,13 @@ impl Sentinels {
         self.heard().votes.is_answered()
     }
 
-    fn unfollow(&self, place: &Place, name: &str) {
-        let mut heard = self.heard();
-        heard.followed.retain(|other| other != place);
-        heard.votes.forget(name);
-        let known = heard.followed.len();
-        heard.votes.known(known);
-    }
-
-    /// Connects and asks until the connection ends, or an answer does not come in time.
+    /// Connects and asks until the connection ends, or an answer does not come in time; `None` if it is followed at
+    /// another place.
     async fn session(
         self: &Arc<Self>,
         sentinel: &ConnectionInfo,
-        name: &mut String,
-        has_answered: &mut bool,
-    ) -> Fault {
+        seat: &mut Seat,
+    ) -> Option<Fault> {
         let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = sentinel.clone().set_redis_settings(settings);
         let news = self.clone();
@@ -218,20 +201,25 @@ impl Sentinels {
         let (mut connection, driver) =
             match timeout(ANSWER, connect(&info, self.tls.as_deref(), config)).await {
                 Ok(Ok(connected)) => connected,
-                Ok(Err(error)) => return not_connected(&error, 0, self.tls.is_some()),
-                Err(_) => return Fault::timed_out(),
+                Ok(Err(error)) => {
+                    let why = why_not(&error, &info, self.tls.as_deref(), Mode::Sentinel).await;
+                    return Some(at_sentinel(why));
+                }
+                Err(_) => return Some(Fault::timed_out()),
             };
         let asked = async {
-            if let Err(fault) = self.introduce(&mut connection, name).await {
-                return fault;
+            match self.introduce(&mut connection, seat).await {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(fault) => return Some(fault),
             }
             let mut ask = self.ask.subscribe();
             for round in 0u32.. {
                 match self.ask(&mut connection).await {
-                    Ok(word) => self.hear(name, Ok(word)),
-                    Err(fault) => return fault,
+                    Ok(word) => self.hear(&seat.name, Ok(word)),
+                    Err(fault) => return Some(fault),
                 }
-                *has_answered = true;
+                seat.has_answered = true;
                 if round % OTHERS == 0 {
                     self.look_for_others(sentinel, &mut connection).await;
                 }
@@ -241,31 +229,32 @@ impl Sentinels {
                 };
                 let _ = timeout(pause, ask.changed()).await;
             }
-            Fault::timed_out()
+            Some(Fault::timed_out())
         };
         // The driver ends with the connection.
         let lost =
             || Fault::passing(BackendKind::Unreachable, "the connection to a sentinel was lost");
-        until(asked, driver).await.unwrap_or_else(lost)
+        until(asked, driver).await.unwrap_or_else(|| Some(lost()))
     }
 
-    /// Learns its name, and asks it to tell its news. It need not allow either.
+    /// Learns its name, and asks it to tell its news. It need not allow either. False if it is followed at another
+    /// place.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
-        name: &mut String,
-    ) -> Result<(), Fault> {
+        seat: &mut Seat,
+    ) -> Result<bool, Fault> {
         let mut own = redis::cmd("SENTINEL");
         own.arg("MYID");
         let own = in_time(own.query_async::<String>(connection)).await?;
-        if let Ok(own) = own
-            && own != *name
-        {
-            self.heard().votes.forget(name);
-            *name = own;
+        if let Ok(own) = own {
+            if !self.heard().is_named(&seat.place, &seat.name, &own) {
+                return Ok(false);
+            }
+            seat.name = own;
         }
         // Where it may not be subscribed, it is asked every second.
-        in_time(connection.subscribe(&NEWS[..])).await.map(drop)
+        in_time(connection.subscribe(&NEWS[..])).await.map(|_| true)
     }
 
     async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<Word, Fault> {
@@ -305,7 +294,10 @@ impl Sentinels {
             let place =
                 field(other, "ip").zip(field(other, "port").and_then(|port| port.parse().ok()));
             let Some((host, port)) = place else { continue };
-            self.follow(sentinel.clone().set_addr(ConnectionAddr::Tcp(host, port)), false);
+            let other = sentinel.clone().set_addr(ConnectionAddr::Tcp(host, port));
+            if let Some((place, _)) = self.new_place(&other) {
+                self.follow(other, place, false);
+            }
         }
     }
 
@@ -346,11 +338,19 @@ async fn in_time<T>(
 fn not_asked(error: &RedisError) -> Fault {
     let fault = fault(error);
     if fault.to_string().contains("unknown command") {
-        let text = "not a sentinel: name sentinels in a redis-sentinel:// URL, or the server itself in a \
-            redis:// URL";
-        return Fault::lasting(BackendKind::Other, text);
+        return Fault::lasting(BackendKind::Other, NO_SENTINEL);
     }
-    fault
+    at_sentinel(fault)
+}
+
+/// Sentinels have users of their own.
+fn at_sentinel(fault: Fault) -> Fault {
+    match fault.kind {
+        BackendKind::Refused => fault.and(
+            "; that was a sentinel: its own user and password are `sentinel_user` and `sentinel_pass` in the URL",
+        ),
+        _ => fault,
+    }
 }
 
 /// A field of what a sentinel knows of a server or of another sentinel.

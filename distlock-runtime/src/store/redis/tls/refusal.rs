@@ -29,7 +29,8 @@ impl Error for Refused {}
 /// The server speaks plain text.
 pub(super) fn no_tls() -> RedisError {
     refused(
-        "the server does not speak TLS at this port: use its TLS port, or redis:// if it has none",
+        "the server does not speak TLS at this port: use its TLS port or, if it has none, the scheme without it \
+         (redis://, redis-cluster://, redis-sentinel://)",
     )
 }
 
@@ -56,7 +57,7 @@ pub(in super::super) fn refusal(error: &RedisError) -> Option<Fault> {
         TlsError::InvalidCertificate(reason) => certificate(reason),
         TlsError::AlertReceived(alert) => self::alert(*alert)?.to_owned(),
         TlsError::InvalidMessage(_) => {
-            "what the server answered is not TLS: use its TLS port, or redis:// if it has none"
+            "what the server answered is not TLS: use its TLS port or, if it has none, redis://"
                 .to_owned()
         }
         TlsError::PeerIncompatible(_) => format!("{cause}: TLS 1.2 or 1.3 is needed"),

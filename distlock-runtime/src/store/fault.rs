@@ -1,0 +1,77 @@
+//! Why a store could not say yes or no, and the error that comes of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{BackendKind, LockError};
+use crate::name::LockName;
+
+/// Why a store could not say yes or no.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fault {
+    pub kind: BackendKind,
+    /// The store's words; never keys or passwords.
+    detail: Option<Arc<str>>,
+    /// Another try may go better.
+    pub passing: bool,
+}
+
+impl Fault {
+    pub fn passing(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
+        Self { kind, detail: Some(detail.into()), passing: true }
+    }
+
+    pub fn lasting(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
+        Self { kind, detail: Some(detail.into()), passing: false }
+    }
+
+    pub fn timed_out() -> Self {
+        Self { kind: BackendKind::TimedOut, detail: None, passing: true }
+    }
+
+    /// The answer is not needed any more.
+    pub fn given_up() -> Self {
+        Self::passing(BackendKind::Other, "it was given up")
+    }
+
+    /// The manager gives no more locks.
+    pub fn closed() -> Self {
+        Self::lasting(BackendKind::Other, "the lock manager was closed")
+    }
+
+    /// The same, with more to say about it.
+    #[cfg(feature = "redis")]
+    pub fn and(self, words: &str) -> Self {
+        let said = self.detail.as_deref().unwrap_or_default();
+        Self { detail: Some([said, words].concat().into()), ..self }
+    }
+
+    pub fn into_error(self, lock: Option<&LockName>) -> LockError {
+        LockError::Backend {
+            lock: lock.cloned().map(Box::new),
+            kind: self.kind,
+            source: self.detail.map(|text| Arc::new(Detail(text)) as _),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.detail {
+            Some(detail) => write!(f, "{}: {detail}", self.kind),
+            None => self.kind.fmt(f),
+        }
+    }
+}
+
+/// A store's own words, as the source of an error.
+#[derive(Debug)]
+struct Detail(Arc<str>);
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Detail {}
