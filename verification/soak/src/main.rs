@@ -8,7 +8,7 @@ use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer,
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
-    outage, pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
+    outage, pairs, redlock, refused, reshard, scripts, sharing, stages, storm, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N] [--seed N]
@@ -33,6 +33,7 @@ pairs     two locks of four for 200 tasks a process, until their waits run out (
 redlock   a lock on a quorum whose servers restart without their data, for eight processes (100,000)
 reshard   slots of a cluster that move while their locks are used (1,000)
 scripts   random processes that send scripts for one lock (60 seconds)
+sharing   writers behind readers of three processes that overlap without a pause (500)
 stages    from a release to the next process's body, in round trips (2,000)
 storm_redis, storm_postgres, storm_etcd, storm_zookeeper
           readers, writers and permits in processes that are killed, stopped and cut off, at a server that is
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
                 "redlock" => Some(redlock::run(or(Effort::Times(100_000))).await),
                 "reshard" => Some(reshard::run(or(Effort::Times(1_000))).await),
                 "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "sharing" => Some(sharing::run(or(Effort::Times(500))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),
                 "storm_redis" => {
                     Some(storm::run::<RedisServer>("storm_redis", or(storm::WHILE), seed).await)

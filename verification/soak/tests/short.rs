@@ -7,7 +7,7 @@ use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer}
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
-    outage, pairs, redlock, refused, reshard, scripts, stages, storm, suspend, waiters,
+    outage, pairs, redlock, refused, reshard, scripts, sharing, stages, storm, suspend, waiters,
 };
 
 #[track_caller]
@@ -78,6 +78,12 @@ async fn reshard() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts() {
     clean(&scripts::run(Effort::Times(1_000)).await);
+}
+
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sharing() {
+    clean(&sharing::run(Effort::Times(10)).await);
 }
 
 /// The name by which the processes find this test.
