@@ -310,6 +310,68 @@ mod with_other_options {
     }
 }
 
+/// A reader holds the lock: with each option others read with it, write once it is gone, and take a permit.
+mod each_option_in_each_mode {
+    use super::*;
+
+    macro_rules! each {
+        ($($name:ident($($option:tt)*))*) => {
+            $(mod $name {
+                use super::*;
+
+                #[redis_lock(key = "k", mode = read, $($option)*)]
+                async fn read() -> Result<(), LockError> {
+                    Ok(())
+                }
+
+                #[redis_lock(key = "k", mode = write, $($option)*)]
+                async fn write() -> Result<(), LockError> {
+                    Ok(())
+                }
+
+                #[redis_lock(key = "k", permits = 9, $($option)*)]
+                async fn permit() -> Result<(), LockError> {
+                    Ok(())
+                }
+
+                #[tokio::test]
+                async fn is_taken_as_without_it() {
+                    alone(async |manager| {
+                        let reader = manager.lock("k").mode(LockMode::Read).acquire().await;
+                        read().await.expect("readers read together");
+                        permit().await.expect("who reads takes one of nine");
+                        assert!(write().await.is_err_and(|error| error.is_busy()));
+                        reader.expect("free").release().await.expect("it was held");
+                        let free = async || while !is_free(&manager, "k").await {
+                            sleep(Duration::from_millis(1)).await;
+                        };
+                        timeout(LONG, free()).await.expect("nobody reads any more");
+                        write().await.expect("it is free");
+                    })
+                    .await;
+                }
+            })*
+        };
+    }
+
+    each! {
+        ttl(ttl = "5s")
+        wait(wait = none)
+        renew(renew = false)
+        max_hold(max_hold = "1m")
+        min_hold(min_hold = "1ms")
+        on_lost(on_lost = continue)
+        release(release = background)
+        on_fail(on_fail = Err)
+        map_err(map_err = std::convert::identity)
+        reentrant(reentrant = true)
+        guard(guard = _lock)
+        name(name = "n")
+        when(when = true)
+        krate(crate = ::distlock)
+    }
+}
+
 #[tokio::test]
 async fn inspect_says_who_holds_it_and_whether_alone() {
     alone(async |manager| {
