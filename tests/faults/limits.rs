@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-use distlock::{BackendKind, WakeUps};
+use distlock::{BackendKind, LockMode, WakeUps};
 use distlock_testkit::{
     LONG, Log, RedisServer, assert_lost, backend, clients, connect, in_own_process, info, ms,
     patient, patient_builder, runs, stored, this_test, wait_for, wait_until, wait_within,
@@ -27,6 +27,10 @@ async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
     let server = RedisServer::start();
     let manager = patient(&server.url()).await;
     let guard = manager.lock("held").ttl(ms(4500)).acquire().await.expect("granted");
+    let several = [
+        manager.lock("read").mode(LockMode::Read).ttl(ms(4500)).acquire().await.expect("granted"),
+        manager.lock("permits").permits(3).ttl(ms(4500)).acquire().await.expect("granted"),
+    ];
     config(&server, "maxmemory", "1");
     let result = manager.lock("k").run(async { panic!("a body without its lock") }).await;
     assert_eq!(backend::<()>(result), BackendKind::OutOfMemory);
@@ -37,6 +41,10 @@ async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
     renewed(&guard).await;
     renewed(&guard).await;
     guard.release().await.expect("it was held all the time");
+    for guard in several {
+        renewed(&guard).await;
+        guard.release().await.expect("it was held all the time");
+    }
     assert!(server.lock_keys().is_empty());
     config(&server, "maxmemory", "0");
     drop(waiter.await.expect("no panic").expect("granted as soon as there is memory"));

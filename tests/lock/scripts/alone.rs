@@ -1,6 +1,6 @@
 //! Tokens that have the lock alone.
 
-use distlock_testkit::wait_until;
+use distlock_testkit::{Args, Said, wait_until};
 
 use super::{about, bench, from, lasting};
 
@@ -105,7 +105,43 @@ fn who_gives_up_goes() {
     assert_eq!(bench.release(&c), (0, vec![]), "out of the queue");
     assert_eq!(bench.waiting(), [b.clone(), d.clone()]);
     assert_eq!(bench.release(&a), (1, vec![b.clone()]));
+    bench.hush();
     assert_eq!(bench.release(&b), (1, vec![d.clone()]), "a reservation that nobody wants");
+    assert_eq!(bench.heard("d"), about("g", &d));
+}
+
+#[test]
+fn an_answer_says_whether_a_place_is_new_and_whether_others_wait() {
+    let mut bench = bench();
+    let is_new = |said| matches!(said, Said::Taken { added: true, .. });
+    let is_contended = |said| match said {
+        Said::Granted { contended, .. } => contended,
+        other => panic!("not granted: {other:?}"),
+    };
+    for limit in ["", "r", "3"] {
+        let (a, b) = (bench.token("a", ""), bench.token("b", limit));
+        let c = bench.token("c", "");
+        assert!(!is_contended(bench.acquire(&a)));
+        let first = bench.acquire(&b);
+        assert!(is_new(first));
+        assert!(!is_new(bench.acquire(&b)) && !is_new(bench.ask(&b, from(first.place().0))));
+        assert!(is_new(bench.acquire(&c)));
+        bench.release(&a);
+        assert!(is_contended(bench.acquire(&b)) && is_contended(bench.acquire(&b)));
+        bench.release(&b);
+        assert!(!is_contended(bench.acquire(&c)));
+        bench.release(&c);
+    }
+}
+
+#[test]
+fn the_counter_begins_at_the_servers_time() {
+    let mut bench = bench();
+    let (counter, now) = bench.raise(0);
+    // In µs: a year of this century.
+    assert!(counter == now && now > 1_000_000_000_000_000, "{counter} at {now}");
+    let a = bench.token("a", "");
+    assert!(bench.acquire(&a).fence() > counter);
 }
 
 #[test]
@@ -144,7 +180,10 @@ fn an_old_ticket_is_an_old_place() {
     let old = bench.acquire(&a).fence();
     bench.acquire(&b);
     assert_eq!(bench.ask(&c, from(old)).place(), (old, 0, 1));
-    assert_eq!(bench.release(&a), (1, vec![c]));
+    assert_eq!(bench.release(&a), (1, vec![c.clone()]));
+    let said = bench.ask(&c, Args { ttl: 50_000, ticket: old, ..Args::default() });
+    assert!(matches!(said, Said::Granted { contended: true, .. }), "{said:?}");
+    assert!((40_000..=50_000).contains(&bench.lives()));
 }
 
 #[test]
@@ -171,11 +210,11 @@ fn a_dead_process_is_skipped_and_may_come_back() {
 #[test]
 fn a_process_that_polls_is_never_skipped() {
     let mut bench = bench();
-    let (a, b) = (bench.token("a", ""), bench.token_with("nobody listens", "", 10_000, 'n'));
-    let b = b.replace(' ', "-");
-    bench.acquire(&a);
-    bench.acquire(&b);
-    assert_eq!(bench.release(&a), (1, vec![b.clone()]));
+    let (a, dead) = (bench.token("a", ""), bench.token("b", ""));
+    let b = bench.token_with("nobody-listens", "", 10_000, 'n');
+    bench.acquire_all([&a, &dead, &b]);
+    bench.deafen("b");
+    assert_eq!(bench.release(&a), (1, vec![b.clone()]), "past one that should listen");
     assert_eq!(bench.alone(), Some(b));
 }
 

@@ -1,7 +1,7 @@
 //! What may go wrong around a script: it comes late, the server is full or forbids messages, and others
 //! write what they should not.
 
-use distlock_testkit::Args;
+use distlock_testkit::{Args, Said};
 
 use super::{PROCESSES, bench, lasting};
 
@@ -55,6 +55,7 @@ fn a_full_server_lets_out_and_extends_and_lets_in_nobody_new() {
     assert_eq!(bench.waiting().len(), 3, "nothing is left of it");
     assert_eq!(bench.renew(&writer, 200_000), 2);
     assert_eq!(bench.release(&writer), (1, vec![next.clone()]));
+    assert_eq!(bench.alone().as_ref(), Some(&next));
     assert!(bench.acquire(&next).is_granted(), "a confirmation");
     assert_eq!(bench.release(&next), (1, vec![c.clone(), d.clone()]));
     assert_eq!(bench.release(&c), (1, vec![]));
@@ -62,7 +63,47 @@ fn a_full_server_lets_out_and_extends_and_lets_in_nobody_new() {
     bench.is_full(false);
     bench.acquire_all([&c, &writer]);
     bench.is_full(true);
-    assert_eq!(bench.release(&c), (1, vec![writer]));
+    assert_eq!(bench.release(&c), (1, vec![writer.clone()]));
+    assert_eq!(bench.release(&writer), (1, vec![]), "nobody waits");
+}
+
+#[test]
+fn a_full_server_goes_on_with_what_several_hold() {
+    let mut bench = bench();
+    for limit in ["r", "3"] {
+        let [a, b] = ["a", "b"].map(|process| bench.token(process, limit));
+        let (writer, new) = (bench.token("c", ""), bench.token("d", limit));
+        bench.ask(&a, lasting(50_000));
+        bench.is_full(true);
+        let refused = bench.try_ask(&new, Args::default()).expect_err("nobody new");
+        assert!(refused.to_string().contains("OOM"), "{refused}");
+        assert_eq!((bench.together().len(), bench.waiting().len()), (1, 0));
+        assert_eq!(bench.renew(&a, 90_000), 1);
+        assert!(bench.lives() > 80_000);
+        bench.ends_with_the_last();
+        assert_eq!(bench.keep(&a, 20_000), (2, vec![]));
+        assert!((10_000..=20_000).contains(&bench.lives()));
+        bench.is_full(false);
+        bench.clear();
+
+        bench.acquire_all([&writer, &a, &b]);
+        bench.is_full(true);
+        assert_eq!(bench.release(&writer), (1, vec![a.clone(), b.clone()]));
+        for token in [&a, &b] {
+            assert!(bench.acquire(token).is_granted(), "a confirmation");
+            bench.ends_with_the_last();
+        }
+        assert!(bench.lives() > 90_000);
+        bench.is_full(false);
+        bench.clear();
+    }
+    let [old, new] = ["", "r"].map(|limit| bench.token("a", limit));
+    bench.acquire(&old);
+    bench.is_full(true);
+    for time in ["at first", "again"] {
+        assert!(bench.downgrade(&old, &new).is_some_and(Said::is_granted), "{time}");
+        bench.ends_with_the_last();
+    }
 }
 
 #[test]

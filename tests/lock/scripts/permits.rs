@@ -79,6 +79,16 @@ fn all_permits_are_given_at_once() {
     bench.acquire_all(&next);
     assert_eq!(bench.release(&alone), (1, next[..3].to_vec()));
     assert_eq!(bench.waiting(), next[3..]);
+    bench.clear();
+    // Also by the release of one whose lease has ended with all the others.
+    for token in &gone[..3] {
+        bench.ask(token, lasting(20));
+    }
+    bench.until_expired();
+    for (at, token) in next.iter().enumerate() {
+        bench.queue::<u64>("ZADD", &[&at.to_string(), token]);
+    }
+    assert_eq!(bench.release(&gone[0]), (0, next[..3].to_vec()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tokens that read: any number of them hold the lock together, and nobody who does not.
 
-use super::{about, bench, lasting};
+use super::{about, bench, from, lasting};
 
 #[test]
 fn readers_hold_the_lock_together_until_the_last_of_them_ends() {
@@ -140,6 +140,32 @@ fn only_who_does_not_read_seals_readers() {
     bench.acquire(&reader);
     assert_eq!(bench.heard("d"), about("s", &writer));
     assert_eq!(bench.heard("b"), [""; 0]);
+    let last = bench.token("a", "");
+    bench.acquire(&last);
+    assert_eq!(bench.heard("e"), about("s", &reader));
+    assert_eq!(bench.heard("d"), [""; 0], "the row ends at a writer");
+    assert_eq!(bench.heard("b"), [""; 0]);
+}
+
+#[test]
+fn a_readers_reservation_that_lapsed_counts_until_somebody_looks() {
+    let mut bench = bench();
+    let (holder, writer) = (bench.token("a", ""), bench.token("d", ""));
+    let (late, reader) = (bench.token_with("b", "r", 1, 's'), bench.token("c", "r"));
+    bench.acquire(&holder);
+    let (ticket, ..) = bench.acquire(&late).place();
+    bench.acquire_all([&reader, &writer]);
+    assert_eq!(bench.release(&holder), (1, vec![late.clone(), reader.clone()]));
+    assert!(bench.acquire(&reader).is_granted());
+    bench.until_ended(&late);
+    assert_eq!(bench.together().len(), 2);
+    assert_eq!(bench.acquire(&late).place().1, 1, "as one that has just come");
+    assert_eq!(bench.together(), [reader.as_str()]);
+    assert!(bench.acquire(&writer).remaining() > 90_000, "one reads");
+    assert_eq!(bench.release(&late), (0, vec![]));
+    assert!(bench.ask(&late, from(ticket)).is_granted(), "from its old place");
+    assert_eq!(bench.release(&reader), (1, vec![]));
+    assert_eq!(bench.release(&late), (1, vec![writer]));
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Script {
     /// The alone token of a lock becomes another one.
     pub(crate) fn downgrade(wakes: Wakes) -> Self {
         let text = concat!(
-            "local v, n = redis.pcall('GET', KEYS[1]), 0\n",
+            "local v, n, first = redis.pcall('GET', KEYS[1]), 0, nil\n",
             include_str!("lua/prelude.lua"),
             include_str!("lua/fence.lua"),
             include_str!("lua/downgrade.lua")
@@ -49,7 +49,7 @@ impl Script {
     /// A token without a majority steps back.
     pub(crate) fn offer() -> Self {
         let text = concat!(
-            "local v, n = redis.pcall('GET', KEYS[1]), 0\n",
+            "local v, n, first = redis.pcall('GET', KEYS[1]), 0, nil\n",
             include_str!("lua/prelude.lua"),
             include_str!("lua/offer.lua")
         );

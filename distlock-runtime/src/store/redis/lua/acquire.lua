@@ -10,10 +10,6 @@ if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
   return {3, token, at}
 end
 
-local function is_reader(m)
-  return string.sub(m, -1) == 'r'
-end
-
 -- Notifies an owner or a waiter that another process waits behind it (R4).
 local function tell_behind(m)
   local p = parts(m)
@@ -22,68 +18,74 @@ local function tell_behind(m)
   end
 end
 
--- In how many ms there is room, if nobody leaves or is renewed.
-local function remaining()
-  if n > 0 and n >= limit and limit > 1 then
-    local till = redis.call('ZRANGE', L, n - limit, n - limit, 'WITHSCORES')[2]
-    return till and math.max(till - now, 0) or 0
+-- Where one has the lock alone, nobody is let in.
+if not v then
+  if try then
+    admit(nil, {})
   end
-  return redis.call('PTTL', L)
-end
-
-if try then
-  admit(nil, {})
-end
-if fits(limit) and redis.call('EXISTS', q) == 0 then
-  hold(token, limit, ttl)
-  return {1, token, fence(), 0}
-elseif try then
-  return {0, token, 0, remaining(), 0, 0, 0}
-end
-if ticket == 0 then
-  ticket = fence()
-end
-local new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
-redis.call('PEXPIRE', q, ARGV[4])
--- Free: lower tickets go first (I7).
-if admit(ttl, {}) then
-  return {1, token, fence(), redis.call('EXISTS', q)}
-end
-
-local rank, last = redis.call('ZRANK', q, token), redis.call('ZCARD', q) - 1
-if rank == 0 then
-  -- Also if notified before: the holder may have come by the fast path, or missed the message.
-  for _, m in ipairs(v and {v} or redis.call('ZRANGE', L, 0, -1)) do
-    tell_behind(m)
+  if fits(limit) and redis.call('EXISTS', q) == 0 then
+    hold(token, limit, ttl)
+    return {1, token, fence(), 0}
   end
-elseif new == 1 and rank == last then
-  local m = redis.call('ZRANGE', q, rank - 1, rank - 1)[1]
-  if not is_reader(m) then
-    tell_behind(m)
-  elseif not reads then
-    -- Readers in a row are let in together. Without this one, others could go on joining the first of
-    -- them; a reader behind them only joins that row.
-    local i = rank - 1
-    repeat
+end
+local rank, behind, new = 0, 0, 0
+if not try then
+  if ticket == 0 then
+    ticket = fence()
+  end
+  new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
+  redis.call('PEXPIRE', q, ARGV[4])
+  -- Free: lower tickets go first (I7).
+  if not v and admit(ttl, {}) then
+    return {1, token, fence(), redis.call('EXISTS', q)}
+  end
+
+  local last = redis.call('ZCARD', q) - 1
+  rank = redis.call('ZRANK', q, token)
+  behind = last - rank
+  if rank == 0 and v then
+    -- Also if notified before: the holder may have come by the fast path, or missed the message.
+    tell_behind(v)
+  elseif rank == 0 then
+    for _, m in ipairs(redis.call('ZRANGE', L, 0, -1)) do
       tell_behind(m)
-      i = i - 1
-      m = i >= 0 and redis.call('ZRANGE', q, i, i)[1]
-    until not m or not is_reader(m)
-  end
-end
-local behind = last - rank
-if reads and behind > 0 then
-  -- More readers may join one that only readers stand behind.
-  behind = 0
-  for _, m in ipairs(redis.call('ZRANGE', q, rank + 1, -1)) do
-    if not is_reader(m) then
-      behind = 1
-      break
+    end
+  elseif new == 1 and rank == last then
+    local m = redis.call('ZRANGE', q, rank - 1, rank - 1)[1]
+    if string.sub(m, -1) ~= 'r' then
+      tell_behind(m)
+    elseif not reads then
+      -- Readers in a row are let in together. Without this one, others could go on joining the first of
+      -- them; a reader behind them only joins that row.
+      local i = rank - 1
+      repeat
+        tell_behind(m)
+        i = i - 1
+        m = i >= 0 and redis.call('ZRANGE', q, i, i)[1]
+      until not m or string.sub(m, -1) ~= 'r'
     end
   end
+  if reads and behind > 0 then
+    -- More readers may join one that only readers stand behind.
+    behind = 0
+    for _, m in ipairs(redis.call('ZRANGE', q, rank + 1, -1)) do
+      if string.sub(m, -1) ~= 'r' then
+        behind = 1
+        break
+      end
+    end
+  end
+  -- The ticket in the queue: an earlier attempt may have drawn one that this one does not know.
+  if new == 0 then
+    ticket = tonumber(redis.call('ZSCORE', q, token))
+  end
 end
--- The ticket in the queue: an earlier attempt may have drawn one that this one does not know.
-if new == 0 then
-  ticket = tonumber(redis.call('ZSCORE', q, token))
+-- In how many ms there is room, if nobody leaves or is renewed.
+local remaining
+if n > 0 and n >= limit and limit > 1 then
+  local till = redis.call('ZRANGE', L, n - limit, n - limit, 'WITHSCORES')[2]
+  remaining = till and math.max(till - now, 0) or 0
+else
+  remaining = redis.call('PTTL', L)
 end
-return {0, token, ticket, remaining(), rank, behind, new}
+return {0, token, ticket, remaining, rank, behind, new}

@@ -1,6 +1,6 @@
 -- The woken owner of a reserved lock confirms it (R3): first, before closures are made that this does
 -- not need. (`pcall`: a lock that is held together is no string.)
-local v, n, limit = redis.pcall('GET', KEYS[1]), 0, 1
+local v, n, limit, first = redis.pcall('GET', KEYS[1]), 0, 1, nil
 if v == ARGV[1] then
   local t = redis.call('TIME')
   local at = t[1] * 1000000 + t[2]

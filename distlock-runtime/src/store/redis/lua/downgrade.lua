@@ -13,6 +13,9 @@ if v == ARGV[3] then
   v, released = false, true
 elseif not (n > 0 and redis.call('ZSCORE', L, ARGV[1])) then
   return {0, ARGV[1]}
+else
+  -- Changes nothing, but a full server refuses nothing behind it.
+  redis.call('ZREM', q, ARGV[1])
 end
 hold(ARGV[1], limit, tonumber(ARGV[2]))
 admit(nil, {})

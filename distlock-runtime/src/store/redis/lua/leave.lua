@@ -1,5 +1,5 @@
 -- Without waiters: leave those who hold the lock together, which then ends with the last of them.
-local v, n
+local v, n, first
 if #ARGV == 1 and redis.call('EXISTS', KEYS[2]) == 0 then
   -- (`pcall`: a lock that one has alone is no set.)
   if redis.pcall('ZREM', KEYS[1], ARGV[1]) ~= 1 then

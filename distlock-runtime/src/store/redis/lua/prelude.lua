@@ -1,6 +1,7 @@
 -- What the scripts share that change who holds a lock, behind their hot parts. KEYS: lock, queue,
 -- fence; ARGV[1] token. A hot part leaves `v`, the token that has the lock alone, or false; and `n`,
--- how many hold it together, with those whose lease has ended while they were in nobody's way.
+-- how many hold it together, with those whose lease has ended while they were in nobody's way. And
+-- `first`, if it has taken the first one out of the queue of a lock that nobody holds then.
 local L, q, f = KEYS[1], KEYS[2], KEYS[3]
 if type(v) == 'table' then
   -- No string. If it is no sorted set either, it is no lock, and this fails.
@@ -97,8 +98,8 @@ local function admit(ttl, let_in)
     -- The first write is one that is not refused under `maxmemory`: then what is written behind it is
     -- not refused either.
     local nobody = n == 0
-    local m = nobody and redis.call('ZPOPMIN', q) or redis.call('ZRANGE', q, 0, 0)
-    m = m[1]
+    local m = first or (nobody and redis.call('ZPOPMIN', q) or redis.call('ZRANGE', q, 0, 0))[1]
+    first = nil
     if not m then
       break
     end

@@ -8,8 +8,10 @@ if type(till) ~= 'string' or tonumber(till) < now then
   return {0, tonumber(ARGV[4])}
 end
 if tonumber(till) < now + ARGV[2] then
+  -- The end of the lock first: a full server does not refuse it, and then nothing that is written behind it.
+  local last = tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
+  redis.call('PEXPIREAT', KEYS[1], math.max(last, now + ARGV[2]))
   redis.call('ZADD', KEYS[1], 'XX', now + ARGV[2], ARGV[1])
-  redis.call('PEXPIREAT', KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
 end
 local state = KEYS[2] and 1 + redis.call('EXISTS', KEYS[2]) or 1
 if ARGV[3] == '0' then

@@ -20,6 +20,8 @@ elseif ARGV[2] then
   else
     before = own
     read_clock()
+    -- Changes nothing, but a full server refuses nothing behind it.
+    redis.call('ZREM', q, ARGV[1])
     redis.call('ZADD', L, 'XX', now + ms, ARGV[1])
     end_with_last()
   end

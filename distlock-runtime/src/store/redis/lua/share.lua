@@ -7,7 +7,7 @@ if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
 end
 local limit = tonumber(string.match(ARGV[1], '[sn](%d+)$')) or math.huge
 -- (`pcall`: a lock that one has alone is no set.)
-local v, n = false, redis.pcall('ZCARD', KEYS[1])
+local v, n, first = false, redis.pcall('ZCARD', KEYS[1]), nil
 if type(n) == 'table' then
   v, n = redis.call('GET', KEYS[1]), 0
 else
@@ -17,11 +17,16 @@ else
   -- A set that does not expire was not made by us.
   if mine or behind == 0 and n < limit and (n == 0 or redis.call('PTTL', KEYS[1]) ~= -1) then
     local till = now + ARGV[2]
-    redis.call('ZADD', KEYS[1], 'GT', till, ARGV[1])
-    if n > 0 then
-      till = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+    local last = n > 0 and redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+    last = math.max(till, tonumber(last or 0))
+    -- A confirmation first writes what a full server does not refuse: then it refuses nothing behind it.
+    if mine then
+      redis.call('PEXPIREAT', KEYS[1], last)
     end
-    redis.call('PEXPIREAT', KEYS[1], till)
+    redis.call('ZADD', KEYS[1], 'GT', till, ARGV[1])
+    if not mine then
+      redis.call('PEXPIREAT', KEYS[1], last)
+    end
     if behind == 1 and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then
       behind = redis.call('EXISTS', KEYS[2])
     end
