@@ -435,6 +435,19 @@ fn messages() -> Vec<Scenario> {
             },
         },
         Scenario {
+            name: "questions to readers",
+            about: "the same to a process of which several calls read together",
+            cfg: Config {
+                tasks: 2,
+                arrivals_of: vec![2, 0],
+                prompt_hints: true,
+                asks: vec![read(2000)],
+                who_asks: vec![vec![0], vec![]],
+                faults: Faults { questions: 1, ..NONE },
+                ..base()
+            },
+        },
+        Scenario {
             name: "lost queue",
             about: "the queue key is lost (I5)",
             cfg: Config {

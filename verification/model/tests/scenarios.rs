@@ -63,6 +63,7 @@ each_holds! {
     flapping: "flapping",
     flapping_line: "flapping line",
     questions: "questions",
+    questions_to_readers: "questions to readers",
     lost_queue: "lost queue",
     ttls_that_grow: "ttls that grow",
     ttls_that_shrink: "ttls that shrink",

@@ -121,10 +121,14 @@ impl Process {
     /// What it would tell is true: every lock that a body has is held, and under its token; every call
     /// that waits in the line has a place there; and whoever is named is a call that there is.
     fn tells_the_truth(&self) -> bool {
-        let held = self.bodies().all(|body| {
-            let tokens = [Some(body.token), body.or];
-            let line = &self.lines[usize::from(body.key)];
-            line.held().any(|(token, _)| tokens.contains(&Some(*token)))
+        let bodies = self.tasks.iter().filter(|task| task.has_body(self.now));
+        let held = bodies.into_iter().all(|task| {
+            (0..).zip(&task.parts).all(|(number, part)| {
+                let seat = Seat { task: task.id, part: number };
+                let tokens = [part.runs_under, part.instead_of];
+                let mut held = self.lines[usize::from(part.key)].held();
+                held.any(|(token, holder)| holder.seat == seat && tokens.contains(&Some(*token)))
+            })
         });
         let waiting = self.tasks.iter().all(|task| {
             (0..).zip(&task.parts).filter(|(_, part)| part.has == Has::Waits).all(
