@@ -40,6 +40,12 @@ impl Limit {
         self.0.get() == u32::MAX
     }
 
+    /// How many may hold the lock when one with it is let in; the largest number of all for
+    /// [`READ`](Self::READ).
+    pub const fn most(self) -> u32 {
+        self.0.get()
+    }
+
     /// The number of permits; `None` for exclusive and for read.
     pub const fn as_permits(self) -> Option<NonZeroU32> {
         if self.is_alone() || self.is_read() { None } else { Some(self.0) }

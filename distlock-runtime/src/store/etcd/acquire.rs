@@ -7,7 +7,6 @@ use distlock_etcd::{Ask, Granted, Note, Reply, Swap};
 
 use super::EtcdStore;
 use crate::clock::{Clock, Moment};
-use crate::limit::Limit;
 use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Held, Term};
 
@@ -63,7 +62,7 @@ pub(super) async fn exchange(
         fence: store.fence(&new.lock),
         old: &old.token,
         new: &new.token,
-        most: most(new.limit),
+        most: new.limit.most(),
         ttl: term.stored_for(),
     };
     let mut under = store.queues.takes(swap.name);
@@ -82,7 +81,7 @@ fn ask<'a>(store: &'a EtcdStore, owner: &'a Owner, term: Term, ticket: u64) -> A
         name: owner.lock.stored(),
         fence: store.fence(&owner.lock),
         token: &owner.token,
-        most: most(owner.limit),
+        most: owner.limit.most(),
         ttl: term.stored_for(),
         ticket,
         is_try: false,
@@ -148,14 +147,5 @@ impl Note for Sending<'_> {
 
     fn leaves_a_trace(&self) {
         self.owner.leaves_a_trace();
-    }
-}
-
-/// How many may hold the lock when a token of this limit is let in.
-fn most(limit: Limit) -> u32 {
-    match limit.as_permits() {
-        Some(permits) => permits.get(),
-        None if limit.is_read() => u32::MAX,
-        None => 1,
     }
 }

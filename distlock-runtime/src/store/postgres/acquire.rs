@@ -70,7 +70,7 @@ pub(super) async fn exchange(
         name: new.lock.stored(),
         old: &old.token,
         new: &new.token,
-        most: most(new.limit),
+        most: new.limit.most(),
         ttl: term.stored_for(),
         within: store.command_timeout.saturating_add(NOT_AFTER),
     };
@@ -102,7 +102,7 @@ async fn ask(
     let ask = Ask {
         name: owner.lock.stored(),
         token: &owner.token,
-        most: most(*limit),
+        most: limit.most(),
         ttl: term.stored_for(),
         ticket: *ticket,
         claim: token.map_or(Duration::from_secs(1), |token| token.reservation),
@@ -178,15 +178,6 @@ async fn run(
         raised.map_err(|fault| fault_of(&fault))?;
     }
     Err(Fault::passing(BackendKind::Other, "the server's clock or its sequence is unsteady"))
-}
-
-/// How many may hold the lock when a token of this limit is let in.
-fn most(limit: Limit) -> u32 {
-    match limit.as_permits() {
-        Some(permits) => permits.get(),
-        None if limit.is_read() => u32::MAX,
-        None => 1,
-    }
 }
 
 fn unexpected() -> Fault {

@@ -7,7 +7,6 @@ use distlock_zookeeper::{Ask, Granted, Reply, Swap};
 use super::ZooKeeperStore;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
-use crate::limit::Limit;
 use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Term};
 
@@ -85,7 +84,7 @@ pub(super) async fn exchange(
         name: new.lock.stored(),
         old: &old.token,
         new: &new.token,
-        most: most(new.limit),
+        most: new.limit.most(),
         ttl: term.stored_for(),
     };
     Ok(match run(store, new, *term, store.ensemble.exchange(&swap), answer_by).await? {
@@ -101,7 +100,7 @@ fn ask(owner: &Owner, term: Term, ticket: u64, is_try: bool) -> Ask<'_> {
     Ask {
         name: owner.lock.stored(),
         token: &owner.token,
-        most: most(owner.limit),
+        most: owner.limit.most(),
         ttl: term.stored_for(),
         ticket,
         is_try,
@@ -129,13 +128,4 @@ async fn run(
     let reply = store.by(answer_by, command).await?;
     owner.answered(SESSION);
     Ok((sent, reply))
-}
-
-/// How many may hold the lock when a token of this limit is let in.
-fn most(limit: Limit) -> u32 {
-    match limit.as_permits() {
-        Some(permits) => permits.get(),
-        None if limit.is_read() => u32::MAX,
-        None => 1,
-    }
 }
