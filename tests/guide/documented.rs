@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LEAST: f64 = 0.6;
 
 /// What is `pub` there is no user's: hidden in the documentation, or for the crate beside it.
-const HIDDEN: [&str; 22] = [
+const HIDDEN: [&str; 23] = [
     // For the program `distlock`, for the model and for generated code.
     "console.rs",
     "itself.rs",
@@ -25,6 +25,7 @@ const HIDDEN: [&str; 22] = [
     "scripts.rs",
     "store/",
     "testing/faults/",
+    "who/asked.rs",
     // For a store in a crate of its own.
     "builder/foreign.rs",
     "name/stored.rs",
