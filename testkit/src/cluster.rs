@@ -32,6 +32,9 @@ pub struct Cluster {
     tried: AtomicU64,
     /// A slot changes hands.
     moving: Mutex<()>,
+    /// A key changes hands. A server does nothing else until the other one has it: two of them that send each
+    /// other keys would wait for each other.
+    migrating: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -95,6 +98,7 @@ impl ClusterBuilder {
             replicas,
             tried: AtomicU64::new(0),
             moving: Mutex::default(),
+            migrating: Mutex::default(),
         };
         cluster.join();
         cluster
@@ -289,6 +293,7 @@ impl Cluster {
     pub fn move_key(&self, key: &str, from: usize, to: usize) {
         let addr = self.nodes[to].server.addr();
         let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
+        let _one_at_a_time = self.migrating.lock().unwrap_or_else(PoisonError::into_inner);
         self.cli::<()>(from, &["MIGRATE", &ip, &port, key, "0", MOVE]);
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-use distlock::{BackendKind, LockGuard, LockManager};
+use distlock::{BackendKind, LockError, LockGuard, LockManager};
 use distlock_testkit::{
     Cluster, LONG, Mode, Proxy, Quorum, RedisServer, SECOND, Sentinels, assert_busy, backend,
     connect, ms, patient, patient_builder, wait_for, whole_text,
@@ -253,7 +253,13 @@ async fn stays_held(url: &str, key: &str, killed: impl Future<Output = ()>) {
     })
     .await;
     assert_busy(refused.expect("an answer"));
-    held.extend(15 * SECOND).await.expect("it is ours");
+    // Its own connections may not be back yet.
+    wait_for("it is extended", async || {
+        let extended = held.extend(15 * SECOND).await;
+        assert!(!extended.as_ref().is_err_and(LockError::is_lost), "it is ours: {extended:?}");
+        extended.is_ok()
+    })
+    .await;
     held.release().await.expect("it was held all the time");
 }
 
