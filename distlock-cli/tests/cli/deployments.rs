@@ -39,8 +39,8 @@ fn all_of_it(url: &str) {
     let holder = at.start(&[&["run"], &KEYS[..], &["--", "sleep", "600"]].concat());
     wait_until("it is held", || at.inspect(KEYS[2])["held"] == true);
     let waiter = at.start(&["run", "-w", "60s", KEYS[0], "--", "true"]);
-    wait_until("one waits", || at.inspect(KEYS[0])["waiting"][0]["pid"].is_string());
-    let pid = |tool: &Tool| tool.pid().as_raw_nonzero().to_string();
+    wait_until("one waits", || at.inspect(KEYS[0])["waiting"][0]["pid"].is_number());
+    let pid = |tool: &Tool| tool.pid().as_raw_nonzero().get();
     let status = at.inspect(KEYS[0]);
     assert_eq!(status["holder"]["pid"], pid(&holder), "{url}: {status}");
     assert_eq!(status["holder"]["name"], "distlock run", "{url}: {status}");

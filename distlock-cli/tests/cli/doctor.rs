@@ -300,6 +300,7 @@ fn replicas() {
         RedisServer::builder().args(["--replicaof", &format!("127.0.0.1 {port}")]).start();
     let online = || ask::<String>(&server, &["INFO", "replication"]).contains("state=online");
     wait_until("the replica is there", online);
+    wait_until("it confirms", || ask::<u32>(&server, &["WAIT", "1", "10000"]) == 1);
     Report::of(&server.url()).ends_with(0).has("replicas", "ok", &["1 confirmed"]);
     Report::of(&replica.url()).ends_with(2).has("reachable", "fail", &["primary"]);
     replica.stop();
