@@ -158,10 +158,21 @@ impl Places {
 
     /// The lock is kept until then and no longer, and it is its last use.
     pub(crate) fn keep_last(&self, place: &Place, until: Instant) {
-        let mut known = self.known();
-        known.set(&mut place.sent(), place, until);
-        drop(known);
+        self.known().set(&mut place.sent(), place, until);
         self.sooner.notify_one();
+    }
+
+    /// Its release is begun. Whoever sent it may give up on it, and its session goes on: so what is left of it is
+    /// given back then, or when its lease is over.
+    pub(crate) fn leave(&self, place: &Place, then: Instant) {
+        let mut known = self.known();
+        let mut sent = place.sent();
+        sent.gone = true;
+        if sent.until.is_none() {
+            known.set(&mut sent, place, then);
+            drop((sent, known));
+            self.sooner.notify_one();
+        }
     }
 
     /// The next place whose time is over, when it is.

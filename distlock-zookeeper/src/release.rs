@@ -11,6 +11,9 @@ use crate::places::Place;
 use crate::session::Live;
 use crate::wire::Error;
 
+/// After that a release that was given up is gone on with: of a token that waits, or whose lease has no known end.
+const GIVEN_UP: Duration = Duration::from_secs(1);
+
 /// What became of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
@@ -36,7 +39,7 @@ impl Ensemble {
         let Some(place) = self.inner.places.get(token) else {
             return self.inner.free_stray(name, token).await;
         };
-        place.sent().gone = true;
+        self.inner.places.leave(&place, Instant::now() + GIVEN_UP);
         match keep {
             Some(keep) => self.inner.keep(&place, keep).await,
             None => {

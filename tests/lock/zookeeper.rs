@@ -178,6 +178,28 @@ async fn a_try_that_came_too_late_leaves_no_place_when_its_connection_is_lost() 
     wait_until("nothing is left", || server.left().is_empty());
 }
 
+/// A place that cannot be given back for longer than a lease is given back later: its session goes on, and nobody
+/// would get past it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_left_in_an_outage_is_given_back_after_it() {
+    let server = ZooKeeperPath::start();
+    let proxy = Proxy::to(server.addr());
+    let (cut_off, other) =
+        (connect(&server.url_at(proxy.addr())).await, connect(&server.url()).await);
+    let guard = held(&other, "k").await;
+    let waiting = tokio::spawn(cut_off.lock("k").ttl(ms(300)).wait(LONG).acquire());
+    wait_until("it waits", || server.left().len() == 2);
+    proxy.set(Mode::Freeze);
+    waiting.abort();
+    // Its release is given up by then, which nothing shows; its session lasts for 4 seconds.
+    tokio::time::sleep(ms(2500)).await;
+    proxy.set(Mode::Pass);
+    wait_until("it has left", || server.left().len() == 1);
+    guard.release().await.expect("it was held");
+    served(waits(&other, "k")).await.release().await.expect("it was held");
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
 /// A waiter whose connection is gone when it would be told is served all the same, at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_lost_delays_nobody_for_long() {

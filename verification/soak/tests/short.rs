@@ -102,9 +102,7 @@ async fn storm_postgres() {
     clean(&storm::run::<PostgresServer>("storm_postgres", Effort::Times(10), 13).await);
 }
 
-// Beside others on a busy machine, one run in five ends with a process that waits for a lock that nobody has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "not understood yet: a waiter that was cut off may wait for ever; run it by name"]
 async fn storm_zookeeper() {
     clean(&storm::run::<ZooKeeperServer>("storm_zookeeper", Effort::Times(10), 13).await);
 }
