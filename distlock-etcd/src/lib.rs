@@ -8,7 +8,7 @@
 //!
 //! From the wire up: `wire` and `message` are what etcd is told, `grpc` how, and `link` over which connection;
 //! `sequence` keeps the order of commands, `order` says who holds a lock, `fence` and `lease` what goes with it, `watch` and `place` what this process
-//! hears and has. [`Queues`] is all of them: `acquire` and `keep` are its commands, `tend` goes on beside them.
+//! hears and has. [`Queues`] is all of them: `acquire` and `keep` are its commands, `record` says which processes there are, `tend` goes on beside them.
 
 mod acquire;
 mod address;
@@ -24,6 +24,7 @@ mod name;
 mod order;
 mod place;
 mod queues;
+mod record;
 mod sequence;
 mod tend;
 mod walk;

@@ -176,6 +176,15 @@ impl Link {
         }
     }
 
+    /// Resolves when there is a connection, or when there is none; does not make one.
+    pub(crate) async fn until(&self, up: bool) {
+        let is_so = |state: &State| matches!(state, State::Up(_)) == up;
+        if self.state.subscribe().wait_for(is_so).await.is_err() {
+            // It is not kept up any more.
+            std::future::pending().await
+        }
+    }
+
     /// The connection, if there is one.
     pub(crate) fn up(&self) -> Option<Live> {
         match &*self.state.borrow() {

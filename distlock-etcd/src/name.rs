@@ -58,7 +58,15 @@ fn escape(name: &str) -> Vec<u8> {
 
 /// All keys of locks whose names begin with this: the first, and behind the last.
 pub(crate) fn all_under(beginning: &str) -> (Vec<u8>, Vec<u8>) {
-    let start = escape(beginning);
+    range_from(escape(beginning))
+}
+
+/// All keys that begin with this: the first, and behind the last.
+pub(crate) fn range_of(beginning: &str) -> (Vec<u8>, Vec<u8>) {
+    range_from(beginning.as_bytes().to_vec())
+}
+
+fn range_from(start: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let mut end = start.clone();
     if let Some(last) = end.last_mut() {
         *last += 1;

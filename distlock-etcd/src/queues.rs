@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub struct Queues {
     pub(crate) places: Places,
     pub(crate) sequence: Sequence,
     pub(crate) handle: Handle,
+    /// The lease of what this process says of itself.
+    pub(crate) record: Mutex<Option<Lease>>,
 }
 
 /// What a caller notes of a command that may give its token the lock.
@@ -75,6 +77,10 @@ impl Queues {
     /// How long what is stored of a token may last if nobody sees to it any more.
     pub fn lasts(&self, token: &str) -> Option<Duration> {
         self.places.get(token)?.leases().map(|lease| lease.ttl() + LATER).max()
+    }
+
+    pub(crate) fn record(&self) -> MutexGuard<'_, Option<Lease>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A round trip, answered by a majority.
@@ -144,7 +150,7 @@ impl Queues {
         Ok(lease)
     }
 
-    async fn grant(&self, live: &Live, seconds: u64) -> Result<Lease, Fault> {
+    pub(crate) async fn grant(&self, live: &Live, seconds: u64) -> Result<Lease, Fault> {
         let (id, alive) = (self.leases.name(), Instant::now());
         let whole = i64::try_from(seconds).unwrap_or(i64::MAX);
         let granted = live.channel.call(grpc::GRANT, message::lease_grant(id, whole)).await;

@@ -31,7 +31,8 @@ impl Queues {
         let link = Link::start(settings, handle, watch, Box::new(on));
         let (fence, leases, places) = (Fence::default(), Leases::new(), Places::default());
         let (sequence, handle) = (Sequence::default(), handle.clone());
-        let queues = Arc::new(Self { link, fence, leases, places, sequence, handle });
+        let record = std::sync::Mutex::default();
+        let queues = Arc::new(Self { link, fence, leases, places, sequence, handle, record });
         queues.handle.spawn(tend(Arc::downgrade(&queues)));
         queues
     }

@@ -37,6 +37,13 @@ impl Moment {
     }
 }
 
+/// In seconds since 1970, by this machine's clock: for people, where a store does not tell its own.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) fn unix_time() -> u64 {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time.map_or(0, |time| time.as_secs())
+}
+
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -39,7 +39,7 @@ const ASKED: usize = 64;
 /// A lock that is held, at a glance.
 #[derive(Debug, Clone, Default)]
 pub struct Glance {
-    /// At least one; several hold it together.
+    /// At least one, unless something is amiss; several hold it together.
     pub holders: Vec<Owning>,
     /// Nobody else may hold it beside its holder.
     pub alone: bool,
@@ -47,6 +47,8 @@ pub struct Glance {
     pub remaining: Option<Duration>,
     /// How many places of its queue are taken.
     pub waiting: u64,
+    /// Nobody can take this lock, or wait for it: what stands in its place, or in that of its queue.
+    pub amiss: Option<String>,
 }
 
 /// A process that holds a lock or waits for it, as the store has it.
@@ -75,6 +77,7 @@ impl Glance {
             alone: seen.holders.iter().any(is_alone),
             remaining: seen.remaining(),
             waiting: seen.waiting,
+            amiss: seen.amiss.clone(),
         }
     }
 }

@@ -68,8 +68,8 @@ impl LockManager {
     /// Whether the lock is held, by how many and for how long the store says. Who that is and since when
     /// the processes say themselves: they are asked over the store's pub/sub, and answer within a moment, or
     /// a second if they were asked just before. A process that does not answer within a second and a half,
-    /// because it stands still, is a version without this, or the server permits no pub/sub, is named by its
-    /// record in the store if it has one (see [`processes`](Self::processes)); what it alone knows is
+    /// because it stands still, is a version without this, or the server permits no pub/sub or has none (etcd,
+    /// ZooKeeper), is named by its record in the store if it has one (see [`processes`](Self::processes)); what it alone knows is
     /// `None` then. One that was made with [`identify(false)`](crate::LockManagerBuilder::identify) has no
     /// name.
     ///
@@ -108,7 +108,8 @@ impl LockManager {
     ///
     /// Each says so itself, in a record that the store keeps for a minute. So a process that was killed is
     /// gone within that time, and one that was [closed](Self::close) at once. One that is idle is not listed:
-    /// it holds nothing. In memory, on etcd and on ZooKeeper there is this process alone.
+    /// it holds nothing. On ZooKeeper the record goes with the session of its process, within seconds, and one that is
+    /// idle and connected is listed; in memory there is this process alone.
     ///
     /// # Errors
     ///

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use crate::address::Address;
 use crate::fault::Fault;
 use crate::places::Places;
+use crate::record::Record;
 use crate::session::{Link, Live, Shared, Watch};
 
 /// How long the place of a waiter that died stays, or the least that the server allows. A waiter that is cut off
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     /// Locks are held in these, each long enough for some leases.
     holding: Mutex<Holding>,
     pub(crate) places: Places,
+    pub(crate) record: Record,
     listener: Arc<OnceLock<Listener>>,
     watch: Box<dyn Fn() -> Watch + Send + Sync>,
     pub(crate) handle: Handle,
@@ -86,6 +88,7 @@ impl Ensemble {
             shared,
             holding: Mutex::default(),
             places: Places::default(),
+            record: Record::default(),
             listener,
             watch: Box::new(watch),
             handle: handle.clone(),
@@ -166,6 +169,10 @@ impl Inner {
         }
         let link = Link::start(&self.shared, asked, &self.handle, (self.watch)());
         holding.links.push(link.clone());
+        if self.record.is_wanted() {
+            // What this process says of itself goes with that session.
+            self.waiting.want();
+        }
         Ok(link)
     }
 

@@ -18,6 +18,7 @@ mod inspect;
 mod nodes;
 mod places;
 mod queue;
+mod record;
 mod release;
 mod session;
 mod wire;

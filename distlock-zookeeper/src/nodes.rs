@@ -7,6 +7,7 @@
 //!     s-<token>                         has it with others
 //!     q-<token>-0000000003              waits
 //!     r-<token>-0000000004              waits to read, with others
+//!   distlock:process:<number>           one process, while it has a session
 //! ```
 
 use std::fmt::Write as _;

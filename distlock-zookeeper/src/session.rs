@@ -130,6 +130,16 @@ impl Link {
         }
     }
 
+    /// A session that is connected and another one than this; does not make one. `None` if none is kept up any more.
+    pub(crate) async fn next(&self, than: i64) -> Option<Live> {
+        let is_other = |state: &State| matches!(state, State::Up(live) if live.id != than);
+        let mut states = self.state.subscribe();
+        match &*states.wait_for(is_other).await.ok()? {
+            State::Up(live) => Some(live.clone()),
+            State::Unused | State::Down(_) => None,
+        }
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up(_))
     }

@@ -47,7 +47,7 @@ impl Program for Etcd {
 
     fn left(server: &EtcdServer) -> Vec<String> {
         let keys = server.keys().into_iter().map(|(key, _)| key);
-        keys.filter(|key| !key.ends_with(":fence")).collect()
+        keys.filter(|key| !key.ends_with(":fence") && !key.contains("process:")).collect()
     }
 }
 

@@ -81,8 +81,7 @@ impl Program for ZooKeeper {
     }
 
     fn left(server: &ZooKeeperServer) -> Vec<String> {
-        let root = format!("{ROOT}/");
-        server.ephemerals().into_iter().filter(|node| node.starts_with(&root)).collect()
+        of_locks(server, &format!("{ROOT}/"))
     }
 }
 
@@ -143,8 +142,7 @@ impl Subject for ZooKeeperPath {
     }
 
     fn left(&self) -> Vec<String> {
-        let root = self.root();
-        self.server.ephemerals().into_iter().filter(|node| node.starts_with(&root)).collect()
+        of_locks(self.server, &self.root())
     }
 }
 
@@ -172,6 +170,12 @@ impl Remote for ZooKeeperPath {
     fn thaw(&self) {
         panic!("others use the server: start one");
     }
+}
+
+/// The ephemeral nodes in a root that are no records of processes.
+fn of_locks(server: &ZooKeeperServer, root: &str) -> Vec<String> {
+    let is_of_lock = |node: &String| node.starts_with(root) && !node.contains(":process:");
+    server.ephemerals().into_iter().filter(is_of_lock).collect()
 }
 
 /// Where Debian has the classes; this one names those it needs.

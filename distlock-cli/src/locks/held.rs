@@ -17,7 +17,7 @@ pub(crate) struct Held {
     /// Another one means that it was released in between.
     #[cfg(feature = "top")]
     pub(crate) token: String,
-    /// At least one.
+    /// At least one, unless something is amiss.
     pub(crate) holders: Vec<Process>,
     /// Nobody else may hold it beside its holder.
     pub(crate) alone: bool,
@@ -25,11 +25,13 @@ pub(crate) struct Held {
     pub(crate) remaining: Option<Duration>,
     /// How many places of its queue are taken.
     pub(crate) waiting: u64,
+    /// What stands in its place, or in that of its queue, that is none of ours.
+    pub(crate) amiss: Option<String>,
 }
 
 impl Held {
     pub(super) fn of(key: String, stored: &str, seen: Glance) -> Self {
-        let Glance { holders, alone, remaining, waiting, .. } = seen;
+        let Glance { holders, alone, remaining, waiting, amiss, .. } = seen;
         let tokens: Vec<&str> = holders.iter().map(|holder| holder.token.as_str()).collect();
         let _ = (stored, &tokens);
         Self {
@@ -41,6 +43,7 @@ impl Held {
             alone,
             remaining,
             waiting,
+            amiss,
             holders: holders
                 .into_iter()
                 .map(|Owning { process, .. }| Process::unknown(process))
@@ -53,30 +56,39 @@ impl Held {
         format!(
             "{} is held by {}, for another {}; waiting: {}",
             quoted(&self.key),
-            several(&self.holders),
+            self.holder(),
             lease(self.remaining),
             self.waiting
         )
     }
 
+    /// Who holds it, or what stands there in place of a lock.
+    pub(crate) fn holder(&self) -> String {
+        self.amiss.as_deref().map_or_else(|| several(&self.holders), shown)
+    }
+
     /// For programs.
     pub(crate) fn json(&self) -> Value {
-        json!({
+        let mut json = json!({
             "key": self.key,
             "holder": self.holders.first().map(Process::json),
             "holders": self.holders.iter().map(Process::json).collect::<Value>(),
             "alone": self.alone,
             "remaining_ms": self.remaining.map(|rest| u64::try_from(rest.as_millis()).unwrap_or(u64::MAX)),
             "waiting": self.waiting,
-        })
+        });
+        if let Some(amiss) = &self.amiss {
+            json["amiss"] = amiss.clone().into();
+        }
+        json
     }
 }
 
 /// Many, for people.
 pub(crate) fn table(held: &[Held]) -> String {
     let row = |held: &Held| {
-        let lease = lease(held.remaining);
-        [shown(&held.key), several(&held.holders), lease, held.waiting.to_string()]
+        let lease = if held.amiss.is_some() { String::new() } else { lease(held.remaining) };
+        [shown(&held.key), held.holder(), lease, held.waiting.to_string()]
     };
     let heads = ["KEY", "HOLDER", "LEASE", "WAITING"].map(str::to_owned);
     let rows: Vec<[String; 4]> = [heads].into_iter().chain(held.iter().map(row)).collect();
@@ -104,6 +116,7 @@ impl Held {
             alone: true,
             remaining: Some(Duration::from_secs(20)),
             waiting,
+            amiss: None,
         }
     }
 }

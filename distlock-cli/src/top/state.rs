@@ -9,7 +9,6 @@ use super::watch::{Seen, Watch};
 use crate::locks::held::Held;
 use crate::locks::one::One;
 use crate::locks::pattern::fits;
-use crate::locks::process::several;
 
 /// How many rows a page of them is.
 const PAGE: usize = 10;
@@ -91,7 +90,7 @@ impl State {
         match self.order {
             Order::Waiting => rows.sort_by_key(|seen| Reverse(seen.held.waiting)),
             Order::Key => {}
-            Order::Holder => rows.sort_by_key(|seen| several(&seen.held.holders)),
+            Order::Holder => rows.sort_by_key(|seen| seen.held.holder()),
             Order::Held => rows.sort_by_key(|seen| seen.since),
             Order::Lease => {
                 rows.sort_by_key(|seen| seen.held.remaining.unwrap_or(Duration::MAX));
@@ -110,7 +109,7 @@ impl State {
         filter.is_empty()
             || fits(filter, &held.key)
             || held.key.contains(filter)
-            || several(&held.holders).contains(filter)
+            || held.holder().contains(filter)
     }
 
     /// There are so many `names`.

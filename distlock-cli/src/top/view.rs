@@ -11,8 +11,8 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 use super::rates::{Rate, Rates};
 use super::state::{Focus, Order, State};
 use super::watch::{Seen, Watch};
+use crate::locks::held::Held;
 use crate::locks::one::One;
-use crate::locks::process::several;
 use crate::text::{quoted, shown};
 
 /// Draws all of it.
@@ -126,15 +126,23 @@ fn row(
     let changes = seen.changes_a_minute(now);
     [
         shown(&seen.held.key),
-        several(&seen.held.holders),
+        seen.held.holder(),
         told.map_or_else(|| held_for(seen, now), |(_, since)| short(now.duration_since(since))),
-        seen.held.remaining.map_or("no end".to_owned(), short),
+        lease(&seen.held),
         seen.held.waiting.to_string(),
         rate.map(|rate| frequency(rate.a_second)).unwrap_or_default(),
         rate.map(waited).unwrap_or_default(),
         if changes > 0.0 { format!("{changes:.0}") } else { String::new() },
         told.map(|(name, _)| shown(name)).unwrap_or_default(),
     ]
+}
+
+fn lease(held: &Held) -> String {
+    match held.remaining {
+        Some(rest) => short(rest),
+        None if held.amiss.is_some() => String::new(),
+        None => "no end".to_owned(),
+    }
 }
 
 /// What locks are called, and how often those are taken.
@@ -243,7 +251,6 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::locks::held::Held;
 
     fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
         let held =

@@ -54,6 +54,38 @@ fn ls_walks_many() {
     assert_eq!(usual.stdout.lines().count(), 1001);
 }
 
+/// What else stands under a name of ours hides no lock, and is named.
+#[test]
+fn ls_lists_locks_beside_what_is_none() {
+    let server = RedisServer::start();
+    let _holders = ["a", "y"].map(|key| holder(&server, key));
+    let _: u64 = ask(&server, &["HSET", &lock_of("hash"), "f", "v"]);
+    let _: u64 = ask(&server, &["RPUSH", &lock_of("list"), "v"]);
+    let _: u64 = ask(&server, &["RPUSH", "distlock:queue:{y}", "v"]);
+    let all = [("a", None), ("hash", Some("no lock, but a hash")), ("list", Some("no lock, but a list"))];
+    let all = [&all[..], &[("y", Some("a lock with a list for its queue"))]].concat();
+    let listed = json(ran(distlock_at(&server, &["ls", "--json"])));
+    let listed = listed.as_array().expect("a list").iter();
+    let listed: Vec<_> =
+        listed.map(|held| (held["key"].as_str().expect("a key"), held["amiss"].as_str())).collect();
+    assert_eq!(listed, all);
+    for args in [&["ls"][..], &["top", "--once"]] {
+        let table = ran(distlock_at(&server, args)).ends_with(0).stdout;
+        for (key, amiss) in &all {
+            let line = table.lines().find(|line| line.starts_with(key));
+            assert!(line.is_some_and(|line| line.contains(amiss.unwrap_or("@"))), "{table}");
+        }
+    }
+    // Who may not ask for types sees that it is none.
+    let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-type"];
+    let _: () = ask(&server, &user);
+    let url = format!("redis://app:pw@{}", server.addr());
+    let table = ran(distlock(&["ls", "-u", &url])).ends_with(0).stdout;
+    assert!(table.contains("no lock, but a value of another type"), "{table}");
+    let one = ran(distlock_at(&server, &["inspect", "hash"])).ends_with(69);
+    one.says(&["WRONGTYPE"]);
+}
+
 #[test]
 fn inspect_shows_one() {
     let server = RedisServer::start();

@@ -18,6 +18,7 @@ pub(super) fn etcd_config(
         command_timeout: settings.command_timeout,
         connect_timeout: settings.connect_timeout,
         fence: namespace.fence(),
+        prefix: namespace.prefix().to_owned(),
         observers: observers.clone(),
     }
 }

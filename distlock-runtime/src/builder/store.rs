@@ -72,7 +72,7 @@ pub(super) fn start(
         #[cfg(feature = "zookeeper")]
         StoreUrl::ZooKeeper(address) => {
             let observers = observers.of_manager("zookeeper");
-            let config = zookeeper_config(*address, &settings, &observers);
+            let config = zookeeper_config(*address, &settings, &namespace, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(ZooKeeperStore::start(config, handle, alarms)), handle, alarms)
             })

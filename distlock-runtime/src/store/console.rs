@@ -42,10 +42,12 @@ pub struct Walked {
 /// A lock that is held, at a glance.
 #[derive(Debug)]
 pub struct Glance {
-    /// At least one.
+    /// At least one, unless something is amiss.
     pub holders: Vec<Holder>,
     /// How many places of its queue are taken.
     pub waiting: u64,
+    /// Something else has written under the name of the lock or of its queue: what stands there.
+    pub amiss: Option<String>,
 }
 
 /// What a store does for tools.
@@ -86,7 +88,7 @@ fn refused<T: Send + 'static>(why: &'static str) -> Op<T> {
 
 impl From<Held> for Glance {
     fn from(held: Held) -> Self {
-        Self { waiting: held.queue.len() as u64, holders: held.holders }
+        Self { waiting: held.queue.len() as u64, holders: held.holders, amiss: None }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) mod owner;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod quorum;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod record;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod term;

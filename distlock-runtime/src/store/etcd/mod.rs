@@ -5,10 +5,11 @@
 //! process that died leaves keys whose leases end. The answer to a command is all that makes a process the
 //! owner, as everywhere.
 //!
-//! - `acquire`: the commands that may give a lock
+//! - `acquire`: the commands that may give a lock; `record`: which processes there are
 //! - here: all others, and notifications
 
 mod acquire;
+mod record;
 
 use std::fmt;
 use std::future::Future;
@@ -20,9 +21,10 @@ use tokio::runtime::Handle;
 
 use super::console::{Console, Walked};
 use super::owner::Owner;
+use super::record::Record;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
-    Message, Notification, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
+    Listener, Message, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
@@ -42,6 +44,8 @@ pub(crate) struct EtcdConfig {
     pub(crate) connect_timeout: Duration,
     /// The key of the base of fencing tokens, where a lock has none of its own.
     pub(crate) fence: String,
+    /// What all names in the store begin with.
+    pub(crate) prefix: String,
     pub(crate) observers: Observers,
 }
 
@@ -51,20 +55,25 @@ pub(crate) struct EtcdStore {
     /// Who is told what is seen.
     listener: Arc<std::sync::OnceLock<Listener>>,
     fence: String,
+    record: Arc<Record>,
     command_timeout: Duration,
     alarms: Arc<Alarms>,
+    handle: Handle,
 }
 
 impl EtcdStore {
     pub(crate) fn start(config: EtcdConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
-        let EtcdConfig { address, command_timeout, connect_timeout, fence, observers } = config;
+        let EtcdConfig { address, command_timeout, connect_timeout, fence, prefix, observers } =
+            config;
         let listener = Arc::new(std::sync::OnceLock::new());
         let settings = distlock_etcd::Settings { address, connect_timeout };
         let mut watch = LinkWatch::new(observers);
         let heard = listener.clone();
         let on = move |seen: Seen<'_>| hand_on(seen, &heard);
         let queues = Queues::start(settings, handle, Box::new(move |up| watch.is(up)), on);
-        Self { queues, listener, fence, command_timeout, alarms: alarms.clone() }
+        let (record, alarms, handle) =
+            (Arc::new(Record::new(prefix)), alarms.clone(), handle.clone());
+        Self { queues, listener, fence, record, command_timeout, alarms, handle }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.
@@ -85,6 +94,7 @@ impl EtcdStore {
     }
 
     async fn live(&self, answer_by: Moment) -> Result<Live, Fault> {
+        self.record.used(Clock::Boottime.now());
         self.by(answer_by, None, self.queues.live()).await
     }
 
@@ -223,6 +233,37 @@ impl Store for EtcdStore {
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
         Box::pin(async move { self.extend(&renewals).await })
+    }
+
+    fn introduce(&self, itself: &Itself) {
+        self.record.start(itself, &self.queues, &self.handle);
+    }
+
+    fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
+        Box::pin(async move {
+            self.record.end();
+            let left = record::remove(&self.queues, &self.record.prefix, &process);
+            self.by(answer_by, None, left).await
+        })
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
+        Box::pin(async move {
+            let all = record::all(&self.queues, &prefix);
+            Ok(self.by(answer_by, None, all).await?.into_keys().collect())
+        })
+    }
+
+    fn records(
+        self: Arc<Self>,
+        prefix: String,
+        processes: Vec<String>,
+        answer_by: Moment,
+    ) -> Op<Records> {
+        Box::pin(async move {
+            let some = record::some(&self.queues, &prefix, &processes);
+            self.by(answer_by, None, some).await
+        })
     }
 
     /// Its process watches its key.

@@ -5,7 +5,7 @@
 //! leases are one statement.
 //!
 //! - `acquire`: the functions that may give a lock
-//! - `record`: which process this is, for others; `letters`: what processes say to each other; `console`
+//! - `record`: which processes there are; `letters`: what processes say to each other; `console`
 //! - here: all others
 
 mod acquire;
@@ -23,6 +23,7 @@ use distlock_postgres::{Address, Kind, Live, Message as Heard, Table};
 use tokio::runtime::Handle;
 
 use super::owner::Owner;
+use super::record::Record;
 use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
     Letter, Listener, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
@@ -35,7 +36,6 @@ use crate::observe::{Connection, LinkWatch, Observers};
 use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
 use letters::hear;
-use record::Record;
 
 /// How many connections for commands there are by default. On one, each lock would wait for the disk
 /// behind all others; a server writes for several connections at once.
@@ -234,7 +234,8 @@ impl Store for PostgresStore {
 
     fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
         Box::pin(async move {
-            let left = self.record.remove(&self.table, &process);
+            self.record.end();
+            let left = record::remove(&self.table, &self.record.prefix, &process);
             self.by(answer_by, None, left).await.map_err(|fault| fault_of(&fault))
         })
     }

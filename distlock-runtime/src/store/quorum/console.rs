@@ -77,14 +77,18 @@ async fn glances(
     };
     let mut all = quorum.answers(ask).await?;
     let of_lock = |at: usize| {
-        let (mut holders, mut waiting) = (Vec::new(), 0);
+        let (mut holders, mut waiting, mut amiss) = (Vec::new(), 0, None);
         for of_node in &mut all {
             let Some(glance) = of_node.get_mut(at).and_then(Option::take) else { continue };
             holders.extend(glance.holders);
             waiting = waiting.max(glance.waiting);
+            amiss = amiss.or(glance.amiss);
         }
         let holders = by_majority(quorum.majority(), holders);
-        (!holders.is_empty()).then_some(Glance { holders, waiting })
+        // One node that is amiss is outvoted.
+        let amiss = amiss.filter(|_| holders.is_empty());
+        let is_seen = !holders.is_empty() || amiss.is_some();
+        is_seen.then_some(Glance { holders, waiting, amiss })
     };
     Ok((0..locks.len()).map(of_lock).collect())
 }

@@ -172,13 +172,14 @@ impl RedisStore {
         for (lock, answers) in locks.iter().zip(answers.chunks(3)) {
             glances.push(match answers {
                 [Value::Nil, _, _] => None,
-                [Value::BulkString(token), left, waiting] => {
+                [Value::BulkString(token), left, waiting @ Value::Int(_)] => {
                     let token = String::from_utf8_lossy(token).into_owned();
                     let remaining = inspect::after(integer(left)?);
                     let waiting = u64::try_from(integer(waiting)?).unwrap_or_default();
-                    Some(Glance { holders: vec![Holder { token, remaining }], waiting })
+                    let holders = vec![Holder { token, remaining }];
+                    Some(Glance { holders, waiting, amiss: None })
                 }
-                // Held together, or on another node by now: rare.
+                // Held together, on another node by now, or none of ours: rare.
                 _ => self.closely(server, lock, answer_by).await?,
             });
         }
@@ -192,8 +193,41 @@ impl RedisStore {
         answer_by: Moment,
     ) -> Result<Option<Glance>, Fault> {
         let held =
-            routed!(server, lock, answer_by, |live| inspect::inspect(lock, live, answer_by))?;
-        Ok(held.map(Glance::from))
+            routed!(server, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
+        match held {
+            Ok(held) => Ok(held.map(Glance::from)),
+            // The others are shown all the same.
+            Err(fault) if fault.to_string().contains(inspect::WRONG_TYPE) => {
+                let found = routed!(server, lock, answer_by, |live| amiss(lock, live, answer_by));
+                Ok(Some(Glance { holders: Vec::new(), waiting: 0, amiss: Some(found?) }))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// What stands in the place of a lock, or in that of its queue, if it is none of ours.
+async fn amiss(
+    lock: &LockName,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<String, Fault> {
+    let mut questions = Pipeline::with_capacity(2);
+    questions.cmd("TYPE").arg(&**lock.stored()).cmd("TYPE").arg(Arg::Queue(lock));
+    let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
+    let kinds: Vec<_> = answers.iter().map(kind).collect();
+    Ok(match kinds.as_slice() {
+        [Some("string" | "zset"), Some(queue)] => format!("a lock with a {queue} for its queue"),
+        [Some(kind), _] => format!("no lock, but a {kind}"),
+        // Locks need no right to ask for types.
+        _ => "no lock, but a value of another type".to_owned(),
+    })
+}
+
+fn kind(answer: &Value) -> Option<&str> {
+    match answer {
+        Value::SimpleString(kind) => Some(kind),
+        _ => None,
     }
 }
 

@@ -20,10 +20,10 @@ use tokio::runtime::Handle;
 use super::console::{Console, Walked};
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
-    Message, Notification, Op, OpOn, Outage, Owned, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
+    Listener, Message, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
 };
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, unix_time};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::name::{LockName, StoredName};
@@ -37,25 +37,35 @@ pub(crate) struct ZooKeeperConfig {
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) ttl: Duration,
+    /// What all names in the store begin with.
+    pub(crate) prefix: String,
     pub(crate) observers: Observers,
 }
 
 /// Locks in one ensemble.
 pub(crate) struct ZooKeeperStore {
     ensemble: Ensemble,
+    prefix: String,
     command_timeout: Duration,
     alarms: Arc<Alarms>,
 }
 
 impl ZooKeeperStore {
     pub(crate) fn start(config: ZooKeeperConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
-        let ZooKeeperConfig { address, command_timeout, connect_timeout, ttl, observers } = config;
+        let ZooKeeperConfig {
+            address,
+            command_timeout,
+            connect_timeout,
+            ttl,
+            prefix,
+            observers,
+        } = config;
         let settings = distlock_zookeeper::Settings { address, connect_timeout, ttl };
         let ensemble = Ensemble::start(settings, handle, move || {
             let mut watch = LinkWatch::new(observers.clone());
             Box::new(move |up| watch.is(up))
         });
-        Self { ensemble, command_timeout, alarms: alarms.clone() }
+        Self { ensemble, prefix, command_timeout, alarms: alarms.clone() }
     }
 
     /// What is done by then.
@@ -101,6 +111,26 @@ impl ZooKeeperStore {
             Err(fault) => Err(fault_of(&fault)),
         };
         Ok(Renewed { sent, answers: answers.into_iter().map(owned).collect() })
+    }
+
+    /// The processes that say of themselves which they are.
+    async fn processes(&self, prefix: &str, answer_by: Moment) -> Result<Vec<String>, Fault> {
+        let names = self.by(answer_by, self.ensemble.names()).await?;
+        let beginning = record(prefix, "");
+        let ids = names.iter().filter_map(|name| name.strip_prefix(&beginning));
+        Ok(ids.map(str::to_owned).collect())
+    }
+
+    async fn records_of(
+        &self,
+        prefix: &str,
+        processes: &[String],
+        answer_by: Moment,
+    ) -> Result<Records, Fault> {
+        let names: Vec<_> = processes.iter().map(|process| record(prefix, process)).collect();
+        let mut records = self.by(answer_by, self.ensemble.records(&names)).await?;
+        let texts = names.iter().map(|name| records.remove(name)).collect();
+        Ok(Records { time: unix_time(), texts })
     }
 
     async fn look(&self, lock: &LockName, answer_by: Moment) -> Result<Option<Held>, Fault> {
@@ -175,6 +205,28 @@ impl Store for ZooKeeperStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
+    /// Its record is there for as long as its session.
+    fn introduce(&self, itself: &Itself) {
+        self.ensemble.introduce(&record(&self.prefix, itself.id()), itself.record(unix_time()));
+    }
+
+    fn take_leave(self: Arc<Self>, _process: String, answer_by: Moment) -> Op<()> {
+        Box::pin(async move { self.by(answer_by, self.ensemble.take_leave()).await })
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
+        Box::pin(async move { self.processes(&prefix, answer_by).await })
+    }
+
+    fn records(
+        self: Arc<Self>,
+        prefix: String,
+        processes: Vec<String>,
+        answer_by: Moment,
+    ) -> Op<Records> {
+        Box::pin(async move { self.records_of(&prefix, &processes, answer_by).await })
+    }
+
     /// Its owner watches its node.
     fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
 
@@ -198,6 +250,11 @@ impl Store for ZooKeeperStore {
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move { self.look(&lock, answer_by).await })
     }
+}
+
+/// What the record of a process is called.
+fn record(prefix: &str, process: &str) -> String {
+    [prefix, "process:", process].concat()
 }
 
 fn hear(heard: Heard<'_>, listener: &Listener) {

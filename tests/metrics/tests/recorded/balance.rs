@@ -2,19 +2,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use distlock::{Leader, LockError, LockManager, LockMode};
+use distlock::tower::LockLayer;
+use distlock::{Leader, LockError, LockKey, LockManager, LockMode};
 use distlock_testkit::{
-    LONG, Quorum, RedisServer, SECOND, dropped_after, in_own_process, ms, this_test, wait_for,
-    wait_until,
+    Cluster, LONG, Quorum, RedisServer, SECOND, dropped_after, in_own_process, ms, this_test,
+    wait_for, wait_until,
 };
 use tokio::runtime::Runtime;
+use tower::{Layer, ServiceExt, service_fn};
 
 use crate::text::{install, sum};
 
 /// So many calls, in runtimes that are dropped one after the other.
 const CALLS: u64 = 100_000;
-/// Of these on a server, and on a quorum of servers.
+/// Of these on a server, on a cluster, and on a quorum of servers.
 const ON_A_SERVER: u64 = 12_000;
+const ON_A_CLUSTER: u64 = 8_000;
 const ON_A_QUORUM: u64 = 4_000;
 const OF_RUNTIME: u64 = 4_000;
 /// Most of a call is waiting: many at a time, on so many keys that each has two or three that want it.
@@ -89,8 +92,31 @@ async fn call(manager: &LockManager, n: u64, begun: &Arc<AtomicU64>) -> Result<(
             });
             parked.await.unwrap_or(Ok(()))
         }
+        14 => {
+            count();
+            layered(manager, random, wait).oneshot(key).await
+        }
         _ => lock().run(tokio::task::yield_now()).await,
     }
+}
+
+/// A service behind the layer of tower, whose requests are keys.
+fn layered(
+    manager: &LockManager,
+    random: u64,
+    wait: Duration,
+) -> impl tower::Service<String, Response = (), Error = LockError, Future: Send> + Send {
+    let layer = LockLayer::new(manager.clone())
+        .key_fn(|key: &String| LockKey::from(key.clone()))
+        .with(move |request| request.name("layer").wait(wait).max_hold(ms(10)));
+    layer.layer(service_fn(move |_: String| async move {
+        match random >> 24 & 3 {
+            0 => std::panic::resume_unwind(Box::new("the service")),
+            1 => std::future::pending().await,
+            _ => tokio::task::yield_now().await,
+        }
+        Ok(())
+    }))
 }
 
 fn run(manager: &LockManager, from: u64, calls: u64, begun: &Arc<AtomicU64>) {
@@ -123,11 +149,13 @@ fn sums_are_right_and_gauges_zero_whatever_becomes_of_calls() {
         return;
     }
     let prometheus = install();
-    let (server, quorum) = (RedisServer::start(), Quorum::of(3));
+    let (server, cluster, quorum) =
+        (RedisServer::start(), Cluster::start(3, 0), Quorum::of(3));
     let begun = Arc::new(AtomicU64::new(0));
     for (url, calls) in [
-        ("memory://".to_owned(), CALLS - ON_A_SERVER - ON_A_QUORUM),
+        ("memory://".to_owned(), CALLS - ON_A_SERVER - ON_A_CLUSTER - ON_A_QUORUM),
         (server.url(), ON_A_SERVER),
+        (cluster.url(), ON_A_CLUSTER),
         (quorum.url(), ON_A_QUORUM),
     ] {
         let manager = LockManager::connect_lazy(&url).expect("a manager");
@@ -154,6 +182,10 @@ fn sums_are_right_and_gauges_zero_whatever_becomes_of_calls() {
     for outcome in ["acquired", "busy", "deadlock", "invalid", "cancelled"] {
         let calls = all("distlock_acquisitions_total", &[("outcome", outcome)]);
         assert!(calls > 10.0, "{outcome}: {text}");
+    }
+    for name in ["work", "outer", "layer"] {
+        let labels = [("lock", name), ("outcome", "acquired")];
+        assert!(all("distlock_acquisitions_total", &labels) > 10.0, "{name}: {text}");
     }
     for reason in ["forced", "max_hold"] {
         assert!(all("distlock_lost_total", &[("reason", reason)]) > 10.0, "{reason}: {text}");
