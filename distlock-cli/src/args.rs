@@ -2,6 +2,7 @@
 
 mod definition;
 mod duration;
+mod hint;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::say::{self, Volume};
 use crate::store::StoreOptions;
 #[cfg(feature = "top")]
 use crate::top::options::TopOptions;
+
+/// The command that runs others.
+const RUN: &str = "run";
 
 /// What the command line asks for.
 pub(crate) struct Asked {
@@ -66,7 +70,7 @@ pub(crate) fn parse() -> Result<Asked, u8> {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Err(exit::OK),
                 _ => {}
             }
-            if let Some(hint) = hint(&error, &given) {
+            if let Some(hint) = hint::of(&error, &given) {
                 say::plain(&hint);
             }
             Err(exit::USAGE)
@@ -85,7 +89,7 @@ fn asked(matches: &ArgMatches) -> Asked {
     let flag = |id: &str| matches.get_flag(id);
     let key = || text("key").unwrap_or_default();
     let action = match name {
-        "run" => Action::Run(Box::new(run_options(matches))),
+        RUN => Action::Run(Box::new(run_options(matches))),
         "ls" => {
             let limit = matches.get_one::<u32>("limit").map_or(1000, |limit| *limit as usize);
             Action::Ls { pattern: text("pattern"), limit, json: flag("json") }
@@ -138,36 +142,10 @@ fn run_options(matches: &ArgMatches) -> RunOptions {
     }
 }
 
-/// The command is `run`.
+/// Whether the command is `run`.
 fn is_run(given: &[OsString]) -> bool {
     let program = definition::program();
     let is_command =
         |word: &&OsString| program.get_subcommands().any(|known| **word == *known.get_name());
-    given.iter().skip(1).find(is_command).is_some_and(|word| word == "run")
-}
-
-/// What most probably was meant.
-fn hint(error: &clap::Error, given: &[OsString]) -> Option<String> {
-    if !is_run(given) {
-        return None;
-    }
-    let unknown = error.kind() == ErrorKind::UnknownArgument;
-    let missing = error.kind() == ErrorKind::MissingRequiredArgument
-        && error.get(ContextKind::InvalidArg).is_some();
-    let what = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-    let mut behind = given.iter().skip_while(|word| *word != "--").skip(1);
-    if let Some(first) = behind.next() {
-        let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
-        let of_key = unknown || missing && is_option(first);
-        return of_key.then(|| "a key that begins with `-` is written --key=-KEY".to_owned());
-    }
-    if unknown && what == "-c" {
-        let text =
-            "a command for the shell stands behind `--`, too: distlock run KEY -- sh -c 'COMMAND'";
-        return Some(text.to_owned());
-    }
-    (unknown || missing).then(|| {
-        "the command stands behind `--`, with all its options: distlock run KEY -- COMMAND ARGUMENTS"
-            .to_owned()
-    })
+    given.iter().skip(1).find(is_command).is_some_and(|word| word == RUN)
 }

@@ -265,7 +265,7 @@ Exit codes:
   64   the command line cannot be used
   69   the store cannot be reached, or refuses
   75   the lock is held elsewhere (see -E and --skip-if-held)
-  79   the lease was lost, and the command was ended
+  79   the lease was lost, or --max-hold is over, and the command was ended
   125  distlock itself failed
   126  the command cannot be executed
   127  the command was not found

@@ -221,12 +221,13 @@ impl Run<'_> {
         let mut lost = pin!(lock.lost());
         let mut is_lost = false;
         let mut until = self.until(lock);
+        let held_by = self.options.max_hold.map(|most| Instant::now().after(most));
         loop {
             let tell = (self.options.ttl / 20).clamp(Duration::from_millis(10), TELL);
             tokio::select! {
                 report = command.report() => match report {
                     Some(Report::Ended(ending, by_guardian)) => {
-                        return Ok(self.ended(ending, by_guardian));
+                        return Ok(self.ended(ending, by_guardian.then_some(until), held_by));
                     }
                     Some(Report::Started(_)) => {}
                     Some(Report::NotStarted(code, why)) => return Err(Failure { text: why, code }),
@@ -271,10 +272,20 @@ impl Run<'_> {
         self.say.error("lost", &text, &[self.field()]);
     }
 
-    /// The command has ended; the exit code.
-    fn ended(&self, ending: Ending, by_guardian: bool) -> u8 {
-        if by_guardian {
-            let text = format!("the lease of {} was lost; the command was ended", self.keys());
+    /// The command has ended, because its lease was to end at `due` if that is given; the exit code. It may have
+    /// the lock until `most`.
+    fn ended(&self, ending: Ending, due: Option<Instant>, most: Option<Instant>) -> u8 {
+        if let Some(due) = due {
+            // Counted from a little later than the lease is.
+            let is_most = most.is_some_and(|most| due.after(Duration::from_secs(1)) >= most);
+            let why = match self.options.max_hold.filter(|_| is_most) {
+                Some(most) => {
+                    let most = humantime::format_duration(most);
+                    format!("{} was held for {most}, as --max-hold says", self.keys())
+                }
+                None => format!("the lease of {} was lost", self.keys()),
+            };
+            let text = format!("{why}; the command was ended");
             self.say.error("lost", &text, &[self.field(), ("exit_code", exit::LOST.into())]);
             return exit::LOST;
         }

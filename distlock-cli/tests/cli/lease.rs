@@ -183,7 +183,7 @@ fn max_hold_ends_it() {
     let tool =
         Tool::start(distlock_here(&["run", "--max-hold", "1s", &key, "--", "sh", "-c", &script]));
     let command = dir.pid("pid");
-    tool.ended().ends_with(79);
+    tool.ended().ends_with(79).says(&["was held for 1s, as --max-hold says"]);
     assert!(!is_alive(command));
     wait_until("the lock is free", || !is_held(&SERVER, &key));
 }
