@@ -49,12 +49,18 @@ fn meant(what: &str, given: &[OsString]) -> Option<String> {
     let is_it = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(what));
     let run = given.iter().position(|word| word == RUN)?;
     if given[..run].iter().skip(1).any(is_it) {
-        return Some(format!("options of `run` stand behind it: distlock run {what} KEY -- COMMAND"));
+        return Some(format!(
+            "options of `run` stand behind it: distlock run {what} KEY -- COMMAND"
+        ));
     }
     if what.strip_prefix('-')?.starts_with(|c: char| c.is_ascii_digit()) {
-        return Some("a duration is not negative; a key that begins with `-` is written --key=-KEY".to_owned());
+        return Some(
+            "a duration is not negative; a key that begins with `-` is written --key=-KEY"
+                .to_owned(),
+        );
     }
     (what == "-c" && !given.iter().any(|word| word == "--")).then(|| {
-        "a command for the shell stands behind `--`, too: distlock run KEY -- sh -c 'COMMAND'".to_owned()
+        "a command for the shell stands behind `--`, too: distlock run KEY -- sh -c 'COMMAND'"
+            .to_owned()
     })
 }

@@ -62,7 +62,8 @@ fn ls_lists_locks_beside_what_is_none() {
     let _: u64 = ask(&server, &["HSET", &lock_of("hash"), "f", "v"]);
     let _: u64 = ask(&server, &["RPUSH", &lock_of("list"), "v"]);
     let _: u64 = ask(&server, &["RPUSH", "distlock:queue:{y}", "v"]);
-    let all = [("a", None), ("hash", Some("no lock, but a hash")), ("list", Some("no lock, but a list"))];
+    let all =
+        [("a", None), ("hash", Some("no lock, but a hash")), ("list", Some("no lock, but a list"))];
     let all = [&all[..], &[("y", Some("a lock with a list for its queue"))]].concat();
     let listed = json(ran(distlock_at(&server, &["ls", "--json"])));
     let listed = listed.as_array().expect("a list").iter();

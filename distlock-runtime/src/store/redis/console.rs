@@ -192,8 +192,7 @@ impl RedisStore {
         lock: &Arc<LockName>,
         answer_by: Moment,
     ) -> Result<Option<Glance>, Fault> {
-        let held =
-            routed!(server, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
+        let held = routed!(server, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
         match held {
             Ok(held) => Ok(held.map(Glance::from)),
             // The others are shown all the same.
@@ -207,11 +206,7 @@ impl RedisStore {
 }
 
 /// What stands in the place of a lock, or in that of its queue, if it is none of ours.
-async fn amiss(
-    lock: &LockName,
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<String, Fault> {
+async fn amiss(lock: &LockName, live: &mut Connection, answer_by: Moment) -> Result<String, Fault> {
     let mut questions = Pipeline::with_capacity(2);
     questions.cmd("TYPE").arg(&**lock.stored()).cmd("TYPE").arg(Arg::Queue(lock));
     let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;

@@ -52,14 +52,8 @@ pub(crate) struct ZooKeeperStore {
 
 impl ZooKeeperStore {
     pub(crate) fn start(config: ZooKeeperConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
-        let ZooKeeperConfig {
-            address,
-            command_timeout,
-            connect_timeout,
-            ttl,
-            prefix,
-            observers,
-        } = config;
+        let ZooKeeperConfig { address, command_timeout, connect_timeout, ttl, prefix, observers } =
+            config;
         let settings = distlock_zookeeper::Settings { address, connect_timeout, ttl };
         let ensemble = Ensemble::start(settings, handle, move || {
             let mut watch = LinkWatch::new(observers.clone());

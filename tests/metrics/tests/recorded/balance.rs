@@ -149,8 +149,7 @@ fn sums_are_right_and_gauges_zero_whatever_becomes_of_calls() {
         return;
     }
     let prometheus = install();
-    let (server, cluster, quorum) =
-        (RedisServer::start(), Cluster::start(3, 0), Quorum::of(3));
+    let (server, cluster, quorum) = (RedisServer::start(), Cluster::start(3, 0), Quorum::of(3));
     let begun = Arc::new(AtomicU64::new(0));
     for (url, calls) in [
         ("memory://".to_owned(), CALLS - ON_A_SERVER - ON_A_CLUSTER - ON_A_QUORUM),
