@@ -181,6 +181,123 @@ async fn d5_a_lease_is_kept_while_its_slot_stands_between_two_nodes() {
     act(move || slots.map(|slot| cluster.migrate(slot, 0))).await;
 }
 
+/// Slots set out from one node to another, where they do not arrive: with none of their keys (step 0), with one, or
+/// with all of them.
+fn set_out(cluster: &Cluster, slots: &[u16], (from, to): (usize, usize), step: usize) {
+    for slot in slots {
+        cluster.open_move(*slot, to);
+        if step == 1 {
+            let keys: Vec<String> =
+                cluster.cli(from, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1"]);
+            keys.iter().for_each(|key| cluster.move_key(key, from, to));
+        }
+        if step == 2 {
+            cluster.move_keys(*slot, from, to);
+        }
+    }
+}
+
+/// They do.
+fn arrive(cluster: &Cluster, slots: &[u16], (from, to): (usize, usize)) {
+    for slot in slots {
+        while !{
+            cluster.move_keys(*slot, from, to);
+            cluster.close_move(*slot, from, to)
+        } {}
+    }
+}
+
+/// Others see that a process waits.
+async fn is_awaited(manager: &LockManager, key: &str) {
+    wait_for("it stands in the queue", async || {
+        matches!(manager.inspect(key).await, Ok(LockStatus::Held { waiting: 1, .. }))
+    })
+    .await;
+}
+
+/// Whoever has a lock gives it back while its slot stands between two nodes; whoever waits gets it when the slot has
+/// arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_a_lock_is_given_back_while_its_slot_stands_between_two_nodes() {
+    let cluster = shared().await;
+    let manager = patient_builder(&cluster.url()).connect().await.expect("connect");
+    let other = patient_builder(&cluster.url()).connect().await.expect("connect");
+    for step in 0..3 {
+        let keys: Vec<String> = (0..3).map(|_| cluster.key_at(0)).collect();
+        let slots: Vec<u16> = keys.iter().map(|key| cluster.slot(key)).collect();
+        let [lone, awaited, read] = <[String; 3]>::try_from(keys.clone()).expect("three");
+        let reader = |manager: &LockManager| manager.lock(&*read).mode(LockMode::Read).ttl(LONG);
+        let (lone, held) = (take(&manager, &lone).await, take(&manager, &awaited).await);
+        let readers = (reader(&manager).acquire().await, reader(&other).acquire().await);
+        let (one, two) = (readers.0.expect("granted"), readers.1.expect("granted"));
+        let (waits, last) = (waiter(&other, &awaited).await, held.fencing_token());
+        is_awaited(&manager, &awaited).await;
+        let of_step = slots.clone();
+        act(move || set_out(cluster, &of_step, (0, 1), step)).await;
+        let released =
+            tokio::join!(lone.release(), held.release(), async { (one.release().await, two) });
+        let (lone, held, (one, two)) = released;
+        lone.expect("it was held");
+        held.expect("it was held");
+        one.expect("it was held");
+        assert!(two.is_held(), "step {step}: one reader is left");
+        two.release().await.expect("it was held");
+        let left = act(move || cluster.lock_keys()).await;
+        let is_lock =
+            |key: &String| keys.iter().any(|own| key.ends_with(&format!(":lock:{{{own}}}")));
+        assert!(!left.iter().any(is_lock), "step {step}: {left:?}");
+        let of_step = slots.clone();
+        act(move || arrive(cluster, &of_step, (0, 1))).await;
+        let next = joined(waits).await;
+        assert!(next.fencing_token() > last, "the counter has moved with its slot");
+        next.release().await.expect("it was held");
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        nothing_is_left(cluster, &keys).await;
+        act(move || slots.iter().for_each(|slot| cluster.migrate(*slot, 0))).await;
+    }
+}
+
+/// The node that a slot leaves refuses what is not there any more, also what a script has removed a moment before.
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_no_script_is_done_by_half_at_the_node_that_a_slot_leaves() {
+    let cluster = shared().await;
+    let manager = patient_builder(&cluster.url()).connect().await.expect("connect");
+    let other = patient_builder(&cluster.url()).connect().await.expect("connect");
+    let keys: Vec<String> = (0..3).map(|_| cluster.key_at(2)).collect();
+    let slots: Vec<u16> = keys.iter().map(|key| cluster.slot(key)).collect();
+    let [handed, read, write] = <[String; 3]>::try_from(keys).expect("three");
+    let reads = |key: &str| {
+        let request = other.lock(key.to_owned()).mode(LockMode::Read).ttl(LONG).wait(LONG);
+        tokio::spawn(async move { request.acquire().await })
+    };
+    // Every key of each of them is there.
+    let (guard, before_readers) = (take(&manager, &handed).await, take(&manager, &read).await);
+    let writer = manager.lock(&*write).mode(LockMode::Write).ttl(LONG).acquire().await;
+    let writer = writer.expect("granted");
+    let waits = waiter(&other, &handed).await;
+    let (reader, beside) = (reads(&read), reads(&write));
+    for key in [&handed, &read, &write] {
+        is_awaited(&manager, key).await;
+    }
+    let of_step = slots.clone();
+    act(move || set_out(cluster, &of_step, (2, 0), 0)).await;
+    let calls =
+        async { tokio::join!(guard.release(), before_readers.release(), writer.downgrade()) };
+    let arrives = async {
+        tokio::time::sleep(ms(300)).await;
+        let slots = slots.clone();
+        act(move || arrive(cluster, &slots, (2, 0))).await;
+    };
+    let ((handed, released, downgraded), ()) = tokio::join!(calls, arrives);
+    handed.expect("it was held");
+    released.expect("it was held");
+    let downgraded = downgraded.expect("it was held all the time");
+    let beside = joined(beside).await;
+    assert!(downgraded.is_held() && beside.is_held());
+    drop((joined(waits).await, joined(reader).await));
+    act(move || slots.iter().for_each(|slot| cluster.migrate(*slot, 2))).await;
+}
+
 /// Whatever is asked for while a slot stands between two nodes is done when it has arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_every_command_waits_for_the_end_of_a_move() {
@@ -194,23 +311,8 @@ async fn d5_every_command_waits_for_the_end_of_a_move() {
         let writer = manager.lock(&*write).mode(LockMode::Write).ttl(LONG).acquire().await;
         let writer = writer.expect("granted");
         let kept = take(&manager, &seen).await;
-        let before = {
-            let slots = slots.clone();
-            move || {
-                for slot in &slots {
-                    cluster.open_move(*slot, 2);
-                    if step == 1 {
-                        let keys: Vec<String> =
-                            cluster.cli(1, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1"]);
-                        keys.iter().for_each(|key| cluster.move_key(key, 1, 2));
-                    }
-                    if step == 2 {
-                        cluster.move_keys(*slot, 1, 2);
-                    }
-                }
-            }
-        };
-        act(before).await;
+        let of_step = slots.clone();
+        act(move || set_out(cluster, &of_step, (1, 2), step)).await;
         let calls = async {
             let reader = manager.lock(&*read).mode(LockMode::Read).ttl(LONG).acquire();
             let takes = manager.lock(&*free).ttl(LONG).acquire();
@@ -226,15 +328,7 @@ async fn d5_every_command_waits_for_the_end_of_a_move() {
         let arrives = async {
             tokio::time::sleep(ms(300)).await;
             let slots = slots.clone();
-            act(move || {
-                for slot in slots {
-                    while !{
-                        cluster.move_keys(slot, 1, 2);
-                        cluster.close_move(slot, 1, 2)
-                    } {}
-                }
-            })
-            .await;
+            act(move || arrive(cluster, &slots, (1, 2))).await;
         };
         let (done, ()) = tokio::join!(calls, arrives);
         let (taken, released, reader, downgraded, status, extended) = done;

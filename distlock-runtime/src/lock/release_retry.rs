@@ -88,6 +88,10 @@ impl Unconfirmed {
         if !owner.may_be_stored() {
             return nothing;
         }
+        // Whoever waits looks by itself.
+        if owner.was_freed() && now >= last_try(owner) {
+            return nothing;
+        }
         let may_be_held = owner.was_granted() || owner.in_doubt();
         let again = match &fault {
             _ if now >= last_try(owner) => None,

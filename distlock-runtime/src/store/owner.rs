@@ -57,6 +57,8 @@ pub struct Owner {
     kept_until: AtomicU64,
     /// It was released without its last holder's knowledge as well.
     undone: AtomicBool,
+    /// The store has freed the lock, but has not let in who is next.
+    freed: AtomicBool,
     /// The same token at each node of a quorum, where it is one.
     parts: OnceLock<Box<[Part]>>,
 }
@@ -105,6 +107,7 @@ impl Owner {
             retired: AtomicBool::new(false),
             kept_until: AtomicU64::new(0),
             undone: AtomicBool::new(false),
+            freed: AtomicBool::new(false),
             parts: OnceLock::new(),
         }
     }
@@ -262,6 +265,16 @@ impl Owner {
 
     pub fn was_undone(&self) -> bool {
         self.undone.load(Ordering::Acquire)
+    }
+
+    /// To be called by stores that free a lock before they let in who is next.
+    pub fn set_freed(&self) {
+        self.freed.store(true, Ordering::Release);
+    }
+
+    /// It does not own the lock any more; its release may not be done yet.
+    pub fn was_freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire)
     }
 
     /// Stores look at this right before they send an acquire.

@@ -202,6 +202,11 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// Whether the slot was on its way, key by key, when the command was last refused.
+    pub(super) fn is_apart(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.way.is_apart())
+    }
+
     /// Whether the command is to be sent again: a node of a cluster has said that it did not carry it out, and
     /// there is time left.
     #[inline]

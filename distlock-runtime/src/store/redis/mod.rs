@@ -257,9 +257,7 @@ impl Store for RedisStore {
     ) -> Op<Freed> {
         Box::pin(async move {
             let Self { server, releases, .. } = &*self;
-            routed!(server, owner.lock, answer_by, |live| {
-                releases.release(server, &owner, keep, live, answer_by)
-            })
+            releases.release(server, &owner, keep, answer_by).await
         })
     }
 

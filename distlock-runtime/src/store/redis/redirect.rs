@@ -17,6 +17,9 @@ const APART: Duration = Duration::from_millis(20);
 /// Until a node that cannot serve now may, or another has taken its place.
 const DOWN: Duration = Duration::from_millis(50);
 
+/// What a script is told in the middle that touches a key which has gone ahead, or is not there.
+const GONE_AHEAD: &str = "non local key";
+
 /// What a node said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
@@ -41,6 +44,8 @@ impl Said {
             }
             "ASK" => Some(Self::Ask { to: Addr::parse(to()?.0, by)? }),
             "TRYAGAIN" => Some(Self::Apart),
+            // No script of ours is told so after it has changed anything.
+            "ERR" if error.to_string().contains(GONE_AHEAD) => Some(Self::Apart),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" => Some(Self::Down),
             _ => None,
         }
@@ -96,6 +101,11 @@ impl Way {
         }
     }
 
+    /// Whether the slot was on its way when it was last asked about, key by key.
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self.last, Some(Said::Apart | Said::Ask { .. }))
+    }
+
     fn hop(&mut self, step: Step) -> Step {
         self.hops += 1;
         step
@@ -142,6 +152,16 @@ mod tests {
             ("MOVED", None),
             ("ASK 3999 10.0.0.1:7001", Some(Said::Ask { to: at("10.0.0.1") })),
             ("TRYAGAIN Multiple keys request during rehashing of slot", Some(Said::Apart)),
+            // 6.2, and from 7.0 on.
+            (
+                "ERR Error running script (call to f_1): @user_script:7: @user_script: 7: Lua script attempted to \
+                 access a non local key in a cluster node",
+                Some(Said::Apart),
+            ),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: 1, on @user_script:11.",
+                Some(Said::Apart),
+            ),
             ("CLUSTERDOWN The cluster is down", Some(Said::Down)),
             ("LOADING Redis is loading the dataset in memory", Some(Said::Down)),
             ("MASTERDOWN Link with MASTER is down", Some(Said::Down)),

@@ -95,12 +95,21 @@ else
 end
 ";
 
+/// Stands where a script begins to remove keys that it may touch again.
+const STAYS: &str = "-- (In a cluster: whether the slot stays where it is.)\n";
+
+/// What stands there in a cluster: a look at a key that is never there. While a slot moves key by key, the node that it
+/// leaves refuses whatever is not there any more, in the middle of a script as well, and what was done by then stays
+/// done. So it refuses this, and nothing was done.
+const LOOK: &str = "redis.call('EXISTS', KEYS[1] .. '?')\n";
+
 impl Wakes {
     fn of(self, text: &'static str) -> Cow<'static, str> {
         match self {
             Self::Channels => text.into(),
             Self::Shards => {
                 let text = text.replace("'PUBLISH'", "PUBLISH").replace("'NUMSUB'", "NUMSUB");
+                let text = text.replace(STAYS, LOOK);
                 (SHARDS.to_owned() + &text.replace("'wake:'", "'wake:' .. tag")).into()
             }
         }
@@ -145,6 +154,14 @@ impl Scripts {
         );
         let (alone, shared) = (wakes.of(alone), wakes.of(shared));
         Self { alone: Script::in_order(4, alone), shared: Script::in_order(8, shared) }
+    }
+
+    /// A release of the lock alone.
+    pub(crate) fn free() -> Self {
+        Self {
+            alone: Script::new(include_str!("lua/free_lock.lua")),
+            shared: Script::new(include_str!("lua/leave_lock.lua")),
+        }
     }
 
     pub(crate) fn renew() -> Self {

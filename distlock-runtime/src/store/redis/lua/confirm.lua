@@ -7,9 +7,10 @@ if v == ARGV[1] then
   if ARGV[5] ~= '0' and at > tonumber(ARGV[5]) then
     return {3, ARGV[1], at}
   end
-  local behind = redis.call('EXISTS', KEYS[2])
-  if behind == 1 and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then
-    behind = redis.call('EXISTS', KEYS[2])
+  -- Counted before: a queue that is empty is gone, and while its slot moves its node refuses what is gone.
+  local behind = redis.call('ZCARD', KEYS[2])
+  if behind > 0 then
+    behind = behind - redis.call('ZREM', KEYS[2], ARGV[1])
   end
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])

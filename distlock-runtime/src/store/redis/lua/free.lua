@@ -7,6 +7,7 @@ if #ARGV == 1 and v == ARGV[1] then
     redis.call('DEL', KEYS[1])
     return 1
   end
+  -- (In a cluster: whether the slot stays where it is.)
   -- Whoever is first leaves the queue in any case: nobody is in its way. What is not alone as well, or dead, is
   -- left to what all share, which says why this is as it is.
   first = redis.call('ZPOPMIN', KEYS[2])[1]

@@ -2,6 +2,7 @@
 -- fence; ARGV[1] token. A hot part leaves `v`, the token that has the lock alone, or false; and `n`,
 -- how many hold it together, with those whose lease has ended while they were in nobody's way. And
 -- `first`, if it has taken the first one out of the queue of a lock that nobody holds then.
+-- (In a cluster: whether the slot stays where it is.)
 local L, q, f = KEYS[1], KEYS[2], KEYS[3]
 if type(v) == 'table' then
   -- No string. If it is no sorted set either, it is no lock, and this fails.

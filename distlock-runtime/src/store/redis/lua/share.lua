@@ -11,7 +11,7 @@ local v, n, first = false, redis.pcall('ZCARD', KEYS[1]), nil
 if type(n) == 'table' then
   v, n = redis.call('GET', KEYS[1]), 0
 else
-  local now, behind = math.floor(at / 1000), redis.call('EXISTS', KEYS[2])
+  local now, behind = math.floor(at / 1000), redis.call('ZCARD', KEYS[2])
   local mine = n > 0 and redis.call('ZSCORE', KEYS[1], ARGV[1])
   mine = mine and tonumber(mine) >= now
   -- A set that does not expire was not made by us.
@@ -27,8 +27,8 @@ else
     if not mine then
       redis.call('PEXPIREAT', KEYS[1], last)
     end
-    if behind == 1 and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then
-      behind = redis.call('EXISTS', KEYS[2])
+    if behind > 0 then
+      behind = behind - redis.call('ZREM', KEYS[2], ARGV[1])
     end
     local n = redis.call('INCR', KEYS[3])
     if n < at then

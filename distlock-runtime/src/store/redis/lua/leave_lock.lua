@@ -1,0 +1,11 @@
+-- What `free_lock` is to a token that has the lock alone, this is to one that holds it with others. The last one
+-- takes the lock with it, which may not be touched any more then.
+-- (`pcall`: a lock that one has alone is no set.)
+if type(redis.pcall('ZSCORE', KEYS[1], ARGV[1])) ~= 'string' then
+  return 0
+elseif redis.call('ZCARD', KEYS[1]) == 1 then
+  return redis.call('DEL', KEYS[1])
+end
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('PEXPIREAT', KEYS[1], redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2])
+return 1
