@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, RedisResult};
 
-use crate::{Certificate, Proxy, RedisServer, wait_until};
+use crate::{Certificate, LONG, Proxy, RedisServer, wait_until};
 
 const SLOTS: usize = 16_384;
 /// How long a node may be silent before others take it for dead, where a replica can take its place; and where
 /// none can, and a busy machine must not look like a dead node.
 const NODE_TIMEOUT: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(20)];
+const LOOK: Duration = Duration::from_millis(5);
 /// How long moving one key may take.
 const MOVE: &str = "30000";
 
@@ -116,6 +117,8 @@ impl ClusterBuilder {
             .args(["--cluster-port", &crate::server::free_port().to_string()])
             // A replica that waits for others before it copies the data is not elected meanwhile.
             .args(["--repl-diskless-sync-delay", "0"])
+            // A replica whose questions a broken network has lost asks again, before anybody gives up on it.
+            .args(["--repl-timeout", "10", "--repl-ping-replica-period", "1"])
             .args(self.args.iter().cloned())
             .start();
         let proxy = self.proxied.then(|| Proxy::to(server.addr()));
@@ -177,28 +180,44 @@ impl Cluster {
         });
     }
 
-    /// Waits until all nodes agree that all slots are served, and all replicas have their data.
+    /// Waits until all nodes agree that all slots are served, and all replicas have their data. Longer than for other
+    /// things: on a busy machine nodes miss each other again and again, and an election that fails is held again
+    /// seconds later.
     pub fn wait_until_whole(&self) {
         let begun = Instant::now();
-        let running = || self.nodes.iter().filter(|node| node.server.is_running());
-        wait_until("the cluster is whole", || {
-            running().all(|node| {
-                let info: String = node.server.cli(&["CLUSTER", "INFO"]);
-                let list: String = node.server.cli(&["CLUSTER", "NODES"]);
-                let is_known = |other: &Node| list.contains(&other.id);
-                let is_primary = |line: &&str| line.contains("master") && !line.contains("fail");
-                let primaries = list.lines().filter(is_primary).count();
-                let replication: String = node.server.cli(&["INFO", "replication"]);
-                info.contains("cluster_state:ok")
-                    && running().all(is_known)
-                    && !list.contains("handshake")
-                    && primaries <= self.primaries
-                    && !replication.contains("master_link_status:down")
-                    && !replication.contains("master_sync_in_progress:1")
-            })
-        });
+        while let Some(missing) = self.missing() {
+            assert!(begun.elapsed() < LONG, "the cluster is not whole: {missing}");
+            thread::sleep(LOOK);
+        }
         let took = begun.elapsed();
         tracing::debug!(?took, "the cluster is whole");
+    }
+
+    /// What keeps the cluster from being whole, as a node sees it that runs.
+    fn missing(&self) -> Option<String> {
+        let running = || self.nodes.iter().filter(|node| node.server.is_running());
+        running().find_map(|node| {
+            // One that is busy does not answer in time.
+            let ask = |question: &[&str]| node.server.try_cli::<String>(question);
+            let asked = [
+                ask(&["CLUSTER", "INFO"]),
+                ask(&["CLUSTER", "NODES"]),
+                ask(&["INFO", "replication"]),
+            ];
+            let [Ok(info), Ok(list), Ok(replication)] = asked else {
+                return Some(format!("{:?} does not answer", node.server));
+            };
+            let is_known = |other: &Node| list.contains(&other.id);
+            let is_primary = |line: &&str| line.contains("master") && !line.contains("fail");
+            let primaries = list.lines().filter(is_primary).count();
+            let is_whole = info.contains("cluster_state:ok")
+                && running().all(is_known)
+                && !list.contains("handshake")
+                && primaries <= self.primaries
+                && !replication.contains("master_link_status:down")
+                && !replication.contains("master_sync_in_progress:1");
+            (!is_whole).then(|| format!("{:?} says\n{info}\n{list}\n{replication}", node.server))
+        })
     }
 
     /// The first and the last of the slots that a primary has at the start.

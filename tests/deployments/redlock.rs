@@ -59,11 +59,11 @@ async fn d8_a_minority_that_stands_still_costs_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d8_without_a_majority_there_is_no_lock() {
     let mut quorum = Quorum::of(3);
-    let manager = patient_builder(&quorum.url()).command_timeout(ms(300)).connect().await;
+    let manager = patient_builder(&quorum.url()).command_timeout(SECOND).connect().await;
     let manager = manager.expect("connect");
-    let guard = manager.lock("held").ttl(2 * SECOND).acquire().await.expect("it is free");
+    let guard = manager.lock("held").ttl(5 * SECOND).acquire().await.expect("it is free");
     quorum.nodes[0].kill9();
-    sleep(4 * SECOND).await;
+    sleep(8 * SECOND).await;
     assert!(guard.is_held(), "a majority renews it");
     quorum.nodes[1].kill9();
     timeout(LONG, guard.lost()).await.expect("a minority keeps nobody's lease");
@@ -326,11 +326,11 @@ async fn d11_a_lease_comes_to_rest_on_all_servers() {
     let mut quorum = Quorum::of(3);
     let (one, other) = (patient(&quorum.url()).await, patient(&quorum.url()).await);
     quorum.nodes[2].kill9();
-    let guard = one.lock("k").ttl(3 * SECOND).acquire().await.expect("two are a majority");
+    let guard = one.lock("k").ttl(5 * SECOND).acquire().await.expect("two are a majority");
     quorum.nodes[2].restart();
     wait_for("the third has it as well", async || !quorum.nodes[2].held_locks().is_empty()).await;
     quorum.nodes[0].kill9();
-    sleep(4 * SECOND).await;
+    sleep(8 * SECOND).await;
     assert!(guard.is_held(), "it rests on the two that are left");
     assert_busy(other.lock("k").acquire().await);
     guard.release().await.expect("it was held");
