@@ -24,6 +24,7 @@ pub mod refused;
 mod report;
 pub mod reshard;
 pub mod scripts;
+pub mod shards;
 pub mod sharing;
 pub mod stages;
 mod stamp;

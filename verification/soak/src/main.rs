@@ -8,7 +8,8 @@ use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer,
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
-    outage, pairs, redlock, refused, reshard, scripts, sharing, stages, storm, suspend, waiters,
+    outage, pairs, redlock, refused, reshard, scripts, shards, sharing, stages, storm, suspend,
+    waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N] [--seed N]
@@ -32,6 +33,7 @@ waiters   10,000 waiters of one process (30 seconds)
 pairs     two locks of four for 200 tasks a process, until their waits run out (90 seconds)
 redlock   a lock on a quorum whose servers restart without their data, for eight processes (100,000)
 reshard   slots of a cluster that move while their locks are used (1,000)
+shards    primaries of a cluster that are killed until their replicas follow (20)
 scripts   random processes that send scripts for one lock (60 seconds)
 sharing   writers behind readers of three processes that overlap without a pause (500)
 stages    from a release to the next process's body, in round trips (2,000)
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
                 "pairs" => Some(pairs::run(200, or(Effort::Time(Duration::from_secs(90)))).await),
                 "redlock" => Some(redlock::run(or(Effort::Times(100_000))).await),
                 "reshard" => Some(reshard::run(or(Effort::Times(1_000))).await),
+                "shards" => Some(shards::run(or(Effort::Times(20))).await),
                 "scripts" => Some(scripts::run(or(Effort::Time(Duration::from_secs(60)))).await),
                 "sharing" => Some(sharing::run(or(Effort::Times(500))).await),
                 "stages" => Some(stages::run(or(Effort::Times(2_000))).await),

@@ -7,7 +7,8 @@ use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer}
 use soak::faults::Kind;
 use soak::{
     Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
-    outage, pairs, redlock, refused, reshard, scripts, sharing, stages, storm, suspend, waiters,
+    outage, pairs, redlock, refused, reshard, scripts, shards, sharing, stages, storm, suspend,
+    waiters,
 };
 
 #[track_caller]
@@ -73,6 +74,11 @@ async fn redlock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshard() {
     clean(&reshard::run(Effort::Times(20)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards() {
+    clean(&shards::run(Effort::Times(1)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
