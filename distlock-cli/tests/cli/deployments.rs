@@ -1,5 +1,9 @@
 //! Every way of deploying a store that the library takes: whatever looks into it sees the same.
 
+#[cfg(feature = "etcd")]
+use distlock_testkit::EtcdServer;
+#[cfg(feature = "zookeeper")]
+use distlock_testkit::ZooKeeperServer;
 use distlock_testkit::{
     Certificates, Cluster, PostgresServer, Quorum, RedisServer, Sentinels, wait_until,
 };
@@ -35,6 +39,11 @@ impl At<'_> {
 
 /// Holds, waits, looks and takes away.
 fn all_of_it(url: &str) {
+    all_with(url, Some("distlock run"));
+}
+
+/// `name`: what its holder says that a lock is called, where it can be asked.
+fn all_with(url: &str, name: Option<&str>) {
     let at = At(url);
     let holder = at.start(&[&["run"], &KEYS[..], &["--", "sleep", "600"]].concat());
     wait_until("it is held", || at.inspect(KEYS[2])["held"] == true);
@@ -43,7 +52,7 @@ fn all_of_it(url: &str) {
     let pid = |tool: &Tool| tool.pid().as_raw_nonzero().get();
     let status = at.inspect(KEYS[0]);
     assert_eq!(status["holder"]["pid"], pid(&holder), "{url}: {status}");
-    assert_eq!(status["holder"]["name"], "distlock run", "{url}: {status}");
+    assert_eq!(status["holder"]["name"].as_str(), name, "{url}: {status}");
     assert_eq!(status["waiting"][0]["pid"], pid(&waiter), "{url}: {status}");
     let held = json(at.run(&["ls", "--json"]));
     let of = |key: &str| {
@@ -148,4 +157,19 @@ fn in_postgres() {
     all_of_it(&server.url());
     let report = At(&server.url()).run(&["doctor"]);
     assert!(report.stdout.contains("handed on"), "{report:?}");
+}
+
+/// Processes cannot ask each other there, and leave records.
+#[test]
+#[cfg(feature = "etcd")]
+fn in_etcd() {
+    let server = EtcdServer::start();
+    all_with(&server.url(), None);
+}
+
+#[test]
+#[cfg(feature = "zookeeper")]
+fn in_zookeeper() {
+    let server = ZooKeeperServer::start();
+    all_with(&server.url(), None);
 }

@@ -63,8 +63,8 @@ fn ls_lists_locks_beside_what_is_none() {
     let _: u64 = ask(&server, &["RPUSH", &lock_of("list"), "v"]);
     let _: u64 = ask(&server, &["RPUSH", "distlock:queue:{y}", "v"]);
     let all =
-        [("a", None), ("hash", Some("no lock, but a hash")), ("list", Some("no lock, but a list"))];
-    let all = [&all[..], &[("y", Some("a lock with a list for its queue"))]].concat();
+        [("a", None), ("hash", Some("a hash, no lock")), ("list", Some("a list, no lock"))];
+    let all = [&all[..], &[("y", Some("a list for a queue"))]].concat();
     let listed = json(ran(distlock_at(&server, &["ls", "--json"])));
     let listed = listed.as_array().expect("a list").iter();
     let listed: Vec<_> =
@@ -82,7 +82,7 @@ fn ls_lists_locks_beside_what_is_none() {
     let _: () = ask(&server, &user);
     let url = format!("redis://app:pw@{}", server.addr());
     let table = ran(distlock(&["ls", "-u", &url])).ends_with(0).stdout;
-    assert!(table.contains("no lock, but a value of another type"), "{table}");
+    assert!(table.contains("of another type, no lock"), "{table}");
     let one = ran(distlock_at(&server, &["inspect", "hash"])).ends_with(69);
     one.says(&["WRONGTYPE"]);
 }

@@ -212,10 +212,10 @@ async fn amiss(lock: &LockName, live: &mut Connection, answer_by: Moment) -> Res
     let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
     let kinds: Vec<_> = answers.iter().map(kind).collect();
     Ok(match kinds.as_slice() {
-        [Some("string" | "zset"), Some(queue)] => format!("a lock with a {queue} for its queue"),
-        [Some(kind), _] => format!("no lock, but a {kind}"),
+        [Some("string" | "zset"), Some(queue)] => format!("a {queue} for a queue"),
+        [Some(kind), _] => format!("a {kind}, no lock"),
         // Locks need no right to ask for types.
-        _ => "no lock, but a value of another type".to_owned(),
+        _ => "of another type, no lock".to_owned(),
     })
 }
 
