@@ -55,7 +55,7 @@ pub(crate) struct Inner {
     /// Locks are held in these, each long enough for some leases.
     holding: Mutex<Holding>,
     pub(crate) places: Places,
-    pub(crate) record: Record,
+    pub(crate) record: Arc<Record>,
     listener: Arc<OnceLock<Listener>>,
     watch: Box<dyn Fn() -> Watch + Send + Sync>,
     pub(crate) handle: Handle,
@@ -83,12 +83,13 @@ impl Ensemble {
         let interrupted = Arc::new(move || tell(&told, Message::Interrupted));
         let root = format!("{}{ROOT}", address.chroot);
         let shared = Arc::new(Shared { address, connect_timeout, root, interrupted });
+        let waiting = Link::start(&shared, WAITING, handle, watch());
         let inner = Arc::new(Inner {
-            waiting: Link::start(&shared, WAITING, handle, watch()),
+            record: Record::new(waiting.clone()),
+            waiting,
             shared,
             holding: Mutex::default(),
             places: Places::default(),
-            record: Record::default(),
             listener,
             watch: Box::new(watch),
             handle: handle.clone(),
@@ -169,10 +170,7 @@ impl Inner {
         }
         let link = Link::start(&self.shared, asked, &self.handle, (self.watch)());
         holding.links.push(link.clone());
-        if self.record.is_wanted() {
-            // What this process says of itself goes with that session.
-            self.waiting.want();
-        }
+        self.record.is_used();
         Ok(link)
     }
 

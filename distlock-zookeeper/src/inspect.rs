@@ -1,5 +1,6 @@
-//! Who holds a lock, and who waits for it.
+//! Who holds a lock, and who waits for it; and which processes there are.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::ensemble::Ensemble;
@@ -54,5 +55,46 @@ impl Ensemble {
             Err(Error::NoNode) => Ok(Vec::new()),
             Err(error) => Err(Fault::of(error)),
         }
+    }
+
+    /// Has a text be there under a name for as long as this process has a session.
+    pub fn introduce(&self, name: &str, text: String) {
+        if let Ok(node) = self.inner.directory(name) {
+            self.inner.record.keep(node, text, &self.inner.handle);
+        }
+    }
+
+    /// Takes it back.
+    ///
+    /// # Errors
+    ///
+    /// Where the servers could not be asked.
+    pub async fn take_leave(&self) -> Result<(), Fault> {
+        self.inner.record.end().await.map_err(Fault::of)
+    }
+
+    /// What is there under these names, of those that are.
+    ///
+    /// # Errors
+    ///
+    /// Where the servers could not be asked.
+    pub async fn records(&self, names: &[String]) -> Result<HashMap<String, String>, Fault> {
+        let live = self.inner.waiting.live().await?;
+        let mut asked = Vec::with_capacity(names.len());
+        for name in names {
+            // Sent now, and answered in order.
+            asked.push((name, live.client.data(&self.inner.directory(name)?)));
+        }
+        let mut records = HashMap::new();
+        for (name, answer) in asked {
+            match answer.await {
+                Ok((data, _)) => {
+                    records.insert(name.clone(), String::from_utf8_lossy(&data).into_owned());
+                }
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(Fault::of(error)),
+            }
+        }
+        Ok(records)
     }
 }

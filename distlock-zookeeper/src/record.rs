@@ -1,128 +1,96 @@
-//! What processes say of themselves: an ephemeral node each, beside those of the locks.
+//! What this process says of itself: an ephemeral node, beside those of the locks.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::ensemble::{Ensemble, Inner};
-use crate::fault::Fault;
-use crate::session::Live;
+use tokio::runtime::Handle;
+
+use crate::session::{Link, Live};
 use crate::wire::{Error, Mode};
 
 /// When it is tried again to make a node.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What this process says of itself.
-#[derive(Debug, Default)]
-pub(crate) struct Record(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// The name of its node, and what is in it.
-    said: Option<(String, String)>,
-    /// It was taken back for good.
-    is_over: bool,
+/// A node that is there for as long as a session is.
+pub(crate) struct Record {
+    link: Arc<Link>,
+    /// The node, and what is in it.
+    said: Mutex<Option<(String, String)>>,
 }
 
 impl Record {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Of nobody.
+    pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
+        Arc::new(Self { link, said: Mutex::default() })
     }
 
-    /// Something is to be said.
-    pub(crate) fn is_wanted(&self) -> bool {
-        let state = self.state();
-        state.said.is_some() && !state.is_over
-    }
-}
-
-impl Ensemble {
-    /// Has a text be there under a name for as long as this process has a session.
-    pub fn introduce(&self, name: &str, text: String) {
-        let Ok(node) = self.inner.directory(name) else { return };
-        self.inner.record.state().said = Some((node, text));
-        self.inner.handle.spawn(keep(self.inner.clone()));
+    fn said(&self) -> MutexGuard<'_, Option<(String, String)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes it back.
-    ///
-    /// # Errors
-    ///
-    /// Where the servers could not be asked.
-    pub async fn take_leave(&self) -> Result<(), Fault> {
-        let said = {
-            let mut state = self.inner.record.state();
-            state.is_over = true;
-            state.said.take()
-        };
-        let (Some((node, _)), true) = (said, self.inner.waiting.is_up()) else { return Ok(()) };
-        let live = self.inner.waiting.live().await?;
-        match live.client.delete(&node).await {
-            Ok(()) | Err(Error::NoNode) => Ok(()),
-            Err(error) => Err(Fault::of(error)),
+    /// A session is made with a lock; this goes with it.
+    pub(crate) fn is_used(&self) {
+        if self.said().is_some() {
+            self.link.want();
         }
     }
 
-    /// What is there under these names, of those that are.
-    ///
-    /// # Errors
-    ///
-    /// Where the servers could not be asked.
-    pub async fn records(&self, names: &[String]) -> Result<HashMap<String, String>, Fault> {
-        let live = self.inner.waiting.live().await?;
-        let mut asked = Vec::with_capacity(names.len());
-        for name in names {
-            // Sent now, and answered in order.
-            asked.push((name, live.client.data(&self.inner.directory(name)?)));
-        }
-        let mut records = HashMap::new();
-        for (name, answer) in asked {
-            match answer.await {
-                Ok((data, _)) => {
-                    records.insert(name.clone(), String::from_utf8_lossy(&data).into_owned());
+    /// Has it made in each session that there is, one after the other.
+    pub(crate) fn keep(self: &Arc<Self>, node: String, text: String, handle: &Handle) {
+        *self.said() = Some((node, text));
+        let record = self.clone();
+        handle.spawn(async move {
+            let mut session = 0;
+            while let Some(live) = record.link.next(session).await {
+                match record.say(&live).await {
+                    Ok(true) => session = live.id,
+                    Ok(false) => return,
+                    Err(_) => tokio::time::sleep(AGAIN).await,
                 }
-                Err(Error::NoNode) => {}
-                Err(error) => return Err(Fault::of(error)),
             }
-        }
-        Ok(records)
+        });
     }
-}
 
-/// Makes the node in each session of waiters that there is, one after the other.
-async fn keep(inner: Arc<Inner>) {
-    let mut session = 0;
-    loop {
-        let Some(live) = inner.waiting.next(session).await else { return };
-        if !inner.record.is_wanted() {
-            return;
-        }
-        match say(&inner, &live).await {
-            Ok(()) => session = live.id,
-            Err(_) => tokio::time::sleep(AGAIN).await,
+    /// Takes it back for good.
+    pub(crate) async fn end(&self) -> Result<(), Error> {
+        let said = self.said().take();
+        let (Some((node, _)), true) = (said, self.link.is_up()) else { return Ok(()) };
+        let Ok(live) = self.link.live().await else { return Ok(()) };
+        match live.client.delete(&node).await {
+            Err(Error::NoNode) => Ok(()),
+            deleted => deleted,
         }
     }
-}
 
-async fn say(inner: &Inner, live: &Live) -> Result<(), Error> {
-    let make = || {
-        // Sent before it is taken back, or not at all.
-        let state = inner.record.state();
-        let (node, text) = state.said.as_ref()?;
+    /// False if it was taken back.
+    async fn say(&self, live: &Live) -> Result<bool, Error> {
+        let Some((node, made)) = self.make(live) else { return Ok(false) };
+        match made.await {
+            Err(Error::NodeExists) => {}
+            made => return made.map(|_| true),
+        }
+        // By this session, or by one before it that ends only later.
+        if live.client.exists(&node).await?.is_some_and(|stat| stat.ephemeral_owner == live.id) {
+            return Ok(true);
+        }
+        match live.client.delete(&node).await {
+            Ok(()) | Err(Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        match self.make(live) {
+            Some((_, made)) => made.await.map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Sent before it is taken back, or not at all.
+    fn make(
+        &self,
+        live: &Live,
+    ) -> Option<(String, impl Future<Output = Result<String, Error>> + Send + use<>)> {
+        let said = self.said();
+        let (node, text) = said.as_ref()?;
         Some((node.clone(), live.client.create(node, text.as_bytes(), Mode::Ephemeral)))
-    };
-    let Some((node, made)) = make() else { return Ok(()) };
-    match made.await {
-        Err(Error::NodeExists) => {}
-        made => return made.map(|_| ()),
-    }
-    // By this session, or by one before it that ends only later.
-    if live.client.exists(&node).await?.is_some_and(|stat| stat.ephemeral_owner == live.id) {
-        return Ok(());
-    }
-    let _ = live.client.delete(&node).await;
-    match make() {
-        Some((_, made)) => made.await.map(|_| ()),
-        None => Ok(()),
     }
 }
