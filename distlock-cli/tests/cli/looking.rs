@@ -62,8 +62,7 @@ fn ls_lists_locks_beside_what_is_none() {
     let _: u64 = ask(&server, &["HSET", &lock_of("hash"), "f", "v"]);
     let _: u64 = ask(&server, &["RPUSH", &lock_of("list"), "v"]);
     let _: u64 = ask(&server, &["RPUSH", "distlock:queue:{y}", "v"]);
-    let all =
-        [("a", None), ("hash", Some("a hash, no lock")), ("list", Some("a list, no lock"))];
+    let all = [("a", None), ("hash", Some("a hash, no lock")), ("list", Some("a list, no lock"))];
     let all = [&all[..], &[("y", Some("a list for a queue"))]].concat();
     let listed = json(ran(distlock_at(&server, &["ls", "--json"])));
     let listed = listed.as_array().expect("a list").iter();
