@@ -522,6 +522,29 @@ async fn d6_a_primary_that_dies_is_followed_by_its_replica() {
     drop((granted, later));
 }
 
+/// Whichever shard it is that is down while a process starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_a_process_that_starts_while_one_shard_is_down_uses_the_others() {
+    let start = || Cluster::builder(3).args(["--cluster-require-full-coverage", "no"]).start();
+    let mut cluster = act(start).await;
+    for shard in 0..3 {
+        cluster = act(move || {
+            cluster.kill9(shard);
+            cluster
+        })
+        .await;
+        let manager = patient_builder(&cluster.url()).connect().await.expect("two shards are up");
+        let key = cluster.key_at((shard + 1) % 3);
+        take(&manager, &key).await.release().await.expect("it was held");
+        cluster = act(move || {
+            cluster.restart(shard);
+            cluster.wait_until_whole();
+            cluster
+        })
+        .await;
+    }
+}
+
 /// What was sent to a primary that stands still is carried out when it goes on, although another one has its slots
 /// by then.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! The first contact: what is wrong with an address shows here, and not when the first lock is taken.
 
+use super::cluster::Cluster;
 use super::connection::Connection;
 use super::layout::Layout;
 use super::server::Server;
@@ -24,7 +25,10 @@ pub(super) async fn first_contact(server: &Server, answer_by: Moment) -> Result<
             let Some(unused) = &unused else { return Ok(()) };
             let slot = Slot::of(unused.stored());
             if let Some(node) = cluster.owner(slot) {
-                node.pool.commands(unused.stored()).first(answer_by).await?;
+                let first = node.pool.commands(unused.stored()).first(answer_by).await;
+                if let Err(fault) = first.map(drop) {
+                    return without(cluster, fault, answer_by).await;
+                }
             }
             let mut route = server.route(unused.stored(), answer_by);
             loop {
@@ -37,6 +41,16 @@ pub(super) async fn first_contact(server: &Server, answer_by: Moment) -> Result<
         }
     }
     Ok(())
+}
+
+/// One shard that is down is not the cluster, whichever it is: another node answers.
+async fn without(cluster: &Cluster, fault: Fault, answer_by: Moment) -> Result<(), Fault> {
+    match fault.kind {
+        BackendKind::Unreachable | BackendKind::TimedOut if fault.passing => {
+            cluster.reach_any(answer_by).await.map(drop).map_err(|_| fault)
+        }
+        _ => Err(fault),
+    }
 }
 
 async fn raise(
