@@ -70,6 +70,8 @@ impl Fault {
             ("40" | "55" | "57" | "58" | "XX", _) => (Kind::Other, true),
             // The schema was dropped: it is made again with the next connection.
             (_, "3F000" | "42883" | "42P01") => (Kind::Other, true),
+            // It was prepared on another connection.
+            (_, "26000") => (Kind::Other, true),
             _ => (Kind::Other, false),
         };
         let words = format!("{} (SQLSTATE {code})", answer.message());
@@ -96,6 +98,12 @@ impl Fault {
             || self.words.ends_with("3F000)")
             || self.words.ends_with("42883)")
             || self.words.ends_with("42P01)")
+            || self.is_of_a_pooler()
+    }
+
+    /// A statement was prepared that is not there any more, or another one: a pooler was put in between.
+    pub(crate) fn is_of_a_pooler(&self) -> bool {
+        self.words.ends_with("26000)") || self.words.ends_with("08P01)")
     }
 }
 

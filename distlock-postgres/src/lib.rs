@@ -4,8 +4,8 @@
 //! It knows names and tokens as texts, and nothing of what a lock is worth: that is the runtime's. A
 //! [`Table`] has some [links](Live) for commands, each a connection that is made again when it is lost, and
 //! one that listens for messages. What a command does is in `schema.sql`: each is one function of the
-//! database, one statement and one round trip. No statement is prepared under a name and none relies on
-//! what another one has set, so that a pooler may give each to another connection.
+//! database, one statement and one round trip. None relies on what another one has set, and none is prepared under
+//! a name where a pooler might give each to another connection.
 
 mod address;
 mod connect;
@@ -18,6 +18,7 @@ mod request;
 mod schema;
 mod select;
 mod shared;
+mod statements;
 mod table;
 #[cfg(feature = "tls")]
 mod tls;

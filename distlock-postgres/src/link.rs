@@ -1,6 +1,6 @@
 //! A connection that is made again when it is lost.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, ready};
@@ -120,10 +120,14 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
         let (fault, ended) = match establish(&link.shared).await {
             Ok((live, mut ended)) => {
                 pause = FIRST_PAUSE;
-                let health = live.health.clone();
+                let (health, own) = (live.health.clone(), live.clone());
                 link.went(State::Up(live));
                 watch(true);
-                either(&mut ended, health.gone_bad()).await;
+                let serve = async {
+                    own.prepare().await;
+                    pending::<()>().await;
+                };
+                either(&mut ended, either(health.gone_bad(), serve)).await;
                 (Fault::unreachable("the connection was lost"), Some(ended))
             }
             Err(fault) => (fault, None),

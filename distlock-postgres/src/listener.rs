@@ -84,6 +84,7 @@ impl Listener {
         loop {
             self.lane.until_up().await;
             let heard = self.session().await;
+            self.shared.direct.send_replace(false);
             if self.listening.swap(false, Ordering::AcqRel) {
                 self.on(Message::Interrupted);
                 (pause, was_denied) = (FIRST_PAUSE, false);
@@ -109,6 +110,7 @@ impl Listener {
                 .await
                 .unwrap_or(Err(Deaf::Lost))?;
             self.listening.store(true, Ordering::Release);
+            self.shared.direct.send_replace(true);
             self.on(Message::Interrupted);
             loop {
                 sleep(CHECK).await;

@@ -1,16 +1,17 @@
 //! A connection that is there, and the commands on it: each is one statement.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Error, Row};
 
 use crate::fault::Fault;
 use crate::fence::Fence;
 use crate::request::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
 use crate::shared::{Health, Shared};
+use crate::statements::{ACQUIRE, Command, Prepared, RELEASE, RENEW};
 
 /// The longest name there may be: its row in the index has to fit on a page, and it in a message.
 const LONGEST_NAME: usize = 2000;
@@ -22,9 +23,11 @@ pub struct Live {
     number: u64,
     pub(crate) health: Arc<Health>,
     shared: Arc<Shared>,
+    prepared: Arc<OnceLock<Prepared>>,
 }
 
-type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+type Value<'a> = &'a (dyn ToSql + Sync);
+type Param<'a> = (Value<'a>, Type);
 
 impl Live {
     pub(crate) fn new(
@@ -33,7 +36,8 @@ impl Live {
         health: Arc<Health>,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { client: Arc::new(client), number, health, shared }
+        let prepared = Arc::default();
+        Self { client: Arc::new(client), number, health, shared, prepared }
     }
 
     /// Which of a table's connections it is: later ones have higher numbers.
@@ -50,12 +54,36 @@ impl Live {
         &self.shared.fence
     }
 
+    /// Prepares what is called often, once it is known that no pooler is in between. Not as a part of a command:
+    /// it must be on its way when it is polled for the first time.
+    pub(crate) async fn prepare(&self) {
+        let mut direct = self.shared.direct.subscribe();
+        let is_direct = direct.wait_for(|direct| *direct).await.is_ok();
+        if is_direct && let Ok(prepared) = Prepared::on(&self.client).await {
+            let _ = self.prepared.set(prepared);
+        }
+    }
+
+    async fn call(&self, command: &Command, values: &[Value<'_>]) -> Result<Vec<Row>, Fault> {
+        if let Some(statement) = self.prepared.get().and_then(|prepared| prepared.of(command)) {
+            return self.settle(self.client.query(statement, values).await);
+        }
+        let params: Vec<_> = values.iter().copied().zip(command.types.iter().cloned()).collect();
+        self.run(command.sql, &params).await
+    }
+
     async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let answer = self.client.query_typed(sql, params).await;
+        self.settle(self.client.query_typed(sql, params).await)
+    }
+
+    fn settle(&self, answer: Result<Vec<Row>, Error>) -> Result<Vec<Row>, Fault> {
         answer.inspect(|_| self.health.answered()).map_err(|error| {
             let fault = Fault::of(&error);
             if fault.answered {
                 self.health.answered();
+            }
+            if fault.is_of_a_pooler() {
+                self.shared.direct.send_replace(false);
             }
             if fault.ends_connection() {
                 self.health.is_bad();
@@ -64,11 +92,6 @@ impl Live {
         })
     }
 
-    async fn numbers(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<i64>, Fault> {
-        let rows = self.run(sql, params).await?;
-        let row = rows.first().ok_or_else(Fault::unexpected)?;
-        row.try_get(0).map_err(|_| Fault::unexpected())
-    }
 
     /// Raises the sequence to the server's clock and above everything this process has seen.
     ///
@@ -77,7 +100,8 @@ impl Live {
     /// Where the server could not be asked.
     pub async fn raise(&self) -> Result<(), Fault> {
         let least = signed(self.fence().seen() + 1);
-        let raised = self.numbers("SELECT distlock.raise($1)", &[(&least, Type::INT8)]).await?;
+        let raised = self.run("SELECT distlock.raise($1)", &[(&least, Type::INT8)]).await?;
+        let raised = numbers(&raised)?;
         let [floor, now, started] = raised[..] else { return Err(Fault::unexpected()) };
         self.fence().raised(floor, now, started);
         Ok(())
@@ -93,21 +117,20 @@ impl Live {
         let (most, ttl, claim) = (most(ask.most), millis(ask.ttl), most_of(millis(ask.claim)));
         let ticket = signed(ask.ticket);
         let (not_after, started) = (self.fence().time_after(ask.within), self.fence().started());
-        let params: [Param<'_>; 11] = [
-            (&ask.name, Type::TEXT),
-            (&ask.token, Type::TEXT),
-            (&most, Type::INT4),
-            (&ttl, Type::INT8),
-            (&ticket, Type::INT8),
-            (&claim, Type::INT4),
-            (&ask.told, Type::BOOL),
-            (&ask.is_try, Type::BOOL),
-            (&not_after, Type::INT8),
-            (&started, Type::INT8),
-            (&self.shared.address.relaxed, Type::BOOL),
+        let values: [Value<'_>; 11] = [
+            &ask.name,
+            &ask.token,
+            &most,
+            &ttl,
+            &ticket,
+            &claim,
+            &ask.told,
+            &ask.is_try,
+            &not_after,
+            &started,
+            &self.shared.address.relaxed,
         ];
-        const SQL: &str = "SELECT distlock.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-        self.reply(&self.numbers(SQL, &params).await?)
+        self.reply(&numbers(&self.call(&ACQUIRE, &values).await?)?)
     }
 
     /// Gives a lock from a token that has it alone to one that does not keep others out.
@@ -130,7 +153,7 @@ impl Live {
             (&self.shared.address.relaxed, Type::BOOL),
         ];
         const SQL: &str = "SELECT distlock.downgrade($1, $2, $3, $4, $5, $6, $7, $8)";
-        self.reply(&self.numbers(SQL, &params).await?)
+        self.reply(&numbers(&self.run(SQL, &params).await?)?)
     }
 
     fn reply(&self, answer: &[i64]) -> Result<Reply, Fault> {
@@ -168,14 +191,8 @@ impl Live {
     ) -> Result<Freed, Fault> {
         check(name)?;
         let keep = keep.map(millis);
-        let params: [Param<'_>; 4] = [
-            (&name, Type::TEXT),
-            (&token, Type::TEXT),
-            (&keep, Type::INT8),
-            (&self.shared.address.relaxed, Type::BOOL),
-        ];
-        const SQL: &str = "SELECT state, next FROM distlock.release($1, $2, $3, $4)";
-        let rows = self.run(SQL, &params).await?;
+        let values: [Value<'_>; 4] = [&name, &token, &keep, &self.shared.address.relaxed];
+        let rows = self.call(&RELEASE, &values).await?;
         let row = rows.first().ok_or_else(Fault::unexpected)?;
         let state: i32 = row.try_get(0).map_err(|_| Fault::unexpected())?;
         let next = row.try_get(1).map_err(|_| Fault::unexpected())?;
@@ -196,15 +213,9 @@ impl Live {
         let tokens: Vec<_> = leases.iter().map(|lease| lease.token).collect();
         let ttls: Vec<_> = leases.iter().map(|lease| millis(lease.ttl)).collect();
         let draws: Vec<_> = leases.iter().map(|lease| lease.draw).collect();
-        let params: [Param<'_>; 5] = [
-            (&names, Type::TEXT_ARRAY),
-            (&tokens, Type::TEXT_ARRAY),
-            (&ttls, Type::INT8_ARRAY),
-            (&draws, Type::BOOL_ARRAY),
-            (&self.shared.address.relaxed, Type::BOOL),
-        ];
-        const SQL: &str = "SELECT state, fence FROM distlock.renew($1, $2, $3, $4, $5)";
-        let rows = self.run(SQL, &params).await?;
+        let values: [Value<'_>; 5] =
+            [&names, &tokens, &ttls, &draws, &self.shared.address.relaxed];
+        let rows = self.call(&RENEW, &values).await?;
         if rows.len() != leases.len() {
             return Err(Fault::unexpected());
         }
@@ -348,6 +359,11 @@ impl Live {
     pub(crate) async fn sweep(&self) -> Result<(), Fault> {
         self.run("SELECT distlock.sweep()", &[]).await.map(|_| ())
     }
+}
+
+fn numbers(rows: &[Row]) -> Result<Vec<i64>, Fault> {
+    let row = rows.first().ok_or_else(Fault::unexpected)?;
+    row.try_get(0).map_err(|_| Fault::unexpected())
 }
 
 fn check(name: &str) -> Result<(), Fault> {

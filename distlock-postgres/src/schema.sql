@@ -10,6 +10,13 @@
 -- on its name for that time, so that they see what the one before them has committed. Times are in µs since
 -- 1970 by the server's clock, read while the function runs; durations are in ms.
 --
+-- Within them what is no query is written as an expression: PERFORM and SELECT run an executor each time, which costs
+-- more than most of what is done here. `v_done := … IS NULL` makes one of a function that answers nothing.
+--
+-- Only what gives a lock, extends one or keeps one waits for the disk. A crash of the server may forget
+-- the last releases and entries into the queue, for which others wait until a lease ends or a waiter looks again; it never
+-- forgets what it came before: who is granted a lock writes all that was committed until then to disk with its own.
+--
 -- They find rows by plain scans of an index and in no other way. Tables of which nearly every row is dead look empty or
 -- large to the planner, and of its ways only this one remembers for the next which entries are dead: with a
 -- bitmap each call on a busy lock would read all the rows that were deleted since the last vacuum.
@@ -59,8 +66,10 @@ CREATE OR REPLACE FUNCTION distlock.started() RETURNS bigint LANGUAGE sql STABLE
     'SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint';
 
 CREATE OR REPLACE FUNCTION distlock.draw() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_done boolean;
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(7233187398472430593);
+    v_done := pg_advisory_xact_lock_shared(7233187398472430593) IS NULL;
     RETURN nextval('distlock.fence');
 END $$;
 
@@ -82,26 +91,31 @@ BEGIN
     RETURN ARRAY[v_floor, v_now, distlock.started()];
 END $$;
 
--- From here on nobody else changes who holds this lock, until the transaction ends. What was over before
--- is gone, also if its renewal was under way: after this a lease that is there counts.
+-- From here on nobody else changes who holds this lock, until the transaction ends. Answers with the time.
 CREATE OR REPLACE FUNCTION distlock.enter_lock(p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    v_now bigint;
+    v_done boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'distlock needs transactions that see what was committed before each statement'
             USING HINT = 'ALTER ROLE … SET default_transaction_isolation = ''read committed''';
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 7233187398472430594));
-    v_now := distlock.now();
-    DELETE FROM distlock.lease WHERE name = p_name AND until <= v_now;
-    RETURN v_now;
+    v_done := pg_advisory_xact_lock(hashtextextended(p_name, 7233187398472430594)) IS NULL;
+    RETURN distlock.now();
+END $$;
+
+-- This transaction need not wait for the disk.
+CREATE OR REPLACE FUNCTION distlock.relax() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN set_config('synchronous_commit', 'off', true) IS NOT NULL;
 END $$;
 
 -- The channel of the process that a token belongs to.
 CREATE OR REPLACE FUNCTION distlock.tell(p_kind text, p_token text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_done boolean;
 BEGIN
-    PERFORM pg_notify('distlock_' || split_part(p_token, '.', 1), p_kind || ' ' || p_token || ' ' || p_name);
+    v_done := pg_notify('distlock_' || split_part(p_token, '.', 1), p_kind || ' ' || p_token || ' ' || p_name) IS NULL;
 END $$;
 
 -- Whether the process of a token listens. Its listening session holds this lock as long as it lives.
@@ -126,15 +140,22 @@ BEGIN
     RETURN v_heard;
 END $$;
 
--- Whether one more fits beside those who hold the lock.
-CREATE OR REPLACE FUNCTION distlock.fits(p_name text, p_most integer) RETURNS boolean LANGUAGE plpgsql AS $$
+-- How many hold the lock, 2147483647 if one has it alone, and when the last of their leases ends. What was over
+-- before is gone, also if its renewal was under way: after this a lease that is there counts.
+CREATE OR REPLACE FUNCTION distlock.holders(p_name text, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_holders bigint;
-    v_alone boolean;
+    v_ends bigint;
+    v_over boolean;
 BEGIN
-    SELECT count(*), coalesce(bool_or(most = 1), false) INTO v_holders, v_alone
-        FROM distlock.lease WHERE name = p_name;
-    RETURN NOT v_alone AND v_holders < p_most;
+    LOOP
+        SELECT CASE WHEN bool_or(most = 1) THEN 2147483647 ELSE count(*) END, max(until), bool_or(until <= p_now)
+            INTO v_holders, v_ends, v_over FROM distlock.lease WHERE name = p_name;
+        IF v_over IS NOT TRUE THEN
+            RETURN ARRAY[v_holders, v_ends];
+        END IF;
+        DELETE FROM distlock.lease WHERE name = p_name AND until <= p_now;
+    END LOOP;
 END $$;
 
 CREATE OR REPLACE FUNCTION distlock.hold(p_name text, p_token text, p_most integer, p_until bigint)
@@ -150,7 +171,9 @@ CREATE OR REPLACE FUNCTION distlock.admit(p_name text, p_token text, p_ttl bigin
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     w distlock.waiter;
+    v_holders bigint := (distlock.holders(p_name, p_now))[1];
     v_let_in text[] := '{}';
+    v_done boolean;
 BEGIN
     FOR w IN SELECT * FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LOOP
         IF w.token IS DISTINCT FROM p_token
@@ -158,15 +181,16 @@ BEGIN
             DELETE FROM distlock.waiter WHERE name = p_name AND token = w.token;
             CONTINUE;
         END IF;
-        EXIT WHEN NOT distlock.fits(p_name, w.most);
+        EXIT WHEN v_holders >= w.most;
         DELETE FROM distlock.waiter WHERE name = p_name AND token = w.token;
         IF w.token = p_token THEN
-            PERFORM distlock.hold(p_name, w.token, w.most, p_now + p_ttl * 1000);
+            v_done := distlock.hold(p_name, w.token, w.most, p_now + p_ttl * 1000) IS NULL;
         ELSE
-            PERFORM distlock.hold(p_name, w.token, w.most, p_now + w.claim * 1000);
-            PERFORM distlock.tell('g', w.token, p_name);
+            v_done := distlock.hold(p_name, w.token, w.most, p_now + w.claim * 1000) IS NULL;
+            v_done := distlock.tell('g', w.token, p_name) IS NULL;
         END IF;
         v_let_in := v_let_in || w.token;
+        v_holders := CASE w.most WHEN 1 THEN 2147483647 ELSE v_holders + 1 END;
     END LOOP;
     RETURN v_let_in;
 END $$;
@@ -188,46 +212,46 @@ BEGIN
     RETURN greatest((v_ends[v_holders] - p_now) / 1000, 0);
 END $$;
 
--- Tells those in front that another process waits behind them.
-CREATE OR REPLACE FUNCTION distlock.tell_in_front(p_name text, p_token text, p_ticket bigint, p_reads boolean, p_new boolean)
-RETURNS void LANGUAGE plpgsql AS $$
+-- Tells those in front that another process waits behind them: the holders, if the waiter is the first, else the
+-- one directly in front, if nobody stood between.
+CREATE OR REPLACE FUNCTION distlock.tell_in_front(
+    p_name text, p_token text, p_ticket bigint, p_reads boolean, p_first boolean, p_in_front text
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_token text;
-    v_first boolean := true;
+    v_done boolean;
 BEGIN
-    IF NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND (ticket, token) < (p_ticket, p_token)) THEN
+    IF p_first THEN
         FOR v_token IN SELECT token FROM distlock.lease WHERE name = p_name LOOP
-            PERFORM distlock.tell('s', v_token, p_name);
+            v_done := distlock.tell('s', v_token, p_name) IS NULL;
         END LOOP;
-    ELSIF p_new AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND (ticket, token) > (p_ticket, p_token)) THEN
+    ELSIF p_in_front NOT LIKE '%r' THEN
+        v_done := distlock.tell('s', p_in_front, p_name) IS NULL;
+    ELSIF NOT p_reads THEN
         -- Readers in a row are let in together: the whole row is told, or others could go on joining it.
         FOR v_token IN SELECT token FROM distlock.waiter
             WHERE name = p_name AND (ticket, token) < (p_ticket, p_token) ORDER BY ticket DESC, token DESC LOOP
-            EXIT WHEN NOT v_first AND v_token NOT LIKE '%r';
-            EXIT WHEN v_token LIKE '%r' AND p_reads;
-            PERFORM distlock.tell('s', v_token, p_name);
             EXIT WHEN v_token NOT LIKE '%r';
-            v_first := false;
+            v_done := distlock.tell('s', v_token, p_name) IS NULL;
         END LOOP;
     END IF;
 END $$;
 
--- What comes before a grant, as `acquire` says: the time, or what is answered instead.
-CREATE OR REPLACE FUNCTION distlock.begin_grant(
-    p_name text, p_not_after bigint, p_started bigint, p_async boolean, OUT now bigint, OUT refused bigint[]
-) LANGUAGE plpgsql AS $$
+-- What comes before a grant, as `acquire` says: {0, time}, or what is answered instead.
+CREATE OR REPLACE FUNCTION distlock.before_grant(p_name text, p_not_after bigint, p_started bigint, p_async boolean)
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_done boolean;
 BEGIN
     IF p_async THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+        v_done := distlock.relax();
     END IF;
     IF distlock.started() <> p_started THEN
-        refused := ARRAY[4];
-        RETURN;
+        RETURN ARRAY[4];
     END IF;
-    now := distlock.enter_lock(p_name);
-    IF p_not_after <> 0 AND now > p_not_after THEN
-        refused := ARRAY[3, now];
-    END IF;
+    v_now := distlock.enter_lock(p_name);
+    RETURN ARRAY[CASE WHEN p_not_after <> 0 AND v_now > p_not_after THEN 3 ELSE 0 END, v_now];
 END $$;
 
 -- Enqueue, take a free lock, confirm a reserved one, poll; with `p_try`, take the lock or leave nothing.
@@ -239,49 +263,77 @@ CREATE OR REPLACE FUNCTION distlock.acquire(
 ) RETURNS bigint[] LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now bigint;
-    v_refused bigint[];
+    v_before bigint[] := distlock.before_grant(p_name, p_not_after, p_started, p_async);
+    v_now bigint := v_before[2];
+    v_holders bigint[];
+    v_remaining bigint;
     v_ticket bigint := p_ticket;
     v_added boolean;
+    v_in_front text;
     v_front bigint;
+    v_last boolean;
     v_behind bigint;
+    v_done boolean;
 BEGIN
-    SELECT g.now, g.refused INTO v_now, v_refused FROM distlock.begin_grant(p_name, p_not_after, p_started, p_async) g;
-    IF v_refused IS NOT NULL THEN
-        RETURN v_refused;
+    IF v_before[1] <> 0 THEN
+        RETURN v_before;
     END IF;
-    -- Its own: reserved for it, or granted before.
+    IF p_try THEN
+        -- Nobody has it, which is so for most locks.
+        INSERT INTO distlock.lease (name, token, most, until) SELECT p_name, p_token, p_most, v_now + p_ttl * 1000
+            WHERE NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name)
+                AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name);
+        IF FOUND THEN
+            RETURN ARRAY[1, distlock.draw(), 0];
+        END IF;
+    END IF;
+    -- Its own: reserved for it, or granted before. Then it does not wait.
     UPDATE distlock.lease SET until = greatest(until, v_now + p_ttl * 1000)
-        WHERE name = p_name AND token = p_token;
+        WHERE name = p_name AND token = p_token AND until > v_now;
     IF FOUND THEN
-        DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
         RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
     END IF;
-    IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
-        PERFORM distlock.admit(p_name, NULL, NULL, v_now);
+    v_holders := distlock.holders(p_name, v_now);
+    -- Where one has it alone, nobody is let in.
+    IF v_holders[1] < 2147483647 THEN
+        IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
+            v_done := distlock.admit(p_name, NULL, NULL, v_now) IS NULL;
+            v_holders := distlock.holders(p_name, v_now);
+        END IF;
+        IF v_holders[1] < p_most AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
+            v_done := distlock.hold(p_name, p_token, p_most, v_now + p_ttl * 1000) IS NULL;
+            RETURN ARRAY[1, distlock.draw(), 0];
+        END IF;
     END IF;
-    IF distlock.fits(p_name, p_most) AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
-        PERFORM distlock.hold(p_name, p_token, p_most, v_now + p_ttl * 1000);
-        RETURN ARRAY[1, distlock.draw(), 0];
-    ELSIF p_try THEN
-        RETURN ARRAY[0, 0, distlock.remaining(p_name, p_most, v_now), 0, 0, 0];
+    IF NOT p_try THEN
+        IF v_ticket = 0 THEN
+            v_ticket := distlock.draw();
+        END IF;
+        INSERT INTO distlock.waiter AS w (name, ticket, token, most, claim, told, until)
+            VALUES (p_name, v_ticket, p_token, p_most, p_claim, p_told, v_now + 20000000)
+            ON CONFLICT (name, token) DO UPDATE SET until = excluded.until
+            RETURNING ticket, xmax = 0 INTO v_ticket, v_added;
+        IF v_holders[1] < 2147483647 AND p_token = ANY (distlock.admit(p_name, p_token, p_ttl, v_now)) THEN
+            RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+        END IF;
     END IF;
-    IF v_ticket = 0 THEN
-        v_ticket := distlock.draw();
+    -- A place in the queue that is lost is put back.
+    v_done := distlock.relax();
+    v_remaining := CASE v_holders[1] WHEN 2147483647 THEN (v_holders[2] - v_now) / 1000
+        ELSE distlock.remaining(p_name, p_most, v_now) END;
+    IF p_try THEN
+        RETURN ARRAY[0, 0, v_remaining, 0, 0, 0];
     END IF;
-    INSERT INTO distlock.waiter AS w (name, ticket, token, most, claim, told, until)
-        VALUES (p_name, v_ticket, p_token, p_most, p_claim, p_told, v_now + 20000000)
-        ON CONFLICT (name, token) DO UPDATE SET until = excluded.until
-        RETURNING ticket, xmax = 0 INTO v_ticket, v_added;
-    IF p_token = ANY (distlock.admit(p_name, p_token, p_ttl, v_now)) THEN
-        RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
-    END IF;
-    PERFORM distlock.tell_in_front(p_name, p_token, v_ticket, p_most = 2147483647, v_added);
     SELECT count(*) FILTER (WHERE (ticket, token) < (v_ticket, p_token)),
         -- More readers may join one that only readers stand behind.
-        count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647))
-        INTO v_front, v_behind FROM distlock.waiter WHERE name = p_name;
-    RETURN ARRAY[0, v_ticket, distlock.remaining(p_name, p_most, v_now), v_front, v_behind, v_added::int];
+        count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647)),
+        bool_and((ticket, token) <= (v_ticket, p_token)),
+        (array_agg(token ORDER BY ticket DESC, token DESC) FILTER (WHERE (ticket, token) < (v_ticket, p_token)))[1]
+        INTO v_front, v_behind, v_last, v_in_front FROM distlock.waiter WHERE name = p_name;
+    IF v_front = 0 OR v_added AND v_last THEN
+        v_done := distlock.tell_in_front(p_name, p_token, v_ticket, p_most = 2147483647, v_front = 0, v_in_front) IS NULL;
+    END IF;
+    RETURN ARRAY[0, v_ticket, v_remaining, v_front, v_behind, v_added::int];
 END $$;
 
 -- Free and hand on, leave the queue, compensate, repair. Idempotent. Answers what became of it (0 not this
@@ -290,40 +342,45 @@ CREATE OR REPLACE FUNCTION distlock.release(p_name text, p_token text, p_keep bi
 LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now bigint;
+    v_now bigint := distlock.enter_lock(p_name);
     v_until bigint;
     v_waits integer;
     v_ends bigint[];
     w distlock.waiter;
+    v_done boolean;
 BEGIN
-    IF p_async THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+    -- Without it the lock is held until its lease ends, by nobody.
+    IF p_async OR p_keep IS NULL THEN
+        v_done := distlock.relax();
     END IF;
-    v_now := distlock.enter_lock(p_name);
-    SELECT until INTO v_until FROM distlock.lease WHERE name = p_name AND token = p_token;
-    state := FOUND::int;
     next := '{}';
-    IF state = 1 AND p_keep IS NOT NULL THEN
+    IF p_keep IS NULL THEN
+        DELETE FROM distlock.lease WHERE name = p_name AND token = p_token RETURNING until INTO v_until;
+    ELSE
+        SELECT until INTO v_until FROM distlock.lease WHERE name = p_name AND token = p_token;
+    END IF;
+    state := coalesce(v_until > v_now, false)::int;
+    IF state = 0 THEN
+        v_until := NULL;
         DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
+    ELSIF p_keep IS NOT NULL THEN
         v_waits := (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int;
         state := 2 + v_waits;
         -- An end wakes no waiter: it is also released, a little earlier.
         UPDATE distlock.lease SET until = v_now + (p_keep + 100 * v_waits) * 1000
             WHERE name = p_name AND token = p_token;
-    ELSE
-        DELETE FROM distlock.lease WHERE name = p_name AND token = p_token;
-        DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
     END IF;
     IF NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
         RETURN;
     END IF;
     next := distlock.admit(p_name, NULL, NULL, v_now);
-    IF v_until IS NOT NULL THEN
-        -- The first of the queue may have been told of a later end than there is now: it looks again.
+    IF v_until IS NOT NULL AND next = '{}' THEN
+        -- The first of the queue may have been told of a later end than there is now: it looks again. Not where one
+        -- was let in before it: what ends first now is that one's reservation, which is seen to.
         SELECT * INTO w FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LIMIT 1;
         SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name;
         IF w.most <= cardinality(v_ends) AND v_ends[cardinality(v_ends) - w.most + 1] < v_until THEN
-            PERFORM distlock.tell('g', w.token, p_name);
+            v_done := distlock.tell('g', w.token, p_name) IS NULL;
         END IF;
     END IF;
 END $$;
@@ -340,9 +397,10 @@ DECLARE
     v_fences bigint[] := array_fill(0::bigint, ARRAY[cardinality(p_names)]);
     v_at integer;
     v_now bigint;
+    v_done boolean;
 BEGIN
     IF p_async THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
+        v_done := distlock.relax();
     END IF;
     FOR v_at IN SELECT n FROM generate_subscripts(p_names, 1) n ORDER BY p_names[n], p_tokens[n] LOOP
         v_now := distlock.now();
@@ -365,19 +423,20 @@ CREATE OR REPLACE FUNCTION distlock.downgrade(
 ) RETURNS bigint[] LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_now bigint;
-    v_refused bigint[];
+    v_before bigint[] := distlock.before_grant(p_name, p_not_after, p_started, p_async);
+    v_now bigint := v_before[2];
+    v_done boolean;
 BEGIN
-    SELECT g.now, g.refused INTO v_now, v_refused FROM distlock.begin_grant(p_name, p_not_after, p_started, p_async) g;
-    IF v_refused IS NOT NULL THEN
-        RETURN v_refused;
+    IF v_before[1] <> 0 THEN
+        RETURN v_before;
     END IF;
+    v_done := distlock.holders(p_name, v_now) IS NULL;
     DELETE FROM distlock.lease WHERE name = p_name AND token = p_old;
     IF NOT FOUND AND NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND token = p_new) THEN
         RETURN ARRAY[0];
     END IF;
-    PERFORM distlock.hold(p_name, p_new, p_most, v_now + p_ttl * 1000);
-    PERFORM distlock.admit(p_name, NULL, NULL, v_now);
+    v_done := distlock.hold(p_name, p_new, p_most, v_now + p_ttl * 1000) IS NULL;
+    v_done := distlock.admit(p_name, NULL, NULL, v_now) IS NULL;
     RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
 END $$;
 
@@ -436,4 +495,4 @@ BEGIN
 END $$;
 
 -- Last: who finds it finds all of the above.
-CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 3';
+CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::address::Address;
 use crate::fence::Fence;
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) fence: Fence,
     /// Connections are numbered as they are made.
     pub(crate) numbers: AtomicU64,
+    /// Messages come through: no pooler gives each transaction another connection.
+    pub(crate) direct: watch::Sender<bool>,
 }
 
 /// The state of one connection, as its commands see it.

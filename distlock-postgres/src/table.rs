@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::fault::Fault;
@@ -41,7 +42,8 @@ impl Table {
     pub fn start(settings: Settings, handle: &Handle, watch: impl Fn() -> Watch) -> Self {
         let Settings { address, connect_timeout, lanes } = settings;
         let numbers = AtomicU64::new(0);
-        let shared = Arc::new(Shared { address, connect_timeout, fence: Fence::new(), numbers });
+        let (fence, direct) = (Fence::new(), watch::Sender::new(false));
+        let shared = Arc::new(Shared { address, connect_timeout, fence, numbers, direct });
         let link = || Link::start(&shared, handle, watch());
         let lanes: Vec<_> = (0..lanes.max(1)).map(|_| link()).collect();
         let renewals = link();

@@ -20,16 +20,33 @@ pub(crate) struct Tasks {
 pub(crate) struct Figures {
     tasks: Tasks,
     connections: u64,
+    counts: Counts,
+}
+
+/// What a server has counted while the tasks had theirs.
+pub(crate) struct Counts {
     writes: u64,
+    worked: Duration,
+}
+
+impl Counts {
+    /// What it has counted so far.
+    pub(crate) fn of(server: &Server) -> Self {
+        Self { writes: server.writes(), worked: server.worked() }
+    }
+
+    pub(crate) fn since(self, before: &Self) -> Self {
+        Self { writes: self.writes - before.writes, worked: self.worked - before.worked }
+    }
 }
 
 impl Figures {
     pub(crate) async fn of(way: &Way, shape: &Shape, server: &Server) -> Self {
-        let (tasks, connections, writes) = match way {
+        let (tasks, connections, counts) = match way {
             Way::Peer { command, .. } => peer::run(command, shape, server),
             _ => run(way, shape, server).await,
         };
-        Self { tasks, connections, writes }
+        Self { tasks, connections, counts }
     }
 
     fn locks(&self) -> u64 {
@@ -53,19 +70,20 @@ impl Figures {
         let most = self.tasks.locks.iter().max().unwrap_or(&0);
         let least = self.tasks.locks.iter().min().unwrap_or(&0);
         format!(
-            "{:6.0} locks/s ({:4.2})  {:>3} connections  {:4.1} writes per lock  most/least per task \
-             {most}/{least}  worst wait {:.0?}",
+            "{:6.0} locks/s ({:4.2})  {:>3} connections  {:4.1} writes and {:.0} µs of the server's per lock  \
+             most/least per task {most}/{least}  worst wait {:.0?}",
             self.rate(),
             self.rate() / first.rate(),
             self.connections,
-            self.writes as f64 / self.locks() as f64,
+            self.counts.writes as f64 / self.locks() as f64,
+            self.counts.worked.as_micros() as f64 / self.locks() as f64,
             self.tasks.worst,
         )
     }
 }
 
 /// The tasks in this process; how many connections there were, and what was written.
-async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, u64) {
+async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) {
     // A manager is shared, a connection is not.
     let count = match way {
         Way::Distlock => shape.clients,
@@ -79,7 +97,7 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, u64) {
         }
         lockers.push(locker);
     }
-    let (written, start) = (server.writes(), Instant::now());
+    let (before, start) = (Counts::of(server), Instant::now());
     let mut tasks = JoinSet::new();
     for n in 0..shape.clients * shape.tasks {
         let locker = lockers[n % count].clone();
@@ -99,7 +117,7 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, u64) {
     let connections = server.connections();
     let done = tasks.join_all().await;
     let took = start.elapsed();
-    let written = server.writes() - written;
+    let counts = Counts::of(server).since(&before);
     let (locks, waits): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let worst = waits.into_iter().max().unwrap_or_default();
     for locker in lockers {
@@ -107,5 +125,5 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, u64) {
             manager.close(WHILE).await;
         }
     }
-    (Tasks { locks, worst, took }, connections, written)
+    (Tasks { locks, worst, took }, connections, counts)
 }

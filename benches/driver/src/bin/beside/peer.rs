@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::figures::Tasks;
+use crate::figures::{Counts, Tasks};
 use crate::server::Server;
 use crate::shape::{Shape, WHILE};
 
 /// What its tasks had, how many connections there were, and what was written.
-pub(crate) fn run(command: &str, shape: &Shape, server: &Server) -> (Tasks, u64, u64) {
+pub(crate) fn run(command: &str, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) {
     let mut peer = Command::new("sh");
     peer.arg("-c").arg(format!(
         "exec {command} --addr {} --clients {} --tasks {} --keys {} --body-us {} --seconds {}",
@@ -29,16 +29,16 @@ pub(crate) fn run(command: &str, shape: &Shape, server: &Server) -> (Tasks, u64,
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
     let mut line = || lines.next().expect("the driver ended without an answer").expect("text");
     while line() != "READY" {}
-    let written = server.writes();
+    let before = Counts::of(server);
     child.stdin.take().expect("its input").write_all(b"GO\n").expect("it listens");
     thread::sleep(WHILE / 2);
     let connections = server.connections();
     let answer = line();
-    let written = server.writes() - written;
+    let counts = Counts::of(server).since(&before);
     let mut numbers = answer.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
     let mut time = || Duration::from_micros(numbers.next().expect("a time"));
     let (took, worst) = (time(), time());
     let locks = numbers.collect();
     assert!(child.wait().expect("wait for a driver").success(), "{command} failed");
-    (Tasks { locks, worst, took }, connections, written)
+    (Tasks { locks, worst, took }, connections, counts)
 }

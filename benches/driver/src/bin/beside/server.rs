@@ -1,6 +1,13 @@
 //! The server, and what it counts.
 
+use std::fs;
+use std::ops::Range;
+use std::time::Duration;
+
 use distlock_testkit::{EtcdServer, PostgresServer, ZooKeeperServer};
+
+/// In which Linux counts the time of processors, on all machines that are common.
+const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) enum Server {
     Postgres(PostgresServer),
@@ -63,6 +70,30 @@ impl Server {
                 zxid & u64::from(u32::MAX)
             }
         }
+    }
+
+    /// The time for which processors have worked for a Postgres; of others it is not counted.
+    pub(crate) fn worked(&self) -> Duration {
+        let Self::Postgres(server) = self else { return Duration::ZERO };
+        let file = server.sql("SELECT pg_read_file('postmaster.pid')");
+        let postmaster = file.lines().next().expect("its number").to_owned();
+        let processes = fs::read_dir("/proc").expect("the processes").flatten();
+        let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+        let ticks = |stat: String| {
+            // The name stands in parentheses, and may have any character.
+            let (begin, rest) = stat.rsplit_once(") ")?;
+            let fields: Vec<_> = rest.split(' ').collect();
+            let sum = |range: Range<usize>| -> Option<u64> {
+                fields.get(range)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+            };
+            // The first process has the time of those that have ended.
+            match begin.split(' ').next() == Some(&*postmaster) {
+                true => sum(11..15),
+                false if fields.get(1) == Some(&&*postmaster) => sum(11..13),
+                false => None,
+            }
+        };
+        TICK * u32::try_from(stats.filter_map(ticks).sum::<u64>()).expect("a short run")
     }
 
     /// Connections of clients.
