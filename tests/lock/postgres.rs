@@ -107,7 +107,28 @@ async fn what_the_dead_have_left_is_swept_up() {
     no_row_is_left(&server);
 }
 
-/// A backend that is ended, as by an operator or a load balancer, costs no lock.
+/// A release and a place in the queue do not wait for the disk. Whoever has the lock next does, and what came before
+/// is written with it: a crash right after that forgets neither, or two could have the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_of_the_server_forgets_no_lock_that_was_handed_on() {
+    let mut server = PostgresServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = one.lock("k").ttl(LONG).acquire().await.expect("it is free");
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || server.left().len() == 2).await;
+    guard.release().await.expect("it was held");
+    let guard = served(waiting).await;
+    // Not a moment later, in which the server would write what nobody waits for.
+    server.kill9();
+    server.restart();
+    let left = server.left();
+    assert!(left.len() == 1 && left[0].starts_with("lease "), "{left:?}");
+    assert_busy(patient(&server.url()).await.lock("k").acquire().await);
+    assert!(guard.is_held());
+    guard.release().await.expect("it was held");
+    no_row_is_left(&server);
+}
+
 /// What was deleted is there until it is vacuumed: 2000 rows of one lock, on a hundred pages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_was_taken_often_is_taken_with_as_little() {
@@ -136,6 +157,7 @@ async fn a_lock_that_was_taken_often_is_taken_with_as_little() {
     assert!(pages < 50, "{plan}");
 }
 
+/// A backend that is ended, as by an operator or a load balancer, costs no lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_the_server_ends_cost_no_lock() {
     let server = PostgresServer::start();
