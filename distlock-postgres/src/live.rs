@@ -92,7 +92,6 @@ impl Live {
         })
     }
 
-
     /// Raises the sequence to the server's clock and above everything this process has seen.
     ///
     /// # Errors
@@ -213,8 +212,7 @@ impl Live {
         let tokens: Vec<_> = leases.iter().map(|lease| lease.token).collect();
         let ttls: Vec<_> = leases.iter().map(|lease| millis(lease.ttl)).collect();
         let draws: Vec<_> = leases.iter().map(|lease| lease.draw).collect();
-        let values: [Value<'_>; 5] =
-            [&names, &tokens, &ttls, &draws, &self.shared.address.relaxed];
+        let values: [Value<'_>; 5] = [&names, &tokens, &ttls, &draws, &self.shared.address.relaxed];
         let rows = self.call(&RENEW, &values).await?;
         if rows.len() != leases.len() {
             return Err(Fault::unexpected());

@@ -37,13 +37,7 @@ pub(crate) const RELEASE: Command = Command {
 
 pub(crate) const RENEW: Command = Command {
     sql: "SELECT state, fence FROM distlock.renew($1, $2, $3, $4, $5)",
-    types: &[
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::INT8_ARRAY,
-        Type::BOOL_ARRAY,
-        Type::BOOL,
-    ],
+    types: &[Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::BOOL_ARRAY, Type::BOOL],
 };
 
 /// What was prepared on one connection.

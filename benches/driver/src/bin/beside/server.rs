@@ -78,7 +78,8 @@ impl Server {
         let file = server.sql("SELECT pg_read_file('postmaster.pid')");
         let postmaster = file.lines().next().expect("its number").to_owned();
         let processes = fs::read_dir("/proc").expect("the processes").flatten();
-        let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+        let stats =
+            processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
         let ticks = |stat: String| {
             // The name stands in parentheses, and may have any character.
             let (begin, rest) = stat.rsplit_once(") ")?;
