@@ -659,7 +659,8 @@ async fn e9_without_push_waiters_look_and_it_is_said_once() {
 async fn c7_a_waiter_that_was_cut_off_for_its_backlog_is_served_all_the_same() {
     let server = RedisServer::start();
     let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
-    server.cli::<()>(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1024 0 0"]);
+    // More than one block of answers, by which Valkey counts what it owes to a client.
+    server.cli::<()>(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 0 0"]);
     for _ in 0..3 {
         let guard = held(&holder, "k").await;
         let waiting = waits(&waiter, "k");
