@@ -38,9 +38,16 @@ pub(super) struct Acquiring<'a> {
     /// It has had a turn, of which nothing may have come.
     pub(super) has_waited: bool,
     pub(super) told: Told,
-    pub(super) in_line: InLine,
+    /// Most calls wait for nothing: theirs is one pointer.
+    pub(super) wait: Option<Box<Wait>>,
+}
+
+/// What only a call has that waits.
+#[derive(Default)]
+pub(super) struct Wait {
+    _in_line: InLine,
     /// The last of several locks that it got after it had waited for it.
-    pub(super) waited_for: Option<Arc<LockName>>,
+    got: Option<Arc<LockName>>,
 }
 
 impl<'a> Acquiring<'a> {
@@ -72,7 +79,8 @@ impl<'a> Acquiring<'a> {
     fn waits_in_line(&mut self, place: &Waiting<'a>) -> WaitSpan {
         if self.told == Told::Nothing {
             self.told = Told::Waits;
-            self.in_line = self.locks.table.observers().waiting(self.wanted);
+            let in_line = self.locks.table.observers().waiting(self.wanted);
+            self.wait = Some(Box::new(Wait { _in_line: in_line, got: None }));
         }
         WaitSpan::begin(self.wanted, || place.behind())
     }
@@ -98,7 +106,7 @@ impl<'a> Acquiring<'a> {
         lease.account().begin(now);
         if lease.is_held_at(now) {
             if self.request.part_until.is_some() {
-                self.waited_for = Some(self.wanted.clone());
+                self.wait.get_or_insert_with(Box::default).got = Some(self.wanted.clone());
             }
             return Ok(Some(lease));
         }
@@ -288,7 +296,8 @@ impl<'a> Acquiring<'a> {
             _ if self.locks.table.is_closed() => return LockError::Closed,
             Denied::Taken(remaining) => return self.locks.busy(wanted, remaining),
             Denied::TooLate => {
-                return self.locks.busy(self.waited_for.as_ref().unwrap_or(wanted), None);
+                let got = self.wait.as_ref().and_then(|wait| wait.got.as_ref());
+                return self.locks.busy(got.unwrap_or(wanted), None);
             }
             Denied::Fault(fault) => fault,
             Denied::Unanswered => Fault::timed_out(),
@@ -307,7 +316,7 @@ impl<'a> Acquiring<'a> {
     pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
         let queued = self.told.queued();
         if queued {
-            self.in_line = InLine::default();
+            self.wait = None;
         }
         if error.is_some() {
             self.tell_refused(error);

@@ -17,7 +17,6 @@ use super::{nested, outage};
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::name::LockName;
-use crate::observe::InLine;
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release, Resolved};
 
@@ -100,8 +99,7 @@ impl Call {
                     line: self.line,
                     has_waited: false,
                     told: self.told,
-                    in_line: InLine::default(),
-                    waited_for: None,
+                    wait: None,
                 };
                 match (&self.open, self.joined.is_empty()) {
                     (OneOrMany::One(_), true) => {

@@ -75,10 +75,10 @@ pub(super) struct Hold {
     held: AtomicBool,
 }
 
-/// A call that waits, until this is dropped. Every call has one, and most do not wait: theirs is nothing.
+/// A call that waits, until this is dropped.
 #[derive(Default)]
 pub(crate) struct InLine {
-    _place: Option<Box<Place>>,
+    _place: Option<Place>,
 }
 
 struct Place(Arc<OfLock>);
@@ -123,7 +123,7 @@ impl Metrics {
         if let Some(handles) = &handles {
             handles.waiting.increment(1.0);
         }
-        InLine { _place: handles.map(|handles| Box::new(Place(handles))) }
+        InLine { _place: handles.map(Place) }
     }
 
     pub(super) fn acquired(&self, lock: &LockName, hold: &Hold, event: &Acquired) {
@@ -296,6 +296,7 @@ impl Metrics {
     }
 
     /// By how many: other managers of the process have connections, too.
+    #[inline]
     fn tell_links(&self, handles: &OfManager) {
         if !self.0.links_changed.load(Ordering::Acquire) {
             return;
