@@ -7,15 +7,14 @@
 
 use std::cell::Cell;
 use std::process;
-use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 
 /// For so long a thread knows in which process it is. A fork takes longer, so that a child never
 /// believes what its parent's thread has noted: of 10,000 forks of a static program without a heap
-/// the quickest took 42 µs, and it takes longer the more memory a process has.
-const KNOWN_FOR: Duration = Duration::from_micros(20);
+/// the quickest took 42 µs, and it takes longer the more memory a process has. In nanoseconds.
+const KNOWN_FOR: u64 = 20_000;
 
 thread_local! {
     /// When this thread has asked last, and the answer.
@@ -27,7 +26,7 @@ thread_local! {
 #[inline]
 fn current(now: Moment) -> u32 {
     let (asked, process) = ASKED.get();
-    if process != 0 && now.since(asked) < KNOWN_FOR {
+    if process != 0 && now.as_nanos().saturating_sub(asked.as_nanos()) < KNOWN_FOR {
         return process;
     }
     let process = process::id();

@@ -15,6 +15,9 @@ use crate::name::{Label, LockName, StoredName};
 pub(crate) struct Namespace {
     /// With its separator; empty for none.
     prefix: String,
+    /// What stands before a key that is to be the tag, and before one that has a tag of its own.
+    open: String,
+    open_tagged: String,
     /// Not the manager's: a request named it.
     of_request: bool,
 }
@@ -34,7 +37,8 @@ impl Namespace {
             ));
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
-        Ok(Self { prefix, of_request: false })
+        let (open, open_tagged) = (format!("{prefix}lock:{{"), format!("{prefix}lock::"));
+        Ok(Self { prefix, open, open_tagged, of_request: false })
     }
 
     /// What a request named instead, for this lock only.
@@ -62,10 +66,14 @@ impl Namespace {
     /// Where the lock of a key is stored.
     #[inline]
     fn lock(&self, key: &str) -> String {
-        let (open, close) = if has_hash_tag(key) { ("lock::", "") } else { ("lock:{", "}") };
-        let parts = [&self.prefix, open, key, close];
-        let mut stored = String::with_capacity(parts.iter().map(|part| part.len()).sum());
-        parts.iter().for_each(|part| stored.push_str(part));
+        let is_tag = !has_hash_tag(key);
+        let open = if is_tag { &self.open } else { &self.open_tagged };
+        let mut stored = String::with_capacity(open.len() + key.len() + 1);
+        stored.push_str(open);
+        stored.push_str(key);
+        if is_tag {
+            stored.push('}');
+        }
         stored
     }
 

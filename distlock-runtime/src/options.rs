@@ -154,7 +154,6 @@ impl Options {
     /// # Errors
     ///
     /// [`InvalidOption`](LockError::InvalidOption) for a value out of its range.
-    #[inline]
     pub(crate) fn resolve(&self, manager: &Self) -> Result<Resolved, LockError> {
         let ttl = self.ttl.or(manager.ttl).unwrap_or(Self::TTL);
         check_ttl(ttl)?;
@@ -170,6 +169,34 @@ impl Options {
             reentrant: self.reentrant.or(manager.reentrant).unwrap_or_default(),
             release: self.release.or(manager.release).unwrap_or_default(),
             max_waiters: self.max_waiters.or(manager.max_waiters),
+        })
+    }
+
+    /// The same where it is known what comes of a call without options: of one that has none but those that
+    /// stand for themselves, nothing is to be checked.
+    #[inline]
+    pub(crate) fn resolve_over(
+        &self,
+        manager: &Self,
+        usual: &Resolved,
+    ) -> Result<Resolved, LockError> {
+        let holds_as_usual = self.ttl.is_none()
+            && self.renew.is_none()
+            && self.max_hold.is_none()
+            && self.min_hold.is_none()
+            && self.mode.is_none()
+            && self.permits.is_none();
+        if !holds_as_usual {
+            return self.resolve(manager);
+        }
+        Ok(Resolved {
+            wait: self.wait.unwrap_or(usual.wait),
+            on_lost: self.on_lost.unwrap_or(usual.on_lost),
+            reentrant: self.reentrant.unwrap_or(usual.reentrant),
+            release: self.release.unwrap_or(usual.release),
+            max_waiters: self.max_waiters.or(usual.max_waiters),
+            term: usual.term,
+            limit: usual.limit,
         })
     }
 
@@ -224,6 +251,36 @@ mod tests {
         {
             let refused = limit(mode, Some(permits)).expect_err(mend).to_string();
             assert!(refused.starts_with("permits: ") && refused.contains(mend), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_call_comes_to_the_same_whether_it_is_known_what_is_usual_or_not() {
+        let second = Duration::from_secs(1);
+        let none = Options::default;
+        let (ttl, wait) = (Some(second), Some(2 * second));
+        let managers =
+            [none(), Options { ttl, wait, max_waiters: Some(7), renew: Some(false), ..none() }];
+        let calls = [
+            none(),
+            Options { wait: Some(3 * second), ..none() },
+            Options { on_lost: Some(OnLost::Continue), reentrant: Some(true), ..none() },
+            Options { release: Some(Release::Background), max_waiters: Some(1), ..none() },
+            Options { ttl: Some(4 * second), ..none() },
+            Options { max_hold: Some(4 * second), ..none() },
+            Options { min_hold: Some(second / 2), ..none() },
+            Options { renew: Some(true), ..none() },
+            Options { mode: Some(LockMode::Read), ..none() },
+            Options { permits: Some(3), ..none() },
+            Options { ttl: Some(Duration::ZERO), ..none() },
+        ];
+        for manager in &managers {
+            let usual = none().resolve(manager).expect("all are in range");
+            for call in &calls {
+                let known = call.resolve_over(manager, &usual).map_err(|error| error.to_string());
+                let anew = call.resolve(manager).map_err(|error| error.to_string());
+                assert_eq!(format!("{known:?}"), format!("{anew:?}"), "{call:?}");
+            }
         }
     }
 

@@ -123,7 +123,7 @@ impl LockRequest {
     }
 
     /// The call as it begins now, in a poll of its caller's; or what is wrong with it.
-    #[inline]
+    #[inline(always)]
     fn begin(self) -> Result<Call, LockError> {
         let (manager, ask) = self.resolve().map_err(|unusable| unusable.refused())?;
         let locks = manager.into_locks();
@@ -228,8 +228,8 @@ fn ask(
     label: &Label,
     options: &Options,
 ) -> Result<Ask, LockError> {
-    let Locks { settings, namespace, .. } = locks;
-    let resolved = options.resolve(&settings.options)?;
+    let Locks { settings, usual, namespace, .. } = locks;
+    let resolved = options.resolve_over(&settings.options, usual)?;
     settings.lacks.check(&resolved)?;
     if let (Some(_), OneOrMany::Many(_)) = (options.permits, &keys) {
         return Err(LockError::invalid_option(PERMITS_OF_SEVERAL));

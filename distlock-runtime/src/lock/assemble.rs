@@ -67,6 +67,9 @@ impl LockGuard {
     #[inline]
     fn tell_acquired(&self, queued: bool) {
         let table = &self.locks.table;
+        if !table.observers().listen() {
+            return;
+        }
         for (index, lease) in self.leases[..self.owned].iter().enumerate() {
             let known = (lease.request.asked, lease.fencing_token());
             table.observers().acquired(lease.name(), lease.account(), known, (queued, index));

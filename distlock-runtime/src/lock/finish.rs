@@ -7,7 +7,7 @@ use super::guard::LockGuard;
 use super::lease::Lease;
 use super::release::{Releasing, not_ours};
 use super::table::LockTable;
-use crate::clock::Moment;
+use super::turn::Live;
 use crate::error::LockError;
 use crate::one_or_many::OneOrMany;
 use crate::options::Release;
@@ -19,10 +19,20 @@ impl LockGuard {
         self.home().check_at(self.locks.table.clock(), now)?;
         let owned = self.take(self.owned);
         let table = &self.locks.table;
-        let ending = |lease| Ending::of(lease, now, table);
         match owned {
-            OneOrMany::One(lease) => ending(lease).confirmed().await,
+            OneOrMany::One(lease) => {
+                let finished = table.finish_at(&lease, now);
+                // It went on to another caller of this process, and that is all.
+                if finished.was_held && finished.release.is_none() && !lease.account().is_open() {
+                    return Ok(());
+                }
+                Ending::of(lease, finished, table).confirmed().await
+            }
             OneOrMany::Many(leases) => {
+                let ending = |lease| {
+                    let finished = table.finish_at(&lease, now);
+                    Ending::of(lease, finished, table)
+                };
                 let endings = leases.into_iter().rev().map(ending).collect();
                 Box::pin(all_confirmed(endings)).await
             }
@@ -112,8 +122,8 @@ struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     #[inline]
-    fn of(lease: Arc<Lease>, now: Moment, table: &'a Arc<LockTable>) -> Self {
-        let Finished { was_held, release } = table.finish_at(&lease, now);
+    fn of(lease: Arc<Lease>, finished: Finished<Live>, table: &'a Arc<LockTable>) -> Self {
+        let Finished { was_held, release } = finished;
         let release = release.map(|freeing| table.release(freeing));
         Self { lease, table, was_held, confirmed: false, release }
     }

@@ -61,14 +61,18 @@ impl Entry {
 
 impl Next {
     /// Forgets a line that is empty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn forget(self, lines: &mut Lines, lock: &LockName) -> Self {
         if self == Self::Forget {
-            lines.remove(lock.stored());
-            shrink(lines);
+            forget(lines, lock);
         }
         self
     }
+}
+
+fn forget(lines: &mut Lines, lock: &LockName) {
+    lines.remove(lock.stored());
+    shrink(lines);
 }
 
 /// A lock by the name under which it is stored.

@@ -16,12 +16,15 @@ use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
+use crate::options::{Options, Resolved};
 use crate::settings::Settings;
 use crate::store::{Fault, Notification, Store};
 
 /// The locks of one manager.
 pub(crate) struct Locks {
     pub(crate) settings: Settings,
+    /// What the options of a call come to that has none.
+    pub(crate) usual: Resolved,
     pub(crate) namespace: Namespace,
     pub(crate) table: Arc<LockTable>,
     pub(crate) store: Arc<dyn Store>,
@@ -37,6 +40,7 @@ impl Locks {
         observers: Observers,
         store: impl FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<Self, LockError> {
+        let usual = Options::default().resolve(&settings.options)?;
         let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
         let store = store(engine.handle(), engine.alarms());
         let (timeout, identify) = (settings.command_timeout, settings.identify);
@@ -53,7 +57,7 @@ impl Locks {
         }
         let served = table.clone();
         engine.run(idle, table.clock(), move |due| serve(due, &served));
-        Ok(Self { settings, namespace, table, store, engine })
+        Ok(Self { settings, usual, namespace, table, store, engine })
     }
 
     /// The error of a call that did not get a lock because others have it: for so long, if that is

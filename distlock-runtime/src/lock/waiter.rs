@@ -170,7 +170,7 @@ impl<'a> Waiting<'a> {
     /// Waits for the lock until the request's `wait` is over.
     pub(crate) fn granted(self) -> Granted<'a> {
         let limit = self.lease.as_ref().map_or(Moment::NEVER, |lease| lease.request.wait_until);
-        Granted { place: self, limit, alarm: None }
+        Granted { place: self, limit, waits: false, alarm: None }
     }
 }
 
@@ -179,6 +179,8 @@ pub(crate) struct Granted<'a> {
     place: Waiting<'a>,
     /// The end of `wait`, or later while it is not known yet whether the lock is taken.
     limit: Moment,
+    /// Its waker was left in the seat.
+    waits: bool,
     /// When it looks by itself if nothing happens: nowhere but where no engine does (`agenda`).
     alarm: Option<Alarm<'a>>,
 }
@@ -187,13 +189,11 @@ impl Future for Granted<'_> {
     type Output = Result<Arc<Lease>, Denied<Fault>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { place: Waiting { table, lease: place }, limit, alarm } = self.get_mut();
+        let Self { place: Waiting { table, lease: place }, limit, waits, alarm } = self.get_mut();
         let Some(lease) = place else { unreachable!("it was polled after it was done") };
-        let Request { wait_until, answer_by, .. } = lease.request;
-        let clock = table.clock();
         loop {
             let mut by_alarm = false;
-            match lease.poll_change(alarm.is_none(), cx) {
+            match lease.poll_change(!*waits, cx) {
                 Poll::Ready(Change::Granted) => {
                     return Poll::Ready(place.take().ok_or(Denied::TooLate));
                 }
@@ -203,15 +203,21 @@ impl Future for Granted<'_> {
                 }
                 Poll::Ready(Change::PassedOver) => table.rejoin(lease),
                 Poll::Ready(Change::Woken) => {}
+                Poll::Pending if table.agenda.is_the_engines() => {
+                    *waits = true;
+                    return Poll::Pending;
+                }
                 Poll::Pending => {
+                    *waits = true;
                     let at = || table.run_by_callers(lease.name(), *limit);
-                    let set = || Alarm::at(table.alarms(), clock, at());
+                    let set = || Alarm::at(table.alarms(), table.clock(), at());
                     ready!(Pin::new(alarm.get_or_insert_with(set)).poll(cx));
                     by_alarm = true;
                 }
             }
-            *alarm = None;
-            let now = clock.now();
+            (*alarm, *waits) = (None, false);
+            let Request { wait_until, answer_by, .. } = lease.request;
+            let now = table.clock().now();
             if by_alarm && now < *limit {
                 table.run(lease.name());
             } else if now >= wait_until {

@@ -125,10 +125,18 @@ impl Observers {
         }
     }
 
+    /// Anybody wants to know that a call has a lock.
+    #[inline]
+    pub(crate) fn listen(&self) -> bool {
+        self.tally.is_on() || self.metrics.is_on() || !self.users().is_empty()
+    }
+
     /// A call begins to wait, until what is returned is dropped.
     #[inline]
     pub(crate) fn waiting(&self, lock: &LockName) -> InLine {
-        self.tell(|observer| observer.waiting(lock));
+        if !self.users().is_empty() {
+            self.tell(|observer| observer.waiting(lock));
+        }
         shield(|| self.metrics.waiting(lock)).unwrap_or_default()
     }
 

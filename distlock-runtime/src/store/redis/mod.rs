@@ -70,7 +70,7 @@ use tokio::runtime::Handle;
 
 use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
-    OpOn, Outage, Records, Renewal, Renewed, Store,
+    OpOn, Outage, Records, Renewal, Renewed, Store, on_heap,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
@@ -232,7 +232,7 @@ impl Store for RedisStore {
                 })
             });
         }
-        Box::pin(async move {
+        on_heap(|| async move {
             let Self { server, queue, renewals, .. } = self;
             routed!(server, attempt.owner.lock, answer_by, |live| {
                 acquire::try_acquire(server, (queue, renewals), &attempt, live, answer_by)
@@ -241,7 +241,7 @@ impl Store for RedisStore {
     }
 
     fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
-        Box::pin(async move {
+        on_heap(|| async move {
             let Self { server, queue, .. } = &*self;
             routed!(server, entry.owner.lock, answer_by, |live| {
                 queue.enter(server, &entry, live, answer_by)
@@ -255,7 +255,7 @@ impl Store for RedisStore {
         keep: Option<Duration>,
         answer_by: Moment,
     ) -> Op<Freed> {
-        Box::pin(async move {
+        on_heap(|| async move {
             let Self { server, releases, .. } = &*self;
             releases.release(server, &owner, keep, answer_by).await
         })
