@@ -37,13 +37,6 @@ impl Moment {
     }
 }
 
-/// In seconds since 1970, by this machine's clock: for people, where a store does not tell its own.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-pub(crate) fn unix_time() -> u64 {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    time.map_or(0, |time| time.as_secs())
-}
-
 /// In 64 bits, or as many as fit: every lock asks for this many times, and 128 bits are slow.
 #[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {

@@ -74,6 +74,8 @@ mod tonic;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod url;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod wall_clock;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
 mod who;

@@ -23,7 +23,7 @@ const ENTRIES: [(&str, usize); 18] = [
     ("WH", 5),
     ("WM", 9),
     ("WL", 2),
-    ("Z", 2),
+    ("Z", 3),
 ];
 
 struct Row {

@@ -135,7 +135,8 @@ async fn all_tests(locks: Locks) {
     let _held = locks.held_elsewhere("k");
     let other = Locks::from_env();
     let shop = other.replica_with("a", |builder| builder.prefix("shop")).manager();
-    shop.lock("k").acquire().await.map(drop).expect("another test's locks are others");
+    let free = shop.lock("k").acquire().await.expect("another test's locks are others");
+    free.release().await.expect("it was held");
     let _held = other.held_elsewhere("k");
     assert!(shop.lock("k").acquire().await.expect_err("under its own prefix too").is_busy());
 }

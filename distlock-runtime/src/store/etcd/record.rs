@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use distlock_etcd::{Fault, Queues};
 
-use crate::clock::unix_time;
 use crate::store::record::{KEPT, Keeper};
 use crate::store::{Itself, Records};
+use crate::wall_clock::unix_time;
 
 impl Keeper for Queues {
     async fn is_up(&self) {

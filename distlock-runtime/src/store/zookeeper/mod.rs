@@ -23,13 +23,14 @@ use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
     Listener, Message, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
 };
-use crate::clock::{Clock, Moment, unix_time};
+use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::name::{LockName, StoredName};
 use crate::observe::{LinkWatch, Observers};
 use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
+use crate::wall_clock::unix_time;
 
 /// How to reach a ZooKeeper.
 pub(crate) struct ZooKeeperConfig {
