@@ -131,6 +131,10 @@ impl<K: Kinds> Line<K> {
     ) {
         let Some((number, index)) = self.find(token) else { return };
         let Some(claim) = self.claim_in(number, index) else { return };
+        if loss == Loss::Forced && claim.exchange.is_some() {
+            // The store may have exchanged it since: the answer to that says whose the lock is.
+            return;
+        }
         if !claim.is_held() {
             // Bytes of it may still run where a connection died: it is released behind the re-entry.
             return self.give_up(number, index, now, shell);

@@ -27,7 +27,8 @@ use crate::store::Fault;
 
 /// A connection is left after so long without any answer, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Of the tries of the fast path in a millisecond the first carries an `ECHO`, and then one in so many.
+/// So many tries of the fast path in a millisecond carry an `ECHO` each; of more, one in so many.
+const ECHOES: u64 = 4;
 const ECHO_EVERY: u64 = 64;
 
 /// One caller's handle of a connection that is up.
@@ -244,7 +245,7 @@ impl Live {
         let tries = counted.unwrap_or(millisecond << COUNT) + 1;
         self.tries.store(tries, Ordering::Relaxed);
         let tries = tries & ((1 << COUNT) - 1);
-        (tries == 1 || tries.is_multiple_of(ECHO_EVERY))
+        (tries <= ECHOES || tries.is_multiple_of(ECHO_EVERY))
             && !self.must_not_echo.load(Ordering::Relaxed)
     }
 
