@@ -285,8 +285,11 @@ fn observers_that_panic_harm_no_lock_and_no_other_observer() {
         assert!(error.is_lost(), "{error}");
         wait_for("it is told", async || keeper.told().lost == [LostReason::MaxHold]).await;
         assert_eq!(keeper.gauges(), (0, 0));
-        let calls = [("Free", 2), ("HandOver", 1), ("busy", 1)];
-        assert_eq!(keeper.calls(), calls.map(|(how, n)| (how.to_owned(), n)));
+        // Where telling takes long, the lease is not handed on any more: then the lock comes by the queue.
+        let calls =
+            |turn: &str| [("Free", 2), (turn, 1), ("busy", 1)].map(|(how, n)| (how.to_owned(), n));
+        let seen = keeper.calls();
+        assert!(seen == calls("HandOver") || seen == calls("Queue"), "{seen:?}");
     });
 }
 
