@@ -124,7 +124,7 @@ impl LockLayer {
 }
 
 impl<K> LockLayer<K> {
-    /// Sets the options of the lock, all of [`LockRequest`](crate::LockRequest) at once. Of several calls the
+    /// Sets the options of the lock, all of [`LockRequest`] at once. Of several calls the
     /// last one counts.
     ///
     /// ```
