@@ -51,6 +51,11 @@ impl Itself {
     }
 }
 
+/// What the record of a process is called, under the prefix of its manager.
+pub(crate) fn record_name(prefix: &str, process: &str) -> String {
+    [prefix, "process:", process].concat()
+}
+
 impl Process {
     /// Reads what is stored of the process of that id, at that time of the store. Words that are not known
     /// are left out; `None` if a needed one is missing.

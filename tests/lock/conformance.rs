@@ -31,6 +31,9 @@ mod redlock {
 
 mod etcd {
     distlock_testkit::conformance!(distlock_testkit::EtcdServer);
+    distlock_testkit::conformance!(@tests distlock_testkit::EtcdServer:
+        holders_and_waiters_are_named_and_gone_when_they_close,
+    );
 }
 
 mod postgres {
@@ -50,5 +53,8 @@ mod zookeeper {
     distlock_testkit::conformance!(
         distlock_testkit::ZooKeeperPath,
         that fails: distlock_testkit::ZooKeeperServer
+    );
+    distlock_testkit::conformance!(@tests distlock_testkit::ZooKeeperPath:
+        holders_and_waiters_are_named_and_gone_when_they_close,
     );
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{BackendKind, LockManager, LockMode, LockStatus, Process};
+use distlock::{BackendKind, LockManager, LockMode, LockStatus};
 use distlock_testkit::conformance::{Remote as _, Subject as _};
 use distlock_testkit::{
     LONG, Mode, Proxy, SECOND, ZooKeeperPath, ZooKeeperServer, assert_busy, backend, connect, held,
@@ -71,7 +71,7 @@ async fn a_restart_with_data_costs_no_lock_and_no_place() {
     }
     assert!(guard.is_held() && !waiting.is_finished());
     // Locks have sessions of their own, which may be connected later.
-    let is_busy = async || other.lock("k").acquire().await.is_err_and(|error| error.is_busy());
+    let is_busy = async || other.lock("k").acquire().await.expect_err("it is held").is_busy();
     wait_for("it is seen to be held", is_busy).await;
     guard.release().await.expect("it was held");
     let next = served(waiting).await;
@@ -306,38 +306,6 @@ fn a_mistake_in_the_url_is_named_and_the_password_is_not() {
     let Err(distlock::LockError::InvalidOption { .. }) = &mistake else { panic!("a mistake") };
     let text = whole_text(&mistake.expect_err("a mistake"));
     assert!(text.contains("port") && !text.contains("hunter2"), "{text}");
-}
-
-/// Processes leave a record: who holds a lock and who waits for it has a name.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holders_and_waiters_are_named_and_gone_when_they_close() {
-    let server = ZooKeeperPath::start();
-    let [one, other, third] =
-        [connect(&server.url()).await, connect(&server.url()).await, connect(&server.url()).await];
-    let guard = held(&one, "k").await;
-    let waiting = waits(&other, "k");
-    wait_for("it waits", async || server.left().len() == 2).await;
-    let own = std::process::id();
-    wait_for("both are named", async || {
-        let status = third.inspect("k").await.expect("an answer");
-        let LockStatus::Held { holders, waiters, .. } = status else { return false };
-        let pid = |process: Option<&Process>| process.map(|process| process.pid);
-        pid(holders[0].process.as_ref()) == Some(own)
-            && waiters.first().is_some_and(|waiter| pid(waiter.process.as_ref()) == Some(own))
-    })
-    .await;
-    let processes = async || third.processes().await.expect("an answer");
-    wait_for("all three have a record", async || processes().await.len() == 3).await;
-    assert!(processes().await.iter().all(|process| process.since < LONG));
-    guard.release().await.expect("it was held");
-    drop(served(waiting).await);
-    for manager in [&one, &other] {
-        assert!(manager.close(LONG).await.is_complete());
-    }
-    wait_for("who has closed is gone", async || processes().await.len() == 1).await;
-    let nobody = patient_builder(&server.url()).identify(false).connect().await.expect("connect");
-    held(&nobody, "k").await.release().await.expect("it was held");
-    assert_eq!(processes().await.len(), 1);
 }
 
 /// A record is there again in the session that follows one that has expired.

@@ -22,7 +22,8 @@ pub use faults::{
 };
 pub use line::{a_lock_is_handed_on_at_once, first_come_first_served};
 pub use processes::{
-    a_dead_holder_is_outlived, a_dead_waiter_is_passed_over, one_at_a_time_over_processes,
+    a_dead_holder_is_outlived, a_dead_waiter_is_passed_over,
+    holders_and_waiters_are_named_and_gone_when_they_close, one_at_a_time_over_processes,
     updates_are_lost_without_a_lock,
 };
 pub use subject::{InMemory, Remote, Subject};

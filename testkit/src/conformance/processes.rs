@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use distlock_runtime::LockManager;
+use distlock_runtime::{LockManager, LockStatus, Process};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Remote;
 use super::tools::{Number, nothing_is_left, until_waiting};
-use crate::{LONG, SECOND, fork_self, held, in_fork, ms, patient, served, wait_for, waits};
+use crate::{
+    LONG, SECOND, fork_self, held, in_fork, ms, patient, patient_builder, served, wait_for, waits,
+};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
@@ -50,6 +52,37 @@ async fn updated<S: Remote>(test: &str) -> usize {
     let kept = number.get();
     number.remove();
     kept
+}
+
+/// Processes leave a record: who holds a lock and who waits for it has a name.
+pub async fn holders_and_waiters_are_named_and_gone_when_they_close<S: Remote>(_test: &str) {
+    let subject = S::start();
+    let [one, other, third] =
+        [subject.manager().await, subject.manager().await, subject.manager().await];
+    let guard = held(&one, "k").await;
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || subject.left().len() == 2).await;
+    let own = std::process::id();
+    wait_for("both are named", async || {
+        let status = third.inspect("k").await.expect("an answer");
+        let LockStatus::Held { holders, waiters, .. } = status else { return false };
+        let pid = |process: Option<&Process>| process.map(|process| process.pid);
+        pid(holders[0].process.as_ref()) == Some(own)
+            && waiters.first().is_some_and(|waiter| pid(waiter.process.as_ref()) == Some(own))
+    })
+    .await;
+    let processes = async || third.processes().await.expect("an answer");
+    wait_for("all three have a record", async || processes().await.len() == 3).await;
+    assert!(processes().await.iter().all(|process| process.since < LONG));
+    guard.release().await.expect("it was held");
+    drop(served(waiting).await);
+    for manager in [&one, &other] {
+        assert!(manager.close(LONG).await.is_complete());
+    }
+    wait_for("who has closed is gone", async || processes().await.len() == 1).await;
+    let nobody = patient_builder(&subject.url()).identify(false).connect().await.expect("connect");
+    held(&nobody, "k").await.release().await.expect("it was held");
+    assert_eq!(processes().await.len(), 1);
 }
 
 /// One of the processes.

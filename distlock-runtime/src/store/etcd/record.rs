@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use distlock_etcd::{Fault, Queues};
 
+use crate::itself::record_name;
 use crate::store::record::{KEPT, Keeper};
 use crate::store::{Itself, Records};
 use crate::wall_clock::unix_time;
@@ -18,18 +19,20 @@ impl Keeper for Queues {
     }
 
     async fn write(&self, prefix: &str, itself: &Itself) {
-        let _ = self.introduce(&name(prefix, itself.id()), &itself.record(unix_time()), KEPT).await;
+        let _ = self
+            .introduce(&record_name(prefix, itself.id()), &itself.record(unix_time()), KEPT)
+            .await;
     }
 }
 
 /// Removes that of a process.
 pub(super) async fn remove(queues: &Queues, prefix: &str, process: &str) -> Result<(), Fault> {
-    queues.take_leave(&name(prefix, process)).await
+    queues.take_leave(&record_name(prefix, process)).await
 }
 
 /// All under a prefix, by their processes.
 pub(super) async fn all(queues: &Queues, prefix: &str) -> Result<HashMap<String, String>, Fault> {
-    queues.records(&name(prefix, "")).await
+    queues.records(&record_name(prefix, "")).await
 }
 
 /// The records of these processes under a prefix, each if there is one, and the time.
@@ -41,8 +44,4 @@ pub(super) async fn some(
     let mut all = all(queues, prefix).await?;
     let texts = processes.iter().map(|process| all.remove(process)).collect();
     Ok(Records { time: unix_time(), texts })
-}
-
-fn name(prefix: &str, process: &str) -> String {
-    [prefix, "process:", process].concat()
 }

@@ -18,7 +18,7 @@ use super::error::is_denied;
 use super::link::Link;
 use super::slots::Slot;
 use crate::clock::{Clock, Moment};
-use crate::itself::Itself;
+use crate::itself::{Itself, record_name};
 use crate::select::until;
 use crate::shield::shielded;
 use crate::store::{Fault, Records};
@@ -244,7 +244,7 @@ impl Record {
     fn key(&self, prefix: &str, id: &str) -> String {
         match self.tagged {
             true => [prefix, "process:", TAG, ":", id].concat(),
-            false => [prefix, "process:", id].concat(),
+            false => record_name(prefix, id),
         }
     }
 

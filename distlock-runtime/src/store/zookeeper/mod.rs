@@ -26,6 +26,7 @@ use super::{
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
+use crate::itself::record_name;
 use crate::name::{LockName, StoredName};
 use crate::observe::{LinkWatch, Observers};
 use crate::select::until;
@@ -111,7 +112,7 @@ impl ZooKeeperStore {
     /// The processes that say of themselves which they are.
     async fn processes(&self, prefix: &str, answer_by: Moment) -> Result<Vec<String>, Fault> {
         let names = self.by(answer_by, self.ensemble.names()).await?;
-        let beginning = record(prefix, "");
+        let beginning = record_name(prefix, "");
         let ids = names.iter().filter_map(|name| name.strip_prefix(&beginning));
         Ok(ids.map(str::to_owned).collect())
     }
@@ -122,7 +123,7 @@ impl ZooKeeperStore {
         processes: &[String],
         answer_by: Moment,
     ) -> Result<Records, Fault> {
-        let names: Vec<_> = processes.iter().map(|process| record(prefix, process)).collect();
+        let names: Vec<_> = processes.iter().map(|process| record_name(prefix, process)).collect();
         let mut records = self.by(answer_by, self.ensemble.records(&names)).await?;
         let texts = names.iter().map(|name| records.remove(name)).collect();
         Ok(Records { time: unix_time(), texts })
@@ -202,7 +203,8 @@ impl Store for ZooKeeperStore {
 
     /// Its record is there for as long as its session.
     fn introduce(&self, itself: &Itself) {
-        self.ensemble.introduce(&record(&self.prefix, itself.id()), itself.record(unix_time()));
+        self.ensemble
+            .introduce(&record_name(&self.prefix, itself.id()), itself.record(unix_time()));
     }
 
     fn take_leave(self: Arc<Self>, _process: String, answer_by: Moment) -> Op<()> {
@@ -245,11 +247,6 @@ impl Store for ZooKeeperStore {
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move { self.look(&lock, answer_by).await })
     }
-}
-
-/// What the record of a process is called.
-fn record(prefix: &str, process: &str) -> String {
-    [prefix, "process:", process].concat()
 }
 
 fn hear(heard: Heard<'_>, listener: &Listener) {
