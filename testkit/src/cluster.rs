@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{FromRedisValue, RedisResult};
+use redis::{FromRedisValue, RedisResult, Value};
 
 use crate::{Certificate, LONG, Proxy, RedisServer, wait_until};
 
@@ -376,6 +376,30 @@ impl Cluster {
                 return;
             }
         }
+    }
+
+    /// Whether these servers move a slot as a whole, as Valkey does since 9.0.
+    pub fn moves_whole_slots(&self) -> bool {
+        self.any().try_cli::<Value>(&["CLUSTER", "GETSLOTMIGRATIONS"]).is_ok()
+    }
+
+    /// Moves a slot to another primary as a whole: the old one serves all of its keys until the new one does.
+    pub fn migrate_whole(&self, slot: u16, to: usize) {
+        let from = self.primary_of(slot);
+        if from == to {
+            return;
+        }
+        let (text, id) = (slot.to_string(), &self.nodes[to].id);
+        let _one = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        wait_until("the slot is the new primary's", || {
+            // Refused while it is under way. One that has failed is begun again.
+            let _ = self.try_cli::<Value>(
+                from,
+                &["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &text, &text, "NODE", id],
+            );
+            self.primary_of(slot) == to
+        });
+        self.wait_until_all_know(slot, to);
     }
 
     /// SIGKILL of a node.

@@ -668,8 +668,10 @@ async fn c7_a_waiter_that_was_cut_off_for_its_backlog_is_served_all_the_same() {
         let token = queue(&server, "k").remove(0);
         let before = clients(&server);
         let channel = format!("distlock:wake:{}", process(&token));
-        let backlog = "x".repeat(256 * 1024);
-        server.cli::<()>(&["PUBLISH", &channel, &backlog]);
+        // In one script, so that nothing is sent in between, and of a size that every server copies.
+        let (script, message) =
+            ("for _ = 1, 64 do redis.call('PUBLISH', ARGV[1], ARGV[2]) end", "x".repeat(8 * 1024));
+        server.cli::<()>(&["EVAL", script, "0", &channel, &message]);
         guard.release().await.expect("it was held");
         let guard = tokio::time::timeout(TOLD, waiting).await.expect("served when it is back");
         drop(guard.expect("no panic").expect("granted"));

@@ -1,5 +1,5 @@
-//! Slots that move from node to node, key by key, while their locks are held, waited for and handed on: no lease is lost,
-//! and no lock has two holders.
+//! Slots that move from node to node while their locks are held, waited for and handed on: no lease is lost, and no lock
+//! has two holders. They move key by key, and every other one as a whole where the server does that.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -78,21 +78,33 @@ pub async fn run(effort: Effort) -> Report {
     while let Some(done) = tasks.join_next().await {
         done.expect("no panic");
     }
-    report(&tally, moves, took, &cluster)
+    report(&tally, &moves, took, &cluster)
 }
 
 async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(act).await.expect("no panic")
 }
 
-/// Moves one slot after the other; says how many.
-fn shuffle(cluster: &Cluster, keys: &[String], effort: Effort) -> u64 {
+/// How many slots were moved.
+struct Moves {
+    by_key: u64,
+    whole: u64,
+}
+
+/// Moves one slot after the other.
+fn shuffle(cluster: &Cluster, keys: &[String], effort: Effort) -> Moves {
     let slots: Vec<u16> = keys.iter().map(|key| cluster.slot(key)).collect();
-    let (mut dice, mut moves, begun) = (Dice(1), 0, Instant::now());
-    while effort.goes_on(moves, begun) {
+    let both = cluster.moves_whole_slots();
+    let (mut dice, mut moves, begun) = (Dice(1), Moves { by_key: 0, whole: 0 }, Instant::now());
+    while effort.goes_on(moves.by_key + moves.whole, begun) {
         let slot = slots[dice.below(slots.len() as u64) as usize];
         let from = cluster.primary_of(slot);
         let to = (from + 1 + dice.below(PRIMARIES as u64 - 1) as usize) % PRIMARIES;
+        if both && moves.whole < moves.by_key {
+            cluster.migrate_whole(slot, to);
+            moves.whole += 1;
+            continue;
+        }
         cluster.open_move(slot, to);
         if dice.below(SELDOM) == 0 {
             let keys: Vec<String> =
@@ -108,7 +120,7 @@ fn shuffle(cluster: &Cluster, keys: &[String], effort: Effort) -> u64 {
                 break;
             }
         }
-        moves += 1;
+        moves.by_key += 1;
     }
     moves
 }
@@ -187,10 +199,11 @@ impl Tally {
     }
 }
 
-fn report(tally: &Tally, moves: u64, took: Duration, cluster: &Cluster) -> Report {
+fn report(tally: &Tally, moves: &Moves, took: Duration, cluster: &Cluster) -> Report {
     let mut report = Report::default();
     let count = |number: &AtomicU64| number.load(SeqCst);
-    report.figure("slots moved", format!("{moves} in {took:.1?}"));
+    let Moves { by_key, whole } = moves;
+    report.figure("slots moved", format!("{by_key} key by key, {whole} as a whole, in {took:.1?}"));
     report.figure("locks given", count(&tally.runs));
     let waits = std::mem::take(&mut *tally.waits.lock().expect("no panic"));
     report.spread("from the call to the lock", waits, 4 * SECOND);
