@@ -227,6 +227,7 @@ fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
                 let folder = match program {
                     "cli" => "distlock-cli/tests/cli".to_owned(),
                     "recorded" => "tests/metrics/tests/recorded".to_owned(),
+                    "lib" => "distlock-runtime/src".to_owned(),
                     program => format!("tests/{program}"),
                 };
                 let tests = root().join(folder).join(file);

@@ -37,9 +37,6 @@ const FEW: usize = 4;
 const MANY: usize = 256;
 /// How long one try waits for a connection once the lock would have expired by itself.
 const LATE_TRY: Duration = Duration::from_secs(1);
-/// An acquire without an answer may run long after its time, when a server that stood still goes
-/// on, and its ttl counts from there. A server that stands still for longer is not waited for.
-const LATEST: Duration = Duration::from_secs(10 * 60);
 
 /// The releases that are not confirmed, of one manager.
 #[derive(Default)]
@@ -89,12 +86,12 @@ impl Unconfirmed {
             return nothing;
         }
         // Whoever waits looks by itself.
-        if owner.was_freed() && now >= last_try(owner) {
+        if owner.was_freed() && now >= owner.gone_by() {
             return nothing;
         }
         let may_be_held = owner.was_granted() || owner.in_doubt();
         let again = match &fault {
-            _ if now >= last_try(owner) => None,
+            _ if now >= owner.gone_by() => None,
             Fault { passing: true, .. } => Some(Verdict::Again),
             // A place in the queue, no more: it is passed over when its turn comes.
             _ if !may_be_held => return nothing,
@@ -119,12 +116,6 @@ impl Unconfirmed {
         let keep = self.due.map(|due| due.since(table.clock().now()));
         table.freed(&self.owner, keep.filter(|keep| !keep.is_zero()), freed);
     }
-}
-
-/// From when on nothing can be left of a token.
-fn last_try(owner: &Owner) -> Moment {
-    let expired = owner.expired_by();
-    if owner.in_doubt() { expired.after(LATEST) } else { expired }
 }
 
 enum Verdict {

@@ -24,6 +24,9 @@ pub const TOKENS_PER_FENCE: u64 = 1024;
 
 /// Bits for how many commands are unanswered, below those for the connection.
 const COUNT: u32 = 16;
+/// An acquire without an answer may run long after its time, when a server that stood still goes
+/// on, and its ttl counts from there. A server that stands still for longer is not waited for.
+const LATEST: Duration = Duration::from_secs(10 * 60);
 /// How much of the process's name is in a mark.
 const MARK: usize = 8;
 
@@ -151,13 +154,28 @@ impl Owner {
             of if of == connection => Some(unanswered + 1),
             _ => Some(connection << COUNT | 1),
         };
-        let before = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        let before = self.unanswered.fetch_update(Ordering::SeqCst, Ordering::Acquire, one_more);
         let before = before.unwrap_or_default() >> COUNT;
         // A token's acquires go over one connection at a time: another one's answer is not coming any more.
         if before != 0 && before != connection {
             self.died_first.fetch_min(before, Ordering::AcqRel);
             self.died_last.fetch_max(before, Ordering::AcqRel);
         }
+    }
+
+    /// The same, and whether the bytes may go out: not once the release was begun, which may pass over that to
+    /// which nothing was sent. // R7
+    ///
+    /// First it is noted and then looked, as a release is first begun and then looks what was sent: whichever comes
+    /// later knows of the other. That needs one order of all four, hence `SeqCst` in each.
+    #[inline]
+    pub fn may_send(&self, now: Moment, ttl: Duration, connection: u64) -> bool {
+        self.sending(now, ttl, connection);
+        if self.is_retired() {
+            self.answered(connection);
+            return false;
+        }
+        true
     }
 
     /// To be called before the bytes of a command go out that may keep the lock until `end`.
@@ -181,6 +199,14 @@ impl Owner {
         let _ = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
+    /// The same where the lock is the token's now.
+    #[inline]
+    pub fn answered_yes(&self, connection: u64) {
+        // At no moment between the two does it look as if the answer had been a no.
+        self.leaves_a_trace();
+        self.answered(connection);
+    }
+
     /// The store has taken the lock for it, or may have put it into the queue. To be called by stores,
     /// also if the answer does not reach the caller.
     pub fn leaves_a_trace(&self) {
@@ -190,7 +216,8 @@ impl Owner {
     /// Something of it may be in the store, or come to be there. Not if every acquire was answered
     /// with a no.
     pub fn may_be_stored(&self) -> bool {
-        self.traced.load(Ordering::Acquire) || self.in_doubt()
+        // What was answered meanwhile has left its trace before.
+        self.in_doubt() || self.traced.load(Ordering::Acquire)
     }
 
     /// To be called before an acquire that was not carried out is sent again, and before it is looked whether the
@@ -206,7 +233,7 @@ impl Owner {
 
     /// An acquire was sent and no answer has come.
     pub fn in_doubt(&self) -> bool {
-        self.unanswered.load(Ordering::Acquire) != 0 || self.died_last.load(Ordering::Acquire) != 0
+        self.unanswered.load(Ordering::SeqCst) != 0 || self.died_last.load(Ordering::Acquire) != 0
     }
 
     /// Whether what was sent on connection `number` comes behind every acquire of this token that
@@ -230,9 +257,15 @@ impl Owner {
         Moment::from_nanos(self.stored_until.load(Ordering::Acquire))
     }
 
+    /// From here on nothing can be left of it.
+    pub fn gone_by(&self) -> Moment {
+        let expired = self.expired_by();
+        if self.in_doubt() { expired.after(LATEST) } else { expired }
+    }
+
     /// Its release is about to be sent. Final: the token is never used again. // R7
     pub fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
+        self.retired.store(true, Ordering::SeqCst);
         if let Some(parts) = self.parts.get() {
             parts.iter().for_each(|part| part.owner.retire());
         }
@@ -277,9 +310,9 @@ impl Owner {
         self.freed.load(Ordering::Acquire)
     }
 
-    /// Stores look at this right before they send an acquire.
+    /// Its release was begun. Stores ask [`may_send`](Self::may_send) before they send an acquire.
     pub fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+        self.retired.load(Ordering::SeqCst)
     }
 }
 
@@ -305,23 +338,4 @@ impl fmt::Debug for Owner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_release_is_behind_what_died_with_closed_connections_only() {
-        let name = LockName::of_stored("shop:", "shop:lock:{a}").expect("a name");
-        let owner = Owner::new(Arc::new(name), "process.1.s".to_owned(), Limit::ALONE);
-        let (now, ttl) = (Moment::from_nanos(1), Duration::from_secs(1));
-        assert!(owner.is_behind(9, &(9..9)), "nothing was sent");
-        owner.sending(now, ttl, 3);
-        assert!(owner.is_behind(3, &(1..1)), "the release goes over the same connection");
-        assert!(!owner.is_behind(5, &(4..5)) && owner.is_behind(5, &(3..5)));
-        owner.sending(now, ttl, 7);
-        owner.sending(now, ttl, 8);
-        owner.answered(8);
-        assert!(owner.is_behind(8, &(1..8)));
-        assert!(!owner.is_behind(8, &(4..8)), "3 was a connection to another server");
-        assert!(!owner.is_behind(8, &(1..7)));
-    }
-}
+mod tests;

@@ -149,7 +149,7 @@ async fn one_stands_still(effort: Effort, report: &mut Report) {
     }
     let taken = up.taken.len() + stopped.taken.len() + known.taken.len();
     let text = format!("{} locks were kept by a server that had stood still", left.len());
-    report.past_if(!left.is_empty(), text);
+    report.violated_if(!left.is_empty(), text);
     let failed = [&up, &stopped, &known].map(|took| took.failed.clone()).concat();
     up.report("all up", report);
     stopped.report("one was just stopped", report);

@@ -128,10 +128,8 @@ impl<'a> Sending<'a> {
 impl Note for Sending<'_> {
     fn sending(&self, keeps: Duration) -> bool {
         let now = Clock::Boottime.now();
-        self.owner.sending(now, keeps, self.connection);
         // R7: nothing that could create the lock is sent behind its release.
-        if self.owner.is_retired() {
-            self.owner.answered(self.connection);
+        if !self.owner.may_send(now, keeps, self.connection) {
             return false;
         }
         if self.may_wait {

@@ -146,10 +146,8 @@ async fn run(
         let live = store.live(&owner.lock, answer_by).await?;
         let seen = store.table.fence().seen();
         let sent = Clock::Boottime.now();
-        owner.sending(sent, term.stored_for(), live.number());
         // R7: nothing that could create the lock is sent behind its release.
-        if owner.is_retired() {
-            owner.answered(live.number());
+        if !owner.may_send(sent, term.stored_for(), live.number()) {
             return Err(Fault::given_up());
         }
         if call.may_wait() {

@@ -1,6 +1,7 @@
 //! Releasing a token at all nodes. A majority is waited for: what it has freed nobody else is kept from by
 //! the rest. The others go on by themselves.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::error::BackendKind;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Store};
 
-/// After these pauses a node is asked again that has not confirmed a release. What it keeps after that ends by
-/// itself, and keeps nobody from the majority.
+/// After these pauses a node is asked again that has not confirmed a release; after the last one again and again
+/// while it does not answer, as long as it may keep something of the token.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 
@@ -108,24 +109,33 @@ impl QuorumStore {
 }
 
 impl Release {
-    async fn repeat(self, mut rest: Vec<usize>) {
-        for pause in PAUSES {
+    async fn repeat(self, rest: Vec<usize>) {
+        // How often a node has answered, and not for good: an acquire may still be on its way to it.
+        let mut rest: Vec<_> = rest.into_iter().map(|at| (at, 0)).collect();
+        let last = PAUSES[PAUSES.len() - 1];
+        for (tries, pause) in (1..).zip(PAUSES.into_iter().chain(iter::repeat(last))) {
             if rest.is_empty() {
                 return;
             }
             Alarm::at(&self.alarms, Clock::Boottime, Clock::Boottime.now().after(pause)).await;
-            let now = Clock::Boottime.now();
-            let keep = self.kept_until.map(|end| end.since(now)).filter(|keep| !keep.is_zero());
             let mut left = Vec::new();
-            for at in rest {
+            for (at, answers) in rest {
                 let part = self.owner.parts(self.nodes.len())[at].owner.clone();
-                let store = self.nodes[at].store.clone();
-                let released = store.release(part, keep, now.after(self.command_timeout)).await;
-                if !released.is_ok_and(|one| one.settled) {
-                    left.push(at);
+                match self.once(at, part.clone()).await {
+                    Ok(one) if one.settled || answers + 1 == PAUSES.len() => {}
+                    Ok(_) => left.push((at, answers + 1)),
+                    Err(_) if tries >= PAUSES.len() && part.gone_by() <= Clock::Boottime.now() => {}
+                    Err(_) => left.push((at, answers)),
                 }
             }
             rest = left;
         }
+    }
+
+    async fn once(&self, at: usize, part: Arc<Owner>) -> Result<Freed, Fault> {
+        let now = Clock::Boottime.now();
+        let keep = self.kept_until.map(|end| end.since(now)).filter(|keep| !keep.is_zero());
+        let store = self.nodes[at].store.clone();
+        store.release(part, keep, now.after(self.command_timeout)).await
     }
 }

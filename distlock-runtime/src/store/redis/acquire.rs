@@ -117,18 +117,17 @@ async fn fast_path(
     let lead = server.replicas.and_then(|replicas| live.waits.lead(replicas, &mut pipeline));
     server.record.used(sent);
     // R7: nothing that could create the lock is sent behind its release.
-    if owner.is_retired() {
+    if !owner.may_send(sent, attempt.term.stored_for(), live.number) {
         return Err(Fault::given_up());
     }
-    owner.sending(sent, attempt.term.stored_for(), live.number);
     let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
     let ticket = lead.and_then(|lead| Some(lead.answered(answers.pop()?)));
     let (raise, answers) = answers.split_at(usize::from(raises).min(answers.len()));
     match of_mark(mark, answers, live)? {
         [answer @ (Value::Okay | Value::Nil), fence] => {
-            owner.answered(live.number);
-            if *answer == Value::Okay {
-                owner.leaves_a_trace();
+            match answer {
+                Value::Okay => owner.answered_yes(live.number),
+                _ => owner.answered(live.number),
             }
             let raised = match raise {
                 // Perhaps another server than before, which does not have the script.

@@ -105,16 +105,15 @@ impl Grant<'_, '_> {
         if live.again {
             owner.sending_again();
         }
-        // R7: nothing that could create the lock is sent behind its release.
-        if owner.is_retired() {
-            return Err(Fault::given_up());
-        }
         let (lock, counter) = (&owner.lock, &counter.key);
         let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
         let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
         self.args[self.not_after] = Arg::Number(live.server_clock.time_after(lifetime));
         let sent = Clock::Boottime.now();
-        owner.sending(sent, self.term.stored_for(), live.number);
+        // R7: nothing that could create the lock is sent behind its release.
+        if !owner.may_send(sent, self.term.stored_for(), live.number) {
+            return Err(Fault::given_up());
+        }
         if self.stays {
             owner.leaves_a_trace();
         }
@@ -133,9 +132,9 @@ impl Grant<'_, '_> {
             Some(Value::BulkString(token)) if *token == owner.token.as_bytes() => {}
             _ => return Err(live.desynchronized()),
         }
-        owner.answered(live.number);
-        if matches!(answer.first(), Some(Value::Int(1))) {
-            owner.leaves_a_trace();
+        match answer.first() {
+            Some(Value::Int(1)) => owner.answered_yes(live.number),
+            _ => owner.answered(live.number),
         }
         Ok((sent, answer))
     }

@@ -138,10 +138,9 @@ impl RedisStore {
         let sent = Clock::Boottime.now();
         self.server.record.used(sent);
         // R7: nothing that could create the lock is sent behind its release.
-        if owner.is_retired() {
+        if !owner.may_send(sent, term.stored_for(), live.number) {
             return Err(Fault::given_up());
         }
-        owner.sending(sent, term.stored_for(), live.number);
         let answers = live.pipeline(&pipeline, sent, answer_by).await?;
         let [set, changed, score, left, echoed] = answers.as_slice() else {
             return Err(live.unexpected_answer());
@@ -156,13 +155,15 @@ impl RedisStore {
         if !matches!(echoed, Value::BulkString(echoed) if echoed == mark.as_bytes()) {
             return Err(live.desynchronized());
         }
-        owner.answered(live.number);
         let given = match set {
             Value::Okay => {
-                owner.leaves_a_trace();
+                owner.answered_yes(live.number);
                 Ok(())
             }
-            Value::Nil => Err(u64::try_from(integer(left)?).ok().map(Duration::from_millis)),
+            Value::Nil => {
+                owner.answered(live.number);
+                Err(u64::try_from(integer(left)?).ok().map(Duration::from_millis))
+            }
             _ => return Err(live.unexpected_answer()),
         };
         let accepted = accepted(changed, score, &live)?;

@@ -118,10 +118,8 @@ async fn run(
     // What it takes to make a session is no part of the lease.
     store.by(answer_by, store.ensemble.ready(term.stored_for())).await?;
     let sent = Clock::Boottime.now();
-    owner.sending(sent, term.stored_for(), SESSION);
     // R7: nothing that could create the lock is sent behind its release.
-    if owner.is_retired() {
-        owner.answered(SESSION);
+    if !owner.may_send(sent, term.stored_for(), SESSION) {
         return Err(Fault::given_up());
     }
     owner.leaves_a_trace();
