@@ -9,6 +9,9 @@ use crate::server::Server;
 use crate::shape::{Shape, WHILE};
 use crate::way::{Locker, Way};
 
+/// After which a server has counted what was done on connections that are closed.
+const SETTLED: Duration = Duration::from_millis(300);
+
 /// What the tasks have had.
 pub(crate) struct Tasks {
     /// Locks of each task.
@@ -26,17 +29,24 @@ pub(crate) struct Figures {
 /// What a server has counted while the tasks had theirs.
 pub(crate) struct Counts {
     writes: u64,
+    /// Transactions, with those that only read: counted when the tasks' connections are closed.
+    statements: u64,
     worked: Duration,
 }
 
 impl Counts {
     /// What it has counted so far.
     pub(crate) fn of(server: &Server) -> Self {
-        Self { writes: server.writes(), worked: server.worked() }
+        let statements = server.statements();
+        Self { writes: server.writes(), statements, worked: server.worked() }
     }
 
     pub(crate) fn since(self, before: &Self) -> Self {
-        Self { writes: self.writes - before.writes, worked: self.worked - before.worked }
+        Self {
+            writes: self.writes - before.writes,
+            statements: self.statements - before.statements,
+            worked: self.worked - before.worked,
+        }
     }
 }
 
@@ -70,12 +80,13 @@ impl Figures {
         let most = self.tasks.locks.iter().max().unwrap_or(&0);
         let least = self.tasks.locks.iter().min().unwrap_or(&0);
         format!(
-            "{:6.0} locks/s ({:4.2})  {:>3} connections  {:4.1} writes and {:.0} µs of the server's per lock  \
+            "{:6.0} locks/s ({:4.2})  {:>3} connections  {:4.1} writes, {:4.1} transactions and {:.0} µs of the server's per lock  \
              most/least per task {most}/{least}  worst wait {:.0?}",
             self.rate(),
             self.rate() / first.rate(),
             self.connections,
             self.counts.writes as f64 / self.locks() as f64,
+            self.counts.statements as f64 / self.locks() as f64,
             self.counts.worked.as_micros() as f64 / self.locks() as f64,
             self.tasks.worst,
         )
@@ -117,7 +128,7 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) 
     let connections = server.connections();
     let done = tasks.join_all().await;
     let took = start.elapsed();
-    let counts = Counts::of(server).since(&before);
+    let mut counts = Counts::of(server).since(&before);
     let (locks, waits): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let worst = waits.into_iter().max().unwrap_or_default();
     for locker in lockers {
@@ -125,5 +136,7 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) 
             manager.close(WHILE).await;
         }
     }
+    tokio::time::sleep(SETTLED).await;
+    counts.statements = server.statements() - before.statements;
     (Tasks { locks, worst, took }, connections, counts)
 }

@@ -29,25 +29,28 @@ async fn main() {
     let mut args = std::env::args().skip(1);
     let store = args.next().expect("postgres, etcd or zookeeper");
     let server = Server::start(&store);
-    let mut ways = vec![Way::Distlock];
+    let (mut ways, mut shapes) = (vec![Way::Distlock], &SHAPES[..]);
     if store == "postgres" {
         ways.extend([Way::Advisory, Way::ForUpdate]);
     }
     while let Some(option) = args.next() {
-        let (name, command) = match (&*option, args.next()) {
+        match (&*option, args.next()) {
             ("--peer", Some(peer)) => {
                 let (name, command) = peer.split_once('=').expect("--peer NAME=COMMAND");
-                (name.to_owned(), command.to_owned())
+                ways.push(Way::Peer { name: name.to_owned(), command: command.to_owned() });
             }
-            _ => panic!("--peer NAME=COMMAND is all there is"),
-        };
-        ways.push(Way::Peer { name, command });
+            ("--shape", Some(number)) => {
+                let number: usize = number.parse().expect("a number from 1 on");
+                shapes = &SHAPES[number - 1..number];
+            }
+            _ => panic!("--peer NAME=COMMAND and --shape NUMBER are all there is"),
+        }
     }
-    for shape in SHAPES {
+    for shape in shapes {
         println!("{}:", shape.title);
-        measure(&ways, &shape, &server).await;
+        measure(&ways, shape, &server).await;
     }
-    if store == "postgres" {
+    if store == "postgres" && shapes.len() == SHAPES.len() {
         println!(
             "{} calls dropped at a random moment, of a lock that is held half of the time:",
             dropped::CALLS

@@ -72,6 +72,15 @@ impl Server {
         }
     }
 
+    /// The transactions of a Postgres so far, with those that only read, as far as it has counted them: each connection says it
+    /// once a second, and when it is closed.
+    pub(crate) fn statements(&self) -> u64 {
+        let Self::Postgres(server) = self else { return 0 };
+        const COMMITTED: &str =
+            "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'";
+        server.sql(COMMITTED).parse().expect("a number")
+    }
+
     /// The time for which processors have worked for a Postgres; of others it is not counted.
     pub(crate) fn worked(&self) -> Duration {
         let Self::Postgres(server) = self else { return Duration::ZERO };
