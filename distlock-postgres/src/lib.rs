@@ -14,6 +14,7 @@ mod fence;
 mod link;
 mod listener;
 mod live;
+mod messages;
 mod request;
 mod schema;
 mod select;

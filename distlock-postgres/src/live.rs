@@ -1,6 +1,5 @@
 //! A connection that is there, and the commands on it: each is one statement.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use tokio_postgres::{Client, Error, Row};
 
 use crate::fault::Fault;
 use crate::fence::Fence;
-use crate::request::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
+use crate::request::{Ask, Freed, Granted, Held, Renewal, Reply, Swap};
 use crate::shared::{Health, Shared};
 use crate::statements::{ACQUIRE, Command, Prepared, RELEASE, RENEW};
 
@@ -26,8 +25,8 @@ pub struct Live {
     prepared: Arc<OnceLock<Prepared>>,
 }
 
-type Value<'a> = &'a (dyn ToSql + Sync);
-type Param<'a> = (Value<'a>, Type);
+pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
+pub(crate) type Param<'a> = (Value<'a>, Type);
 
 impl Live {
     pub(crate) fn new(
@@ -72,7 +71,7 @@ impl Live {
         self.run(command.sql, &params).await
     }
 
-    async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         self.settle(self.client.query_typed(sql, params).await)
     }
 
@@ -263,75 +262,6 @@ impl Live {
         row.try_get(0).map_err(|_| Fault::unexpected())
     }
 
-    /// Sends the process of a token a message about a lock.
-    ///
-    /// # Errors
-    ///
-    /// Where the server could not be asked.
-    pub async fn tell(&self, kind: &str, token: &str, name: &str) -> Result<(), Fault> {
-        check(name)?;
-        let params: [Param<'_>; 3] =
-            [(&kind, Type::TEXT), (&token, Type::TEXT), (&name, Type::TEXT)];
-        self.run("SELECT distlock.tell($1, $2, $3)", &params).await.map(|_| ())
-    }
-
-    /// Sends texts to processes; says of each whether that one listens. One that is too long is not sent.
-    ///
-    /// # Errors
-    ///
-    /// Where the server could not be asked.
-    pub async fn send(&self, letters: &[(&str, String)]) -> Result<Vec<bool>, Fault> {
-        let processes: Vec<_> = letters.iter().map(|(process, _)| *process).collect();
-        let texts: Vec<_> = letters.iter().map(|(_, text)| text.as_str()).collect();
-        let params: [Param<'_>; 2] = [(&processes, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
-        let rows = self.run("SELECT distlock.send($1, $2)", &params).await?;
-        let row = rows.first().ok_or_else(Fault::unexpected)?;
-        row.try_get(0).map_err(|_| Fault::unexpected())
-    }
-
-    /// Keeps what a process says of itself for so long.
-    ///
-    /// # Errors
-    ///
-    /// Where the server could not be asked.
-    pub async fn introduce(&self, record: &Record<'_>, kept: Duration) -> Result<(), Fault> {
-        let kept = millis(kept);
-        let params: [Param<'_>; 4] = [
-            (&record.prefix, Type::TEXT),
-            (&record.process, Type::TEXT),
-            (&record.text, Type::TEXT),
-            (&kept, Type::INT8),
-        ];
-        self.run("SELECT distlock.introduce($1, $2, $3, $4)", &params).await.map(|_| ())
-    }
-
-    /// Forgets what a process has said of itself.
-    ///
-    /// # Errors
-    ///
-    /// Where the server could not be asked.
-    pub async fn take_leave(&self, prefix: &str, process: &str) -> Result<(), Fault> {
-        let params: [Param<'_>; 2] = [(&prefix, Type::TEXT), (&process, Type::TEXT)];
-        self.run("SELECT distlock.take_leave($1, $2)", &params).await.map(|_| ())
-    }
-
-    /// What processes say of themselves under a prefix, by process: all, or these.
-    ///
-    /// # Errors
-    ///
-    /// Where the server could not be asked.
-    pub async fn records(
-        &self,
-        prefix: &str,
-        processes: Option<&[String]>,
-    ) -> Result<HashMap<String, String>, Fault> {
-        let params: [Param<'_>; 2] = [(&prefix, Type::TEXT), (&processes, Type::TEXT_ARRAY)];
-        const SQL: &str = "SELECT process, record FROM distlock.records($1, $2)";
-        let rows = self.run(SQL, &params).await?;
-        let field = |row: &Row, at| row.try_get(at).map_err(|_| Fault::unexpected());
-        rows.iter().map(|row| Ok((field(row, 0)?, field(row, 1)?))).collect()
-    }
-
     /// The server's time, in seconds since 1970.
     ///
     /// # Errors
@@ -364,7 +294,7 @@ fn numbers(rows: &[Row]) -> Result<Vec<i64>, Fault> {
     row.try_get(0).map_err(|_| Fault::unexpected())
 }
 
-fn check(name: &str) -> Result<(), Fault> {
+pub(crate) fn check(name: &str) -> Result<(), Fault> {
     if name.len() > LONGEST_NAME {
         return Err(Fault::name("the key is too long: Postgres takes 2000 bytes with its prefix"));
     }
@@ -374,7 +304,7 @@ fn check(name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn millis(duration: Duration) -> i64 {
+pub(crate) fn millis(duration: Duration) -> i64 {
     // Not zero: a lease of less than a millisecond would never have been.
     i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX / 1000)
 }

@@ -61,6 +61,9 @@ CREATE SEQUENCE IF NOT EXISTS distlock.fence AS bigint;
 CREATE OR REPLACE FUNCTION distlock.now() RETURNS bigint LANGUAGE sql VOLATILE AS
     'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
 
+-- Since when it has the lock, or it is reserved for it.
+ALTER TABLE distlock.lease ADD COLUMN IF NOT EXISTS since bigint NOT NULL DEFAULT distlock.now();
+
 -- When this server was started: another one, after a failover behind a proxy, has another value.
 CREATE OR REPLACE FUNCTION distlock.started() RETURNS bigint LANGUAGE sql STABLE AS
     'SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint';
@@ -269,9 +272,8 @@ DECLARE
     v_remaining bigint;
     v_ticket bigint := p_ticket;
     v_added boolean;
-    v_in_front text;
+    v_let_in text[];
     v_front bigint;
-    v_last boolean;
     v_behind bigint;
     v_done boolean;
 BEGIN
@@ -297,7 +299,9 @@ BEGIN
     -- Where one has it alone, nobody is let in.
     IF v_holders[1] < 2147483647 THEN
         IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
-            v_done := distlock.admit(p_name, NULL, NULL, v_now) IS NULL;
+            IF distlock.admit(p_name, NULL, NULL, v_now) <> '{}' THEN
+                v_done := distlock.announce_since(p_name, 0) IS NULL;
+            END IF;
             v_holders := distlock.holders(p_name, v_now);
         END IF;
         IF v_holders[1] < p_most AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
@@ -313,8 +317,14 @@ BEGIN
             VALUES (p_name, v_ticket, p_token, p_most, p_claim, p_told, v_now + 20000000)
             ON CONFLICT (name, token) DO UPDATE SET until = excluded.until
             RETURNING ticket, xmax = 0 INTO v_ticket, v_added;
-        IF v_holders[1] < 2147483647 AND p_token = ANY (distlock.admit(p_name, p_token, p_ttl, v_now)) THEN
-            RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+        IF v_holders[1] < 2147483647 THEN
+            v_let_in := distlock.admit(p_name, p_token, p_ttl, v_now);
+            IF v_let_in <> '{}' THEN
+                v_done := distlock.announce_since(p_name, 0) IS NULL;
+            END IF;
+            IF p_token = ANY (v_let_in) THEN
+                RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+            END IF;
         END IF;
     END IF;
     -- A place in the queue that is lost is put back.
@@ -326,14 +336,50 @@ BEGIN
     END IF;
     SELECT count(*) FILTER (WHERE (ticket, token) < (v_ticket, p_token)),
         -- More readers may join one that only readers stand behind.
-        count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647)),
-        bool_and((ticket, token) <= (v_ticket, p_token)),
-        (array_agg(token ORDER BY ticket DESC, token DESC) FILTER (WHERE (ticket, token) < (v_ticket, p_token)))[1]
-        INTO v_front, v_behind, v_last, v_in_front FROM distlock.waiter WHERE name = p_name;
-    IF v_front = 0 OR v_added AND v_last THEN
-        v_done := distlock.tell_in_front(p_name, p_token, v_ticket, p_most = 2147483647, v_front = 0, v_in_front) IS NULL;
+        count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647))
+        INTO v_front, v_behind FROM distlock.waiter WHERE name = p_name;
+    -- Others would go on joining those that hold it together. Who has it alone, or stands in front, is told later: each
+    -- message wakes all sessions of the database that listen, and the next release sends one in any case.
+    IF v_front = 0 AND v_holders[1] < 2147483647 THEN
+        v_done := distlock.tell_in_front(p_name, p_token, v_ticket, p_most = 2147483647, true, NULL) IS NULL;
     END IF;
     RETURN ARRAY[0, v_ticket, v_remaining, v_front, v_behind, v_added::int];
+END $$;
+
+-- Tells who stands in front of those that came to the queue after that time. The first of them needs it not: who has the
+-- lock next is told with it.
+CREATE OR REPLACE FUNCTION distlock.announce_since(p_name text, p_since bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_in_front text;
+    v_done boolean;
+BEGIN
+    FOR v_in_front IN SELECT in_front FROM (
+            SELECT token, until, lag(token) OVER (ORDER BY ticket, token) AS in_front FROM distlock.waiter WHERE name = p_name
+        ) AS w WHERE until > p_since + 20000000 AND in_front NOT LIKE '%r'
+            AND split_part(in_front, '.', 1) <> split_part(token, '.', 1) LOOP
+        v_done := distlock.tell('s', v_in_front, p_name) IS NULL;
+    END LOOP;
+END $$;
+
+-- The same for one token, when it has waited for a while and the lock was handed on to nobody since.
+CREATE OR REPLACE FUNCTION distlock.announce(p_name text, p_token text) RETURNS void LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    w distlock.waiter;
+    v_in_front text;
+    v_done boolean := distlock.relax();
+BEGIN
+    SELECT * INTO w FROM distlock.waiter WHERE name = p_name AND token = p_token;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT token INTO v_in_front FROM distlock.waiter WHERE name = p_name AND (ticket, token) < (w.ticket, p_token)
+        ORDER BY ticket DESC, token DESC LIMIT 1;
+    IF split_part(v_in_front, '.', 1) = split_part(p_token, '.', 1) OR v_in_front NOT LIKE '%r'
+        AND EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND since + 20000000 > w.until) THEN
+        RETURN;
+    END IF;
+    v_done := distlock.tell_in_front(p_name, p_token, w.ticket, w.most = 2147483647, v_in_front IS NULL, v_in_front) IS NULL;
 END $$;
 
 -- Free and hand on, leave the queue, compensate, repair. Idempotent. Answers what became of it (0 not this
@@ -344,6 +390,7 @@ LANGUAGE plpgsql
 DECLARE
     v_now bigint := distlock.enter_lock(p_name);
     v_until bigint;
+    v_since bigint;
     v_waits integer;
     v_ends bigint[];
     w distlock.waiter;
@@ -355,7 +402,7 @@ BEGIN
     END IF;
     next := '{}';
     IF p_keep IS NULL THEN
-        DELETE FROM distlock.lease WHERE name = p_name AND token = p_token RETURNING until INTO v_until;
+        DELETE FROM distlock.lease WHERE name = p_name AND token = p_token RETURNING until, since INTO v_until, v_since;
     ELSE
         SELECT until INTO v_until FROM distlock.lease WHERE name = p_name AND token = p_token;
     END IF;
@@ -374,7 +421,10 @@ BEGIN
         RETURN;
     END IF;
     next := distlock.admit(p_name, NULL, NULL, v_now);
-    IF v_until IS NOT NULL AND next = '{}' THEN
+    IF next <> '{}' THEN
+        -- One message or several: all listening sessions wake up once.
+        v_done := distlock.announce_since(p_name, coalesce(v_since, 0)) IS NULL;
+    ELSIF v_until IS NOT NULL THEN
         -- The first of the queue may have been told of a later end than there is now: it looks again. Not where one
         -- was let in before it: what ends first now is that one's reservation, which is seen to.
         SELECT * INTO w FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LIMIT 1;
@@ -436,7 +486,9 @@ BEGIN
         RETURN ARRAY[0];
     END IF;
     v_done := distlock.hold(p_name, p_new, p_most, v_now + p_ttl * 1000) IS NULL;
-    v_done := distlock.admit(p_name, NULL, NULL, v_now) IS NULL;
+    IF distlock.admit(p_name, NULL, NULL, v_now) <> '{}' THEN
+        v_done := distlock.announce_since(p_name, 0) IS NULL;
+    END IF;
     RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
 END $$;
 
@@ -495,4 +547,4 @@ BEGIN
 END $$;
 
 -- Last: who finds it finds all of the above.
-CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4';
+CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5';

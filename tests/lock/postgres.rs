@@ -107,6 +107,81 @@ async fn what_the_dead_have_left_is_swept_up() {
     no_row_is_left(&server);
 }
 
+/// Tables and functions of an older version are brought up to date.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_older_version_has_made_is_brought_up_to_date() {
+    let server = PostgresServer::start();
+    drop(connect(&server.url()).await);
+    server.sql(
+        "ALTER TABLE distlock.lease DROP COLUMN since; DROP FUNCTION distlock.announce;
+         CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4'",
+    );
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = held(&one, "k").await;
+    let waiting = waits(&other, "k");
+    wait_for("it waits", async || server.left().len() == 2).await;
+    guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
+    no_row_is_left(&server);
+}
+
+/// Every message wakes every session that listens: a place in the queue sends none, and the release that calls the next
+/// one says who waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stands_in_front_is_told_with_the_next_release_or_after_a_while() {
+    let server = PostgresServer::start();
+    drop(connect(&server.url()).await);
+    let ask = |name: &str, token: &str, is_try: bool| {
+        format!(
+            "SELECT distlock.acquire('{name}', '{token}.1.1000s', 1, 10000, 0, 1000, false, {is_try}, 0, distlock.started(), true)"
+        )
+    };
+    let heard = |name: &str, then: &str| {
+        let (holder, one) = (ask(name, "h", true), ask(name, "one", false));
+        let other = ask(name, "other", false);
+        let listen = "LISTEN distlock_h; LISTEN distlock_one; LISTEN distlock_other";
+        let output = server
+            .sql(&format!("{listen}; {holder}; COMMIT; {one}; COMMIT; {other}; COMMIT; {then}"));
+        let payload =
+            |line: &str| Some(line.split_once("payload \"")?.1.split_once('"')?.0.to_owned());
+        output.lines().filter_map(payload).collect::<Vec<_>>()
+    };
+    let announce = |name: &str| format!("SELECT distlock.announce('{name}', 'other.1.1000s')");
+    let release =
+        |name: &str| format!("SELECT distlock.release('{name}', 'h.1.1000s', NULL, true)");
+    assert_eq!(heard("a", "SELECT 1"), [""; 0]);
+    assert_eq!(heard("b", &announce("b")), ["s one.1.1000s b"]);
+    let told = ["g one.1.1000s c", "s one.1.1000s c"];
+    assert_eq!(heard("c", &format!("{}; COMMIT; {}", release("c"), announce("c"))), told);
+}
+
+/// Who comes later in the process in front comes later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_does_not_join_those_in_front_of_another_process() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let holder = connect(&server.url()).await;
+    let guard = held(&holder, "k").await;
+    let first = waits(&one, "k");
+    wait_for("it waits", async || server.left().len() == 2).await;
+    let second = waits(&other, "k");
+    wait_for("it waits, too", async || server.left().len() == 3).await;
+    // The one in front has heard of it.
+    tokio::time::sleep(ms(1000)).await;
+    let third = waits(&one, "k");
+    wait_for("it stands behind", async || server.left().len() == 4).await;
+    guard.release().await.expect("it was held");
+    let first = served(first).await;
+    let (tokens, second) = (first.fencing_token(), tokio::spawn(served(second)));
+    first.release().await.expect("it was held");
+    let second = second.await.expect("no panic");
+    assert!(tokens < second.fencing_token());
+    let order = second.fencing_token();
+    second.release().await.expect("it was held");
+    assert!(order < served(third).await.fencing_token());
+    no_row_is_left(&server);
+}
+
 /// A release and a place in the queue do not wait for the disk. Whoever has the lock next does, and what came before
 /// is written with it: a crash right after that forgets neither, or two could have the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,12 +4,13 @@
 //! looks at it, so each of these is one step to all others, as a script is in Redis; and renewals of any number of
 //! leases are one statement.
 //!
-//! - `acquire`: the functions that may give a lock
+//! - `acquire`: the functions that may give a lock; `contention`: which of them is called
 //! - `record`: which processes there are; `letters`: what processes say to each other; `console`
 //! - here: all others
 
 mod acquire;
 mod console;
+mod contention;
 mod letters;
 mod record;
 
@@ -35,6 +36,7 @@ use crate::name::LockName;
 use crate::observe::{Connection, LinkWatch, Observers};
 use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
+use contention::Contention;
 use letters::hear;
 
 /// How many connections for commands there are by default. On one, each lock would wait for the disk
@@ -60,6 +62,7 @@ pub(crate) struct PostgresConfig {
 pub(crate) struct PostgresStore {
     table: Arc<Table>,
     record: Arc<Record>,
+    contention: Contention,
     command_timeout: Duration,
     observers: Observers,
     alarms: Arc<Alarms>,
@@ -84,7 +87,8 @@ impl PostgresStore {
             Box::new(move |up| watch.is(up))
         });
         let (table, alarms) = (Arc::new(table), alarms.clone());
-        Self { table, record, command_timeout, observers, alarms, handle }
+        let contention = Contention::none();
+        Self { table, record, contention, command_timeout, observers, alarms, handle }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.
@@ -125,6 +129,9 @@ impl PostgresStore {
         let release = live.release(owner.lock.stored(), &owner.token, keep);
         let freed = self.by(answer_by, Some(&live), release).await;
         let freed = freed.map_err(|fault| fault_of(&fault))?;
+        if !freed.next.is_empty() {
+            self.contention.seen(&owner.lock, Clock::Boottime.now());
+        }
         let next = freed.next.into_iter().map(Into::into).collect();
         Ok(Freed { was_ours: freed.was_held, settled, next, awaited: freed.awaited })
     }

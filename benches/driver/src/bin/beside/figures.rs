@@ -11,6 +11,8 @@ use crate::way::{Locker, Way};
 
 /// After which a server has counted what was done on connections that are closed.
 const SETTLED: Duration = Duration::from_millis(300);
+/// For how long they go on before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(1);
 
 /// What the tasks have had.
 pub(crate) struct Tasks {
@@ -93,6 +95,26 @@ impl Figures {
     }
 }
 
+/// The tasks, for so long: the locks of each, and its longest wait.
+fn spawn(lockers: &[Locker], shape: &Shape, long: Duration) -> JoinSet<(u64, Duration)> {
+    let (mut tasks, start) = (JoinSet::new(), Instant::now());
+    for n in 0..shape.clients * shape.tasks {
+        let locker = lockers[n % lockers.len()].clone();
+        let (keys, body) = (shape.keys, shape.body);
+        tasks.spawn(async move {
+            let (mut done, mut worst) = (0, Duration::ZERO);
+            while start.elapsed() < long {
+                let asked = Instant::now();
+                locker.lock(done as usize % keys, body).await;
+                worst = worst.max(asked.elapsed());
+                done += 1;
+            }
+            (done, worst)
+        });
+    }
+    tasks
+}
+
 /// The tasks in this process; how many connections there were, and what was written.
 async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) {
     // A manager is shared, a connection is not.
@@ -108,22 +130,10 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) 
         }
         lockers.push(locker);
     }
+    // A session of Postgres compiles and plans functions when it first calls them.
+    spawn(&lockers, shape, WARM_UP).join_all().await;
     let (before, start) = (Counts::of(server), Instant::now());
-    let mut tasks = JoinSet::new();
-    for n in 0..shape.clients * shape.tasks {
-        let locker = lockers[n % count].clone();
-        let (keys, body) = (shape.keys, shape.body);
-        tasks.spawn(async move {
-            let (mut done, mut worst) = (0, Duration::ZERO);
-            while start.elapsed() < WHILE {
-                let asked = Instant::now();
-                locker.lock(done as usize % keys, body).await;
-                worst = worst.max(asked.elapsed());
-                done += 1;
-            }
-            (done, worst)
-        });
-    }
+    let tasks = spawn(&lockers, shape, WHILE);
     tokio::time::sleep(WHILE / 2).await;
     let connections = server.connections();
     let done = tasks.join_all().await;
