@@ -375,7 +375,7 @@ BEGIN
     END IF;
     SELECT token INTO v_in_front FROM distlock.waiter WHERE name = p_name AND (ticket, token) < (w.ticket, p_token)
         ORDER BY ticket DESC, token DESC LIMIT 1;
-    IF split_part(v_in_front, '.', 1) = split_part(p_token, '.', 1) OR v_in_front NOT LIKE '%r'
+    IF split_part(v_in_front, '.', 1) = split_part(p_token, '.', 1) OR coalesce(v_in_front, '') NOT LIKE '%r'
         AND EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND since + 20000000 > w.until) THEN
         RETURN;
     END IF;

@@ -138,21 +138,25 @@ async fn who_stands_in_front_is_told_with_the_next_release_or_after_a_while() {
     };
     let heard = |name: &str, then: &str| {
         let (holder, one) = (ask(name, "h", true), ask(name, "one", false));
-        let other = ask(name, "other", false);
-        let listen = "LISTEN distlock_h; LISTEN distlock_one; LISTEN distlock_other";
-        let output = server
-            .sql(&format!("{listen}; {holder}; COMMIT; {one}; COMMIT; {other}; COMMIT; {then}"));
+        let (two, three) = (ask(name, "two", false), ask(name, "three", false));
+        let listen = ["h", "one", "two"].map(|process| format!("LISTEN distlock_{process}"));
+        let [holds, first, second] = listen;
+        let commands = [&*holds, &first, &second, &holder, &one, &two, &three, then];
+        let output = server.sql(&commands.join("; COMMIT; "));
         let payload =
             |line: &str| Some(line.split_once("payload \"")?.1.split_once('"')?.0.to_owned());
         output.lines().filter_map(payload).collect::<Vec<_>>()
     };
-    let announce = |name: &str| format!("SELECT distlock.announce('{name}', 'other.1.1000s')");
+    let announce =
+        |name: &str, token: &str| format!("SELECT distlock.announce('{name}', '{token}.1.1000s')");
     let release =
         |name: &str| format!("SELECT distlock.release('{name}', 'h.1.1000s', NULL, true)");
     assert_eq!(heard("a", "SELECT 1"), [""; 0]);
-    assert_eq!(heard("b", &announce("b")), ["s one.1.1000s b"]);
-    let told = ["g one.1.1000s c", "s one.1.1000s c"];
-    assert_eq!(heard("c", &format!("{}; COMMIT; {}", release("c"), announce("c"))), told);
+    assert_eq!(heard("b", &announce("b", "one")), ["s h.1.1000s b"]);
+    assert_eq!(heard("c", &announce("c", "three")), ["s two.1.1000s c"]);
+    // What is known by then is not said again.
+    let then = [release("d"), announce("d", "two"), announce("d", "three")].join("; COMMIT; ");
+    assert_eq!(heard("d", &then), ["g one.1.1000s d", "s two.1.1000s d"]);
 }
 
 /// Who comes later in the process in front comes later.
