@@ -12,6 +12,7 @@ use crate::key::LockKey;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
+use crate::observe::Verb;
 use crate::process::Process;
 use crate::status::LockStatus;
 use crate::store::{self, Records};
@@ -158,7 +159,7 @@ impl LockManager {
         let Locks { table, store, .. } = self.locks();
         let asked = store.clone().inspect(lock.clone(), self.limit());
         let answer =
-            table.observers().timed("inspect", (table.clock(), table.clock().now()), asked).await;
+            table.observers().timed(Verb::Inspect, (table.clock(), table.clock().now()), asked).await;
         answer.map_err(|fault| fault.into_error(Some(lock)))
     }
 

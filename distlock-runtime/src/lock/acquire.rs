@@ -23,7 +23,7 @@ use super::told::Told;
 use super::waiter::Waiting;
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
-use crate::observe::{InLine, WaitSpan, in_acquire_span};
+use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
 use crate::options::OnLost;
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::{Answer, Attempt, Fault, OpOn};
@@ -58,7 +58,7 @@ impl<'a> Acquiring<'a> {
                 self.hurry()?;
             }
             let settled = match self.arrive() {
-                Begun::Trying(attempt, asked) => attempt.settle(asked.await, self.waits()),
+                Begun::Trying(attempt, asked) => attempt.settle_now(asked.await, self.waits()),
                 Begun::Settled(settled) => settled,
             };
             match settled {
@@ -180,7 +180,11 @@ impl<'a> Acquiring<'a> {
         for (at, one) in wanted.iter().enumerate() {
             self.wanted = one;
             match self.arrive() {
-                Begun::Trying(attempt, asked) => tries.push((at, attempt, asked)),
+                Begun::Trying(attempt, asked) => {
+                    let table = &self.locks.table;
+                    let times = (table.clock(), attempt.sent());
+                    tries.push((at, attempt, table.observers().timed(Verb::Set, times, asked)));
+                }
                 // In a guard: the future may be dropped while the others are tried.
                 Begun::Settled(Settled::Held(lease)) => held.push((at, self.guard_of(lease))),
                 // Others of this process are before us: what is behind it must not be held.
@@ -256,7 +260,6 @@ impl<'a> Acquiring<'a> {
         let term = self.request.stored_term(table.needs_renewal());
         let attempt = Attempt { owner: by.owner().clone(), term, look: !self.waits() };
         let asked = self.locks.store.try_acquire(attempt, self.request.answer_by);
-        let asked = table.observers().timed("set", (table.clock(), now), asked);
         Begun::Trying(by, in_acquire_span(wanted, asked))
     }
 

@@ -67,15 +67,14 @@ impl LockGuard {
     #[inline]
     fn tell_acquired(&self, queued: bool) {
         let table = &self.locks.table;
-        if !table.observers().listen() {
-            return;
-        }
+        let Some(listening) = table.observers().listening() else { return };
         for (index, lease) in self.leases[..self.owned].iter().enumerate() {
+            let lock = (lease.name().as_ref(), lease.account());
             let known = (lease.request.asked, lease.fencing_token());
-            table.observers().acquired(lease.name(), lease.account(), known, (queued, index));
+            table.observers().acquired(listening, lock, known, (queued, index));
         }
         if let (0, Some(outer)) = (self.owned, self.leases.first()) {
-            table.observers().joined(outer.name(), outer.fencing_token());
+            table.observers().joined(listening, outer.name(), outer.fencing_token());
         }
     }
 

@@ -24,7 +24,7 @@ impl LockTable {
         now: Moment,
     ) -> Arrival<Live> {
         self.change(lock, |line, turn| {
-            let seat = |place| Lease::new(self, lock, request, place);
+            let seat = |place| Lease::new(self, lock, request, (place, now));
             let arrival = line.arrive(request, line_ends, now, seat, turn);
             match &arrival {
                 Arrival::Wait(place, _) => {

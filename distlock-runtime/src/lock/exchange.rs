@@ -13,6 +13,7 @@ use super::turn::Live;
 use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
 use crate::error::LockError;
+use crate::observe::Verb;
 use crate::store::{self, Exchanged};
 
 /// Before an exchange without an answer is sent again.
@@ -31,7 +32,7 @@ impl LockTable {
             let Exchange { old, new, term } = exchange.clone();
             let exchanging = store::Exchange { old, new, term };
             let op = self.store.clone().exchange(exchanging, answer_by.min(lease.deadline()));
-            let fault = match self.observers().timed("exchange", (self.clock(), now), op).await {
+            let fault = match self.observers().timed(Verb::Exchange, (self.clock(), now), op).await {
                 Ok(answer) => return self.exchanged(lease, &exchange, answer),
                 Err(fault) => fault,
             };

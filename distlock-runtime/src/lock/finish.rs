@@ -153,8 +153,8 @@ impl Drop for Ending<'_> {
         // Sends what was not sent.
         drop(self.release.take());
         let Self { lease, table, confirmed, .. } = self;
-        // Without observers it never is.
-        if lease.account().is_open() && table.home().is_here() {
+        // Without observers it never is. A forked child has no answer to wait for.
+        if lease.account().is_open() && (*confirmed || table.home().is_here()) {
             table.observers().released(lease.name(), lease.account(), *confirmed);
         }
     }

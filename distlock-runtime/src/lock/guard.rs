@@ -13,6 +13,7 @@ use super::locks::Locks;
 use crate::error::LockError;
 use crate::home::Home;
 use crate::limits::check_ttl;
+use crate::observe::Verb;
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
 use crate::store::{Owned, Renewed};
@@ -225,7 +226,7 @@ impl LockGuard {
         let Some(renewals) = renewals else { return Err(self.lost_error(false)) };
         let op = self.locks.store.clone().renew(renewals.clone());
         let renewed =
-            table.observers().timed("renew", (table.clock(), table.clock().now()), op).await;
+            table.observers().timed(Verb::Renew, (table.clock(), table.clock().now()), op).await;
         let Renewed { sent, answers } =
             renewed.map_err(|fault| fault.into_error(Some(self.leases[0].name())))?;
         let mut doubt = None;

@@ -11,6 +11,8 @@ use super::lease::Lease;
 use super::table::LockTable;
 use super::turn::Live;
 use super::waiter::Waiting;
+use crate::clock::Moment;
+use crate::observe::Verb;
 use crate::store::Fault;
 use crate::store::owner::Owner;
 
@@ -35,6 +37,14 @@ impl<'a> Try<'a> {
         }
     }
 
+    /// When its command was sent.
+    pub(super) fn sent(&self) -> Moment {
+        match self {
+            Self::Lead(lead) => lead.lease.account().sent(),
+            Self::Alone(alone) => alone.lease.account().sent(),
+        }
+    }
+
     /// The store has answered, or has not. The call `waits` if it may.
     #[inline]
     pub(super) fn settle(self, answer: Result<Answer, Fault>, waits: bool) -> Settled<'a> {
@@ -42,6 +52,27 @@ impl<'a> Try<'a> {
             Self::Lead(lead) => lead.settle(answer, waits),
             Self::Alone(alone) => alone.settle(answer),
         }
+    }
+
+    /// The same when the answer has come just now: reports to observers how long it took.
+    #[inline]
+    pub(super) fn settle_now(self, answer: Result<Answer, Fault>, waits: bool) -> Settled<'a> {
+        let table = match &self {
+            Self::Lead(lead) => lead.table,
+            Self::Alone(alone) => alone.table,
+        };
+        if !table.observers().time_commands() {
+            return self.settle(answer, waits);
+        }
+        let (sent, ok) = (self.sent(), answer.is_ok());
+        let settled = self.settle(answer, waits);
+        // That has read the clock if it granted the lock.
+        let now = match &settled {
+            Settled::Held(lease) => lease.account().since(),
+            Settled::Wait(_) | Settled::Denied(_) => table.clock().now(),
+        };
+        table.observers().command(Verb::Set, now.since(sent), ok);
+        settled
     }
 }
 

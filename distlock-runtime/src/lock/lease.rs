@@ -101,7 +101,7 @@ impl Lease {
         table: &Arc<LockTable>,
         lock: &Arc<LockName>,
         request: Request,
-        place: Place,
+        (place, sent): (Place, Moment),
     ) -> Arc<Self> {
         Arc::new(Self {
             lock: lock.clone(),
@@ -119,7 +119,7 @@ impl Lease {
             body: AtomicBool::new(false),
             returned: AtomicU8::new(0),
             changed: Notify::new(),
-            account: Account::default(),
+            account: Account::new(sent),
             #[cfg(feature = "test-util")]
             store: table.store().clone(),
         })

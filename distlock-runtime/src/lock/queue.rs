@@ -14,6 +14,7 @@ use super::core::{Enter, Entered, Line};
 use super::table::LockTable;
 use super::turn::Live;
 use crate::name::LockName;
+use crate::observe::Verb;
 use crate::store::owner::Owner;
 use crate::store::{Entry, Fault, Message, Notification, Op};
 
@@ -24,9 +25,9 @@ impl LockTable {
         let entry = Entry { owner: owner.clone(), term, ticket };
         let (clock, now) = (self.clock(), self.clock().now());
         let limit = now.after(self.command_timeout);
-        let command = if ticket == 0 { "acquire" } else { "confirm" };
+        let verb = if ticket == 0 { Verb::Acquire } else { Verb::Confirm };
         let op =
-            self.observers().timed(command, (clock, now), self.store.clone().enter(entry, limit));
+            self.observers().timed(verb, (clock, now), self.store.clone().enter(entry, limit));
         let table = self.clone();
         self.follow(op, move |answer| {
             if let Ok(Entered::Granted { .. }) = answer {

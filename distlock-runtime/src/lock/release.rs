@@ -39,6 +39,7 @@ use super::table::LockTable;
 use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
+use crate::observe::Verb;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
@@ -158,7 +159,8 @@ pub(crate) struct Releasing {
 
 enum State {
     Unsent,
-    Sent(Op<Freed>),
+    /// At that time.
+    Sent(Op<Freed>, Moment),
     /// Answered, but to be sent again.
     Answered(Result<Freed, Fault>),
     Done(Freed),
@@ -181,13 +183,19 @@ impl Releasing {
             let now = clock.now();
             let limit = now.after(self.table.command_timeout);
             let Freeing { token, keep, .. } = &self.freeing;
-            let op = self.table.store.clone().release(token.clone(), *keep, limit);
-            let mut op = self.table.observers().timed("release", (clock, now), op);
+            let mut op = self.table.store.clone().release(token.clone(), *keep, limit);
             self.state = match op.as_mut().poll(cx) {
-                Poll::Pending => State::Sent(op),
-                Poll::Ready(result) => State::answered(result),
+                Poll::Pending => State::Sent(op, now),
+                Poll::Ready(result) => self.answered(result, now),
             };
         }
+    }
+
+    #[inline]
+    fn answered(&self, result: Result<Freed, Fault>, sent: Moment) -> State {
+        let times = (self.table.clock(), sent);
+        self.table.observers().answered(Verb::Release, times, result.is_ok());
+        State::answered(result)
     }
 }
 
@@ -207,13 +215,14 @@ impl Future for Releasing {
         let this = self.get_mut();
         if let State::Unsent = this.state {
             this.begin(cx);
-        } else if let State::Sent(op) = &mut this.state
+        } else if let State::Sent(op, sent) = &mut this.state
             && let Poll::Ready(result) = op.as_mut().poll(cx)
         {
-            this.state = State::answered(result);
+            let sent = *sent;
+            this.state = this.answered(result, sent);
         }
         match std::mem::replace(&mut this.state, State::Gone) {
-            sent @ State::Sent(_) => {
+            sent @ State::Sent(..) => {
                 this.state = sent;
                 Poll::Pending
             }
@@ -246,7 +255,10 @@ impl Drop for Releasing {
                 return self.table.freed(&self.freeing.token, self.freeing.keep, &freed);
             }
             State::Answered(result) => Box::pin(std::future::ready(result)),
-            State::Sent(op) => op,
+            State::Sent(op, sent) => {
+                let times = (self.table.clock(), sent);
+                self.table.observers().timed(Verb::Release, times, op)
+            }
         };
         self.table.hand_to_engine(self.freeing.clone(), op, self.reported);
     }

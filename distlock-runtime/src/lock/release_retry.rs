@@ -20,6 +20,7 @@ use crate::clock::Moment;
 use crate::engine::Unfinished;
 use crate::error::BackendKind;
 use crate::jitter::jittered;
+use crate::observe::Verb;
 use crate::select::until;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Op};
@@ -67,7 +68,7 @@ impl Unconfirmed {
         let keep = left.filter(|left| !left.is_zero());
         let limit = self.owner.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
         let op = table.store().clone().release(self.owner.clone(), keep, limit);
-        table.observers().timed("release", (table.clock(), now), op)
+        table.observers().timed(Verb::Release, (table.clock(), now), op)
     }
 
     /// What becomes of it, after a try that came to `result`.

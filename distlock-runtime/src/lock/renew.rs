@@ -12,6 +12,7 @@ use super::lease::Lease;
 use super::table::LockTable;
 use super::turn::Live;
 use crate::name::LockName;
+use crate::observe::Verb;
 use crate::shield::shielded;
 use crate::store::{Fault, Renewal, Renewed, Store};
 
@@ -43,7 +44,7 @@ impl LockTable {
         }
         let sent = (self.clock(), self.clock().now());
         let op = self.store.clone().renew(sendable(&renewals));
-        let op = self.observers().timed("renew", sent, op);
+        let op = self.observers().timed(Verb::Renew, sent, op);
         let table = self.clone();
         self.follow(op, move |answer| answered(&renewals, answer, &table));
     }
@@ -79,7 +80,7 @@ async fn renew_all(part: usize, mut renewals: Vec<Renew<Live>>, table: Arc<LockT
         // needs longer for all of them than for one answers each in time. A few do not wait for others.
         let turn = if many { Some(table.many_renewals.of(part).lock_owned().await) } else { None };
         let op = table.store().clone().renew(sendable(together));
-        let op = table.observers().timed("renew", (table.clock(), table.clock().now()), op);
+        let op = table.observers().timed(Verb::Renew, (table.clock(), table.clock().now()), op);
         match shielded(op).await {
             Some(answer) => answered(together, answer, &table),
             None => {

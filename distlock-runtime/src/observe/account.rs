@@ -8,8 +8,9 @@ use super::metrics::Hold;
 use crate::clock::Moment;
 
 /// When a lease began and ended, and which of the two was reported.
-#[derive(Default)]
 pub(crate) struct Account {
+    /// When the call's own try was sent, if it was one.
+    sent: Moment,
     since: AtomicU64,
     /// Zero while it lasts.
     until: AtomicU64,
@@ -28,6 +29,17 @@ const OPEN: u8 = 1;
 const LOST: u8 = 2;
 
 impl Account {
+    /// Of a lease that may be tried for at once.
+    pub(crate) fn new(sent: Moment) -> Self {
+        let (since, until) = Default::default();
+        let (via, state, hold) = Default::default();
+        Self { sent, since, until, via, state, hold }
+    }
+
+    pub(crate) fn sent(&self) -> Moment {
+        self.sent
+    }
+
     /// Its caller has it.
     pub(crate) fn begin(&self, now: Moment) {
         self.since.store(now.as_nanos(), Ordering::Relaxed);
@@ -74,7 +86,8 @@ impl Account {
 
     /// It is reported as held.
     pub(super) fn open(&self) {
-        self.state.fetch_or(OPEN, Ordering::AcqRel);
+        // Nothing else changes it before.
+        self.state.store(OPEN, Ordering::Release);
     }
 
     /// It was reported as held, and its end was not.

@@ -7,15 +7,17 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 
 use super::LostReason;
 use super::metric_table::{
-    ACQUISITIONS, COMMAND, COMMANDS, CONNECTIONS, HELD, HOLD, INFO, LATE_RELEASES, LONGEST_HOLD,
+    ACQUISITIONS, COMMAND, CONNECTIONS, HELD, HOLD, INFO, LATE_RELEASES, LONGEST_HOLD,
     LOST, OK, OUTCOMES, REASONS, RENEWALS, WAIT, WAITING, describe,
 };
+use super::verb::{COMMANDS, Verb};
 use crate::clock::Moment;
 
 static METADATA: Metadata<'static> = Metadata::new("distlock", Level::INFO, Some("distlock"));
 
 /// Of one name.
 pub(super) struct OfLock {
+    name: Box<str>,
     pub(super) acquired: Counter,
     /// In the order of `OUTCOMES`, without the first.
     refused: [Counter; OUTCOMES.len() - 1],
@@ -51,6 +53,7 @@ impl OfLock {
         let histogram = |key: &Key| recorder.register_histogram(key, &METADATA);
         let outcome = |at: usize| counter(&key_of(ACQUISITIONS, "outcome", OUTCOMES[at]));
         Self {
+            name: name.into(),
             acquired: outcome(0),
             refused: std::array::from_fn(|at| outcome(at + 1)),
             waited: histogram(&key_of(WAIT, "outcome", "acquired")),
@@ -64,6 +67,12 @@ impl OfLock {
             renewed: OK.map(|ok| counter(&key_of(RENEWALS, "outcome", ok))),
             late: counter(&key(LATE_RELEASES)),
         }
+    }
+
+    /// What it is called in labels.
+    #[inline]
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn refused(&self, outcome: &str) -> &Counter {
@@ -124,8 +133,8 @@ impl OfManager {
         Self { commands, up: state("up"), down: state("down") }
     }
 
-    pub(super) fn command(&self, command: &str, ok: bool) -> Option<&Histogram> {
-        let at = COMMANDS.iter().position(|known| *known == command)?;
-        Some(&self.commands[at][usize::from(ok)])
+    #[inline]
+    pub(super) fn command(&self, verb: Verb, ok: bool) -> &Histogram {
+        &self.commands[verb as usize][usize::from(ok)]
     }
 }

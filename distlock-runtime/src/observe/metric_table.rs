@@ -3,6 +3,8 @@
 
 use metrics::{KeyName, Recorder, SharedString, Unit};
 
+use super::verb::COMMANDS;
+
 /// Bounds of the histograms, in seconds, from 1 ms to 60 s: for exporters that ask for them.
 ///
 /// ```no_run
@@ -43,8 +45,6 @@ pub struct Metric {
 pub(super) const OUTCOMES: [&str; 7] =
     ["acquired", "busy", "backend", "deadlock", "invalid", "closed", "cancelled"];
 pub(super) const REASONS: [&str; 5] = ["expired", "taken", "forced", "max_hold", "closed"];
-pub(super) const COMMANDS: [&str; 7] =
-    ["set", "acquire", "confirm", "exchange", "release", "renew", "inspect"];
 const STORES: [&str; 6] = ["memory", "redis", "redlock", "postgres", "etcd", "zookeeper"];
 /// Of what goes well or does not, in the order of `bool`.
 pub(super) const OK: [&str; 2] = ["failed", "ok"];

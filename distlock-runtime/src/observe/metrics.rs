@@ -5,19 +5,21 @@
 //! a thread has a recorder of its own, in tests, handles are made for each event. A hold and a wait keep
 //! the handles that they began with: a gauge comes down where it went up.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::handles::{OfLock, OfManager};
-use super::recorder::{self, Recorder, with_recorder};
+use super::kept::Kept;
+use super::recorder::{self, with_recorder};
 use super::register::{MOST_NAMES, REGISTERED};
-use super::{Acquired, Command, LostReason, Refused, log, metric_table, reporter};
+use super::verb::Verb;
+use super::{Acquired, LostReason, Refused, log, metric_table, reporter};
 use crate::clock::Moment;
 use crate::name::LockName;
 
+pub(super) use super::recorder::Recorder;
 pub use super::register::register;
 pub use metric_table::BUCKETS;
 #[doc(hidden)]
@@ -36,29 +38,10 @@ struct Shared {
     too_many: AtomicBool,
     /// Of the recorder of the process.
     manager: OnceLock<OfManager>,
-    locks: RwLock<HashMap<Box<str>, Arc<OfLock>, BuildHasherDefault<NameHasher>>>,
+    locks: Kept,
     links: Mutex<Links>,
     /// The recorder has not been given them yet.
     links_changed: AtomicBool,
-}
-
-/// Quick, for some hundred names that a program gives its own locks.
-#[derive(Default)]
-struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        for eight in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..eight.len()].copy_from_slice(eight);
-            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(SPREAD);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// How many connections are up and down now, and how many the recorder has been given.
@@ -71,9 +54,16 @@ struct Links {
 /// The handles of the recorder that has counted a lock as held: the end of the hold goes to the same one.
 #[derive(Default)]
 pub(super) struct Hold {
-    handles: OnceLock<Arc<OfLock>>,
-    held: AtomicBool,
+    /// Bits, and where handles are kept that are of the recorder of the process.
+    state: AtomicUsize,
+    /// Others.
+    own: OnceLock<Arc<OfLock>>,
 }
+
+/// It is counted as held.
+const IS_HELD: usize = 1 << (usize::BITS - 1);
+/// Its handles are kept.
+const IS_KEPT: usize = IS_HELD >> 1;
 
 /// A call that waits, until this is dropped.
 #[derive(Default)]
@@ -92,12 +82,31 @@ impl Drop for Place {
 impl Hold {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        !self.held.load(Ordering::SeqCst)
+        self.state.load(Ordering::SeqCst) & IS_HELD == 0
     }
 
-    fn take(&self) -> Option<&Arc<OfLock>> {
-        let was_held = self.held.swap(false, Ordering::SeqCst);
-        self.handles.get().filter(|_| was_held)
+    /// Whether it was held until now.
+    #[inline]
+    fn end(&self) -> bool {
+        self.state.fetch_and(!IS_HELD, Ordering::SeqCst) & IS_HELD != 0
+    }
+}
+
+/// The handles for an event.
+enum Found<'a> {
+    Kept(usize, &'a Arc<OfLock>),
+    Own(Arc<OfLock>),
+}
+
+impl std::ops::Deref for Found<'_> {
+    type Target = Arc<OfLock>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<OfLock> {
+        match self {
+            Self::Kept(_, handles) => handles,
+            Self::Own(handles) => handles,
+        }
     }
 }
 
@@ -107,69 +116,95 @@ impl Metrics {
         self.of_manager(|_| {});
     }
 
+    /// The recorder of this thread. To find it is most of what a call costs where there is none: it asks once.
     #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        recorder::current() != Recorder::None
+    pub(super) fn recorder(&self) -> Recorder {
+        recorder::current()
     }
 
-    /// Whether there may be a recorder, at less cost: every call and every connection looks whether there is.
+    /// Whether there may be a recorder, at less cost.
     #[inline]
     pub(super) fn has_been_on(&self) -> bool {
         recorder::was_seen()
     }
 
     pub(super) fn waiting(&self, lock: &LockName) -> InLine {
-        let handles = self.of_lock(lock);
+        let handles = self.of_lock(lock, recorder::current());
         if let Some(handles) = &handles {
             handles.waiting.increment(1.0);
         }
-        InLine { _place: handles.map(Place) }
+        InLine { _place: handles.map(|handles| Place(handles.clone())) }
     }
 
-    pub(super) fn acquired(&self, lock: &LockName, hold: &Hold, event: &Acquired) {
-        let Some(handles) = self.of_lock(lock) else { return };
+    pub(super) fn acquired(
+        &self,
+        lock: &LockName,
+        recorder: Recorder,
+        hold: &Hold,
+        event: &Acquired,
+    ) {
+        let Some(handles) = self.of_lock(lock, recorder) else { return };
         if event.index == 0 {
             handles.acquired.increment(1);
             handles.waited.record(event.waited.as_secs_f64());
         }
-        if event.via != super::Via::Outer {
-            handles.held.increment(1.0);
-            let _ = hold.handles.set(handles);
-            hold.held.store(true, Ordering::Release);
+        if event.via == super::Via::Outer {
+            return;
         }
+        handles.held.increment(1.0);
+        let kept = match handles {
+            Found::Kept(place, _) => place | IS_KEPT,
+            Found::Own(handles) => {
+                let _ = hold.own.set(handles);
+                0
+            }
+        };
+        hold.state.store(kept | IS_HELD, Ordering::Release);
     }
 
     pub(super) fn refused(&self, lock: &LockName, event: &Refused<'_>) {
-        let Some(handles) = self.of_lock(lock) else { return };
-        handles.refused(event.outcome()).increment(1);
-        if event.error.is_some() {
-            handles.waited_in_vain.record(event.waited.as_secs_f64());
-        }
+        self.with(lock, |handles| {
+            handles.refused(event.outcome()).increment(1);
+            if event.error.is_some() {
+                handles.waited_in_vain.record(event.waited.as_secs_f64());
+            }
+        });
     }
 
+    #[inline]
     pub(super) fn ended(&self, hold: &Hold, since: Moment, held: Duration) {
-        if let Some(handles) = hold.take() {
+        if hold.end()
+            && let Some(handles) = self.of_hold(hold)
+        {
             handles.held.decrement(1.0);
             handles.hold.record(held.as_secs_f64());
             handles.is_not_oldest(since);
         }
     }
 
+    /// The handles of a lock that is held, or was.
+    #[inline]
+    fn of_hold<'a>(&'a self, hold: &'a Hold) -> Option<&'a Arc<OfLock>> {
+        let state = hold.state.load(Ordering::Acquire);
+        match state & IS_KEPT {
+            0 => hold.own.get(),
+            _ => self.0.locks.at(state & !IS_KEPT & !IS_HELD),
+        }
+    }
+
     pub(super) fn lost(&self, lock: &LockName, hold: &Hold, reason: LostReason) {
-        let handles = hold.handles.get().cloned().or_else(|| self.of_lock(lock));
-        if let Some(handles) = handles {
-            handles.lost(reason).increment(1);
+        match self.of_hold(hold) {
+            Some(handles) => handles.lost(reason).increment(1),
+            None => self.with(lock, |handles| handles.lost(reason).increment(1)),
         }
     }
 
     pub(super) fn renewed(&self, lock: &LockName, ok: bool) {
-        if let Some(handles) = self.of_lock(lock) {
-            handles.renewed(ok).increment(1);
-        }
+        self.with(lock, |handles| handles.renewed(ok).increment(1));
     }
 
     pub(super) fn lasts(&self, hold: &Hold, since: Moment, age: Duration) {
-        let Some(handles) = hold.handles.get().filter(|_| !hold.is_empty()) else { return };
+        let Some(handles) = self.of_hold(hold).filter(|_| !hold.is_empty()) else { return };
         handles.is_held_since(since, age);
         // It may have ended meanwhile: one of the two sees the other.
         if hold.is_empty() {
@@ -178,17 +213,12 @@ impl Metrics {
     }
 
     pub(super) fn released_late(&self, lock: &LockName) {
-        if let Some(handles) = self.of_lock(lock) {
-            handles.late.increment(1);
-        }
+        self.with(lock, |handles| handles.late.increment(1));
     }
 
-    pub(super) fn command(&self, event: &Command) {
-        self.of_manager(|handles| {
-            if let Some(took) = handles.command(event.command, event.ok) {
-                took.record(event.took.as_secs_f64());
-            }
-        });
+    #[inline]
+    pub(super) fn command(&self, verb: Verb, took: Duration, ok: bool) {
+        self.of_manager(|handles| handles.command(verb, ok).record(took.as_secs_f64()));
     }
 
     /// A connection was made, lost, or is not wanted any more.
@@ -206,37 +236,41 @@ impl Metrics {
         self.of_manager(|_| {});
     }
 
-    /// Handles of the recorder there is, if there is one.
-    fn of_lock(&self, lock: &LockName) -> Option<Arc<OfLock>> {
+    /// Acts on the handles of the recorder there is, if there is one.
+    fn with(&self, lock: &LockName, act: impl FnOnce(&OfLock)) {
+        if let Some(handles) = self.of_lock(lock, recorder::current()) {
+            act(&handles);
+        }
+    }
+
+    #[inline]
+    fn of_lock(&self, lock: &LockName, recorder: Recorder) -> Option<Found<'_>> {
         let name = lock.name();
-        match recorder::current() {
+        match recorder {
             Recorder::None => None,
-            Recorder::OfProcess => {
-                let known = self.0.locks.read().unwrap_or_else(PoisonError::into_inner);
-                if let Some(handles) = known.get(name) {
-                    return Some(handles.clone());
-                }
-                drop(known);
-                Some(self.new_of_lock(name))
-            }
+            Recorder::OfProcess => Some(match self.0.locks.find(name) {
+                Some((place, handles)) => Found::Kept(place, handles),
+                None => self.new_of_lock(name),
+            }),
             Recorder::OfThread => {
                 let label = self.label(name);
                 self.of_manager(|_| {});
-                Some(Arc::new(with_recorder(|recorder| OfLock::register(recorder, label))))
+                let new = with_recorder(|recorder| OfLock::register(recorder, label));
+                Some(Found::Own(Arc::new(new)))
             }
         }
     }
 
-    fn new_of_lock(&self, name: &str) -> Arc<OfLock> {
+    #[cold]
+    fn new_of_lock(&self, name: &str) -> Found<'_> {
         let label = self.label(name);
         self.of_manager(|_| {});
-        let known = self.0.locks.read().unwrap_or_else(PoisonError::into_inner).get(label).cloned();
         // Nothing of the recorder's runs under the mutex.
-        let new = known.unwrap_or_else(|| {
-            Arc::new(with_recorder(|recorder| OfLock::register(recorder, label)))
-        });
-        let mut locks = self.0.locks.write().unwrap_or_else(PoisonError::into_inner);
-        locks.entry(label.into()).or_insert(new).clone()
+        let new = || {
+            self.0.locks.keep(with_recorder(|recorder| OfLock::register(recorder, label)))
+        };
+        let (place, handles) = self.0.locks.find(label).unwrap_or_else(new);
+        Found::Kept(place, handles)
     }
 
     /// What a lock of that name is called in a label.
@@ -262,37 +296,38 @@ impl Metrics {
         OTHER
     }
 
+    #[inline]
     fn of_manager(&self, act: impl FnOnce(&OfManager)) {
-        let register = || {
-            let store = self.0.store.get().copied().unwrap_or_default();
-            with_recorder(|recorder| OfManager::register(recorder, store))
-        };
         match recorder::current() {
             Recorder::None => {}
             Recorder::OfThread => {
-                let handles = register();
+                let handles = self.new_of_manager();
                 let now = self.0.links.lock().unwrap_or_else(PoisonError::into_inner).now;
                 handles.down.set(now[0] as f64);
                 handles.up.set(now[1] as f64);
                 act(&handles);
             }
             Recorder::OfProcess => {
-                let handles = match self.0.manager.get() {
-                    Some(handles) => handles,
-                    None => {
-                        let names = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-                        let names = names.clone();
-                        with_recorder(|recorder| {
-                            names.iter().for_each(|name| drop(OfLock::register(recorder, name)));
-                        });
-                        let new = register();
-                        self.0.manager.get_or_init(|| new)
-                    }
-                };
+                let handles = self.0.manager.get().unwrap_or_else(|| self.first_of_manager());
                 self.tell_links(handles);
                 act(handles);
             }
         }
+    }
+
+    fn new_of_manager(&self) -> OfManager {
+        let store = self.0.store.get().copied().unwrap_or_default();
+        with_recorder(|recorder| OfManager::register(recorder, store))
+    }
+
+    #[cold]
+    fn first_of_manager(&self) -> &OfManager {
+        let names = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        with_recorder(|recorder| {
+            names.iter().for_each(|name| drop(OfLock::register(recorder, name)));
+        });
+        let new = self.new_of_manager();
+        self.0.manager.get_or_init(|| new)
     }
 
     /// By how many: other managers of the process have connections, too.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Acquired, Command, LostReason, Refused};
+use super::verb::Verb;
+use super::{Acquired, LostReason, Refused};
 use crate::clock::Moment;
 use crate::name::LockName;
 
@@ -15,13 +16,18 @@ pub(super) struct Hold(());
 #[derive(Debug, Default)]
 pub(crate) struct InLine(());
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorder {
+    None,
+}
+
 #[allow(clippy::unused_self)]
 impl Metrics {
     pub(super) fn started(&self, _store: &'static str) {}
 
     #[inline(always)]
-    pub(super) fn is_on(&self) -> bool {
-        false
+    pub(super) fn recorder(&self) -> Recorder {
+        Recorder::None
     }
 
     #[inline(always)]
@@ -34,7 +40,14 @@ impl Metrics {
         InLine(())
     }
 
-    pub(super) fn acquired(&self, _lock: &LockName, _hold: &Hold, _event: &Acquired) {}
+    pub(super) fn acquired(
+        &self,
+        _lock: &LockName,
+        _recorder: Recorder,
+        _hold: &Hold,
+        _event: &Acquired,
+    ) {
+    }
 
     pub(super) fn refused(&self, _lock: &LockName, _event: &Refused<'_>) {}
 
@@ -49,7 +62,7 @@ impl Metrics {
 
     pub(super) fn released_late(&self, _lock: &LockName) {}
 
-    pub(super) fn command(&self, _event: &Command) {}
+    pub(super) fn command(&self, _verb: Verb, _took: Duration, _ok: bool) {}
 
     #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}

@@ -10,6 +10,8 @@ mod account;
 mod calls;
 #[cfg(feature = "metrics")]
 mod handles;
+#[cfg(feature = "metrics")]
+mod kept;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 mod link;
 mod log;
@@ -25,6 +27,7 @@ mod register;
 mod reporter;
 mod span;
 mod tally;
+mod verb;
 
 use std::fmt;
 use std::future::Future;
@@ -39,7 +42,7 @@ use crate::error::LockError;
 use crate::name::LockName;
 use crate::shield::shield;
 use log::Log;
-use metrics::{Hold, Metrics};
+use metrics::{Hold, Metrics, Recorder};
 
 pub(crate) use account::Account;
 #[doc(hidden)]
@@ -55,6 +58,7 @@ pub use observer::{
 };
 pub(crate) use span::{WaitSpan, in_acquire_span};
 pub(crate) use tally::Tally;
+pub(crate) use verb::Verb;
 
 /// The observers of one manager's locks.
 #[derive(Clone, Default)]
@@ -107,6 +111,7 @@ impl Observers {
         &self.all[1..]
     }
 
+    #[inline]
     fn tell(&self, tell: impl Fn(&dyn Observer)) {
         for observer in self.users() {
             shield(|| tell(&**observer));
@@ -125,10 +130,13 @@ impl Observers {
         }
     }
 
-    /// Anybody wants to know that a call has a lock.
+    /// Whoever wants to know that a call has a lock; `None` if nobody does.
     #[inline]
-    pub(crate) fn listen(&self) -> bool {
-        self.tally.is_on() || self.metrics.is_on() || !self.users().is_empty()
+    pub(crate) fn listening(&self) -> Option<Listening> {
+        let recorder = self.metrics.recorder();
+        let has_recorder = recorder != Recorder::None;
+        let anybody = has_recorder || self.tally.is_on() || !self.users().is_empty();
+        anybody.then_some(Listening(recorder))
     }
 
     /// A call begins to wait, until what is returned is dropped.
@@ -144,8 +152,8 @@ impl Observers {
     #[inline]
     pub(crate) fn acquired(
         &self,
-        lock: &LockName,
-        account: &Account,
+        Listening(recorder): Listening,
+        (lock, account): (&LockName, &Account),
         (asked, fencing_token): (Moment, u64),
         (queued, index): (bool, usize),
     ) {
@@ -153,7 +161,7 @@ impl Observers {
             let since = account.since();
             self.tally.count(lock, since.since(asked), since);
         }
-        let has_metrics = self.metrics.is_on();
+        let has_metrics = recorder != Recorder::None;
         if !has_metrics && self.users().is_empty() {
             return;
         }
@@ -161,15 +169,20 @@ impl Observers {
         let waited = account.since().since(asked);
         let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
         if has_metrics {
-            shield(|| self.metrics.acquired(lock, &account.hold, &event));
+            shield(|| self.metrics.acquired(lock, recorder, &account.hold, &event));
         }
         self.tell(|observer| observer.acquired(lock, &event));
     }
 
     /// A call takes part in the lock of an outer call.
-    pub(crate) fn joined(&self, lock: &LockName, fencing_token: u64) {
+    pub(crate) fn joined(
+        &self,
+        Listening(recorder): Listening,
+        lock: &LockName,
+        fencing_token: u64,
+    ) {
         let event = Acquired::new(Duration::ZERO, Via::Outer, fencing_token, false, 0);
-        shield(|| self.metrics.acquired(lock, &Hold::default(), &event));
+        shield(|| self.metrics.acquired(lock, recorder, &Hold::default(), &event));
         self.tell(|observer| observer.acquired(lock, &event));
     }
 
@@ -190,9 +203,11 @@ impl Observers {
     pub(crate) fn released(&self, lock: &LockName, account: &Account, confirmed: bool) {
         if account.close() {
             self.ended(account);
-            let (held, lost) = (account.held(), account.was_lost());
-            let event = Released { held, confirmed, lost };
-            self.tell(|observer| observer.released(lock, &event));
+            if !self.users().is_empty() {
+                let (held, lost) = (account.held(), account.was_lost());
+                let event = Released { held, confirmed, lost };
+                self.tell(|observer| observer.released(lock, &event));
+            }
         }
     }
 
@@ -220,7 +235,7 @@ impl Observers {
 
     /// Whether an observer or the log wants what [lasts](Self::lasts).
     pub(crate) fn has_metrics(&self) -> bool {
-        self.metrics.is_on()
+        self.metrics.recorder() != Recorder::None
     }
 
     /// No other lease of the lock has been held for longer.
@@ -277,29 +292,52 @@ impl Observers {
         }
     }
 
-    /// The same operation; how long it took since it was `sent` is reported to observers, under the name of its
-    /// command.
+    /// Whether it is of interest how long a command takes.
     #[inline]
+    pub(crate) fn time_commands(&self) -> bool {
+        self.metrics.has_been_on() || !self.users().is_empty()
+    }
+
+    /// A command has taken so long, and was answered or was not.
+    pub(crate) fn command(&self, verb: Verb, took: Duration, ok: bool) {
+        shield(|| self.metrics.command(verb, took, ok));
+        if !self.users().is_empty() {
+            let event = Command { command: verb.as_str(), took, ok };
+            self.tell(|observer| observer.command(&event));
+        }
+    }
+
+    /// The same for a command whose answer has come just now.
+    #[inline]
+    pub(crate) fn answered(&self, verb: Verb, (clock, sent): (Clock, Moment), ok: bool) {
+        if self.time_commands() {
+            self.command(verb, clock.now().since(sent), ok);
+        }
+    }
+
+    /// The same operation; how long it took since it was `sent` is reported to observers. Not for what every lock
+    /// sends: it takes a second allocation.
     pub(crate) fn timed<'a, T: 'a, E: 'a>(
         &self,
-        command: &'static str,
+        verb: Verb,
         (clock, sent): (Clock, Moment),
         op: Asked<'a, T, E>,
     ) -> Asked<'a, T, E> {
-        if self.users().is_empty() && !self.metrics.has_been_on() {
+        if !self.time_commands() {
             return op;
         }
         let observers = self.clone();
         Box::pin(async move {
             let answer = op.await;
-            let took = clock.now().since(sent);
-            let event = Command { command, took, ok: answer.is_ok() };
-            shield(|| observers.metrics.command(&event));
-            observers.tell(|observer| observer.command(&event));
+            observers.answered(verb, (clock, sent), answer.is_ok());
             answer
         })
     }
 }
+
+/// That somebody listens, and which recorder does.
+#[derive(Clone, Copy)]
+pub(crate) struct Listening(Recorder);
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 impl Observers {

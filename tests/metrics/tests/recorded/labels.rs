@@ -1,9 +1,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use distlock::{LockManager, LockMode, key};
+use distlock_testkit::{in_own_process, this_test};
 use metrics::with_local_recorder;
 
-use crate::text::{builder, samples};
+use crate::text::{builder, install, samples};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -93,29 +94,50 @@ fn no_label_contains_a_key() {
     }
 }
 
+/// As many calls for each of them, twice; names lie where others did before.
+async fn take_under_names(names: usize) {
+    let manager = LockManager::in_memory();
+    for _ in 0..2 {
+        for n in 0..names {
+            let request = manager.lock("k").name(format!("name-{n}"));
+            request.run(async {}).await.expect("free");
+        }
+    }
+}
+
+fn all_but_five_hundred_are_other(text: &str, names: usize) {
+    let of = |name| {
+        samples(text).into_iter().filter(move |sample| sample.name == name)
+    };
+    let acquired = of("distlock_acquisitions_total")
+        .filter(|sample| sample.label("outcome") == Some("acquired"));
+    for calls in [acquired.collect::<Vec<_>>(), of("distlock_hold_seconds_count").collect()] {
+        assert_eq!(calls.len(), 501, "{calls:?}");
+        for sample in calls {
+            let others = 2.0 * (names - 500) as f64;
+            let expected = if sample.label("lock") == Some("other") { others } else { 2.0 };
+            assert_eq!(sample.value, expected, "{sample:?}");
+        }
+    }
+    for held in of("distlock_held") {
+        assert_eq!(held.value, 0.0, "{held:?}");
+    }
+}
+
 #[test]
 fn names_beyond_five_hundred_are_called_other() {
     let recorder = builder().build_recorder();
-    let manager = LockManager::in_memory();
-    with_local_recorder(&recorder, || {
-        block_on(async {
-            for _ in 0..2 {
-                for n in 0..520 {
-                    let request = manager.lock("k").name(format!("name-{n}"));
-                    request.run(async {}).await.expect("free");
-                }
-            }
-        });
-    });
-    let text = recorder.handle().render();
-    let calls: Vec<_> = samples(&text)
-        .into_iter()
-        .filter(|sample| sample.name == "distlock_acquisitions_total")
-        .filter(|sample| sample.label("outcome") == Some("acquired"))
-        .collect();
-    assert_eq!(calls.len(), 501);
-    for sample in calls {
-        let expected = if sample.label("lock") == Some("other") { 40.0 } else { 2.0 };
-        assert_eq!(sample.value, expected, "{sample:?}");
+    with_local_recorder(&recorder, || block_on(take_under_names(520)));
+    all_but_five_hundred_are_other(&recorder.handle().render(), 520);
+}
+
+/// Its handles are kept.
+#[test]
+fn names_beyond_five_hundred_are_other_to_the_recorder_of_the_process_too() {
+    if !in_own_process(this_test!(), &[]) {
+        return;
     }
+    let prometheus = install();
+    block_on(take_under_names(520));
+    all_but_five_hundred_are_other(&prometheus.render(), 520);
 }
