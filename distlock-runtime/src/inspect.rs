@@ -158,8 +158,10 @@ impl LockManager {
     ) -> Result<Option<store::Held>, LockError> {
         let Locks { table, store, .. } = self.locks();
         let asked = store.clone().inspect(lock.clone(), self.limit());
-        let answer =
-            table.observers().timed(Verb::Inspect, (table.clock(), table.clock().now()), asked).await;
+        let answer = table
+            .observers()
+            .timed(Verb::Inspect, (table.clock(), table.clock().now()), asked)
+            .await;
         answer.map_err(|fault| fault.into_error(Some(lock)))
     }
 

@@ -164,7 +164,9 @@ impl<'a> Acquiring<'a> {
         let taken = self.all_at_once(wanted, guard).await?;
         for one in &wanted[taken..] {
             self.wanted = one;
-            guard.add(self.one().await?);
+            let lease = self.one().await?;
+            self.locks.table.observers().tried(lease.account());
+            guard.add(lease);
         }
         Ok(())
     }

@@ -32,7 +32,8 @@ impl LockTable {
             let Exchange { old, new, term } = exchange.clone();
             let exchanging = store::Exchange { old, new, term };
             let op = self.store.clone().exchange(exchanging, answer_by.min(lease.deadline()));
-            let fault = match self.observers().timed(Verb::Exchange, (self.clock(), now), op).await {
+            let fault = match self.observers().timed(Verb::Exchange, (self.clock(), now), op).await
+            {
                 Ok(answer) => return self.exchanged(lease, &exchange, answer),
                 Err(fault) => fault,
             };

@@ -54,24 +54,22 @@ impl<'a> Try<'a> {
         }
     }
 
-    /// The same when the answer has come just now: reports to observers how long it took.
+    /// The same when the answer has come just now: observers are told how long it took, with the lease if it was
+    /// granted.
     #[inline]
     pub(super) fn settle_now(self, answer: Result<Answer, Fault>, waits: bool) -> Settled<'a> {
         let table = match &self {
             Self::Lead(lead) => lead.table,
             Self::Alone(alone) => alone.table,
         };
-        if !table.observers().time_commands() {
-            return self.settle(answer, waits);
-        }
         let (sent, ok) = (self.sent(), answer.is_ok());
         let settled = self.settle(answer, waits);
-        // That has read the clock if it granted the lock.
-        let now = match &settled {
-            Settled::Held(lease) => lease.account().since(),
-            Settled::Wait(_) | Settled::Denied(_) => table.clock().now(),
-        };
-        table.observers().command(Verb::Set, now.since(sent), ok);
+        match &settled {
+            Settled::Held(lease) => lease.account().came_of_try(),
+            Settled::Wait(_) | Settled::Denied(_) => {
+                table.observers().answered(Verb::Set, (table.clock(), sent), ok);
+            }
+        }
         settled
     }
 }

@@ -26,8 +26,7 @@ impl LockTable {
         let (clock, now) = (self.clock(), self.clock().now());
         let limit = now.after(self.command_timeout);
         let verb = if ticket == 0 { Verb::Acquire } else { Verb::Confirm };
-        let op =
-            self.observers().timed(verb, (clock, now), self.store.clone().enter(entry, limit));
+        let op = self.observers().timed(verb, (clock, now), self.store.clone().enter(entry, limit));
         let table = self.clone();
         self.follow(op, move |answer| {
             if let Ok(Entered::Granted { .. }) = answer {

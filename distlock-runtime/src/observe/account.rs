@@ -27,6 +27,8 @@ const HAND_OVER: u8 = 2;
 /// It was reported that its caller has it. Never set where there are no observers.
 const OPEN: u8 = 1;
 const LOST: u8 = 2;
+/// It came from its call's own try, and how long that took is not reported yet.
+const TRIED: u8 = 4;
 
 impl Account {
     /// Of a lease that may be tried for at once.
@@ -43,6 +45,20 @@ impl Account {
     /// Its caller has it.
     pub(crate) fn begin(&self, now: Moment) {
         self.since.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// It came from its call's own try, whose answer has begun it.
+    #[inline]
+    pub(crate) fn came_of_try(&self) {
+        self.state.store(TRIED, Ordering::Relaxed);
+    }
+
+    /// How long that try took: once, and before the lease is reported as held.
+    #[inline]
+    pub(super) fn take_try(&self) -> Option<Duration> {
+        let state = self.state.load(Ordering::Relaxed);
+        self.state.store(state & !TRIED, Ordering::Relaxed);
+        (state & TRIED != 0).then(|| self.since().since(self.sent))
     }
 
     /// It did not come from its caller's own try.
@@ -86,8 +102,8 @@ impl Account {
 
     /// It is reported as held.
     pub(super) fn open(&self) {
-        // Nothing else changes it before.
-        self.state.store(OPEN, Ordering::Release);
+        // Only its call changes it before.
+        self.state.store(self.state.load(Ordering::Relaxed) | OPEN, Ordering::Release);
     }
 
     /// It was reported as held, and its end was not.

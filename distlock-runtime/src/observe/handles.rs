@@ -7,8 +7,8 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 
 use super::LostReason;
 use super::metric_table::{
-    ACQUISITIONS, COMMAND, CONNECTIONS, HELD, HOLD, INFO, LATE_RELEASES, LONGEST_HOLD,
-    LOST, OK, OUTCOMES, REASONS, RENEWALS, WAIT, WAITING, describe,
+    ACQUISITIONS, COMMAND, CONNECTIONS, HELD, HOLD, INFO, LATE_RELEASES, LONGEST_HOLD, LOST, OK,
+    OUTCOMES, REASONS, RENEWALS, WAIT, WAITING, describe,
 };
 use super::verb::{COMMANDS, Verb};
 use crate::clock::Moment;

@@ -84,3 +84,35 @@ impl Hasher for NameHasher {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use metrics::NoopRecorder;
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_is_that_names_own_wherever_the_name_lies() {
+        let kept = Kept::default();
+        assert!(kept.find("pay").is_none());
+        let names: Vec<String> = (0..MOST_NAMES).map(|n| format!("name {n}")).collect();
+        for name in &names {
+            let (place, handles) = kept.keep(OfLock::register(&NoopRecorder, name));
+            assert_eq!(handles.name(), name);
+            assert!(Arc::ptr_eq(handles, kept.at(place).expect("kept")));
+        }
+        // More names than are found without the map, and each in the same place of the memory.
+        let mut text = String::with_capacity(64);
+        for name in names.iter().chain(&names) {
+            text.clear();
+            text.push_str(name);
+            for _ in 0..2 {
+                let (place, handles) = kept.find(&text).expect("kept");
+                assert_eq!((handles.name(), names[place].as_str()), (text.as_str(), name.as_str()));
+            }
+        }
+        assert!(kept.find("pay").is_none());
+        let (again, _) = kept.keep(OfLock::register(&NoopRecorder, &names[7]));
+        assert_eq!(again, 7);
+    }
+}

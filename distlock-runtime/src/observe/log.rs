@@ -225,7 +225,7 @@ mod tests {
         tracing::subscriber::with_default(log.clone(), || {
             let observers = Observers::default();
             let now = Moment::from_nanos(1);
-            observers.lost(&lock, &Account::default(), (LostReason::Expired, 1), now);
+            observers.lost(&lock, &Account::new(now), (LostReason::Expired, 1), now);
             observers.renew_failed(&lock, fault.clone());
             observers.connection(Connection::Denied { error: "NOPERM".to_owned() });
             observers.connection(Connection::MayEvict { policy: "allkeys-lru".to_owned() });

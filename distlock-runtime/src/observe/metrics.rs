@@ -113,7 +113,7 @@ impl std::ops::Deref for Found<'_> {
 impl Metrics {
     pub(super) fn started(&self, store: &'static str) {
         let _ = self.0.store.set(store);
-        self.of_manager(|_| {});
+        self.of_manager(recorder::current(), |_| {});
     }
 
     /// The recorder of this thread. To find it is most of what a call costs where there is none: it asks once.
@@ -217,8 +217,8 @@ impl Metrics {
     }
 
     #[inline]
-    pub(super) fn command(&self, verb: Verb, took: Duration, ok: bool) {
-        self.of_manager(|handles| handles.command(verb, ok).record(took.as_secs_f64()));
+    pub(super) fn command(&self, recorder: Recorder, verb: Verb, took: Duration, ok: bool) {
+        self.of_manager(recorder, |handles| handles.command(verb, ok).record(took.as_secs_f64()));
     }
 
     /// A connection was made, lost, or is not wanted any more.
@@ -233,7 +233,7 @@ impl Metrics {
             }
             self.0.links_changed.store(true, Ordering::Release);
         }
-        self.of_manager(|_| {});
+        self.of_manager(recorder::current(), |_| {});
     }
 
     /// Acts on the handles of the recorder there is, if there is one.
@@ -254,7 +254,7 @@ impl Metrics {
             }),
             Recorder::OfThread => {
                 let label = self.label(name);
-                self.of_manager(|_| {});
+                self.of_manager(recorder, |_| {});
                 let new = with_recorder(|recorder| OfLock::register(recorder, label));
                 Some(Found::Own(Arc::new(new)))
             }
@@ -264,11 +264,9 @@ impl Metrics {
     #[cold]
     fn new_of_lock(&self, name: &str) -> Found<'_> {
         let label = self.label(name);
-        self.of_manager(|_| {});
+        self.of_manager(Recorder::OfProcess, |_| {});
         // Nothing of the recorder's runs under the mutex.
-        let new = || {
-            self.0.locks.keep(with_recorder(|recorder| OfLock::register(recorder, label)))
-        };
+        let new = || self.0.locks.keep(with_recorder(|recorder| OfLock::register(recorder, label)));
         let (place, handles) = self.0.locks.find(label).unwrap_or_else(new);
         Found::Kept(place, handles)
     }
@@ -297,8 +295,8 @@ impl Metrics {
     }
 
     #[inline]
-    fn of_manager(&self, act: impl FnOnce(&OfManager)) {
-        match recorder::current() {
+    fn of_manager(&self, recorder: Recorder, act: impl FnOnce(&OfManager)) {
+        match recorder {
             Recorder::None => {}
             Recorder::OfThread => {
                 let handles = self.new_of_manager();

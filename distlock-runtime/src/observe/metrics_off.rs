@@ -62,7 +62,7 @@ impl Metrics {
 
     pub(super) fn released_late(&self, _lock: &LockName) {}
 
-    pub(super) fn command(&self, _verb: Verb, _took: Duration, _ok: bool) {}
+    pub(super) fn command(&self, _recorder: Recorder, _verb: Verb, _took: Duration, _ok: bool) {}
 
     #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}

@@ -165,13 +165,24 @@ impl Observers {
         if !has_metrics && self.users().is_empty() {
             return;
         }
+        let tried = account.take_try();
         account.open();
         let waited = account.since().since(asked);
         let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
         if has_metrics {
-            shield(|| self.metrics.acquired(lock, recorder, &account.hold, &event));
+            shield(|| {
+                if let Some(took) = tried {
+                    self.metrics.command(recorder, Verb::Set, took, true);
+                }
+                self.metrics.acquired(lock, recorder, &account.hold, &event);
+            });
         }
-        self.tell(|observer| observer.acquired(lock, &event));
+        if !self.users().is_empty() {
+            if let Some(took) = tried {
+                self.tell_command(Verb::Set, took, true);
+            }
+            self.tell(|observer| observer.acquired(lock, &event));
+        }
     }
 
     /// A call takes part in the lock of an outer call.
@@ -300,10 +311,22 @@ impl Observers {
 
     /// A command has taken so long, and was answered or was not.
     pub(crate) fn command(&self, verb: Verb, took: Duration, ok: bool) {
-        shield(|| self.metrics.command(verb, took, ok));
+        shield(|| self.metrics.command(self.metrics.recorder(), verb, took, ok));
         if !self.users().is_empty() {
-            let event = Command { command: verb.as_str(), took, ok };
-            self.tell(|observer| observer.command(&event));
+            self.tell_command(verb, took, ok);
+        }
+    }
+
+    #[cold]
+    fn tell_command(&self, verb: Verb, took: Duration, ok: bool) {
+        let event = Command { command: verb.as_str(), took, ok };
+        self.tell(|observer| observer.command(&event));
+    }
+
+    /// Reports the try that a lease came of, where the lease itself is not reported at once.
+    pub(crate) fn tried(&self, account: &Account) {
+        if let Some(took) = account.take_try() {
+            self.command(Verb::Set, took, true);
         }
     }
 

@@ -106,9 +106,7 @@ async fn take_under_names(names: usize) {
 }
 
 fn all_but_five_hundred_are_other(text: &str, names: usize) {
-    let of = |name| {
-        samples(text).into_iter().filter(move |sample| sample.name == name)
-    };
+    let of = |name| samples(text).into_iter().filter(move |sample| sample.name == name);
     let acquired = of("distlock_acquisitions_total")
         .filter(|sample| sample.label("outcome") == Some("acquired"));
     for calls in [acquired.collect::<Vec<_>>(), of("distlock_hold_seconds_count").collect()] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
-use distlock_testkit::{LONG, RedisServer, SECOND, in_own_process, this_test, wait_for};
+use distlock_testkit::{LONG, RedisServer, SECOND, in_line, in_own_process, this_test, wait_for};
 
 use crate::text::{install, sum};
 
@@ -83,5 +83,42 @@ fn a_lock_takes_the_same_commands_whoever_observes_it() {
         assert_eq!(work(&server, true).await, unobserved, "with both");
         let calls = sum(&prometheus.render(), "distlock_acquisitions_total", &[("lock", "pay")]);
         assert_eq!(calls, 2.0 * LOCKS as f64, "they were recorded");
+    });
+}
+
+/// Of one lock and of several, free and held elsewhere.
+#[test]
+fn each_try_is_timed_once() {
+    if !in_own_process(this_test!(), &[]) {
+        return;
+    }
+    let prometheus = install();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let server = RedisServer::start();
+        let manager = async || {
+            let builder = LockManager::builder().url(server.url()).identify(false);
+            builder.connect().await.expect("a manager")
+        };
+        let (one, other) = (manager().await, manager().await);
+        let keys = ["a", "b", "c"];
+        for _ in 0..20 {
+            one.lock("a").run(async {}).await.expect("free");
+            one.lock_all(keys).run(async {}).await.expect("free");
+        }
+        let held = one.lock("b").acquire().await.expect("free");
+        for _ in 0..5 {
+            other.lock("b").acquire().await.expect_err("held");
+        }
+        let waits = in_line(other.lock_all(keys).wait(LONG).acquire()).await;
+        held.release().await.expect("held");
+        waits.await.expect("free").release().await.expect("held");
+        let sent = sent(&server);
+        let timed =
+            sum(&prometheus.render(), "distlock_command_seconds_count", &[("command", "set")]);
+        // The counter of fencing tokens is set, too, when it is raised to the clock.
+        let tries = sent["set"] - sent.get("time").copied().unwrap_or(0);
+        assert_eq!(timed, tries as f64, "{sent:?}");
+        assert!(tries >= 20 * 4 + 5 + 3, "{sent:?}");
     });
 }
