@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::conformance::Subject as _;
-use crate::own_server::{Program, Server};
+use crate::ensemble::Member;
+use crate::own_server::{Ports, Program, Server};
 use crate::wait_until;
 
 /// How long it may take to answer.
@@ -17,7 +18,10 @@ pub type EtcdServer = Server<Etcd>;
 
 /// What is special about it.
 #[derive(Debug, Default)]
-pub struct Etcd;
+pub struct Etcd {
+    /// Its number and the ports of all, where it is not alone.
+    cluster: Option<(usize, Vec<Ports>)>,
+}
 
 impl Program for Etcd {
     const NAME: &'static str = "etcd";
@@ -29,7 +33,12 @@ impl Program for Etcd {
         command.arg("--data-dir").arg(server.dir.join("data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}")]);
+        let alone = (0, vec![server.ports]);
+        let (number, ports) = server.program.cluster.as_ref().unwrap_or(&alone);
+        let named = ports.iter().enumerate();
+        let named = named.map(|(n, ports)| format!("member{n}={}", url(ports.members)));
+        command.args(["--name", &format!("member{number}")]);
+        command.args(["--initial-cluster", &named.collect::<Vec<_>>().join(",")]);
         command.args(["--logger", "zap", "--log-level", "error"]);
         command
     }
@@ -48,6 +57,21 @@ impl Program for Etcd {
     fn left(server: &EtcdServer) -> Vec<String> {
         let keys = server.keys().into_iter().map(|(key, _)| key);
         keys.filter(|key| !key.ends_with(":fence") && !key.contains("process:")).collect()
+    }
+}
+
+impl Member for Etcd {
+    fn of(number: usize, ports: &[Ports]) -> Self {
+        Self { cluster: Some((number, ports.to_vec())) }
+    }
+
+    fn leads(server: &EtcdServer) -> bool {
+        let Ok(status) = server.ask("maintenance/status", "{}") else { return false };
+        let field = |name: &str| {
+            let (_, rest) = status.split_once(&format!("\"{name}\":\""))?;
+            Some(rest.split('"').next()?.to_owned())
+        };
+        field("leader").is_some() && field("leader") == field("member_id")
     }
 }
 

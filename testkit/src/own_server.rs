@@ -41,16 +41,17 @@ pub trait Program: Sized + Send + Sync + 'static {
     fn left(server: &Server<Self>) -> Vec<String>;
 }
 
-/// Where a server listens: for clients, and for other members of a cluster.
+/// Where a server listens: for clients, for other members of a cluster, and for their votes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ports {
+pub struct Ports {
     pub(crate) clients: u16,
     pub(crate) members: u16,
+    pub(crate) votes: u16,
 }
 
 impl Ports {
     pub(crate) fn free() -> Self {
-        Self { clients: free_port(), members: free_port() }
+        Self { clients: free_port(), members: free_port(), votes: free_port() }
     }
 }
 
@@ -73,6 +74,15 @@ impl<P: Program + Default> Server<P> {
 }
 
 impl<P: Program> Server<P> {
+    /// Starts one of several that know each other's ports; it answers only once enough of the others are there.
+    pub(crate) fn start_member(program: P, ports: Ports) -> Self {
+        let dir = process::temp_path(P::NAME);
+        P::new_directory(&dir);
+        let mut server = Self { program, ports, dir, running: None };
+        server.restart();
+        server
+    }
+
     pub(crate) fn start_program(program: P) -> Self {
         let (dir, start) = (process::temp_path(P::NAME), Instant::now());
         P::new_directory(&dir);

@@ -13,7 +13,8 @@ use distlock_runtime::LockManager;
 
 use crate::conformance::{Remote, Subject};
 use crate::connect;
-use crate::own_server::{Program, Server};
+use crate::ensemble::Member;
+use crate::own_server::{Ports, Program, Server};
 
 /// How long it may take to answer one question.
 const WORD: Duration = Duration::from_secs(10);
@@ -29,6 +30,8 @@ pub type ZooKeeperServer = Server<ZooKeeper>;
 #[derive(Debug)]
 pub struct ZooKeeper {
     settings: Vec<String>,
+    /// Its number, where it is not alone.
+    number: Option<usize>,
 }
 
 impl Default for ZooKeeper {
@@ -39,7 +42,7 @@ impl Default for ZooKeeper {
 
 impl ZooKeeper {
     fn of(settings: &[&str]) -> Self {
-        Self { settings: settings.iter().map(|&line| line.to_owned()).collect() }
+        Self { settings: settings.iter().map(|&line| line.to_owned()).collect(), number: None }
     }
 }
 
@@ -59,6 +62,10 @@ impl Program for ZooKeeper {
             text.push('\n');
         }
         fs::write(&config, text).expect("write a configuration");
+        let number = server.program.number;
+        if let Some(number) = number {
+            fs::write(server.dir.join("myid"), number.to_string()).expect("write its number");
+        }
         let mut command = Command::new("java");
         // Small, quick to start, and on a disk that it need not trust: what is killed here is the server, not the
         // machine.
@@ -66,7 +73,11 @@ impl Program for ZooKeeper {
         command.args(["-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]);
         command.args(["-Dzookeeper.log.dir=/nonexistent", "-Dzookeeper.jmx.log4j.disable=true"]);
         command.arg("-cp").arg(class_path());
-        command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(&config);
+        command.arg(match number {
+            None => "org.apache.zookeeper.server.ZooKeeperServerMain",
+            Some(_) => "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        });
+        command.arg(&config);
         command.current_dir(&server.dir);
         command
     }
@@ -82,6 +93,23 @@ impl Program for ZooKeeper {
 
     fn left(server: &ZooKeeperServer) -> Vec<String> {
         of_locks(server, &format!("{ROOT}/"))
+    }
+}
+
+impl Member for ZooKeeper {
+    fn of(number: usize, ports: &[Ports]) -> Self {
+        let mut one = Self::default();
+        // In ticks: a follower that is silent for so long is gone.
+        one.settings.extend(["initLimit=100".to_owned(), "syncLimit=10".to_owned()]);
+        let line = |(n, ports): (usize, &Ports)| {
+            format!("server.{n}=127.0.0.1:{}:{}", ports.members, ports.votes)
+        };
+        one.settings.extend(ports.iter().enumerate().map(line));
+        Self { number: Some(number), ..one }
+    }
+
+    fn leads(server: &ZooKeeperServer) -> bool {
+        server.word("srvr").contains("Mode: leader")
     }
 }
 

@@ -6,6 +6,7 @@ mod cancellation;
 mod conformance;
 mod driver_placement;
 mod endings;
+mod ensembles;
 mod etcd;
 mod exclusion;
 mod foreign;
