@@ -123,7 +123,7 @@ impl LockRequest {
     }
 
     /// The call as it begins now, in a poll of its caller's; or what is wrong with it.
-    #[inline(always)]
+    #[inline(never)] // It would be a part of every function that runs a body under a lock.
     fn begin(self) -> Result<Call, LockError> {
         let (manager, ask) = self.resolve().map_err(|unusable| unusable.refused())?;
         let locks = manager.into_locks();
@@ -141,7 +141,7 @@ impl LockRequest {
     }
 
     /// The request with the manager's defaults, or what is wrong with it.
-    #[inline]
+    #[inline(always)]
     fn resolve(self) -> Result<(LockManager, Ask), Box<Unusable>> {
         let Self { manager, keys, label, options } = self;
         match ask(manager.locks(), keys, &label, &options) {
@@ -221,7 +221,7 @@ impl LockRequest {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn ask(
     locks: &Locks,
     keys: OneOrMany<LockKey>,

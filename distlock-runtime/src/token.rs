@@ -166,14 +166,17 @@ impl Tail {
     #[inline]
     fn number<const BASE: u64>(&mut self, least: usize, mut number: u64) {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-        let end = self.at;
-        loop {
-            self.push(DIGITS[(number % BASE) as usize]);
+        let mut digits = 0;
+        // Room enough: no number has more.
+        for place in self.text[..self.at].iter_mut().rev() {
+            *place = DIGITS[(number % BASE) as usize];
             number /= BASE;
-            if number == 0 && end - self.at >= least {
+            digits += 1;
+            if number == 0 && digits >= least {
                 break;
             }
         }
+        self.at -= digits;
     }
 
     fn text(&self) -> &str {

@@ -24,7 +24,7 @@ use super::waiter::Waiting;
 use crate::error::{BackendKind, LockError};
 use crate::name::LockName;
 use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
-use crate::options::OnLost;
+use crate::options::{OnLost, Release};
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::{Answer, Attempt, Fault, OpOn};
 
@@ -38,7 +38,7 @@ pub(super) struct Acquiring<'a> {
     /// It has had a turn, of which nothing may have come.
     pub(super) has_waited: bool,
     pub(super) told: Told,
-    /// Most calls wait for nothing: theirs is one pointer.
+    /// Most calls have nothing of it: theirs is one pointer.
     pub(super) wait: Option<Box<Wait>>,
 }
 
@@ -80,7 +80,9 @@ impl<'a> Acquiring<'a> {
         if self.told == Told::Nothing {
             self.told = Told::Waits;
             let in_line = self.locks.table.observers().waiting(self.wanted);
-            self.wait = Some(Box::new(Wait { _in_line: in_line, got: None }));
+            if in_line.is_counted() {
+                self.wait = Some(Box::new(Wait { _in_line: in_line, got: None }));
+            }
         }
         WaitSpan::begin(self.wanted, || place.behind())
     }
@@ -266,7 +268,7 @@ impl<'a> Acquiring<'a> {
     }
 
     fn guard_of(&self, lease: Arc<Lease>) -> LockGuard {
-        LockGuard::of(self.locks.clone(), OnLost::Cancel, lease)
+        LockGuard::of(self.locks.clone(), (OnLost::Cancel, Release::Wait), lease)
     }
 
     fn waits(&self) -> bool {

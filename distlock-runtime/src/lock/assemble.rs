@@ -7,6 +7,7 @@ use super::lease::Lease;
 use super::locks::Locks;
 use crate::error::LockError;
 use crate::name::LockName;
+use crate::observe::Listening;
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
 use crate::select::any;
@@ -19,8 +20,11 @@ impl LockGuard {
 
     /// A guard of one lease.
     #[inline]
-    pub(crate) fn of(locks: Arc<Locks>, on_lost: OnLost, lease: Arc<Lease>) -> Self {
-        let release = Release::Wait;
+    pub(crate) fn of(
+        locks: Arc<Locks>,
+        (on_lost, release): (OnLost, Release),
+        lease: Arc<Lease>,
+    ) -> Self {
         Self { locks, on_lost, release, leases: OneOrMany::One(lease), owned: 1 }
     }
 
@@ -51,8 +55,19 @@ impl LockGuard {
 
     /// Nothing is missing any more; from here on its `min_hold` counts. The call `queued`, as observers
     /// know.
-    #[inline]
-    pub(crate) fn complete(self, queued: bool) -> Self {
+    #[inline(always)]
+    pub(crate) fn complete(&self, queued: bool) {
+        let table = &self.locks.table;
+        match &self.leases {
+            OneOrMany::One(lease) if self.owned == 1 => table.complete(lease),
+            _ => self.complete_all(),
+        }
+        if let Some(listening) = table.observers().listening() {
+            self.tell_acquired(listening, queued);
+        }
+    }
+
+    fn complete_all(&self) {
         let table = &self.locks.table;
         self.leases[..self.owned].iter().for_each(|lease| table.complete(lease));
         if self.leases.len() > 1 {
@@ -60,14 +75,10 @@ impl LockGuard {
             let fencing_token = self.fencing_token();
             self.leases.iter().for_each(|lease| table.outdo(lease, fencing_token));
         }
-        self.tell_acquired(queued);
-        self
     }
 
-    #[inline]
-    fn tell_acquired(&self, queued: bool) {
+    fn tell_acquired(&self, listening: Listening, queued: bool) {
         let table = &self.locks.table;
-        let Some(listening) = table.observers().listening() else { return };
         for (index, lease) in self.leases[..self.owned].iter().enumerate() {
             let lock = (lease.name().as_ref(), lease.account());
             let known = (lease.request.asked, lease.fencing_token());

@@ -48,7 +48,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// A call that begins at `asked`, in a poll of its caller's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
         let Ask { wanted, options } = ask;
         let Resolved { term, wait, on_lost, reentrant, max_waiters, release, limit } = options;
@@ -111,26 +111,29 @@ impl Call {
                         let all = acquiring.all(several, &self.joined, self.on_lost);
                         let outcome = Box::pin(all).await;
                         let queued = acquiring.ended(outcome.as_ref().err());
-                        let guard = outcome?.releasing(self.release).complete(queued);
-                        give_way(queued).await;
+                        let guard = outcome?.releasing(self.release);
+                        guard.complete(queued);
+                        if !queued {
+                            give_way().await;
+                        }
                         return Ok(guard);
                     }
                 }
             };
-            let guard = LockGuard::of(self.locks, self.on_lost, lease);
-            let guard = guard.releasing(self.release).complete(queued);
-            give_way(queued).await;
+            let guard = LockGuard::of(self.locks, (self.on_lost, self.release), lease);
+            guard.complete(queued);
+            if !queued {
+                give_way().await;
+            }
             Ok(guard)
         }
     }
 }
 
-/// A call that reads with others, or in memory, may have waited for nothing: a loop of them would keep its
-/// thread from everything else.
-async fn give_way(queued: bool) {
-    if !queued {
-        consume_budget().await;
-    }
+/// A call that was not queued, but reads with others, or in memory, may have waited for nothing: a loop of them
+/// would keep its thread from everything else.
+fn give_way() -> impl Future<Output = ()> {
+    consume_budget()
 }
 
 /// What is to be taken, and what an outer call holds.

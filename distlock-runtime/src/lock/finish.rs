@@ -17,18 +17,19 @@ impl LockGuard {
     pub(crate) async fn release_all(&mut self) -> Result<(), LockError> {
         let now = self.locks.table.clock().now();
         self.home().check_at(self.locks.table.clock(), now)?;
-        let owned = self.take(self.owned);
+        let owned = std::mem::take(&mut self.owned);
         let table = &self.locks.table;
-        match owned {
-            OneOrMany::One(lease) => {
-                let finished = table.finish_at(&lease, now);
+        match &self.leases {
+            OneOrMany::One(lease) if owned == 1 => {
+                let finished = table.finish_at(lease, now);
                 // It went on to another caller of this process, and that is all.
                 if finished.was_held && finished.release.is_none() && !lease.account().is_open() {
                     return Ok(());
                 }
-                Ending::of(lease, finished, table).confirmed().await
+                Ending::of(lease.clone(), finished, table).confirmed().await
             }
-            OneOrMany::Many(leases) => {
+            leases => {
+                let leases = leases[..owned].to_vec();
                 let ending = |lease| {
                     let finished = table.finish_at(&lease, now);
                     Ending::of(lease, finished, table)

@@ -68,7 +68,14 @@ const IS_KEPT: usize = IS_HELD >> 1;
 /// A call that waits, until this is dropped.
 #[derive(Default)]
 pub(crate) struct InLine {
-    _place: Option<Place>,
+    place: Option<Place>,
+}
+
+impl InLine {
+    /// Its end has to be counted as well.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.place.is_some()
+    }
 }
 
 struct Place(Arc<OfLock>);
@@ -133,7 +140,7 @@ impl Metrics {
         if let Some(handles) = &handles {
             handles.waiting.increment(1.0);
         }
-        InLine { _place: handles.map(|handles| Place(handles.clone())) }
+        InLine { place: handles.map(|handles| Place(handles.clone())) }
     }
 
     pub(super) fn acquired(

@@ -68,6 +68,14 @@ impl Metrics {
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}
 }
 
+#[allow(clippy::unused_self)]
+impl InLine {
+    #[inline(always)]
+    pub(crate) fn is_counted(&self) -> bool {
+        false
+    }
+}
+
 impl Hold {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {

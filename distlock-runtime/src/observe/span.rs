@@ -29,7 +29,10 @@ impl WaitSpan {
     /// `behind` so many calls of this process.
     #[inline]
     pub(crate) fn begin(lock: &LockName, behind: impl FnOnce() -> usize) -> Self {
-        let span = Ending::begin(Level::INFO, || {
+        if is_off(Level::INFO) {
+            return Self(None);
+        }
+        let span = Ending::begin(|| {
             tracing::info_span!(
                 target: "distlock",
                 "distlock.wait",
@@ -73,7 +76,10 @@ pub(crate) fn in_acquire_span<'a, T: 'a>(
     lock: &LockName,
     asked: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
 ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
-    let span = Ending::begin(Level::DEBUG, || {
+    if is_off(Level::DEBUG) {
+        return asked;
+    }
+    let span = Ending::begin(|| {
         tracing::debug_span!(
             target: "distlock",
             "distlock.acquire",
@@ -96,13 +102,15 @@ pub(crate) fn in_acquire_span<'a, T: 'a>(
 struct Ending(Span);
 
 impl Ending {
-    #[inline]
-    fn begin(level: Level, begin: impl FnOnce() -> Span) -> Self {
-        if level > LevelFilter::current() {
-            return Self(Span::none());
-        }
+    fn begin(begin: impl FnOnce() -> Span) -> Self {
         Self(shield(begin).unwrap_or_else(Span::none))
     }
+}
+
+/// No subscriber wants spans of that level.
+#[inline]
+fn is_off(level: Level) -> bool {
+    level > LevelFilter::current()
 }
 
 impl Drop for Ending {

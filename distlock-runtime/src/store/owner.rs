@@ -140,7 +140,7 @@ impl Owner {
 
     /// Short words that no other token has: its end.
     pub fn mark(&self) -> &str {
-        let process = self.token.find('.').unwrap_or(0);
+        let process = self.token.bytes().position(|byte| byte == b'.').unwrap_or(0);
         self.token.get(process.saturating_sub(MARK)..).unwrap_or(&self.token)
     }
 

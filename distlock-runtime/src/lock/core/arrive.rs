@@ -48,7 +48,7 @@ impl<K: Kinds> Line<K> {
         if self.is_vacant() {
             return Arrival::Lead(self.lead(request, now, seat, shell));
         }
-        if self.reads(&request, now, shell) {
+        if request.limit.is_read() && self.reads(&request, now, shell) {
             return self.read_along(request, now, seat);
         }
         if line_ends == 0 {
@@ -86,11 +86,10 @@ impl<K: Kinds> Line<K> {
         Attempt { token, place, seat }
     }
 
-    /// All in front are readers, by a lease that is fit for one more, and no other call waits behind them.
+    /// All in front are readers, by a lease that is fit for one more reader, and no other call waits behind
+    /// them.
     fn reads<X: Shell<K>>(&self, request: &Request, now: Moment, shell: &X) -> bool {
-        let joins = |last: &&Batch<K>| {
-            request.limit.is_read() && last.limit == request.limit && last.admits(now)
-        };
+        let joins = |last: &&Batch<K>| last.limit == request.limit && last.admits(now);
         let claims = self.last().filter(joins).and_then(Batch::claims);
         let term = request.stored_term(shell.needs_renewal());
         let fits = |claim: &Claim<K>| claim.fit(&term, false, now) == Fit::AsItIs;
@@ -285,7 +284,14 @@ impl<K: Kinds> Line<K> {
 impl<K: Kinds> Batch<K> {
     /// R2: more than one depends on a batch's try, so the engine sees to it from now on: the leader's
     /// future may not be polled any more.
+    #[inline]
     fn take_over<X: Shell<K>>(&mut self, shell: &mut X) {
+        if let Stage::Leading { .. } = self.stage {
+            self.take_over_try(shell);
+        }
+    }
+
+    fn take_over_try<X: Shell<K>>(&mut self, shell: &mut X) {
         let Stage::Leading { token, reservation, leader } = &self.stage else { return };
         let queued = Queued::new(token.clone(), *reservation);
         let Waiting { at, request, seat } = leader.clone();

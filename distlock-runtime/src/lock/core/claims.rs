@@ -20,8 +20,17 @@ impl<K: Kinds> Claims<K> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
+    #[cfg(feature = "model")]
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Claim<K>> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, is: impl Fn(&Claim<K>) -> bool) -> Option<&mut Claim<K>> {
+        if is(&self.first) {
+            return Some(&mut self.first);
+        }
+        self.rest.iter_mut().find(|claim| is(claim))
     }
 
     /// When the first of them is to be looked at.

@@ -54,36 +54,41 @@ impl<K: Kinds> Line<K> {
     /// and for good.
     #[inline]
     pub fn finish<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Finished<K> {
-        let end = |claim: &mut Claim<K>| {
-            let deadline = claim.deadline;
-            claim.holders.get(place.at).map(|holder| holder.deadline(deadline))
-        };
-        let Some(end) = self.claim_at_mut(place).and_then(end) else {
+        let Some(claim) = self.claim_at_mut(place) else {
             return self.finish_lost(place, now, shell);
         };
+        let deadline = claim.deadline;
+        let holder = claim.holders.get(place.at);
         // The engine may be a moment behind.
-        if now >= end {
+        if holder.is_some_and(|holder| now >= holder.deadline(deadline)) {
             self.lose(place, None, now, shell);
             return self.finish_lost(place, now, shell);
         }
-        let release = self.end(place, now, shell);
+        let kept_until = claim.holders.end(place.at, |holder| holder.kept_until(shell)).flatten();
+        claim.free_from = claim.free_from.max(kept_until);
+        if claim.is_held() {
+            return Finished { was_held: true, release: None };
+        }
+        let (keep, exchange) = (claim.keep(now), claim.exchange.take());
+        let release = match exchange {
+            None => self.end(place, keep, now, shell),
+            Some(new) => {
+                shell.release(new, None);
+                self.end_in_doubt(place.batch, keep, now, shell)
+            }
+        };
         Finished { was_held: true, release }
     }
 
-    /// Ends a lease that is held; says what is to be released.
+    /// A claim has no holder any more; says what is to be released.
     #[inline]
-    fn end<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Option<Freeing<K>> {
-        let claim = self.claim_at_mut(place)?;
-        let kept_until = claim.holders.end(place.at, |holder| holder.kept_until(shell))?;
-        claim.free_from = claim.free_from.max(kept_until);
-        if claim.is_held() {
-            return None;
-        }
-        let keep = claim.keep(now);
-        if let Some(new) = claim.exchange.take() {
-            shell.release(new, None);
-            return self.end_in_doubt(place.batch, keep, now, shell);
-        }
+    fn end<X: Shell<K>>(
+        &mut self,
+        place: Place,
+        keep: Option<Duration>,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Freeing<K>> {
         let Some(batch) = self.numbered(place.batch) else {
             return self.take_claim(place.batch, 0).map(|claim| claim.release(keep));
         };

@@ -97,8 +97,15 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&mut self, holder: Holder<K>) {
+        match self {
+            Self::Nobody => *self = Self::One(holder),
+            Self::One(_) | Self::Several(_) => self.add_one_more(holder),
+        }
+    }
+
+    fn add_one_more(&mut self, holder: Holder<K>) {
         match self {
             Self::Nobody => *self = Self::One(holder),
             Self::Several(several) => several.add(holder),

@@ -191,8 +191,12 @@ impl<K: Kinds> Line<K> {
         is: impl Fn(&Claim<K>) -> bool,
     ) -> Option<&mut Claim<K>> {
         let Self { first, rest, aside, .. } = self;
-        match first.iter_mut().chain(rest).find(|batch| batch.number == number) {
-            Some(batch) => batch.claims_mut()?.iter_mut().find(|claim| is(claim)),
+        let batch = match first {
+            Some(first) if first.number == number => Some(first),
+            _ => rest.iter_mut().find(|batch| batch.number == number),
+        };
+        match batch {
+            Some(batch) => batch.claims_mut()?.find_mut(is),
             None => {
                 let claim = aside.iter_mut().find(|aside| aside.number == number);
                 claim.map(|aside| &mut aside.claim).filter(|claim| is(claim))

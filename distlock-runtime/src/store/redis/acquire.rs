@@ -110,8 +110,8 @@ async fn fast_path(
     pipeline.add_command(set).add_command(incr);
     // R3: says whose answers these are. A proxy that loses one answer gives every later caller
     // another's.
-    let mark = owner.mark();
-    if live.echoes(sent) {
+    let mark = live.echoes(sent).then(|| owner.mark());
+    if let Some(mark) = mark {
         pipeline.add_command(echo(mark));
     }
     let lead = server.replicas.and_then(|replicas| live.waits.lead(replicas, &mut pipeline));
@@ -176,8 +176,12 @@ fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
 
 /// The two answers of the fast path without the `ECHO` behind them, if that has this mark (R3).
 #[inline]
-fn of_mark<'a>(mark: &str, answers: &'a [Value], live: &Live) -> Result<&'a [Value], Fault> {
-    let [set, incr, echoed] = answers else {
+fn of_mark<'a>(
+    mark: Option<&str>,
+    answers: &'a [Value],
+    live: &Live,
+) -> Result<&'a [Value], Fault> {
+    let (Some(mark), [set, incr, echoed]) = (mark, answers) else {
         return Ok(answers);
     };
     let both = &answers[..2];

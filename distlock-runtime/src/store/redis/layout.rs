@@ -80,6 +80,7 @@ impl Layout {
     }
 
     /// The outage, if no node can be reached.
+    #[inline]
     pub(super) fn outage(&self) -> Option<Outage> {
         match self {
             Self::One(node) => node.pool.outage(),

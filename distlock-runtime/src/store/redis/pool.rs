@@ -62,6 +62,14 @@ impl ConnectionPool {
     /// The outage, if no link for commands is connected.
     #[inline]
     pub(crate) fn outage(&self) -> Option<Outage> {
+        // Nearly every call that asks finds none.
+        match self.commands.iter().all(|link| link.down_since().is_none()) {
+            true => None,
+            false => self.outage_of_all(),
+        }
+    }
+
+    fn outage_of_all(&self) -> Option<Outage> {
         let since = self.commands.iter().filter_map(|link| link.down_since()).min()?;
         if self.is_connected() {
             return None;
