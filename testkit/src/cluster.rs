@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, RedisResult, Value};
 
-use crate::{Certificate, LONG, Proxy, RedisServer, wait_until};
+use crate::server::free_port;
+use crate::{Certificate, LONG, Proxy, RedisServer, major_version, wait_until};
 
 const SLOTS: usize = 16_384;
 /// How long a node may be silent before others take it for dead, where a replica can take its place; and where
@@ -112,9 +113,11 @@ impl ClusterBuilder {
             builder =
                 builder.tls(certificate).args(["--tls-cluster", "yes", "--tls-replication", "yes"]);
         }
+        if takes_ports_and_ranges() {
+            builder = builder.args(["--cluster-port", &free_port().to_string()]);
+        }
         let server = builder
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout])
-            .args(["--cluster-port", &crate::server::free_port().to_string()])
             // A replica that waits for others before it copies the data is not elected meanwhile.
             .args(["--repl-diskless-sync-delay", "0"])
             // A replica whose questions a broken network has lost asks again, before anybody gives up on it.
@@ -127,6 +130,11 @@ impl ClusterBuilder {
         node.announce();
         node
     }
+}
+
+/// Before 7.0 the port of the nodes' bus is 10,000 above that of clients, and each slot is given by itself.
+fn takes_ports_and_ranges() -> bool {
+    major_version() >= 7
 }
 
 impl Node {
@@ -156,15 +164,25 @@ impl Cluster {
         }
         for at in 0..self.primaries {
             let (from, to) = self.range(at);
-            self.cli::<()>(at, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+            let slots: Vec<String> = match takes_ports_and_ranges() {
+                true => vec!["ADDSLOTSRANGE".to_owned(), from.to_string(), to.to_string()],
+                false => ["ADDSLOTS".to_owned()]
+                    .into_iter()
+                    .chain((from..=to).map(|slot| slot.to_string()))
+                    .collect(),
+            };
+            let slots = slots.iter().map(String::as_str);
+            self.cli::<()>(at, &["CLUSTER"].into_iter().chain(slots).collect::<Vec<_>>());
         }
         for (at, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[at + 1..] {
                 // Past the proxy.
                 let addr = other.server.addr();
-                let bus: Vec<String> = other.server.cli(&["CONFIG", "GET", "cluster-port"]);
                 let (ip, port) = (addr.ip().to_string(), addr.port().to_string());
-                node.server.cli::<()>(&["CLUSTER", "MEET", &ip, &port, &bus[1]]);
+                let bus: Vec<String> = other.server.cli(&["CONFIG", "GET", "cluster-port"]);
+                let bus = bus.get(1).map(String::as_str);
+                let meet = ["CLUSTER", "MEET", &ip, &port].into_iter().chain(bus);
+                node.server.cli::<()>(&meet.collect::<Vec<_>>());
             }
         }
         for replica in self.primaries..self.nodes.len() {

@@ -65,7 +65,7 @@ pub use quorum::Quorum;
 pub use running::Running;
 pub use scripts::{Args, Bench, Said, Sight};
 pub use sentinels::{Sentinels, SentinelsBuilder};
-pub use server::{RedisServer, RedisServerBuilder};
+pub use server::{RedisServer, RedisServerBuilder, major_version};
 pub use stored::{nothing_is_left, owner, queue, stand, stored, ttl_of};
 pub use time::{LONG, SECOND, ms};
 pub use wait::{wait_for, wait_until, wait_within};

@@ -1,6 +1,7 @@
 //! A redis-server of the test's own.
 
 use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -244,9 +245,18 @@ impl RedisServer {
 
     pub(crate) fn try_cli<T: FromRedisValue>(&self, args: &[&str]) -> redis::RedisResult<T> {
         let client = redis::Client::open(self.unix_url())?;
-        let mut connection = client.get_connection_with_timeout(ANSWER)?;
-        connection.set_read_timeout(Some(ANSWER))?;
-        redis::cmd(args[0]).arg(&args[1..]).query(&mut connection)
+        let ask = || {
+            let mut connection = client.get_connection_with_timeout(ANSWER)?;
+            connection.set_read_timeout(Some(ANSWER))?;
+            redis::cmd(args[0]).arg(&args[1..]).query(&mut connection)
+        };
+        loop {
+            match ask() {
+                // By a signal: the end of a process that another test started.
+                Err(fault) if is_interrupted(&fault) => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// Whether it was not killed.
@@ -264,8 +274,7 @@ impl RedisServer {
 
     fn command(&self) -> Command {
         // Another one than the installed: see `scripts/matrix`.
-        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let mut command = Command::new(program);
+        let mut command = Command::new(program());
         if let Some(config) = &self.settings.sentinel {
             // It writes what it learns there.
             let path = self.dir.join("sentinel.conf");
@@ -336,6 +345,22 @@ impl Drop for RedisServer {
         self.kill9();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+fn is_interrupted(fault: &redis::RedisError) -> bool {
+    fault.is_io_error() && fault.to_string().contains("Interrupted")
+}
+
+fn program() -> OsString {
+    std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// Which server it is that tests start: 6 of `Redis server v=6.2.14`.
+pub fn major_version() -> u32 {
+    let said = Command::new(program()).arg("--version").output().expect("it says its version");
+    let said = String::from_utf8_lossy(&said.stdout);
+    let version = said.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+    version.expect("a version")
 }
 
 /// A free port below those the kernel gives to outgoing connections. From that range, a client that

@@ -6,10 +6,15 @@ use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockGuard, LockManager, LockMode, LockStatus};
 use distlock_testkit::{
-    Certificates, Cluster, LONG, RedisServer, SECOND, assert_busy, backend, connect, ms,
-    patient_builder, wait_for, whole_text,
+    Certificates, Cluster, LONG, RedisServer, SECOND, assert_busy, backend, connect, major_version,
+    ms, patient_builder, wait_for, whole_text,
 };
 use tokio::task::JoinHandle;
+
+/// Redis has them since 7.0. In an older cluster waiters look, and no holder is asked for its fencing token.
+fn has_shard_channels() -> bool {
+    major_version() >= 7
+}
 
 /// For all that leaves it as it was.
 static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(3, 0));
@@ -75,13 +80,15 @@ async fn a_lock_is_taken_waited_for_and_handed_on_in_every_shard() {
         let guard = take(&other, &key).await;
         assert!(guard.fencing_token() > last, "another process counts on");
         let waits = waiter(&manager, &key).await;
-        wait_for("the holder answers", async || match manager.inspect(&*key).await {
+        let answers = async || match manager.inspect(&*key).await {
             Ok(LockStatus::Held { holders, .. }) => {
                 holders[0].fencing_token == Some(guard.fencing_token())
             }
             status => panic!("it is held, not {status:?}"),
-        })
-        .await;
+        };
+        if has_shard_channels() {
+            wait_for("the holder answers", answers).await;
+        }
         last = guard.fencing_token();
         guard.release().await.expect("it was held");
         let guard = joined(waits).await;
@@ -118,6 +125,9 @@ async fn readers_permits_and_the_way_from_write_to_read() {
 /// Whoever waits is told, and does not look: the look of a first waiter would come after the ttl.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_the_next_process_within_its_shard() {
+    if !has_shard_channels() {
+        return;
+    }
     let cluster = shared().await;
     let managers = [connect(&cluster.url()).await, connect(&cluster.url()).await];
     let key = cluster.key_at(2);
@@ -153,7 +163,7 @@ async fn d5_a_lease_is_kept_while_its_slot_stands_between_two_nodes() {
     let cluster = shared().await;
     let (manager, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let (alone, readers) = (cluster.key_at(0), cluster.key_at(0));
-    const TTL: Duration = ms(900);
+    const TTL: Duration = ms(1500);
     let guard = manager.lock(&*alone).ttl(TTL).acquire().await.expect("granted");
     let reader = manager.lock(&*readers).mode(LockMode::Read).ttl(TTL).acquire().await;
     let reader = reader.expect("granted");
@@ -245,7 +255,10 @@ async fn d5_a_lock_is_given_back_while_its_slot_stands_between_two_nodes() {
         let left = act(move || cluster.lock_keys()).await;
         let is_lock =
             |key: &String| keys.iter().any(|own| key.ends_with(&format!(":lock:{{{own}}}")));
-        assert!(!left.iter().any(is_lock), "step {step}: {left:?}");
+        // Before 7.0 a script is carried out where all of its keys have gone: then the waiter's turn has come there.
+        if major_version() >= 7 || step < 2 {
+            assert!(!left.iter().any(is_lock), "step {step}: {left:?}");
+        }
         let of_step = slots.clone();
         act(move || arrive(cluster, &of_step, (0, 1))).await;
         let next = joined(waits).await;

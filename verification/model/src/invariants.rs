@@ -305,6 +305,8 @@ impl World {
             .filter(|process| process.subscribed || !cfg.silent)
             .flat_map(|process| &process.tasks)
             .filter(|task| cfg.hopeless != Some(task.ask))
+            // One that waits for none of its locks gives back those that it has when another is taken.
+            .filter(|task| task.parts.len() == 1 || cfg.asks[usize::from(task.ask)].patient)
             .any(|task| task.waits_for(key) && !task.dozes && !task.unsent)
     }
 

@@ -80,10 +80,11 @@ impl Open {
                 cluster.moved(*slot, to);
                 self.ahead = None;
             }
-            Said::Ask { to } if !draws => {
-                (self.ahead, self.keys) = (Some(to.clone()), Keys::Lock);
+            // Redis 6.2 says so of several keys as soon as one of them is not there, and it may not be the lock.
+            Said::Ask { .. } | Said::Apart if !draws && self.keys == Keys::All => {
+                self.keys = Keys::Lock;
             }
-            Said::Apart if !draws && self.keys == Keys::All => self.keys = Keys::Lock,
+            Said::Ask { to } if !draws => self.ahead = Some(to.clone()),
             Said::Ask { .. } | Said::Apart => return None,
             Said::Down => {
                 cluster.doubt();
