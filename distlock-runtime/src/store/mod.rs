@@ -11,6 +11,8 @@
 
 mod answer;
 pub mod console;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod contention;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 mod fault;

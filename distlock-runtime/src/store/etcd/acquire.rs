@@ -25,6 +25,10 @@ pub(super) async fn try_acquire(
         let held = store.look(&owner.lock, answer_by).await?;
         return Ok(Held::taken_over(held.as_ref(), owner));
     }
+    // Who waits enters the queue next, which takes a free lock as well.
+    if !look && store.contention.is_likely(&owner.lock, Clock::Boottime.now()) {
+        return Ok(Answer::Taken { remaining: None });
+    }
     let ask = Ask { is_try: true, look: *look, ..ask(store, owner, *term, 0) };
     Ok(match acquire(store, owner, &ask, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, .. })) => Answer::Granted { fence, sent },
@@ -42,9 +46,15 @@ pub(super) async fn enter(
     let ask = ask(store, owner, *term, *ticket);
     Ok(match acquire(store, owner, &ask, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, contended })) => {
+            if contended {
+                store.contention.seen(&owner.lock, sent);
+            }
             Entered::Granted { fence, sent, contended }
         }
-        (_, Reply::Waits { ticket, remaining, rank, behind, added }) => {
+        (sent, Reply::Waits { ticket, remaining, rank, behind, added }) => {
+            if rank > 0 {
+                store.contention.seen(&owner.lock, sent);
+            }
             Entered::Queued { ticket, remaining, rank, behind, added }
         }
     })

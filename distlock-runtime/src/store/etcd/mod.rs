@@ -20,6 +20,7 @@ use distlock_etcd::{Address, Kind, Live, Message as Seen, Queues, Under};
 use tokio::runtime::Handle;
 
 use super::console::{Console, Walked};
+use super::contention::Contention;
 use super::owner::Owner;
 use super::record::Record;
 use super::{
@@ -56,6 +57,7 @@ pub(crate) struct EtcdStore {
     listener: Arc<std::sync::OnceLock<Listener>>,
     fence: String,
     record: Arc<Record>,
+    contention: Contention,
     command_timeout: Duration,
     alarms: Arc<Alarms>,
     handle: Handle,
@@ -73,7 +75,8 @@ impl EtcdStore {
         let queues = Queues::start(settings, handle, Box::new(move |up| watch.is(up)), on);
         let (record, alarms, handle) =
             (Arc::new(Record::new(prefix)), alarms.clone(), handle.clone());
-        Self { queues, listener, fence, record, command_timeout, alarms, handle }
+        let contention = Contention::none();
+        Self { queues, listener, fence, record, contention, command_timeout, alarms, handle }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.

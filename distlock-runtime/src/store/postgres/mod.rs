@@ -4,13 +4,12 @@
 //! looks at it, so each of these is one step to all others, as a script is in Redis; and renewals of any number of
 //! leases are one statement.
 //!
-//! - `acquire`: the functions that may give a lock; `contention`: which of them is called
+//! - `acquire`: the functions that may give a lock
 //! - `record`: which processes there are; `letters`: what processes say to each other; `console`
 //! - here: all others
 
 mod acquire;
 mod console;
-mod contention;
 mod letters;
 mod record;
 
@@ -23,6 +22,7 @@ use std::time::Duration;
 use distlock_postgres::{Address, Kind, Live, Message as Heard, Table};
 use tokio::runtime::Handle;
 
+use super::contention::Contention;
 use super::owner::Owner;
 use super::record::Record;
 use super::{
@@ -36,7 +36,6 @@ use crate::name::LockName;
 use crate::observe::{Connection, LinkWatch, Observers};
 use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
-use contention::Contention;
 use letters::hear;
 
 /// How many connections for commands there are by default. On one, each lock would wait for the disk

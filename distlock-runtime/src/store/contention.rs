@@ -1,4 +1,5 @@
-//! Which locks several processes have wanted at once, a moment ago.
+//! Which locks several processes have wanted at once, a moment ago: where a try costs as much as a place in the queue,
+//! who would wait takes the place at once.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +9,12 @@ use crate::clock::Moment;
 use crate::name::LockName;
 
 /// For how long a lock is taken for contended.
-const LASTS: Duration = Duration::from_millis(100);
+const LASTS: Duration = Duration::from_millis(500);
 /// Names share these. One that is taken for contended and is not costs a way over the engine's thread.
 const PARTS: usize = 256;
 
 /// When each was last seen to be contended. A try of such a lock would come to nothing.
-pub(super) struct Contention([AtomicU64; PARTS]);
+pub(in crate::store) struct Contention([AtomicU64; PARTS]);
 
 impl Contention {
     pub(super) fn none() -> Self {
