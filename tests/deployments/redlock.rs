@@ -133,6 +133,25 @@ async fn d8_a_release_reaches_a_server_that_was_cut_off() {
     wait_for("it has heard of it", async || quorum.nodes[2].held_locks().is_empty()).await;
 }
 
+/// D8: the same for the token that a holder had before it became a reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d8_a_downgrade_reaches_a_server_that_was_cut_off() {
+    let quorum = Quorum::of(3);
+    let proxies: Vec<_> = quorum.nodes.iter().map(|node| Proxy::to(node.addr())).collect();
+    let url = Quorum::url_over(proxies.iter().map(Proxy::addr), "guard=0s");
+    let manager = patient(&url).await;
+    let guard = manager.lock("k").ttl(10 * LONG).acquire().await.expect("it is free");
+    wait_for("all have given it", async || {
+        quorum.nodes.iter().all(|node| !node.held_locks().is_empty())
+    })
+    .await;
+    proxies[2].set(Mode::Reset);
+    let reader = guard.downgrade().await.expect("a majority has exchanged it");
+    reader.release().await.expect("a majority has confirmed it");
+    proxies[2].set(Mode::Pass);
+    wait_for("it has heard of it", async || quorum.nodes[2].held_locks().is_empty()).await;
+}
+
 /// Fencing tokens go beyond what a majority has accepted, whatever the time is by anybody's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d9_fencing_tokens_go_beyond_what_a_majority_has_accepted() {

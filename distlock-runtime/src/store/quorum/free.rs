@@ -79,6 +79,23 @@ impl QuorumStore {
         Ok(freed)
     }
 
+    /// Releases a token at these nodes until they have answered.
+    pub(super) fn release_at(&self, owner: Arc<Owner>, nodes: Vec<usize>) {
+        if !nodes.is_empty() {
+            self.handle.spawn(self.to_release(owner, None).repeat(nodes));
+        }
+    }
+
+    fn to_release(&self, owner: Arc<Owner>, keep: Option<Duration>) -> Release {
+        Release {
+            nodes: self.nodes.clone(),
+            alarms: self.alarms.clone(),
+            kept_until: keep.map(|keep| Clock::Boottime.now().after(keep)),
+            command_timeout: self.command_timeout,
+            owner,
+        }
+    }
+
     /// Asks the nodes that have not answered, or not well, until they have.
     fn see_to_the_rest(
         &self,
@@ -90,13 +107,7 @@ impl QuorumStore {
         if asked.is_empty() && rest.is_empty() {
             return;
         }
-        let release = Release {
-            nodes: self.nodes.clone(),
-            alarms: self.alarms.clone(),
-            kept_until: keep.map(|keep| Clock::Boottime.now().after(keep)),
-            command_timeout: self.command_timeout,
-            owner,
-        };
+        let release = self.to_release(owner, keep);
         self.handle.spawn(async move {
             while let Some((at, answer)) = asked.next().await {
                 if !answer.is_ok_and(|one| one.settled) {

@@ -125,6 +125,9 @@ impl QuorumStore {
                 let granted: Vec<_> = votes.granted().collect();
                 let fence = self.proposals.draw(self, &granted, &new.lock, answer_by).await?;
                 new.answered(super::take::ALL);
+                // The others may have the old one still, which nobody renews or releases any more.
+                let others = (0..self.nodes.len()).filter(|at| !granted.contains(at));
+                self.release_at(old.clone(), others.collect());
                 Ok(Exchanged::Granted { fence, sent, contended: behind })
             }
             Verdict::Lost => {
