@@ -348,6 +348,9 @@ pub(crate) fn unwatch(id: i64) -> Vec<u8> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) id: i64,
+    pub(crate) header: Header,
+    /// It begins behind the header's revision.
+    pub(crate) begins: bool,
     /// It sees nothing any more.
     pub(crate) ended: bool,
     /// What was deleted, and what was put.
@@ -359,7 +362,9 @@ impl Seen {
         let mut seen = Self::default();
         read(text, |field, value| {
             match field {
+                1 => seen.header = Header::read(value.bytes())?,
                 2 => seen.id = value.number(),
+                3 => seen.begins = value.flag(),
                 4 => seen.ended = value.flag(),
                 11 => seen.events.push(event(value.bytes())?),
                 _ => {}

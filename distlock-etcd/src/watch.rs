@@ -53,7 +53,14 @@ pub(crate) struct Watches {
 struct State {
     requests: SendStream<Bytes>,
     last: i64,
-    all: HashMap<i64, (Whose, Wants)>,
+    all: HashMap<i64, Watched>,
+}
+
+struct Watched {
+    whose: Whose,
+    wants: Wants,
+    /// Where it begins at present: the first revision that was not looked at before it was asked for.
+    unseen: Option<i64>,
 }
 
 impl Watches {
@@ -62,6 +69,10 @@ impl Watches {
     }
 
     /// Watches a key, or all up to `end`, from a revision on.
+    ///
+    /// A watch that begins in the past hears nothing for up to 100 ms, until etcd has looked through its history:
+    /// on a lock that is handed on quickly that is most of the wait. One for a single key to leave begins at present,
+    /// and where something was written since it was looked, a look is due.
     pub(crate) fn add(
         &self,
         whose: &Whose,
@@ -74,11 +85,13 @@ impl Watches {
             Wants::Behind { .. } => Without::Deletes,
             Wants::Turn(_) | Wants::Taken => Without::Puts,
         };
+        let unseen = wants.is_for_one(end).then_some(from);
+        let start = if unseen.is_some() { 0 } else { from };
         let mut state = self.state();
         state.last += 1;
         let id = state.last;
-        state.all.insert(id, (whose.clone(), wants));
-        state.send(&create(id, key, end, from, without));
+        state.all.insert(id, Watched { whose: whose.clone(), wants, unseen });
+        state.send(&create(id, key, end, start, without));
         id
     }
 
@@ -118,7 +131,9 @@ impl Watches {
         let mut heard = Vec::new();
         {
             let mut state = self.state();
-            let Some((whose, wants)) = state.all.get_mut(&seen.id) else { return };
+            let Some(watched) = state.all.get_mut(&seen.id) else { return };
+            let Watched { whose, wants, unseen } = watched;
+            let is_late = seen.begins && unseen.is_some_and(|from| seen.header.revision >= from);
             for (deleted, kv) in &seen.events {
                 heard.extend(wants.hear(whose, *deleted, kv));
             }
@@ -132,6 +147,9 @@ impl Watches {
                 state.all.remove(&seen.id);
             } else if !heard.is_empty() {
                 state.end(seen.id);
+            } else if is_late {
+                // It goes on: the look that is due may find that nothing has happened.
+                heard.push(Heard::Turn);
             }
             drop(state);
             // With the mutex free: what is done then may come back here.
@@ -171,6 +189,11 @@ enum Heard {
 }
 
 impl Wants {
+    /// One key is watched until it leaves.
+    fn is_for_one(self, end: &[u8]) -> bool {
+        self == Self::Turn(1) && end.is_empty()
+    }
+
     fn hear(&mut self, whose: &Whose, deleted: bool, kv: &KeyValue) -> Option<Heard> {
         let own = *kv.key == *whose.key;
         match self {
