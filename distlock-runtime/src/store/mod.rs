@@ -11,7 +11,7 @@
 
 mod answer;
 pub mod console;
-#[cfg(any(feature = "postgres", feature = "etcd"))]
+#[cfg(any(feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 mod contention;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;

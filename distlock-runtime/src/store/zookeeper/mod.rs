@@ -18,6 +18,7 @@ use distlock_zookeeper::{Address, Ensemble, Kind, Message as Heard};
 use tokio::runtime::Handle;
 
 use super::console::{Console, Walked};
+use super::contention::Contention;
 use super::owner::Owner;
 use super::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
@@ -48,6 +49,7 @@ pub(crate) struct ZooKeeperConfig {
 pub(crate) struct ZooKeeperStore {
     ensemble: Ensemble,
     prefix: String,
+    contention: Contention,
     command_timeout: Duration,
     alarms: Arc<Alarms>,
 }
@@ -61,7 +63,8 @@ impl ZooKeeperStore {
             let mut watch = LinkWatch::new(observers.clone());
             Box::new(move |up| watch.is(up))
         });
-        Self { ensemble, prefix, command_timeout, alarms: alarms.clone() }
+        let contention = Contention::none();
+        Self { ensemble, prefix, contention, command_timeout, alarms: alarms.clone() }
     }
 
     /// What is done by then.
