@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -357,6 +358,11 @@ fn program() -> OsString {
 
 /// Which server it is that tests start: 6 of `Redis server v=6.2.14`.
 pub fn major_version() -> u32 {
+    static VERSION: OnceLock<u32> = OnceLock::new();
+    *VERSION.get_or_init(ask_for_version)
+}
+
+fn ask_for_version() -> u32 {
     let said = Command::new(program()).arg("--version").output().expect("it says its version");
     let said = String::from_utf8_lossy(&said.stdout);
     let version = said.split_once("v=").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use distlock::{LockError, LockManager, LockMode};
+use distlock::{LockError, LockGuard, LockManager, LockMode};
 use distlock_testkit::{
     Certificates, LONG, Mode, Proxy, Quorum, RedisServer, SECOND, assert_busy, connect, held, ms,
     patient, patient_builder, wait_for, waits, whole_text,
@@ -111,6 +111,16 @@ async fn d8_a_release_reaches_a_server_that_stood_still() {
     wait_for("it has heard of it", async || quorum.nodes[2].held_locks().is_empty()).await;
 }
 
+/// For long, at every server of the quorum.
+async fn held_everywhere(quorum: &Quorum, manager: &LockManager) -> LockGuard {
+    let guard = manager.lock("k").ttl(10 * LONG).acquire().await.expect("it is free");
+    wait_for("all have given it", async || {
+        quorum.nodes.iter().all(|node| !node.held_locks().is_empty())
+    })
+    .await;
+    guard
+}
+
 /// D8: the same for one that was cut off, and for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d8_a_release_reaches_a_server_that_was_cut_off() {
@@ -119,11 +129,7 @@ async fn d8_a_release_reaches_a_server_that_was_cut_off() {
     let url = Quorum::url_over(proxies.iter().map(Proxy::addr), "guard=0s");
     let manager = patient_builder(&url).command_timeout(ms(200)).connect().await;
     let manager = manager.expect("connect");
-    let guard = manager.lock("k").ttl(10 * LONG).acquire().await.expect("it is free");
-    wait_for("all have given it", async || {
-        quorum.nodes.iter().all(|node| !node.held_locks().is_empty())
-    })
-    .await;
+    let guard = held_everywhere(&quorum, &manager).await;
     proxies[2].set(Mode::Reset);
     guard.release().await.expect("a majority has confirmed it");
     // Longer than all its repeats take that are for a server that answers.
@@ -140,11 +146,7 @@ async fn d8_a_downgrade_reaches_a_server_that_was_cut_off() {
     let proxies: Vec<_> = quorum.nodes.iter().map(|node| Proxy::to(node.addr())).collect();
     let url = Quorum::url_over(proxies.iter().map(Proxy::addr), "guard=0s");
     let manager = patient(&url).await;
-    let guard = manager.lock("k").ttl(10 * LONG).acquire().await.expect("it is free");
-    wait_for("all have given it", async || {
-        quorum.nodes.iter().all(|node| !node.held_locks().is_empty())
-    })
-    .await;
+    let guard = held_everywhere(&quorum, &manager).await;
     proxies[2].set(Mode::Reset);
     let reader = guard.downgrade().await.expect("a majority has exchanged it");
     reader.release().await.expect("a majority has confirmed it");

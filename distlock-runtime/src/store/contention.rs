@@ -5,7 +5,8 @@ use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Moment;
+use super::{Attempt, Entered};
+use crate::clock::{Clock, Moment};
 use crate::name::LockName;
 
 /// For how long a lock is taken for contended.
@@ -21,12 +22,28 @@ impl Contention {
         Self(from_fn(|_| AtomicU64::new(0)))
     }
 
+    /// Whether a call goes without its try: who waits enters the queue next, which takes a free lock as well.
+    pub(super) fn spares_a_try(&self, attempt: &Attempt) -> bool {
+        !attempt.look && self.is_likely(&attempt.owner.lock, Clock::Boottime.now())
+    }
+
+    /// Notes what a place in the queue has come to.
+    pub(super) fn entered(&self, lock: &LockName, entered: &Entered) {
+        let is_contended = match entered {
+            Entered::Granted { contended, .. } => *contended,
+            Entered::Queued { rank, .. } => *rank > 0,
+        };
+        if is_contended {
+            self.seen(lock, Clock::Boottime.now());
+        }
+    }
+
     /// Another process wants it as well.
     pub(super) fn seen(&self, lock: &LockName, now: Moment) {
         self.0[lock.stored().part(PARTS)].fetch_max(now.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn is_likely(&self, lock: &LockName, now: Moment) -> bool {
+    fn is_likely(&self, lock: &LockName, now: Moment) -> bool {
         let seen = self.0[lock.stored().part(PARTS)].load(Ordering::Relaxed);
         seen != 0 && now.since(Moment::from_nanos(seen)) < LASTS
     }

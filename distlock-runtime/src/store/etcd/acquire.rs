@@ -25,8 +25,7 @@ pub(super) async fn try_acquire(
         let held = store.look(&owner.lock, answer_by).await?;
         return Ok(Held::taken_over(held.as_ref(), owner));
     }
-    // Who waits enters the queue next, which takes a free lock as well.
-    if !look && store.contention.is_likely(&owner.lock, Clock::Boottime.now()) {
+    if store.contention.spares_a_try(attempt) {
         return Ok(Answer::Taken { remaining: None });
     }
     let ask = Ask { is_try: true, look: *look, ..ask(store, owner, *term, 0) };
@@ -44,20 +43,16 @@ pub(super) async fn enter(
 ) -> Result<Entered, Fault> {
     let Entry { owner, term, ticket } = entry;
     let ask = ask(store, owner, *term, *ticket);
-    Ok(match acquire(store, owner, &ask, answer_by).await? {
+    let entered = match acquire(store, owner, &ask, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, contended })) => {
-            if contended {
-                store.contention.seen(&owner.lock, sent);
-            }
             Entered::Granted { fence, sent, contended }
         }
-        (sent, Reply::Waits { ticket, remaining, rank, behind, added }) => {
-            if rank > 0 {
-                store.contention.seen(&owner.lock, sent);
-            }
+        (_, Reply::Waits { ticket, remaining, rank, behind, added }) => {
             Entered::Queued { ticket, remaining, rank, behind, added }
         }
-    })
+    };
+    store.contention.entered(&owner.lock, &entered);
+    Ok(entered)
 }
 
 /// Gives the lock from one token to another.

@@ -36,8 +36,7 @@ pub(super) async fn try_acquire(
         let held = store.look(&owner.lock, answer_by).await?;
         return Ok(Held::taken_over(held.as_ref(), owner));
     }
-    // Who waits enters the queue next, which takes a free lock as well.
-    if !look && store.contention.is_likely(&owner.lock, Clock::Boottime.now()) {
+    if store.contention.spares_a_try(attempt) {
         return Ok(Answer::Taken { remaining: None });
     }
     let wish = Wish { owner, limit: owner.limit, term: *term, ticket: 0, is_try: true };
@@ -56,24 +55,20 @@ pub(super) async fn enter(
 ) -> Result<Entered, Fault> {
     let Entry { owner, term, ticket } = entry;
     let wish = Wish { owner, limit: owner.limit, term: *term, ticket: *ticket, is_try: false };
-    Ok(match ask(store, &wish, answer_by).await? {
+    let entered = match ask(store, &wish, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, contended })) => {
-            if contended {
-                store.contention.seen(&owner.lock, sent);
-            }
             Entered::Granted { fence, sent, contended }
         }
-        (sent, Reply::Waits { ticket, remaining, rank, behind, added }) => {
-            if rank > 0 {
-                store.contention.seen(&owner.lock, sent);
-            }
+        (_, Reply::Waits { ticket, remaining, rank, behind, added }) => {
             if added {
                 store.handle.spawn(announce(store.clone(), owner.clone()));
             }
             Entered::Queued { ticket, remaining, rank, behind, added }
         }
         _ => return Err(unexpected()),
-    })
+    };
+    store.contention.entered(&owner.lock, &entered);
+    Ok(entered)
 }
 
 /// R4: has who is in front know that this token waits, if it still does after a while.

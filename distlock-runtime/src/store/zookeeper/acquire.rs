@@ -25,8 +25,7 @@ pub(super) async fn try_acquire(
     if !owner.is_unsent() {
         return taken_over(store, owner, *look, answer_by).await;
     }
-    // Who waits enters the queue next, which takes a free lock as well.
-    if !look && store.contention.is_likely(&owner.lock, Clock::Boottime.now()) {
+    if store.contention.spares_a_try(attempt) {
         return Ok(Answer::Taken { remaining: None });
     }
     let ask = ask(owner, *term, 0, true);
@@ -65,22 +64,18 @@ pub(super) async fn enter(
 ) -> Result<Entered, Fault> {
     let Entry { owner, term, ticket } = entry;
     let ask = ask(owner, *term, *ticket, false);
-    Ok(match run(store, owner, *term, store.ensemble.acquire(&ask), answer_by).await? {
+    let entered = match run(store, owner, *term, store.ensemble.acquire(&ask), answer_by).await? {
         (sent, Reply::Granted(Granted { fence, contended })) => {
-            if contended {
-                store.contention.seen(&owner.lock, sent);
-            }
             Entered::Granted { fence, sent, contended }
         }
         // A session ends at a time that nobody knows but the servers: whose turn it is, is told.
-        (sent, Reply::Waits { ticket, rank, behind, added }) => {
-            if rank > 0 {
-                store.contention.seen(&owner.lock, sent);
-            }
+        (_, Reply::Waits { ticket, rank, behind, added }) => {
             Entered::Queued { ticket, remaining: None, rank, behind, added }
         }
         _ => return Err(Fault::given_up()),
-    })
+    };
+    store.contention.entered(&owner.lock, &entered);
+    Ok(entered)
 }
 
 /// Gives the lock from one token to another.
