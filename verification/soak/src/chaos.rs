@@ -207,20 +207,29 @@ fn judge(ledger: &[Entry], deaths: &[Death], report: &mut Report) {
     let (mut overtaken, mut most) = (0, 0);
     for (at, entry) in ledger.iter().enumerate() {
         let before = ledger[..at].iter().rev().take_while(|other| other.ended > entry.arrived);
-        let later = before.map(|other| between(entry.arrived, other.arrived));
-        let later: Vec<_> = later.filter(|later| *later > NEIGHBOURS).collect();
+        let later = |other: &&Entry| between(entry.arrived, other.arrived) > NEIGHBOURS;
+        let later: Vec<_> = before.filter(later).collect();
         overtaken += usize::from(!later.is_empty());
         most = most.max(later.len());
-        // After the death of a holder a newcomer may come first, with those next door to him: there
-        // is nobody who could tell him that others wait.
+        // After the death of a holder a newcomer may come first, with those next door to it, as many as come
+        // until it has word that others wait: nobody can tell it before that.
         let dead = deaths.iter().filter(|death| {
             death.had_the_lock && death.at <= entry.began && between(death.at, entry.arrived) < LOOK
         });
-        let allowed = dead.count() * TASKS;
-        let others = later.iter().filter(|later| **later > NEIGHBOURS_AT_WORST).count();
+        let allowed = dead.count();
+        let worse = |other: &&Entry| between(entry.arrived, other.arrived) > NEIGHBOURS_AT_WORST;
+        let others: Vec<_> = later.into_iter().filter(worse).collect();
+        let turns: Vec<_> = others.chunk_by(|one, next| one.process == next.process).collect();
+        // The latest comes first here.
+        let longest = turns.iter().map(|turn| between(turn[turn.len() - 1].began, turn[0].ended));
+        let longest = longest.max().unwrap_or_default();
         report.violated_if(
-            others > allowed,
-            format!("{} was overtaken by {others}, not {allowed}", entry.number),
+            turns.len() > allowed || longest > NEIGHBOURS_AT_WORST,
+            format!(
+                "{} was overtaken by {} processes, not {allowed}, for {longest:.1?}",
+                entry.number,
+                turns.len()
+            ),
         );
     }
     let value = format!("{overtaken} times, by {most} at most");
