@@ -201,7 +201,8 @@ fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
         let mutant = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
         let number = mutant.split('-').next().unwrap_or_default().to_owned();
         assert!(numbers.insert(number), "{mutant} has the number of another one");
-        assert!(rows.contains(&format!("| `{mutant}` |")), "{mutant} has no row");
+        let row = rows.lines().find(|row| row.starts_with(&format!("| `{mutant}` |")));
+        let row = row.unwrap_or_else(|| panic!("{mutant} has no row"));
         assert!(applies(&path).unwrap_or(true), "{mutant} does not apply: make it again");
         let patch = read(&path);
         let line = |key| patch.lines().find_map(|line| line.strip_prefix(key));
@@ -213,6 +214,13 @@ fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
                 _ => scenarios.contains(&format!("\"{scenario}\"")),
             };
             assert!(exists, "{mutant}: the model has no scenario {scenario}");
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            if let [_, _, _, run, invariant, _] = cells[..] {
+                let run = run.trim_matches('`');
+                assert!(found_by.starts_with(run), "{mutant} is found by {found_by}, not {run}");
+                let broken = format!("Breaks: {invariant}.");
+                assert!(patch.lines().next().is_some_and(|says| says.ends_with(&broken)), "{row}");
+            }
         } else {
             let test = line("Test: ").and_then(|test| test.split_once(' '));
             let (program, test) = test.unwrap_or_else(|| panic!("{mutant} names no test"));
