@@ -1,11 +1,13 @@
 //! Every way of deploying a store that the library takes: whatever looks into it sees the same.
 
+use std::time::Instant;
+
 #[cfg(feature = "etcd")]
 use distlock_testkit::EtcdServer;
 #[cfg(feature = "zookeeper")]
 use distlock_testkit::ZooKeeperServer;
 use distlock_testkit::{
-    Certificates, Cluster, PostgresServer, Quorum, RedisServer, Sentinels, wait_until,
+    Certificates, Cluster, LONG, PostgresServer, Quorum, RedisServer, Sentinels, wait_until,
 };
 use serde_json::Value;
 
@@ -78,13 +80,18 @@ fn all_with(url: &str, name: Option<&str>) {
 
 /// Nothing is wrong but that a restart forgets; the words of a check are in what it found.
 fn doctor(url: &str, words: &[(&str, &str)]) -> Vec<Value> {
-    let ran = At(url).run(&["doctor", "--json"]);
-    assert_eq!(ran.code, Some(1), "{url}: {ran:?}");
-    let findings: Vec<Value> = serde_json::from_str(&ran.stdout).expect("JSON");
-    for finding in &findings {
-        let may_warn = finding["check"] == "persistence";
-        assert!(finding["level"] == "ok" || may_warn, "{url}: {finding}");
-    }
+    let begin = Instant::now();
+    let (ran, findings) = loop {
+        let ran = At(url).run(&["doctor", "--json"]);
+        assert_eq!(ran.code, Some(1), "{url}: {ran:?}");
+        let findings: Vec<Value> = serde_json::from_str(&ran.stdout).expect("JSON");
+        let is_well = |found: &Value| found["level"] == "ok" || found["check"] == "persistence";
+        if findings.iter().all(is_well) {
+            break (ran, findings);
+        }
+        // On a busy machine answers are late.
+        assert!(begin.elapsed() < LONG, "{url}: {ran:?}");
+    };
     for (check, word) in words {
         let mut of = findings.iter().filter(|finding| finding["check"] == *check);
         assert!(of.any(|found| found.to_string().contains(word)), "{url}: {word}: {}", ran.stdout);

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock_testkit::{LONG, Mode, Proxy, RedisServer, wait_until, wait_within};
 use serde_json::Value;
@@ -25,6 +25,18 @@ impl Report {
         Self { code: ran.code, findings, text: ran.stdout + &ran.stderr }
     }
 
+    /// Asked again until a check has this level: on a busy machine answers are late.
+    fn until(url: &str, check: &str, level: &str) -> Self {
+        let begin = Instant::now();
+        loop {
+            let report = Self::of(url);
+            let found = report.findings.iter().find(|finding| finding["check"] == check);
+            if begin.elapsed() > LONG || found.is_some_and(|found| found["level"] == level) {
+                return report;
+            }
+        }
+    }
+
     /// A check has this level, and its words are in it.
     #[track_caller]
     fn has(&self, check: &str, level: &str, words: &[&str]) -> &Self {
@@ -39,9 +51,18 @@ impl Report {
         self
     }
 
+    /// The code is that of the worst finding; this one is that of the worst which the tests' machine has no part
+    /// in: where it is busy, the server is slow as well.
     #[track_caller]
     fn ends_with(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "{}", self.text);
+        let of = |finding: &Value| match finding["level"].as_str() {
+            Some("warn") => 1,
+            Some("fail") => 2,
+            _ => 0,
+        };
+        assert_eq!(self.code, self.findings.iter().map(of).max(), "{}", self.text);
+        let others = self.findings.iter().filter(|finding| finding["check"] != "latency");
+        assert_eq!(others.map(of).max(), Some(code), "{}", self.text);
         self
     }
 }
@@ -73,8 +94,12 @@ fn nothing_to_find() {
         report.has(check, "ok", &[]);
     }
     assert_eq!(server.lock_keys(), Vec::<String>::new(), "it leaves nothing behind");
-    let ran = ran(distlock(&["doctor", "-u", &server.url()])).ends_with(0);
-    assert!(ran.stdout.lines().all(|line| line.starts_with("ok ")), "{ran:?}");
+    wait_within(LONG, "nothing is found", || {
+        let ran = ran(distlock(&["doctor", "-u", &server.url()]));
+        let is_well = ran.stdout.lines().all(|line| line.starts_with("ok "));
+        assert_eq!(ran.code == Some(0), is_well, "{ran:?}");
+        is_well
+    });
 }
 
 #[test]
@@ -100,7 +125,7 @@ fn a_slow_network() {
         latency.is_some_and(|latency| latency["level"] == "warn")
     };
     wait_within(LONG, "the network is found slow", is_found);
-    Report::of(&healthy().url()).has("latency", "ok", &["p99"]);
+    Report::until(&healthy().url(), "latency", "ok").has("latency", "ok", &["p99"]);
 }
 
 #[test]
@@ -307,7 +332,8 @@ fn replicas() {
     let online = || ask::<String>(&server, &["INFO", "replication"]).contains("state=online");
     wait_until("the replica is there", online);
     wait_until("it confirms", || ask::<u32>(&server, &["WAIT", "1", "10000"]) == 1);
-    Report::of(&server.url()).ends_with(0).has("replicas", "ok", &["1 confirmed"]);
+    let report = Report::until(&server.url(), "replicas", "ok");
+    report.ends_with(0).has("replicas", "ok", &["1 confirmed"]);
     Report::of(&replica.url()).ends_with(2).has("reachable", "fail", &["primary"]);
     replica.stop();
     Report::of(&server.url()).ends_with(1).has("replicas", "warn", &["none confirmed"]);

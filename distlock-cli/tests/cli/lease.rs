@@ -1,5 +1,6 @@
 //! The command has ended before its lease has, whatever happens.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use distlock_testkit::{RedisServer, wait_until};
@@ -57,11 +58,27 @@ fn which_are_alive(pids: &[Pid]) -> String {
     let look = |pid: &Pid| {
         let pid = pid.as_raw_pid();
         format!(
-            "if [ -e /proc/self/status ]; then grep -q '^State:[[:space:]]*[^ZX]' /proc/{pid}/status 2>/dev/null; \
+            "if [ -e /proc/self/status ]; then grep -q '^State:[[:space:]]*[^ZX[:space:]]' /proc/{pid}/status 2>/dev/null; \
              else kill -0 {pid} 2>/dev/null; fi && echo {pid}; "
         )
     };
     pids.iter().map(look).collect::<String>() + "true"
+}
+
+#[test]
+fn one_that_has_ended_is_not_alive() {
+    let mut ended = Command::new("true").spawn().expect("start it");
+    let pid = Pid::from_child(&ended);
+    let look = |pid| {
+        let look = Command::new("sh").args(["-c", &which_are_alive(&[pid])]).output();
+        String::from_utf8(look.expect("look").stdout).expect("a number")
+    };
+    // Nobody asks after it before that.
+    wait_until("it has ended", || !is_alive(pid));
+    assert_eq!(look(pid), "");
+    ended.wait().expect("ask after it");
+    let own = rustix::process::getpid();
+    assert_eq!(look(own), format!("{}\n", own.as_raw_pid()));
 }
 
 /// A holder, and the next one, which says which processes of the holder are left.
