@@ -34,6 +34,7 @@ pub(crate) struct Request {
 pub(crate) struct Watched {
     pub(crate) path: String,
     pub(crate) children: bool,
+    /// Is told when the node is gone, and dropped when anything else has happened or may have.
     pub(crate) told: oneshot::Sender<()>,
 }
 
@@ -336,8 +337,11 @@ impl Session {
         let (kind, _state, path) = (event.int()?, event.int()?, event.text()?);
         for children in [false, true] {
             if kind == DELETED || (kind == CHILDREN) == children {
-                // Dropped, they are told.
-                self.watches.remove(&(path.clone(), children));
+                for told in self.watches.remove(&(path.clone(), children)).into_iter().flatten() {
+                    if kind == DELETED {
+                        let _ = told.send(());
+                    }
+                }
             }
         }
         Ok(())

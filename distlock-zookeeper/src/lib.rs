@@ -21,6 +21,7 @@ mod queue;
 mod record;
 mod release;
 mod session;
+mod turn;
 mod wire;
 
 pub use acquire::{Ask, Granted, Reply};

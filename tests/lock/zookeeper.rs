@@ -236,28 +236,54 @@ async fn who_leaves_wakes_one_other() {
         managers.push(manager);
         wait_until("it waits", || server.left().len() == n);
     }
+    // The holder watches its own node as well; of five waiters the last one is nobody's.
     wait_until("they watch", || {
-        let watches = server.word("wchp");
-        let mut watched: Vec<(String, usize)> = Vec::new();
-        for line in watches.lines().filter(|line| !line.trim().is_empty()) {
-            match line.starts_with('/') {
-                true => watched.push((line.to_owned(), 0)),
-                false => watched.last_mut().into_iter().for_each(|(_, watchers)| *watchers += 1),
-            }
-        }
-        let most = |kind: &str| {
-            let of = |(path, n): &(String, usize)| {
-                path.starts_with(&format!("{}{LOCK}{kind}", server.root())).then_some(*n)
-            };
-            watched.iter().filter_map(of).collect::<Vec<_>>()
-        };
-        // The holder watches its own node as well; of five waiters the last one is nobody's.
-        most("x-") == [2] && most("q-") == [1; 4]
+        watchers(&server, "x-") == [2] && watchers(&server, "q-") == [1; 4]
     });
     guard.release().await.expect("it was held");
     for waiting in waiting {
         served(waiting).await.release().await.expect("it was held");
     }
+    wait_until("nothing is left", || server.left().is_empty());
+}
+
+/// How many watch each node of that kind.
+fn watchers(server: &ZooKeeperPath, kind: &str) -> Vec<usize> {
+    let mut watched: Vec<(String, usize)> = Vec::new();
+    for line in server.word("wchp").lines().filter(|line| !line.trim().is_empty()) {
+        match line.starts_with('/') {
+            true => watched.push((line.to_owned(), 0)),
+            false => watched.last_mut().into_iter().for_each(|(_, watchers)| *watchers += 1),
+        }
+    }
+    let beginning = format!("{}{LOCK}{kind}", server.root());
+    watched.iter().filter_map(|(path, n)| path.starts_with(&beginning).then_some(*n)).collect()
+}
+
+/// A place that was lost with its session is put back in front of who came later, and not overtaken by that one, which
+/// takes the lock without another look when the holder is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_put_back_is_not_overtaken() {
+    let server = ZooKeeperPath::start();
+    let proxy = Proxy::to(server.addr());
+    let holder = connect(&server.url()).await;
+    let (cut_off, late) =
+        (connect(&server.url_at(proxy.addr())).await, connect(&server.url()).await);
+    let guard = held(&holder, "k").await;
+    let first = waits(&cut_off, "k");
+    wait_until("it waits", || server.left().len() == 2);
+    let second = waits(&late, "k");
+    wait_until("both wait", || server.left().len() == 3);
+    proxy.set(Mode::Freeze);
+    wait_until("its session has expired", || server.left().len() == 2);
+    wait_until("the other one is the first", || watchers(&server, "x-") == [2]);
+    proxy.set(Mode::Pass);
+    wait_until("its place is put back", || server.left().len() == 3);
+    guard.release().await.expect("it was held");
+    let guard = served(first).await;
+    assert!(!second.is_finished());
+    guard.release().await.expect("it was held");
+    served(second).await.release().await.expect("it was held");
     wait_until("nothing is left", || server.left().is_empty());
 }
 

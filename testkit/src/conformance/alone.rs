@@ -61,7 +61,14 @@ pub async fn a_lease_that_is_renewed_lasts<S: Subject>(_: &str) {
         assert_busy(other.lock("k").acquire().await);
         assert!(guard.is_held());
     }
+    // Who waits may hear of a renewal, which is no end.
+    let waiting = waits(&other, "k");
+    for _ in 0..25 {
+        sleep(ms(100)).await;
+        assert!(guard.is_held() && !waiting.is_finished());
+    }
     guard.release().await.expect("it was held");
+    served(waiting).await.release().await.expect("it was held");
     nothing_is_left(&subject).await;
 }
 
