@@ -1,12 +1,12 @@
 //! R: answers that are paired with the wrong commands.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use distlock_testkit::{LONG, RedisServer, held, ms, patient_builder, wait_until, waits};
 
 use crate::support::{connected, works_again};
-use crate::tap::{Tap, Way};
+use crate::tap::{Tap, Way, has};
 
 /// A network that loses the answers to one write that took a lock; the connection goes on, and every
 /// answer behind them is taken for that of the command before.
@@ -15,7 +15,7 @@ fn lossy(server: &RedisServer) -> (Tap, Arc<AtomicBool>) {
     let network = Tap::before(server.addr(), {
         let armed = armed.clone();
         move |_, way, answer| {
-            let taken = way == Way::Down && answer.starts_with(b"+OK\r\n:");
+            let taken = way == Way::Down && has(answer, "+OK\r\n:");
             (taken && armed.swap(false, SeqCst)).then(Vec::new)
         }
     });
@@ -47,6 +47,59 @@ async fn r16_an_answer_that_was_lost_grants_nobody_anothers_lock() {
     }
     assert!(theirs.is_held());
     drop(unheard.await.expect("no panic").expect("granted after all"));
+    theirs.release().await.expect("it was held all the time");
+    works_again(&manager, &server).await;
+}
+
+/// A network that loses the answers to one try that is sent without an `ECHO`.
+fn lossy_without_echo(server: &RedisServer) -> (Tap, Arc<AtomicBool>) {
+    const NONE: usize = usize::MAX;
+    let armed = Arc::new(AtomicBool::new(false));
+    let losing = AtomicUsize::new(NONE);
+    let network = Tap::before(server.addr(), {
+        let armed = armed.clone();
+        move |connection, way, bytes| {
+            let is_try = way == Way::Up && has(bytes, "NX") && has(bytes, "INCR");
+            if is_try && !has(bytes, "ECHO") && armed.load(SeqCst) {
+                losing.store(connection, SeqCst);
+            }
+            let lost = way == Way::Down
+                && losing.compare_exchange(connection, NONE, SeqCst, SeqCst).is_ok();
+            lost.then(|| {
+                armed.store(false, SeqCst);
+                Vec::new()
+            })
+        }
+    });
+    (network, armed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r16_a_try_that_was_alone_is_not_granted_by_the_answer_to_one_behind_it() {
+    let server = RedisServer::start();
+    let (network, armed) = lossy_without_echo(&server);
+    let manager = connected(patient_builder(&network.url()).command_timeout(ms(3000))).await;
+    let other = connected(patient_builder(&server.url())).await;
+    let theirs = held(&other, "theirs").await;
+    // A counter that happens to be raised in front of the second one shifts its answers further.
+    for round in 0..5 {
+        let over = Arc::new(AtomicBool::new(false));
+        let tries = tokio::spawn({
+            let (manager, over) = (manager.clone(), over.clone());
+            async move {
+                while !over.load(SeqCst) {
+                    let granted = manager.lock("theirs").ttl(LONG).acquire().await;
+                    assert!(granted.is_err(), "somebody else has it, and still does");
+                }
+            }
+        });
+        armed.store(true, SeqCst);
+        wait_until("the answers of one that was alone are lost", || !armed.load(SeqCst));
+        drop(waits(&manager, &format!("free {round}")).await.expect("no panic").expect("granted"));
+        over.store(true, SeqCst);
+        tries.await.expect("none was granted");
+    }
+    assert!(theirs.is_held());
     theirs.release().await.expect("it was held all the time");
     works_again(&manager, &server).await;
 }

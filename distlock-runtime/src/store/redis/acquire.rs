@@ -6,8 +6,9 @@
 use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
 
 use super::connection::{Connection, Live, integer};
-use super::error::{fault, is_denied};
+use super::error::fault;
 use super::fence::Fence;
+use super::marks::{Marking, echo, of_alone, of_mark};
 use super::queue::Queue;
 use super::refused::{taken, taken_over};
 use super::renew::Renewals;
@@ -110,9 +111,9 @@ async fn fast_path(
     pipeline.add_command(set).add_command(incr);
     // R3: says whose answers these are. A proxy that loses one answer gives every later caller
     // another's.
-    let mark = live.echoes(sent).then(|| owner.mark());
-    if let Some(mark) = mark {
-        pipeline.add_command(echo(mark));
+    let marking = live.marking(sent);
+    if marking == Marking::Echo {
+        pipeline.add_command(echo(owner.mark()));
     }
     let lead = server.replicas.and_then(|replicas| live.waits.lead(replicas, &mut pipeline));
     server.record.used(sent);
@@ -121,22 +122,21 @@ async fn fast_path(
         return Err(Fault::given_up());
     }
     let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
+    if let Marking::Alone { before } = marking {
+        of_alone(before, owner.mark(), &answers, live, answer_by).await?;
+    }
     let ticket = lead.and_then(|lead| Some(lead.answered(answers.pop()?)));
-    let (raise, answers) = answers.split_at(usize::from(raises).min(answers.len()));
-    match of_mark(mark, answers, live)? {
+    let (raise, mut answers) = answers.split_at(usize::from(raises).min(answers.len()));
+    if marking == Marking::Echo {
+        answers = of_mark((owner.mark(), sent), answers, live)?;
+    }
+    match answers {
         [answer @ (Value::Okay | Value::Nil), fence] => {
             match answer {
                 Value::Okay => owner.answered_yes(live.number),
                 _ => owner.answered(live.number),
             }
-            let raised = match raise {
-                // Perhaps another server than before, which does not have the script.
-                [Value::ServerError(_)] => false,
-                [raised] => {
-                    server.fences.raised(counter, seen, sent, raised, live).map(|()| true)?
-                }
-                _ => true,
-            };
+            let raised = is_raised(server, counter, (seen, sent), raise, live)?;
             let fence = integer(fence).inspect_err(|_| live.check_answer(&answers[1]))?;
             let fence = u64::try_from(fence).unwrap_or(0);
             Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen, raised, ticket })
@@ -149,17 +149,27 @@ async fn fast_path(
     }
 }
 
+/// What the raise in front was answered, if there was one.
+#[inline]
+fn is_raised(
+    server: &Server,
+    counter: &Fence,
+    (seen, sent): (u64, Moment),
+    raise: &[Value],
+    live: &Live,
+) -> Result<bool, Fault> {
+    match raise {
+        // Perhaps another server than before, which does not have the script.
+        [Value::ServerError(_)] => Ok(false),
+        [raised] => server.fences.raised(counter, seen, sent, raised, live).map(|()| true),
+        _ => Ok(true),
+    }
+}
+
 fn refused(error: &ServerError, live: &Live) -> Fault {
     let error = RedisError::from(error.clone());
     live.check_error(&error);
     fault(&error)
-}
-
-#[inline]
-fn echo(mark: &str) -> Cmd {
-    let mut echo = Cmd::with_capacity(2, mark.len() + 4);
-    echo.arg("ECHO").arg(mark);
-    echo
 }
 
 /// What takes the lock, and what draws a value from the counter.
@@ -172,31 +182,4 @@ fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
     let mut incr = Cmd::with_capacity(2, counter.key.len() + 4);
     incr.arg("INCR").arg(&*counter.key);
     (set, incr)
-}
-
-/// The two answers of the fast path without the `ECHO` behind them, if that has this mark (R3).
-#[inline]
-fn of_mark<'a>(
-    mark: Option<&str>,
-    answers: &'a [Value],
-    live: &Live,
-) -> Result<&'a [Value], Fault> {
-    let (Some(mark), [set, incr, echoed]) = (mark, answers) else {
-        return Ok(answers);
-    };
-    let both = &answers[..2];
-    match echoed {
-        Value::BulkString(echoed) if echoed == mark.as_bytes() => Ok(both),
-        // The server refuses all of them: it is busy, or loads its data.
-        Value::ServerError(_) if matches!(set, Value::ServerError(_)) => Ok(both),
-        Value::ServerError(error) if matches!(incr, Value::Int(_)) => {
-            let error = RedisError::from(error.clone());
-            if !is_denied(&error) {
-                return Err(fault(&error));
-            }
-            live.must_not_echo();
-            Ok(both)
-        }
-        _ => Err(live.desynchronized()),
-    }
 }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::able::Able;
 use super::error::{fault, is_missing_script, leaves_connection, unexpected};
 use super::io::{Carry, carry};
+use super::marks::{Marking, Marks};
 use super::redirect::Said;
 use super::replicas::Waits;
 use super::script::{Arg, Script};
@@ -27,9 +28,6 @@ use crate::store::Fault;
 
 /// A connection is left after so long without any answer, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
-/// So many tries of the fast path in a millisecond carry an `ECHO` each; of more, one in so many.
-const ECHOES: u64 = 4;
-const ECHO_EVERY: u64 = 64;
 
 /// One caller's handle of a connection that is up.
 pub(crate) struct Connection {
@@ -186,10 +184,8 @@ pub(crate) struct Live {
     pub(super) server_clock: ServerClock,
     /// The fence counter was raised to the server's time on this connection.
     pub(crate) fence_raised: AtomicBool,
-    /// The user that signed in may not use `ECHO`: answers are taken as they come.
-    must_not_echo: AtomicBool,
-    /// A millisecond, and in the low 16 bits how many tries of the fast path were sent in it.
-    tries: AtomicU64,
+    /// Whose answers are known.
+    pub(super) marks: Marks,
     /// What replicas are asked to confirm.
     pub(super) waits: Arc<Waits>,
     /// The scripts whose texts were sent on this connection.
@@ -221,8 +217,7 @@ impl Live {
             node,
             server_clock: ServerClock::unknown(),
             fence_raised: AtomicBool::new(false),
-            must_not_echo: AtomicBool::new(false),
-            tries: AtomicU64::new(0),
+            marks: Marks::default(),
             waits: Arc::default(),
             texts: AtomicU8::new(0),
             alarms,
@@ -233,24 +228,14 @@ impl Live {
         }
     }
 
-    /// Whether a try of the fast path that is sent now carries an `ECHO`, by which its answers can be
-    /// told from those of another command. Not every one on a busy connection, where that cost 5 % of
-    /// the rate: answers that are shifted stay shifted, and the next echo shows it.
-    pub(super) fn echoes(&self, now: Moment) -> bool {
-        const COUNT: u32 = 16;
-        let millisecond = now.as_nanos() / 1_000_000;
-        // Load and store, not one atomic step: a try that goes uncounted is one more echo.
-        let before = self.tries.load(Ordering::Relaxed);
-        let counted = (before >> COUNT == millisecond).then_some(before);
-        let tries = counted.unwrap_or(millisecond << COUNT) + 1;
-        self.tries.store(tries, Ordering::Relaxed);
-        let tries = tries & ((1 << COUNT) - 1);
-        (tries <= ECHOES || tries.is_multiple_of(ECHO_EVERY))
-            && !self.must_not_echo.load(Ordering::Relaxed)
+    /// How the answers of a try of the fast path are told from others' that is sent now.
+    pub(super) fn marking(&self, now: Moment) -> Marking {
+        self.marks.next(now, &*self.carrier)
     }
 
-    pub(super) fn must_not_echo(&self) {
-        self.must_not_echo.store(true, Ordering::Relaxed);
+    /// Whether another command was sent since so many were, and one that was known of.
+    pub(super) fn was_overtaken(&self, sent_before: u32) -> bool {
+        self.carrier.sent() != sent_before.wrapping_add(1)
     }
 
     /// Whether the script is to be sent as text now. From then on its hash will do on this connection.

@@ -34,6 +34,7 @@ mod layout;
 mod letters;
 mod lift;
 mod link;
+mod marks;
 mod node;
 mod pool;
 mod prefixes;

@@ -50,7 +50,7 @@ async fn work(server: &RedisServer, identify: bool) -> BTreeMap<String, u64> {
     // Neither the record of the process is part of a lock, nor that the counter of fencing tokens follows the
     // clock, which the server is asked for then.
     let raised = sent.remove("time").unwrap_or(0);
-    // One try in a millisecond has its answers checked.
+    // Not every try has its answers checked.
     assert!(sent.remove("echo").unwrap_or(0) <= LOCKS);
     let records = 1 + began.elapsed().as_secs() / RECORD.as_secs();
     for (name, more) in [("evalsha", 0), ("get", 0), ("set", if identify { records } else { 0 })] {

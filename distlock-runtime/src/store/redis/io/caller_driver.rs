@@ -104,6 +104,14 @@ impl Carry for CallerDriver {
         self.driver.end(thread);
     }
 
+    fn sent(&self) -> u32 {
+        self.driver.sent()
+    }
+
+    fn sent_while_idle(&self) -> Option<u32> {
+        self.driver.sent_while_idle()
+    }
+
     fn stop(&self) {
         self.driver.set_ended();
         self.placement.reclaim();

@@ -26,6 +26,12 @@ pub(in super::super) trait Carry: Send + Sync {
     /// The command was answered, or is not waited for any more.
     fn end(&self, thread: u8);
 
+    /// How many commands were sent until now.
+    fn sent(&self) -> u32;
+
+    /// The same if none of them is under way: what is sent next is sent behind all of them.
+    fn sent_while_idle(&self) -> Option<u32>;
+
     /// Ends the connection: everything under way fails.
     fn stop(&self);
 

@@ -6,7 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
@@ -21,9 +21,11 @@ use crate::status::DrivenBy;
 
 /// With more commands than this under way from one thread others will follow: writing them together
 /// is cheaper.
-const FEW: usize = 8;
+const FEW: u32 = 8;
 /// So many are written without waiting for more, so that the server has something to do.
 const TOGETHER: usize = 16;
+/// A command as it begins: in the high half one that was sent, in the low one that is under way.
+const BEGINS: u64 = (1 << 32) | 1;
 
 /// A connection's driver, shared by the engine and callers.
 pub(in super::super) struct Driver {
@@ -33,8 +35,8 @@ pub(in super::super) struct Driver {
     /// The bell as the client library's driver knows it.
     waker: Waker,
     ended: AtomicBool,
-    /// Commands under way, by thread.
-    under_way: PerThread<AtomicUsize>,
+    /// How many commands were sent, and how many of them are under way ([`BEGINS`]), by thread.
+    commands: PerThread<AtomicU64>,
     /// Commands that were sent since it was polled last.
     unwritten: AtomicUsize,
 }
@@ -53,7 +55,7 @@ impl Driver {
             bell,
             waker,
             ended: AtomicBool::new(false),
-            under_way: PerThread::default(),
+            commands: PerThread::default(),
             unwritten: AtomicUsize::new(0),
         }
     }
@@ -145,13 +147,13 @@ impl Carry for Driver {
     }
 
     fn begin(&self) -> u8 {
-        let (thread, under_way) = self.under_way.own();
-        under_way.fetch_add(1, Ordering::Relaxed);
+        let (thread, commands) = self.commands.own();
+        commands.fetch_add(BEGINS, Ordering::Relaxed);
         thread
     }
 
     fn send(&self, thread: u8, put: &mut dyn FnMut()) {
-        let many = self.under_way.part(thread).load(Ordering::Relaxed) > FEW;
+        let many = under_way(self.commands.part(thread).load(Ordering::Relaxed)) > FEW;
         if many && self.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
             self.bell.defer();
             return put();
@@ -164,7 +166,20 @@ impl Carry for Driver {
     }
 
     fn end(&self, thread: u8) {
-        self.under_way.part(thread).fetch_sub(1, Ordering::Relaxed);
+        // Whoever sees that it has ended sends behind it.
+        self.commands.part(thread).fetch_sub(1, Ordering::Release);
+    }
+
+    fn sent(&self) -> u32 {
+        let parts = self.commands.parts().map(|part| sent(part.load(Ordering::Acquire)));
+        parts.fold(0, u32::wrapping_add)
+    }
+
+    fn sent_while_idle(&self) -> Option<u32> {
+        self.commands.parts().try_fold(0, |before: u32, part| {
+            let commands = part.load(Ordering::Acquire);
+            (under_way(commands) == 0).then(|| before.wrapping_add(sent(commands)))
+        })
     }
 
     fn stop(&self) {
@@ -175,4 +190,13 @@ impl Carry for Driver {
     fn driven_by(&self) -> DrivenBy {
         DrivenBy::Manager
     }
+}
+
+fn sent(commands: u64) -> u32 {
+    (commands >> 32) as u32
+}
+
+/// The low half.
+fn under_way(commands: u64) -> u32 {
+    commands as u32
 }

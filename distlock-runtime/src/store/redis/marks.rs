@@ -1,0 +1,173 @@
+//! How the answers of the fast path are known to be its own (R3).
+//!
+//! The answers to a try carry nothing of it. A proxy that loses one gives every later caller what
+//! belongs to another, until something shows it: an `ECHO` behind the try, of the end of its token.
+//!
+//! Where answers are lost, a try is given those to commands that were sent behind it. So a try that finds
+//! its connection idle does without an `ECHO`, and asks for one only if something was sent before its
+//! answers came. Answers that come late or twice are told by the counter, which is above all seen; and a
+//! mark was checked a moment before.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::connection::{Connection, Live};
+use super::error::{fault, is_denied};
+use super::io::Carry;
+use crate::clock::{Clock, Moment};
+use crate::store::Fault;
+
+/// So many tries in a millisecond carry an `ECHO` each; of more, one in so many.
+const ECHOES: u64 = 4;
+const ECHO_EVERY: u64 = 64;
+/// For so many ns after a mark was checked, tries on an idle connection go without.
+const CHECKED: u64 = 1_000_000;
+/// For so many ns after a try was not alone, others are not taken to be: asking later is a round trip more.
+const SHARED: u64 = 100_000_000;
+
+/// How the answers to a try are told from others'.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marking {
+    /// By an `ECHO` behind it.
+    Echo,
+    /// If nothing is sent before they come; so many commands were sent before it.
+    Alone { before: u32 },
+    /// By the `ECHO` of another: answers that are shifted stay shifted until one shows it.
+    ByOthers,
+}
+
+/// What a connection knows of the marks on it.
+#[derive(Default)]
+pub(super) struct Marks {
+    /// The user that signed in may not use `ECHO`: answers are taken as they come.
+    denied: AtomicBool,
+    /// A millisecond, and in the low 16 bits how many tries were sent in it.
+    tries: AtomicU64,
+    /// When the last try was sent whose mark came back.
+    checked: AtomicU64,
+    /// When something was last sent behind a try that had been alone.
+    shared: AtomicU64,
+    /// A try that was alone has no answers yet that are known to be its own: whatever is sent behind it
+    /// carries an `ECHO`.
+    alone: AtomicBool,
+}
+
+impl Marks {
+    /// For a try that is sent now. Not an `ECHO` for every one on a busy connection, where that cost 5 %
+    /// of the rate.
+    pub(super) fn next(&self, now: Moment, carrier: &dyn Carry) -> Marking {
+        const COUNT: u32 = 16;
+        if self.denied.load(Ordering::Relaxed) {
+            return Marking::ByOthers;
+        }
+        let now = now.as_nanos();
+        let millisecond = now / 1_000_000;
+        // Load and store, not one atomic step: a try that goes uncounted is one more echo.
+        let before = self.tries.load(Ordering::Relaxed);
+        let counted = (before >> COUNT == millisecond).then_some(before);
+        let tries = counted.unwrap_or(millisecond << COUNT) + 1;
+        self.tries.store(tries, Ordering::Relaxed);
+        if self.alone.load(Ordering::Relaxed) {
+            return Marking::Echo;
+        }
+        let since = |moment: &AtomicU64| now.saturating_sub(moment.load(Ordering::Relaxed));
+        if since(&self.checked) < CHECKED
+            && since(&self.shared) >= SHARED
+            && let Some(before) = carrier.sent_while_idle()
+        {
+            self.alone.store(true, Ordering::Relaxed);
+            return Marking::Alone { before };
+        }
+        let tries = tries & ((1 << COUNT) - 1);
+        match tries <= ECHOES || tries.is_multiple_of(ECHO_EVERY) {
+            true => Marking::Echo,
+            false => Marking::ByOthers,
+        }
+    }
+
+    /// Answers came whose they are is known, and with them those in front.
+    fn are_known(&self) {
+        // Read first: a write would take the cache line from every other thread.
+        if self.alone.load(Ordering::Relaxed) {
+            self.alone.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline]
+pub(super) fn echo(mark: &str) -> Cmd {
+    let mut echo = Cmd::with_capacity(2, mark.len() + 4);
+    echo.arg("ECHO").arg(mark);
+    echo
+}
+
+/// The two answers of a try without the `ECHO` behind them, if that has this mark.
+#[inline]
+pub(super) fn of_mark<'a>(
+    (mark, sent): (&str, Moment),
+    answers: &'a [Value],
+    live: &Live,
+) -> Result<&'a [Value], Fault> {
+    let Some((echoed, both)) = answers.split_last() else {
+        return Err(live.desynchronized());
+    };
+    is_echo(mark, echoed, both, live)?;
+    live.marks.checked.store(sent.as_nanos(), Ordering::Relaxed);
+    live.marks.are_known();
+    Ok(both)
+}
+
+/// Sees to it that these are the answers to a try that was alone when it was sent.
+pub(super) async fn of_alone(
+    before: u32,
+    mark: &str,
+    answers: &[Value],
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<(), Fault> {
+    if live.was_overtaken(before) {
+        Box::pin(ask_whose(mark, answers, live, answer_by)).await?;
+    }
+    live.marks.are_known();
+    Ok(())
+}
+
+/// Something was sent behind: perhaps these answers are not its own. As many `ECHO`s are sent as it
+/// has answers. If those were lost, the last of what was sent between gets all that it waits for, and
+/// so notices as well.
+async fn ask_whose(
+    mark: &str,
+    answers: &[Value],
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<(), Fault> {
+    let mut pipeline = Pipeline::with_capacity(answers.len());
+    for _ in answers {
+        pipeline.add_command(echo(mark));
+    }
+    let now = Clock::Boottime.now();
+    live.marks.shared.store(now.as_nanos(), Ordering::Relaxed);
+    let said = live.said.take();
+    let echoes = live.pipeline(&pipeline, now, answer_by).await?;
+    live.said = said;
+    echoes.iter().try_for_each(|echoed| is_echo(mark, echoed, answers, live))
+}
+
+#[inline]
+fn is_echo(mark: &str, echoed: &Value, answers: &[Value], live: &Live) -> Result<(), Fault> {
+    match (echoed, answers) {
+        (Value::BulkString(echoed), _) if echoed == mark.as_bytes() => Ok(()),
+        // The server refuses all of them: it is busy, or loads its data.
+        (Value::ServerError(_), [.., Value::ServerError(_), _]) => Ok(()),
+        (Value::ServerError(error), [.., Value::Int(_)]) => {
+            let error = RedisError::from(error.clone());
+            if !is_denied(&error) {
+                return Err(fault(&error));
+            }
+            live.marks.denied.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        _ => Err(live.desynchronized()),
+    }
+}
