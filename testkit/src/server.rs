@@ -17,7 +17,7 @@ use crate::certificates::Certificate;
 use crate::process::{self, Guardian};
 
 /// How long a server may take to answer for the first time, and one command of a test later.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// A real redis-server on 127.0.0.1 with a port, a unix socket and a directory of its own.
 ///

@@ -567,20 +567,27 @@ async fn d3_a_primary_that_wakes_up_is_not_believed() {
     let manager = builder().connect().await.expect("connect");
     let other = builder().connect().await.expect("connect");
     let key = cluster.key_at(0);
-    take(&manager, &key).await.release().await.expect("it was held");
+    let granted = async |by: &LockManager| {
+        by.lock(&*key).ttl(LONG).wait(LONG).acquire().await.expect("granted")
+    };
+    drop(granted(&manager).await);
+    wait_for("it is free", async || manager.inspect(&*key).await.is_ok_and(|at| at.is_free()))
+        .await;
     cluster.stop(0);
     let parked = manager.lock(&*key).ttl(LONG).acquire().await;
     assert_eq!(backend(parked), BackendKind::TimedOut);
-    let guard = other.lock(&*key).ttl(LONG).wait(LONG).acquire().await.expect("granted");
+    let guard = granted(&other).await;
     assert!(cluster.is_primary(3), "by the replica");
     cluster.cont(0);
     for _ in 0..20 {
-        assert_busy(manager.lock(&*key).ttl(LONG).acquire().await);
+        let refused = manager.lock(&*key).ttl(LONG).acquire().await.expect_err("it is held");
+        // On a busy machine some answers come too late.
+        assert!(refused.is_busy() || backend::<()>(Err(refused)) == BackendKind::TimedOut);
         tokio::time::sleep(ms(20)).await;
     }
     assert!(guard.is_held());
-    guard.release().await.expect("it was held");
-    take(&manager, &key).await.release().await.expect("it was held");
+    drop(guard);
+    drop(granted(&manager).await);
 }
 
 /// The nodes that a node names are spoken to with TLS as well; who trusts another authority is told so.

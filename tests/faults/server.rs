@@ -268,10 +268,10 @@ async fn a5_a_script_without_end_is_waited_for_and_not_killed() {
 #[tokio::test]
 async fn a6_a_loading_server_is_no_answer_and_is_waited_for() {
     // Every key takes a while to load, so that loading can be seen.
-    let server = RedisServer::builder().durable().args(["--key-load-delay", "100"]).start();
+    let server = RedisServer::builder().durable().args(["--key-load-delay", "200"]).start();
     let manager = patient(&server.url()).await;
     let mut data = redis::pipe();
-    for n in 0..20_000 {
+    for n in 0..10_000 {
         data.cmd("SET").arg(format!("data-{n}")).arg(n).ignore();
     }
     data.query::<()>(&mut server.eye()).expect("SET");

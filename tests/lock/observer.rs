@@ -11,7 +11,7 @@ use distlock::observe::{
 };
 use distlock::{LockManager, LockManagerBuilder, LockName};
 use distlock_testkit::{
-    LONG, RedisServer, SECOND, in_line, in_own_process, ms, this_test, wait_for, wait_until,
+    LONG, RedisServer, SECOND, in_line, in_own_process, this_test, wait_for, wait_until,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -280,7 +280,7 @@ fn observers_that_panic_harm_no_lock_and_no_other_observer() {
         manager.lock("k").acquire().await.expect_err("held");
         guard.release().await.expect("held");
         next.await.expect("no panic").expect("its turn");
-        let stopped = manager.lock("k").max_hold(ms(50)).run(pending::<()>()).await;
+        let stopped = manager.lock("k").max_hold(SECOND).run(pending::<()>()).await;
         let error = stopped.expect_err("it never ends");
         assert!(error.is_lost(), "{error}");
         wait_for("it is told", async || keeper.told().lost == [LostReason::MaxHold]).await;

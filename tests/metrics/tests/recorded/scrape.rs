@@ -33,7 +33,7 @@ async fn program(server: &mut RedisServer, manager: &LockManager) {
     drop(guard);
     let stolen = async { server.cli::<()>(&["DEL", &stored("k")]) };
     lock("k").on_lost(OnLost::Continue).run(stolen).await.expect("its result stands");
-    lock("k").max_hold(ms(50)).run(std::future::pending::<()>()).await.expect_err("lost");
+    lock("k").max_hold(SECOND).run(std::future::pending::<()>()).await.expect_err("lost");
 
     let held = lock("k").ttl(ms(900)).acquire().await.expect("free");
     server.kill9();
@@ -51,7 +51,7 @@ fn every_metric_is_in_a_scrape_of_a_recorder_that_came_late() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let mut server = RedisServer::start();
-        let builder = LockManager::builder().url(server.url()).command_timeout(ms(500));
+        let builder = LockManager::builder().url(server.url()).command_timeout(5 * SECOND);
         let manager = builder.connect().await.expect("a manager");
         distlock::metrics::register(["nightly"]);
         manager.lock("k").run(async {}).await.expect("free, and recorded nowhere");
