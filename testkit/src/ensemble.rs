@@ -1,5 +1,6 @@
 //! Servers of one store that agree with each other under a leader.
 
+use std::net::SocketAddr;
 use std::thread;
 
 use crate::own_server::{Ports, Program, Server};
@@ -51,9 +52,19 @@ impl<P: Member> Ensemble<P> {
 
     /// The URL that names them all.
     pub fn url(&self) -> String {
-        let mut url = self.members[0].0.url();
-        for (server, _) in &self.members[1..] {
-            url.push_str(&format!(",{}", server.addr()));
+        self.url_at(&self.addrs())
+    }
+
+    /// Where they listen.
+    pub fn addrs(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|(server, _)| server.addr()).collect()
+    }
+
+    /// The URL that names them as seen through other addresses, for example those of [proxies](crate::Proxy).
+    pub fn url_at(&self, addrs: &[SocketAddr]) -> String {
+        let mut url = P::url_at(addrs[0]);
+        for addr in &addrs[1..] {
+            url.push_str(&format!(",{addr}"));
         }
         url
     }

@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod capacity;
 pub mod chaos;
 mod effort;
+pub mod ensembles;
 pub mod failover;
 pub mod faults;
 mod figures;

@@ -4,12 +4,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer, in_fork};
+use distlock_testkit::{
+    Etcd, EtcdServer, PostgresServer, RedisServer, ZooKeeper, ZooKeeperServer, in_fork,
+};
 use soak::faults::Kind;
 use soak::{
-    Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
-    outage, pairs, redlock, refused, reshard, scripts, shards, sharing, stages, storm, suspend,
-    waiters,
+    Effort, Report, cancel, capacity, chaos, ensembles, failover, faults, handoffs, held, idle,
+    kept, leaders, outage, pairs, redlock, refused, reshard, scripts, shards, sharing, stages,
+    storm, suspend, waiters,
 };
 
 const USAGE: &str = "usage: soak NAME [--seconds N] [--seed N]
@@ -25,6 +27,8 @@ many      the same with 150,000
 refused   2,000 locks given back to a server that refuses (6 seconds)
 kept      100,000 calls with `min_hold`
 chaos     waiting and holding processes that are killed at random (60 seconds)
+ensembles_etcd, ensembles_zookeeper
+          processes at a store of three servers whose leaders are killed, stopped and cut off (60 seconds)
 faults_redlock, faults_sentinel, faults_replicas, faults_cluster
           random faults of servers and networks, fail-overs, slots that move (60 seconds)
 leaders   a leader that is killed, stopped, cut off or resigns (200 times)
@@ -61,6 +65,14 @@ fn main() -> ExitCode {
                 "refused" => Some(refused::run(2_000, or(Effort::Time(refused::WHILE))).await),
                 "kept" => Some(kept::run(100_000).await),
                 "chaos" => Some(chaos::run(or(Effort::Time(Duration::from_secs(60)))).await),
+                "ensembles_etcd" => {
+                    let name = "ensembles_etcd";
+                    Some(ensembles::run::<Etcd>(name, or(ensembles::WHILE), seed).await)
+                }
+                "ensembles_zookeeper" => {
+                    let name = "ensembles_zookeeper";
+                    Some(ensembles::run::<ZooKeeper>(name, or(ensembles::WHILE), seed).await)
+                }
                 "faults_redlock" => Some(faults::run(Kind::Redlock, or(faults::WHILE), seed).await),
                 "faults_sentinel" => {
                     Some(faults::run(Kind::Sentinel, or(faults::WHILE), seed).await)

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use distlock_testkit::{EtcdServer, PostgresServer, RedisServer, ZooKeeperServer};
+use distlock_testkit::{Etcd, EtcdServer, PostgresServer, RedisServer, ZooKeeper, ZooKeeperServer};
 use soak::faults::Kind;
 use soak::{
-    Effort, Report, cancel, capacity, chaos, failover, faults, handoffs, held, idle, kept, leaders,
-    outage, pairs, redlock, refused, reshard, scripts, shards, sharing, stages, storm, suspend,
-    waiters,
+    Effort, Report, cancel, capacity, chaos, ensembles, failover, faults, handoffs, held, idle,
+    kept, leaders, outage, pairs, redlock, refused, reshard, scripts, shards, sharing, stages,
+    storm, suspend, waiters,
 };
 
 #[track_caller]
@@ -137,6 +137,17 @@ async fn faults_replicas() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_cluster() {
     clean(&faults::run(Kind::Cluster, Effort::Times(1), 1).await);
+}
+
+/// The name by which the processes find this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ensembles_etcd() {
+    clean(&ensembles::run::<Etcd>("ensembles_etcd", Effort::Times(2), 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ensembles_zookeeper() {
+    clean(&ensembles::run::<ZooKeeper>("ensembles_zookeeper", Effort::Times(2), 1).await);
 }
 
 /// The name by which the processes find this test.
