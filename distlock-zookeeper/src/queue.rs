@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::nodes::Standing;
 use crate::places::{Next, Place};
 use crate::session::Live;
-use crate::wire::{Error, Mode};
+use crate::wire::{Error, Mode, Stat};
 
 /// Who stands where, and how often somebody was let in so far.
 struct Look {
@@ -103,30 +103,26 @@ impl Inner {
             (own, sent.asked_for, sent.looks, seen, ahead)
         };
         let added = match own {
-            None => false,
-            Some(own) => match own.await {
-                Ok(number) => {
-                    place.sent().number = number;
-                    true
-                }
-                Err(Error::NodeExists) => false,
-                Err(Error::NoNode) => {
-                    place.sent().stood_nowhere(asked_for);
-                    return Ok(None);
-                }
-                Err(error) => return Err(Fault::of(error)),
-            },
+            None => Ok(false),
+            Some(own) => own.await.map(|number| {
+                place.sent().number = number;
+                true
+            }),
         };
-        let (standing, version) = match seen.await {
-            Ok((children, stat)) => (Standing::of(children), stat.version),
+        let added = if added == Err(Error::NodeExists) { Ok(false) } else { added };
+        let seen = match added {
+            Ok(added) => seen.await.map(|(children, stat)| (added, Standing::of(children), stat)),
+            Err(error) => Err(error),
+        };
+        let (added, standing, Stat { version, .. }) = match seen {
+            Ok(seen) => seen,
             Err(Error::NoNode) => {
                 place.sent().stood_nowhere(asked_for);
                 return Ok(None);
             }
             Err(error) => return Err(Fault::of(error)),
         };
-        let is_there = standing.holds(ask.token) || standing.rank(ask.token).is_some();
-        if known.is_none() && !is_there {
+        if known.is_none() && !standing.holds(ask.token) && standing.rank(ask.token).is_none() {
             // What was in doubt did not happen.
             place.sent().stood_nowhere(asked_for);
         }
