@@ -24,6 +24,7 @@ pub(crate) struct Tasks {
 
 pub(crate) struct Figures {
     tasks: Tasks,
+    warm_up: u64,
     connections: u64,
     counts: Counts,
 }
@@ -31,7 +32,8 @@ pub(crate) struct Figures {
 /// What a server has counted while the tasks had theirs.
 pub(crate) struct Counts {
     writes: u64,
-    /// Transactions, with those that only read: counted when the tasks' connections are closed.
+    /// Transactions, with those that only read. Sessions that only listen say them when they are closed: those of the
+    /// warm-up are among them.
     statements: u64,
     worked: Duration,
 }
@@ -54,11 +56,13 @@ impl Counts {
 
 impl Figures {
     pub(crate) async fn of(way: &Way, shape: &Shape, server: &Server) -> Self {
-        let (tasks, connections, counts) = match way {
-            Way::Peer { command, .. } => peer::run(command, shape, server),
+        match way {
+            Way::Peer { command, .. } => {
+                let (tasks, connections, counts) = peer::run(command, shape, server);
+                Self { tasks, warm_up: 0, connections, counts }
+            }
             _ => run(way, shape, server).await,
-        };
-        Self { tasks, connections, counts }
+        }
     }
 
     fn locks(&self) -> u64 {
@@ -88,7 +92,7 @@ impl Figures {
             self.rate() / first.rate(),
             self.connections,
             self.counts.writes as f64 / self.locks() as f64,
-            self.counts.statements as f64 / self.locks() as f64,
+            self.counts.statements as f64 / (self.warm_up + self.locks()) as f64,
             self.counts.worked.as_micros() as f64 / self.locks() as f64,
             self.tasks.worst,
         )
@@ -116,7 +120,7 @@ fn spawn(lockers: &[Locker], shape: &Shape, long: Duration) -> JoinSet<(u64, Dur
 }
 
 /// The tasks in this process; how many connections there were, and what was written.
-async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) {
+async fn run(way: &Way, shape: &Shape, server: &Server) -> Figures {
     // A manager is shared, a connection is not.
     let count = match way {
         Way::Distlock => shape.clients,
@@ -131,7 +135,9 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) 
         lockers.push(locker);
     }
     // A session of Postgres compiles and plans functions when it first calls them.
-    spawn(&lockers, shape, WARM_UP).join_all().await;
+    let statements = server.statements();
+    let warm_up =
+        spawn(&lockers, shape, WARM_UP).join_all().await.iter().map(|(done, _)| done).sum();
     let (before, start) = (Counts::of(server), Instant::now());
     let tasks = spawn(&lockers, shape, WHILE);
     tokio::time::sleep(WHILE / 2).await;
@@ -147,6 +153,6 @@ async fn run(way: &Way, shape: &Shape, server: &Server) -> (Tasks, u64, Counts) 
         }
     }
     tokio::time::sleep(SETTLED).await;
-    counts.statements = server.statements() - before.statements;
-    (Tasks { locks, worst, took }, connections, counts)
+    counts.statements = server.statements() - statements;
+    Figures { tasks: Tasks { locks, worst, took }, warm_up, connections, counts }
 }
