@@ -69,8 +69,9 @@ impl Proposals {
             let proposal = self.next(nodes);
             let mut round = quorum.ask(granted.iter().map(|node| {
                 let (store, lock) = (nodes[*node].store.clone(), lock.clone());
-                let op = async move { store.propose(&lock, proposal, answer_by).await };
-                (*node, nodes[*node].ask(answer_by, op))
+                let propose =
+                    move || async move { store.propose(&lock, proposal, answer_by).await };
+                (*node, nodes[*node].ask(answer_by, propose))
             }));
             let mut failed = None;
             let accepts = |_, answer: Result<Voted<Accepted>, Fault>| match answer {
@@ -86,7 +87,7 @@ impl Proposals {
                 }
             };
             let votes = quorum.count(&mut round, accepts).await?;
-            round.leave(&quorum.handle);
+            round.leave(&quorum.late);
             match Drawn::of(&votes) {
                 Drawn::Accepted => return Ok(proposal),
                 Drawn::Beaten => {}

@@ -108,14 +108,19 @@ impl QuorumStore {
             return;
         }
         let release = self.to_release(owner, keep);
-        self.handle.spawn(async move {
+        let failed = !rest.is_empty();
+        let rest = async move {
             while let Some((at, answer)) = asked.next().await {
                 if !answer.is_ok_and(|one| one.settled) {
                     rest.push(at);
                 }
             }
             release.repeat(rest).await;
-        });
+        };
+        match failed {
+            true => drop(self.handle.spawn(rest)),
+            false => self.late.leave(rest),
+        }
     }
 }
 

@@ -22,7 +22,8 @@ impl QuorumStore {
                 Renewal { owner, draw: false, ..renewal.clone() }
             };
             let parts = renewals.iter().map(part).collect();
-            (at, node.ask(answer_by, node.store.clone().renew(parts)))
+            let renewed = node.store.clone().renew(parts);
+            (at, node.ask(answer_by, || renewed))
         }));
         let mut counts: Vec<_> = renewals
             .iter()
@@ -36,7 +37,7 @@ impl QuorumStore {
                 break;
             }
         }
-        round.leave(&self.handle);
+        round.leave(&self.late);
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, counted) in renewals.iter().zip(counts) {
             answers.push(self.renewed(renewal, counted, answer_by).await);
@@ -103,7 +104,7 @@ impl QuorumStore {
         let mut round = self.ask(self.up().map(|(at, node)| {
             let (old, new) = (old_parts[at].owner.clone(), new_parts[at].owner.clone());
             let op = node.store.clone().exchange(Exchange { old, new, term }, answer_by);
-            (at, node.ask(answer_by, op))
+            (at, node.ask(answer_by, || op))
         }));
         let (mut behind, mut failed) = (false, None);
         let votes = self
@@ -119,7 +120,7 @@ impl QuorumStore {
                 }
             })
             .await?;
-        round.leave(&self.handle);
+        round.leave(&self.late);
         match votes.verdict() {
             Verdict::Won { sent } => {
                 let granted: Vec<_> = votes.granted().collect();

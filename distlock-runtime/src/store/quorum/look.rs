@@ -46,7 +46,7 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
             Err(fault) => failed = Some(fault),
         }
     }
-    round.leave(&quorum.handle);
+    round.leave(&quorum.late);
     let mut servers: Vec<_> = quorum.nodes.iter().filter_map(|node| node.run_id()).collect();
     servers.sort_unstable();
     if servers.windows(2).any(|two| two[0] == two[1]) {

@@ -9,7 +9,7 @@
 //! counts their answers.
 //!
 //! - `node`: one of them; `guard`: since when its answers count
-//! - `round`: a question to all; `votes`: what the answers come to
+//! - `round`: a question to all; `late`: answers that are not waited for; `votes`: what the answers come to
 //! - `fences`: fencing tokens and tickets
 //! - `minorities`: waiters that have some nodes, and nobody a majority
 //! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
@@ -20,6 +20,7 @@ mod fences;
 mod free;
 pub(crate) mod guard;
 mod keep;
+mod late;
 mod look;
 mod minorities;
 mod node;
@@ -47,6 +48,7 @@ use crate::status::{DrivenBy, StoreStatus, WakeUps};
 use crate::store::owner::Owner;
 use crate::store::redis::{RedisConfig, RedisStore};
 use fences::Proposals;
+use late::LateAnswers;
 use minorities::Minorities;
 use node::Node;
 use round::{GRACE, Round};
@@ -59,6 +61,7 @@ pub(crate) struct QuorumStore {
     minorities: Arc<Minorities>,
     handle: Handle,
     alarms: Arc<Alarms>,
+    late: Arc<LateAnswers>,
     command_timeout: Duration,
 }
 
@@ -85,6 +88,7 @@ impl QuorumStore {
             minorities,
             handle: handle.clone(),
             alarms: alarms.clone(),
+            late: LateAnswers::new(handle, alarms),
             command_timeout,
         }
     }
@@ -100,6 +104,7 @@ impl QuorumStore {
 
     /// Asks these nodes.
     fn ask<T: Send + 'static>(&self, asked: impl Iterator<Item = (usize, Op<T>)>) -> Round<'_, T> {
+        self.late.look();
         Round::new(asked, &self.alarms)
     }
 
@@ -133,7 +138,7 @@ impl QuorumStore {
                 Err(fault) => failed = Some(fault),
             }
         }
-        round.leave(&self.handle);
+        round.leave(&self.late);
         match answers.len() >= self.majority() {
             true => Ok(answers),
             false => Err(failed.unwrap_or_else(|| self.too_few())),

@@ -9,7 +9,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::store::redis::RedisStore;
 use crate::store::redis::vote::Identity;
-use crate::store::{Fault, Op, Store};
+use crate::store::{Fault, Op, Store, on_heap};
 
 const MOVED: &str = "the connection to a node was made again meanwhile";
 
@@ -41,16 +41,25 @@ impl Node {
     }
 
     /// Asks the node something by `op`, over a connection on which it has said who it is.
-    pub(super) fn ask<T: Send + 'static>(
+    ///
+    /// What is rare is on the heap, and `op` begins where it stays: this is made for every node and every lock.
+    pub(super) fn ask<T, F>(
         self: &Arc<Self>,
         answer_by: Moment,
-        op: impl Future<Output = Result<T, Fault>> + Send + 'static,
-    ) -> Op<Voted<T>> {
+        op: impl FnOnce() -> F + Send + 'static,
+    ) -> Op<Voted<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
         let node = self.clone();
-        Box::pin(async move {
-            let connection = node.known(answer_by).await?;
+        on_heap(|| async move {
+            let connection = match node.is_known() {
+                Some(connection) => connection,
+                None => Box::pin(node.known(answer_by)).await?,
+            };
             let sent = Clock::Boottime.now();
-            let answer = op.await?;
+            let answer = op().await?;
             // Over another connection it may be another server, or the same one after a restart.
             if node.store.connection() != Some(connection) {
                 return Err(Fault::passing(BackendKind::Unreachable, MOVED));
@@ -60,10 +69,15 @@ impl Node {
         })
     }
 
+    /// The connection, if the node has said on it who it is.
+    fn is_known(&self) -> Option<u64> {
+        let known = self.known_on.load(Ordering::Acquire);
+        (known != 0 && self.store.connection() == Some(known)).then_some(known)
+    }
+
     /// The connection on which the node has said who it is.
     pub(super) async fn known(&self, answer_by: Moment) -> Result<u64, Fault> {
-        let known = self.known_on.load(Ordering::Acquire);
-        if known != 0 && self.store.connection() == Some(known) {
+        if let Some(known) = self.is_known() {
             return Ok(known);
         }
         let (connection, identity) = self.store.identity(&self.rules, answer_by).await?;

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
+use super::late::LateAnswers;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::select::until;
@@ -65,10 +65,10 @@ impl<'a, T: Send + 'static> Round<'a, T> {
     }
 
     /// What has not answered goes on by itself; nobody waits for it.
-    pub(super) fn leave(self, handle: &Handle) {
+    pub(super) fn leave(self, late: &Arc<LateAnswers>) {
         let mut asked = self.asked;
         if !asked.open.is_empty() {
-            handle.spawn(async move { while asked.next().await.is_some() {} });
+            late.leave(async move { while asked.next().await.is_some() {} });
         }
     }
 }

@@ -28,8 +28,7 @@ impl QuorumStore {
         let mut round = self.ask(self.up().map(|(at, node)| {
             let attempt = Attempt { owner: parts[at].owner.clone(), ..attempt.clone() };
             let store = node.store.clone();
-            let vote = async move { store.vote(&attempt, proposal, answer_by).await };
-            (at, node.ask(answer_by, vote))
+            (at, node.ask(answer_by, move || store.vote(attempt, proposal, answer_by)))
         }));
         let (mut tally, mut failed) = (Tally::default(), None);
         let ballot = |_, answer| match answer {
@@ -45,7 +44,7 @@ impl QuorumStore {
             }
         };
         let votes = self.count(&mut round, ballot).await?;
-        round.leave(&self.handle);
+        round.leave(&self.late);
         if votes.standing().next().is_some() {
             owner.leaves_a_trace();
         }
@@ -97,7 +96,8 @@ impl QuorumStore {
         let parts = owner.parts(self.nodes.len());
         let mut round = self.ask(self.up().map(|(at, node)| {
             let entry = Entry { owner: parts[at].owner.clone(), term, ticket };
-            (at, node.ask(answer_by, node.store.clone().enter(entry, answer_by)))
+            let enter = node.store.clone().enter(entry, answer_by);
+            (at, node.ask(answer_by, || enter))
         }));
         let (mut tally, mut failed) = (Tally::default(), None);
         let ballot = |at: usize, answer| match answer {
@@ -111,7 +111,7 @@ impl QuorumStore {
             }
         };
         let votes = self.count(&mut round, ballot).await?;
-        round.leave(&self.handle);
+        round.leave(&self.late);
         owner.answered(ALL);
         match Stands::of(&votes, &tally) {
             Stands::Won { sent, contended } => {

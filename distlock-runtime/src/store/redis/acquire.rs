@@ -98,7 +98,7 @@ async fn fast_path(
     answer_by: Moment,
 ) -> Result<Fast, Fault> {
     let owner = &*attempt.owner;
-    let (set, incr) = commands(attempt, counter);
+    let (set, incr) = (set(attempt), incr(counter));
     let mut pipeline = Pipeline::with_capacity(3);
     let seen = counter.seen();
     // I1: the deadline counts from before the send. Counted from a slow answer, the lease would be
@@ -172,14 +172,20 @@ fn refused(error: &ServerError, live: &Live) -> Fault {
     fault(&error)
 }
 
-/// What takes the lock, and what draws a value from the counter.
+/// What takes the lock.
 #[inline]
-fn commands(attempt: &Attempt, counter: &Fence) -> (Cmd, Cmd) {
+pub(super) fn set(attempt: &Attempt) -> Cmd {
     let (lock, token) = (attempt.owner.lock.stored(), &attempt.owner.token);
     let mut set = Cmd::with_capacity(6, lock.len() + token.len() + 32);
     let ttl = millis(attempt.term.stored_for());
     set.arg("SET").arg(&**lock).arg(token).arg("NX").arg("PX").arg(ttl);
+    set
+}
+
+/// What draws a value from the counter.
+#[inline]
+fn incr(counter: &Fence) -> Cmd {
     let mut incr = Cmd::with_capacity(2, counter.key.len() + 4);
     incr.arg("INCR").arg(&*counter.key);
-    (set, incr)
+    incr
 }

@@ -57,17 +57,8 @@ impl Marks {
     /// For a try that is sent now. Not an `ECHO` for every one on a busy connection, where that cost 5 %
     /// of the rate.
     pub(super) fn next(&self, now: Moment, carrier: &dyn Carry) -> Marking {
-        const COUNT: u32 = 16;
-        if self.denied.load(Ordering::Relaxed) {
-            return Marking::ByOthers;
-        }
+        let tries = self.count(now);
         let now = now.as_nanos();
-        let millisecond = now / 1_000_000;
-        // Load and store, not one atomic step: a try that goes uncounted is one more echo.
-        let before = self.tries.load(Ordering::Relaxed);
-        let counted = (before >> COUNT == millisecond).then_some(before);
-        let tries = counted.unwrap_or(millisecond << COUNT) + 1;
-        self.tries.store(tries, Ordering::Relaxed);
         if self.alone.load(Ordering::Relaxed) {
             return Marking::Echo;
         }
@@ -79,11 +70,25 @@ impl Marks {
             self.alone.store(true, Ordering::Relaxed);
             return Marking::Alone { before };
         }
-        let tries = tries & ((1 << COUNT) - 1);
-        match tries <= ECHOES || tries.is_multiple_of(ECHO_EVERY) {
-            true => Marking::Echo,
-            false => Marking::ByOthers,
-        }
+        if is_marked(tries) { Marking::Echo } else { Marking::ByOthers }
+    }
+
+    /// The same for a vote: whether it has an `ECHO`. It draws from no counter, by which answers that come twice
+    /// are told, and so it never does without one because it is alone.
+    pub(super) fn next_of_votes(&self, now: Moment) -> bool {
+        !self.denied.load(Ordering::Relaxed) && is_marked(self.count(now))
+    }
+
+    /// Which try of its millisecond it is.
+    fn count(&self, now: Moment) -> u64 {
+        const COUNT: u32 = 16;
+        let millisecond = now.as_nanos() / 1_000_000;
+        // Load and store, not one atomic step: a try that goes uncounted is one more echo.
+        let before = self.tries.load(Ordering::Relaxed);
+        let counted = (before >> COUNT == millisecond).then_some(before);
+        let tries = counted.unwrap_or(millisecond << COUNT) + 1;
+        self.tries.store(tries, Ordering::Relaxed);
+        tries & ((1 << COUNT) - 1)
     }
 
     /// Answers came whose they are is known, and with them those in front.
@@ -93,6 +98,10 @@ impl Marks {
             self.alone.store(false, Ordering::Relaxed);
         }
     }
+}
+
+fn is_marked(tries: u64) -> bool {
+    tries <= ECHOES || tries.is_multiple_of(ECHO_EVERY)
 }
 
 #[inline]

@@ -8,17 +8,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::RedisStore;
-use super::connection::{Live, integer};
+use super::acquire::set;
+use super::connection::{Connection, Live, RedisOr, integer};
 use super::error::{fault, unexpected};
 use super::layout::Layout;
 use super::link::Link;
+use super::marks::{echo, of_mark};
 use super::script::Arg;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
-use crate::limits::millis;
 use crate::name::LockName;
 use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Entry, Fault};
@@ -52,7 +53,7 @@ pub(crate) struct Vote {
 pub enum Accepted {
     /// It is the largest by now.
     Yes,
-    /// It has accepted this one.
+    /// It has accepted a larger one: this one, or one above it.
     Above(u64),
 }
 
@@ -117,44 +118,21 @@ impl RedisStore {
 
     /// Takes the lock if it is free and proposes a fencing token, in one write.
     pub(crate) async fn vote(
-        &self,
-        attempt: &Attempt,
+        self: Arc<Self>,
+        attempt: Attempt,
         proposal: u64,
         answer_by: Moment,
     ) -> Result<Vote, Fault> {
-        let Attempt { owner, term, .. } = attempt;
+        let Attempt { owner, term, .. } = &attempt;
         if !owner.limit.is_alone() {
-            return self.shared_vote(attempt, proposal, answer_by).await;
+            return Box::pin(self.shared_vote(&attempt, proposal, answer_by)).await;
         }
-        let lock = owner.lock.stored();
         let mut live = self.link()?.live(answer_by).await?;
         self.server.keep_subscribed(&owner.lock, term.stored_for());
-        let mark = owner.mark();
-        let mut pipeline = Pipeline::with_capacity(4);
-        let ttl = millis(term.stored_for());
-        pipeline.cmd("SET").arg(&**lock).arg(&owner.token).arg("NX").arg("PX").arg(ttl);
-        self.propose_in(&mut pipeline, &owner.lock, proposal);
-        pipeline.cmd("PTTL").arg(&**lock).cmd("ECHO").arg(mark);
-        let sent = Clock::Boottime.now();
-        self.server.record.used(sent);
-        // R7: nothing that could create the lock is sent behind its release.
-        if !owner.may_send(sent, term.stored_for(), live.number) {
-            return Err(Fault::given_up());
-        }
-        let answers = live.pipeline(&pipeline, sent, answer_by).await?;
-        let [set, changed, score, left, echoed] = answers.as_slice() else {
+        let (sent, answers) = self.ask_for_vote(&attempt, proposal, &mut live, answer_by).await?;
+        let [set, changed] = answers.as_slice() else {
             return Err(live.unexpected_answer());
         };
-        if let Value::ServerError(error) = set {
-            owner.answered(live.number);
-            let error = RedisError::from(error.clone());
-            live.check_error(&error);
-            return Err(fault(&error));
-        }
-        // R3: says whose answers these are.
-        if !matches!(echoed, Value::BulkString(echoed) if echoed == mark.as_bytes()) {
-            return Err(live.desynchronized());
-        }
         let given = match set {
             Value::Okay => {
                 owner.answered_yes(live.number);
@@ -162,12 +140,57 @@ impl RedisStore {
             }
             Value::Nil => {
                 owner.answered(live.number);
-                Err(u64::try_from(integer(left)?).ok().map(Duration::from_millis))
+                Err(())
+            }
+            Value::ServerError(error) => {
+                owner.answered(live.number);
+                let error = RedisError::from(error.clone());
+                live.check_error(&error);
+                return Err(fault(&error));
             }
             _ => return Err(live.unexpected_answer()),
         };
-        let accepted = accepted(changed, score, &live)?;
+        let accepted = match is_accepted(changed, &live)? {
+            true => Accepted::Yes,
+            // By how much is asked with the next proposal.
+            false => Accepted::Above(0),
+        };
+        let given = match given {
+            Err(()) if attempt.look => Err(Box::pin(remaining(owner, &mut live, answer_by)).await?),
+            given => given.map_err(|()| None),
+        };
         Ok(Vote { sent, given, accepted })
+    }
+
+    /// Returns when it was sent, and the answers to `SET` and `ZADD`.
+    async fn ask_for_vote(
+        &self,
+        attempt: &Attempt,
+        proposal: u64,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(Moment, Vec<Value>), Fault> {
+        let Attempt { owner, term, .. } = attempt;
+        let mut pipeline = Pipeline::with_capacity(3);
+        pipeline.add_command(set(attempt));
+        pipeline.add_command(self.zadd(&owner.lock, proposal));
+        let sent = Clock::Boottime.now();
+        // R3: says whose answers these are.
+        let is_marked = live.marks.next_of_votes(sent);
+        if is_marked {
+            pipeline.add_command(echo(owner.mark()));
+        }
+        self.server.record.used(sent);
+        // R7: nothing that could create the lock is sent behind its release.
+        if !owner.may_send(sent, term.stored_for(), live.number) {
+            return Err(Fault::given_up());
+        }
+        let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
+        if is_marked {
+            let own = of_mark((owner.mark(), sent), &answers, live)?.len();
+            answers.truncate(own);
+        }
+        Ok((sent, answers))
     }
 
     /// The same for a lock that several may hold, which takes a script.
@@ -199,7 +222,9 @@ impl RedisStore {
     ) -> Result<Accepted, Fault> {
         let mut live = self.link()?.live(answer_by).await?;
         let mut pipeline = Pipeline::with_capacity(2);
-        self.propose_in(&mut pipeline, lock, proposal);
+        pipeline.add_command(self.zadd(lock, proposal));
+        let key = fences_of(&self.server.fences.of(lock).key);
+        pipeline.cmd("ZSCORE").arg(key).arg(LAST);
         let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
         match answers.as_slice() {
             [changed, score] => accepted(changed, score, &live),
@@ -207,11 +232,12 @@ impl RedisStore {
         }
     }
 
-    fn propose_in(&self, pipeline: &mut Pipeline, lock: &LockName, proposal: u64) {
+    fn zadd(&self, lock: &LockName, proposal: u64) -> Cmd {
         let fence = self.server.fences.of(lock);
-        let key = [&*fence.key, ":quorum"].concat();
-        pipeline.cmd("ZADD").arg(&key).arg("GT").arg("CH").arg(proposal).arg(LAST);
-        pipeline.cmd("ZSCORE").arg(&key).arg(LAST);
+        let key = fences_of(&fence.key);
+        let mut zadd = Cmd::with_capacity(6, key.len() + 40);
+        zadd.arg("ZADD").arg(key).arg("GT").arg("CH").arg(proposal).arg(LAST);
+        zadd
     }
 
     /// A token without a majority steps back behind one that came earlier. Whether it did.
@@ -244,25 +270,40 @@ impl RedisStore {
     }
 }
 
+/// Where a node keeps the fencing token that it has accepted last, beside a counter of its own.
+fn fences_of(counter: &str) -> String {
+    [counter, ":quorum"].concat()
+}
+
+/// For how long the lock is another's.
+async fn remaining(
+    owner: &Owner,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Option<Duration>, Fault> {
+    let mut pttl = Cmd::with_capacity(2, 64);
+    pttl.arg("PTTL").arg(&**owner.lock.stored());
+    let left = live.command(&pttl, answer_by).await.map_err(RedisOr::into_fault)?;
+    Ok(u64::try_from(integer(&left)?).ok().map(Duration::from_millis))
+}
+
+/// What `ZADD` says to a proposed fencing token.
+fn is_accepted(changed: &Value, live: &Live) -> Result<bool, Fault> {
+    live.check_answer(changed);
+    Ok(integer(changed)? != 0)
+}
+
 fn accepted(changed: &Value, score: &Value, live: &Live) -> Result<Accepted, Fault> {
-    if let Value::ServerError(error) = changed {
-        let error = RedisError::from(error.clone());
-        live.check_error(&error);
-        return Err(fault(&error));
+    if is_accepted(changed, live)? {
+        return Ok(Accepted::Yes);
     }
-    match integer(changed)? {
-        0 => {
-            let score = match score {
-                Value::Double(score) => Some(*score),
-                value => text(value).and_then(|score| score.parse::<f64>().ok()),
-            };
-            // Scores are written by this process and others like it, as whole numbers.
-            let score =
-                score.filter(|score| *score >= 0.0).ok_or_else(|| live.unexpected_answer())?;
-            Ok(Accepted::Above(score as u64))
-        }
-        _ => Ok(Accepted::Yes),
-    }
+    let score = match score {
+        Value::Double(score) => Some(*score),
+        value => text(value).and_then(|score| score.parse::<f64>().ok()),
+    };
+    // Scores are written by this process and others like it, as whole numbers.
+    let score = score.filter(|score| *score >= 0.0).ok_or_else(|| live.unexpected_answer())?;
+    Ok(Accepted::Above(score as u64))
 }
 
 /// What `TIME` says.

@@ -149,10 +149,15 @@ impl Node {
         let published = script.published;
         // It stands behind the grant on the same connection.
         let said = proposed.map(|proposal| self.accept(proposal, rules));
-        if let (Reply::Voted { accepted, .. } | Reply::Accepted(accepted), Some(said)) =
-            (&mut reply, said)
-        {
-            *accepted = said;
+        match (&mut reply, said) {
+            // A vote does not say which one it has accepted.
+            (Reply::Voted { accepted, .. }, Some(Accepted::Above(_))) => {
+                *accepted = Accepted::Above(0);
+            }
+            (Reply::Voted { accepted, .. } | Reply::Accepted(accepted), Some(said)) => {
+                *accepted = said;
+            }
+            _ => {}
         }
         // The scripts draw from the server's own counter, which a quorum makes no use of.
         self.server.fence = 0;
