@@ -35,8 +35,19 @@ async fn r16_an_answer_that_was_lost_grants_nobody_anothers_lock() {
 
     armed.store(true, SeqCst);
     // The first to be answered is told what the second was, and so on.
-    let unheard = waits(&manager, "free 1");
-    wait_until("its answers are lost", || !armed.load(SeqCst));
+    let mut tried = 0;
+    let unheard = loop {
+        tried += 1;
+        assert!(tried < 100, "no answers are lost");
+        let call = waits(&manager, &format!("free {tried}"));
+        let is_over = || call.is_finished() || !armed.load(SeqCst);
+        wait_until("it is answered, or its answers are lost", is_over);
+        if !armed.load(SeqCst) {
+            break call;
+        }
+        // On a busy machine they may come one by one, or to a try that was sent in another form.
+        drop(call.await.expect("no panic").expect("granted"));
+    };
     let calls: Vec<_> = (0..4)
         .flat_map(|n| ["theirs".to_owned(), format!("free of {n}")])
         .map(|key| (key.clone(), tokio::spawn(manager.lock(key).ttl(LONG).acquire())))
