@@ -335,7 +335,12 @@ impl Run {
         let was_held = before.alone.is_some() || !before.together.is_empty();
         let over = before.lives <= (after.now - before.now) as i64 + 1;
         let expired = was_held && over && after.lives == -2;
-        if after.alone.is_some() || expired {
+        // And so may what it was reserved for: on a busy machine the look comes later than that.
+        let waited = before.queue.iter().map(|(token, _)| token.as_str()).chain(asked);
+        let lapsed = after.now - before.now + 1 >= CLAIM
+            && after.lives == -2
+            && waited.into_iter().any(|token| place(after, token).is_none());
+        if after.alone.is_some() || expired || lapsed {
             return;
         }
         let process = first.split('.').next().unwrap_or_default();

@@ -46,7 +46,7 @@ async fn suspend() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held() {
-    let ttl = Duration::from_secs(3);
+    let ttl = Duration::from_secs(10);
     clean(&held::run(500, ttl, Effort::Time(ttl)).await);
 }
 
