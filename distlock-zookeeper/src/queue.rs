@@ -78,7 +78,7 @@ impl Inner {
         ask: &Ask<'_>,
     ) -> Result<Option<Look>, Fault> {
         let known = place.sent().number;
-        let at = known.or(ask.ticket.checked_sub(1)).map(|number| place.waits_at(number));
+        let at = ask.ticket.checked_sub(1).map(|number| place.waits_at(number));
         let client = &waits.client;
         let (own, asked_for, number, seen, ahead) = {
             let mut sent = place.sent();
@@ -87,10 +87,8 @@ impl Inner {
             }
             // One whose answer was lost is found by its token.
             let in_doubt = sent.may_wait && sent.number.is_none();
-            let own = match &at {
-                _ if in_doubt || known.is_some() => None,
-                at => Some(stand_in(client, place, at.as_deref())),
-            };
+            let stands = known.is_some() || in_doubt;
+            let own = (!stands).then(|| stand_in(client, place, at.as_deref()));
             sent.may_wait = true;
             sent.asked_for += u64::from(own.is_some());
             // What was seen before is of no use to a place that is put back.
