@@ -25,9 +25,8 @@ pub(crate) struct Client {
 pub(crate) struct Watcher(oneshot::Receiver<()>);
 
 impl Watcher {
-    /// Whether the node is known to be gone.
-    pub(crate) async fn changed(self) -> bool {
-        self.0.await.is_ok()
+    pub(crate) async fn changed(self) {
+        let _ = self.0.await;
     }
 }
 
@@ -187,21 +186,6 @@ impl Client {
         async { Reader(&answer.await?).texts() }
     }
 
-    /// The children of a node, and what is known of itself at the same time.
-    pub(crate) fn children_and_stat(
-        &self,
-        path: &str,
-    ) -> impl Future<Output = Result<(Vec<String>, Stat), Error>> + Send + use<> {
-        let mut body = Writer::default();
-        body.text(path).flag(false);
-        let answer = self.send(Op::GetChildrenToo, body, None);
-        async {
-            let answer = answer.await?;
-            let mut answer = Reader(&answer);
-            Ok((answer.texts()?, answer.stat()?))
-        }
-    }
-
     /// The children of a node, and what tells when there are others.
     pub(crate) fn watch_children(
         &self,
@@ -328,7 +312,7 @@ mod tests {
             .int(0)
             .long(0)
             .int(0)
-            .int(5)
+            .int(1)
             .long(7);
         let mut answer = Writer::default();
         answer.int(Op::Delete as i32).flag(false).int(0);
@@ -339,7 +323,7 @@ mod tests {
         let stats = results(&mut Reader(&answer.0)).expect("all were made");
         assert_eq!(
             stats,
-            [Stat { czxid: 2, mzxid: 7, ctime: 1000, version: 3, ephemeral_owner: 0, children: 5 }]
+            [Stat { czxid: 2, mzxid: 7, ctime: 1000, version: 3, ephemeral_owner: 0 }]
         );
         let cut = &answer.0[..answer.0.len() - 3];
         assert_eq!(results(&mut Reader(cut)), Err(Refused::Unanswered(Error::Malformed)));

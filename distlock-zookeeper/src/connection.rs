@@ -34,7 +34,6 @@ pub(crate) struct Request {
 pub(crate) struct Watched {
     pub(crate) path: String,
     pub(crate) children: bool,
-    /// Is told when the node is gone, and dropped when anything else has happened or may have.
     pub(crate) told: oneshot::Sender<()>,
 }
 
@@ -337,11 +336,8 @@ impl Session {
         let (kind, _state, path) = (event.int()?, event.int()?, event.text()?);
         for children in [false, true] {
             if kind == DELETED || (kind == CHILDREN) == children {
-                for told in self.watches.remove(&(path.clone(), children)).into_iter().flatten() {
-                    if kind == DELETED {
-                        let _ = told.send(());
-                    }
-                }
+                // Dropped, they are told.
+                self.watches.remove(&(path.clone(), children));
             }
         }
         Ok(())

@@ -21,7 +21,6 @@ mod queue;
 mod record;
 mod release;
 mod session;
-mod turn;
 mod wire;
 
 pub use acquire::{Ask, Granted, Reply};

@@ -46,11 +46,6 @@ pub(crate) fn name(node: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What the node of a token is called that has the lock alone.
-pub(crate) fn holds_alone(token: &str) -> String {
-    format!("x-{token}")
-}
-
 /// The node of a holder.
 pub(crate) fn holder(directory: &str, token: &str, alone: bool) -> String {
     format!("{directory}/{}-{token}", if alone { 'x' } else { 's' })

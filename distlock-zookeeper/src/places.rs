@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::nodes::{self, Waiter};
+use crate::nodes;
 use crate::session::Link;
 
 /// One token of this process.
@@ -40,12 +40,6 @@ pub(crate) struct Sent {
     pub(crate) number: Option<u64>,
     /// How many nodes in the queue were asked for.
     pub(crate) asked_for: u64,
-    /// How often it was asked who stands where.
-    pub(crate) looks: u64,
-    /// What a waiter behind one holder waits for, if it is the first.
-    pub(crate) next: Option<Next>,
-    /// The waiter directly in front.
-    pub(crate) in_front: Option<Waiter>,
     /// Others wait behind it.
     pub(crate) behind: bool,
     /// What it is told of already.
@@ -54,35 +48,7 @@ pub(crate) struct Sent {
     until: Option<Instant>,
 }
 
-/// The only holder that the first of the queue saw when it looked. Once that is gone nobody holds the lock, for as
-/// long as the lock's node has the version that it had then.
-pub(crate) struct Next {
-    /// Which look that was: a watch that is older says nothing of what it saw.
-    pub(crate) look: u64,
-    pub(crate) version: i32,
-    pub(crate) holder: String,
-    pub(crate) is_gone: bool,
-}
-
 impl Sent {
-    /// The version of the lock's node, if the token may take the lock without another look.
-    pub(crate) fn turn(&mut self) -> Option<i32> {
-        self.next.take_if(|next| next.is_gone).map(|next| next.version)
-    }
-
-    /// The node that the waiter in front has by now, if it has left its place to hold the lock alone.
-    pub(crate) fn ahead(&mut self) -> Option<String> {
-        let front = self.in_front.take_if(|front| !self.watched.contains(&front.node))?;
-        Some(nodes::holds_alone(&front.token))
-    }
-
-    /// A holder is seen to be gone, by what was asked behind that look.
-    pub(crate) fn is_gone(&mut self, holder: &str, look: u64) {
-        if let Some(next) = &mut self.next {
-            next.is_gone |= next.look == look && next.holder == holder;
-        }
-    }
-
     /// It has no node in the queue.
     pub(crate) fn stands_nowhere(&mut self) {
         (self.may_wait, self.number) = (false, None);

@@ -1,32 +1,21 @@
 //! How a lock is waited for; see `acquire`.
 
-use std::future::Future;
 use std::sync::Arc;
 
-use crate::acquire::{Ask, Reply, Step, confirm, gone_already};
-use crate::client::{Client, Refused, Watcher};
+use crate::acquire::{Ask, Reply, Step, confirm, data, gone_already, granted};
+use crate::client::Refused;
 use crate::ensemble::{Inner, Message};
 use crate::fault::Fault;
 use crate::nodes::Standing;
-use crate::places::{Next, Place};
+use crate::places::Place;
 use crate::session::Live;
-use crate::wire::{Error, Mode, Stat};
+use crate::wire::{Error, Mode};
 
 /// Who stands where, and how often somebody was let in so far.
 struct Look {
-    /// Which one it is of the token's.
-    number: u64,
     version: i32,
     standing: Standing,
     added: bool,
-    /// What was asked behind it: whether the waiter in front holds the lock by now.
-    ahead: Option<Ahead>,
-}
-
-/// The node of a holder that was guessed to be there, and what tells of its end if it is.
-struct Ahead {
-    node: String,
-    watched: Result<Watcher, Error>,
 }
 
 impl Inner {
@@ -37,14 +26,11 @@ impl Inner {
         live: &Live,
         ask: &Ask<'_>,
     ) -> Result<Step, Fault> {
-        if let Some(taken) = self.take_next(place, live, ask) {
-            return taken.await;
-        }
         let waits = self.waiting.live().await?;
         let Some(look) = self.look(place, &waits, ask).await? else {
             return Ok(self.make(place, live, ask, false).await?.unwrap_or(Step::Again));
         };
-        let standing = &look.standing;
+        let Look { version, standing, added } = look;
         if standing.holds(ask.token) {
             return confirm(place, live, ask, !standing.queue.is_empty()).await;
         }
@@ -56,16 +42,21 @@ impl Inner {
         let number = standing.queue[rank].number;
         place.sent().number = Some(number);
         if rank == 0 && standing.fits(ask.most) {
-            return self.take(place, live, ask, look.version, standing).await;
+            return self.take(place, live, ask, version, &standing).await;
         }
         if ask.is_try {
             return self.give_up(place, &waits, number).await;
         }
-        let behind = standing.behind(rank) as u64;
-        let added = look.added;
-        if !self.wait_behind(place, &waits, look, rank).await? {
-            return Ok(Step::Again);
+        let in_front: Vec<_> = match rank {
+            0 => standing.holders.iter().map(|holder| &holder.node).collect(),
+            rank => vec![&standing.queue[rank - 1].node],
+        };
+        for node in in_front {
+            if !self.watch(place, &waits, node).await? {
+                return Ok(Step::Again);
+            }
         }
+        let behind = standing.behind(rank) as u64;
         let (ticket, rank) = (number + 1, rank as u64);
         Ok(Step::Done(Reply::Waits { ticket, rank, behind, added }))
     }
@@ -78,57 +69,57 @@ impl Inner {
         ask: &Ask<'_>,
     ) -> Result<Option<Look>, Fault> {
         let known = place.sent().number;
-        let at = ask.ticket.checked_sub(1).map(|number| place.waits_at(number));
+        let at = known.or(ask.ticket.checked_sub(1)).map(|number| place.waits_at(number));
         let client = &waits.client;
-        let (own, asked_for, number, seen, ahead) = {
+        let (own, asked_for, data, children) = {
             let mut sent = place.sent();
             if sent.gone {
                 return Err(Fault::other("it was given up"));
             }
             // One whose answer was lost is found by its token.
             let in_doubt = sent.may_wait && sent.number.is_none();
-            let stands = known.is_some() || in_doubt;
-            let own = (!stands).then(|| stand_in(client, place, at.as_deref()));
+            let own = match &at {
+                _ if in_doubt || known.is_some() => None,
+                Some(path) => Some(client.create(path, &[], Mode::Ephemeral)),
+                None => Some(client.create(&place.waiter, &[], Mode::EphemeralSequential)),
+            };
             sent.may_wait = true;
             sent.asked_for += u64::from(own.is_some());
-            // What was seen before is of no use to a place that is put back.
-            (sent.looks, sent.next) = (sent.looks + 1, None);
-            let seen = client.children_and_stat(&place.directory);
-            let ahead = sent.ahead().map(|node| {
-                let watched = client.watch(&format!("{}/{node}", place.directory));
-                (node, watched)
-            });
-            (own, sent.asked_for, sent.looks, seen, ahead)
+            (own, sent.asked_for, client.data(&place.directory), client.children(&place.directory))
         };
         let added = match own {
-            None => Ok(false),
-            Some(own) => own.await.map(|number| {
-                place.sent().number = number;
-                true
-            }),
+            None => false,
+            Some(own) => match own.await {
+                Ok(path) => {
+                    let number = path.rsplit('-').next().and_then(|number| number.parse().ok());
+                    place.sent().number = number;
+                    true
+                }
+                Err(Error::NodeExists) => false,
+                Err(Error::NoNode) => {
+                    place.sent().stood_nowhere(asked_for);
+                    return Ok(None);
+                }
+                Err(error) => return Err(Fault::of(error)),
+            },
         };
-        let added = if added == Err(Error::NodeExists) { Ok(false) } else { added };
-        let seen = match added {
-            Ok(added) => seen.await.map(|(children, stat)| (added, Standing::of(children), stat)),
-            Err(error) => Err(error),
-        };
-        let (added, standing, Stat { version, .. }) = match seen {
-            Ok(seen) => seen,
+        let stat = data.await.map(|(_, stat)| stat);
+        let children = children.await.map(Standing::of);
+        let looked = stat.and_then(|stat| children.map(|standing| (stat.version, standing)));
+        let (version, standing) = match looked {
+            Ok(looked) => looked,
             Err(Error::NoNode) => {
                 place.sent().stood_nowhere(asked_for);
                 return Ok(None);
             }
             Err(error) => return Err(Fault::of(error)),
         };
-        if known.is_none() && !standing.holds(ask.token) && standing.rank(ask.token).is_none() {
+        let is_there = standing.holds(ask.token) || standing.rank(ask.token).is_some();
+        if known.is_none() && !is_there {
             // What was in doubt did not happen.
             place.sent().stood_nowhere(asked_for);
         }
-        let ahead = match ahead {
-            Some((node, watched)) => Some(Ahead { node, watched: watched.await }),
-            None => None,
-        };
-        Ok(Some(Look { number, version, standing, added, ahead }))
+        Ok(Some(Look { version, standing, added }))
     }
 
     /// A try that has failed leaves nothing, unless the token waits by now.
@@ -151,40 +142,37 @@ impl Inner {
         Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }))
     }
 
-    /// Has the token told when those are gone that it waits for; false if one is already.
-    async fn wait_behind(
-        self: &Arc<Self>,
-        place: &Arc<Place>,
-        waits: &Live,
-        look: Look,
-        rank: usize,
-    ) -> Result<bool, Fault> {
-        let Look { number, version, standing, mut ahead, .. } = look;
-        let in_front: Vec<_> = match rank {
-            0 => standing.holders.into_iter().map(|holder| holder.node).collect(),
-            rank => vec![standing.queue[rank - 1].node.clone()],
+    /// Exchanges the node in the queue for one of a holder, unless somebody was let in since it was looked.
+    async fn take(
+        &self,
+        place: &Place,
+        live: &Live,
+        ask: &Ask<'_>,
+        version: i32,
+        standing: &Standing,
+    ) -> Result<Step, Fault> {
+        let waiter = format!("{}/{}", place.directory, standing.queue[0].node);
+        let multi = live
+            .client
+            .multi()
+            .count_up(&place.directory, Some(version))
+            .delete(&waiter)
+            .create(&place.holder, &data(ask.ttl), Mode::Ephemeral);
+        let taken = {
+            let sent = place.sent();
+            if sent.gone {
+                return Ok(Step::Done(Reply::GivenUp));
+            }
+            live.client.commit(multi)
         };
-        {
-            let mut sent = place.sent();
-            if sent.looks == number {
-                let next = |holder: &String| Next {
-                    look: number,
-                    version,
-                    holder: holder.clone(),
-                    is_gone: false,
-                };
-                sent.next = (rank == 0 && in_front.len() == 1).then(|| next(&in_front[0]));
-                let front = rank.checked_sub(1).map(|at| standing.queue[at].clone());
-                sent.in_front = front.filter(|front| place.alone && !front.reads);
+        match taken.await {
+            Ok(results) => {
+                place.sent().stands_nowhere();
+                Ok(Step::Done(granted(live, &results, standing.queue.len() > 1)?))
             }
+            Err(Refused::Change(_)) => Ok(Step::Again),
+            Err(error) => Err(Fault::of(error.error())),
         }
-        for node in in_front {
-            let guessed = ahead.take_if(|ahead| ahead.node == node).map(|ahead| ahead.watched);
-            if !self.watch(place, waits, node, number, guessed).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Has the token told when a node is gone; false if it is already.
@@ -192,69 +180,27 @@ impl Inner {
         self: &Arc<Self>,
         place: &Arc<Place>,
         waits: &Live,
-        node: String,
-        look: u64,
-        asked: Option<Result<Watcher, Error>>,
+        node: &str,
     ) -> Result<bool, Fault> {
-        if place.sent().watched.contains(&node) {
+        if place.sent().watched.contains(node) {
             return Ok(true);
         }
-        let asked = match asked {
-            Some(asked) => asked,
-            None => waits.client.watch(&format!("{}/{node}", place.directory)).await,
-        };
-        let watcher = match asked {
+        let path = format!("{}/{node}", place.directory);
+        let watcher = match waits.client.watch(&path).await {
             Ok(watcher) => watcher,
-            Err(Error::NoNode) => {
-                place.sent().is_gone(&node, look);
-                return Ok(false);
-            }
+            Err(Error::NoNode) => return Ok(false),
             Err(error) => return Err(Fault::of(error)),
         };
         // Not before: whoever waits for that answer may be dropped.
-        place.sent().watched.insert(node.clone());
-        let (inner, place) = (self.clone(), place.clone());
+        place.sent().watched.insert(node.to_owned());
+        let (inner, place, node) = (self.clone(), place.clone(), node.to_owned());
         self.handle.spawn(async move {
-            let is_gone = watcher.changed().await;
-            let is_given_up = {
-                let mut sent = place.sent();
-                sent.watched.remove(&node);
-                if is_gone {
-                    sent.is_gone(&node, look);
-                }
-                sent.gone
-            };
-            if !is_given_up {
+            watcher.changed().await;
+            place.sent().watched.remove(&node);
+            if !place.is_gone() {
                 inner.tell(Message::Room(&place.name, &place.token));
             }
         });
         Ok(true)
     }
-}
-
-/// Makes the token's node in the queue; its number, or none of one whose number was known. A place that is put back
-/// counts up the version, so that whoever stood behind it does not take the lock without having seen it.
-fn stand_in(
-    client: &Client,
-    place: &Place,
-    at: Option<&str>,
-) -> impl Future<Output = Result<Option<u64>, Error>> + Send + use<> {
-    let made = match at {
-        None => Ok(client.create(&place.waiter, &[], Mode::EphemeralSequential)),
-        Some(path) => {
-            let multi = client.multi().create(path, &[], Mode::Ephemeral);
-            Err(client.commit(multi.count_up(&place.directory, None)))
-        }
-    };
-    let number = at.and_then(number_of);
-    async move {
-        match made {
-            Ok(made) => made.await.map(|path| number_of(&path)),
-            Err(put_back) => put_back.await.map(|_| number).map_err(Refused::error),
-        }
-    }
-}
-
-fn number_of(path: &str) -> Option<u64> {
-    path.rsplit('-').next()?.parse().ok()
 }

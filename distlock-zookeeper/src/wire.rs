@@ -13,8 +13,6 @@ pub(crate) enum Op {
     GetChildren = 8,
     Sync = 9,
     Ping = 11,
-    /// And of their parent.
-    GetChildrenToo = 12,
     Multi = 14,
     Create = 15,
     CreateContainer = 19,
@@ -67,8 +65,6 @@ pub(crate) struct Stat {
     pub(crate) version: i32,
     /// The session that it ends with; 0 if with none.
     pub(crate) ephemeral_owner: i64,
-    /// How many nodes are in it.
-    pub(crate) children: i32,
 }
 
 /// Why there is no answer, or which one.
@@ -213,8 +209,8 @@ impl<'a> Reader<'a> {
             (self.long()?, self.long()?, self.long()?, self.long()?);
         let (version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
         let ephemeral_owner = self.long()?;
-        let (_length, children, _pzxid) = (self.int()?, self.int()?, self.long()?);
-        Ok(Stat { czxid, mzxid, ctime, version, ephemeral_owner, children })
+        let (_length, _children, _pzxid) = (self.int()?, self.int()?, self.long()?);
+        Ok(Stat { czxid, mzxid, ctime, version, ephemeral_owner })
     }
 }
 

@@ -260,8 +260,8 @@ fn watchers(server: &ZooKeeperPath, kind: &str) -> Vec<usize> {
     watched.iter().filter_map(|(path, n)| path.starts_with(&beginning).then_some(*n)).collect()
 }
 
-/// A place that was lost with its session is put back in front of who came later, and not overtaken by that one, which
-/// takes the lock without another look when the holder is gone.
+/// A place that was lost with its session is put back in front of who came later, and not overtaken by that
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_put_back_is_not_overtaken() {
     let server = ZooKeeperPath::start();
