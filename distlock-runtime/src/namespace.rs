@@ -49,7 +49,7 @@ impl Namespace {
     }
 
     /// The lock of a key, or what is wrong with the key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn name(&self, label: Label, key: LockKey) -> Result<Arc<LockName>, LockError> {
         let checked = key.check();
         let stored = StoredName::new(self.lock(key.as_str()));

@@ -22,7 +22,7 @@ pub(crate) struct StoredHasher(u64);
 
 impl StoredName {
     /// Of this text.
-    #[inline]
+    #[inline(always)] // Each call for a lock makes one, and it is all that hashing it takes.
     pub fn new(text: String) -> Self {
         // Keys come from outside: it must not be possible to guess which of them collide.
         static SECRET: LazyLock<Secret> = LazyLock::new(Secret::new);

@@ -159,7 +159,14 @@ impl<'a> Route<'a> {
     /// The connection for everything that may create or free the lock.
     pub(super) async fn commands(&mut self) -> Result<Connection, Fault> {
         match self.layout {
-            Layout::One(node) => node.pool.commands(self.lock).live(self.answer_by).await,
+            Layout::One(node) => {
+                let link = node.pool.commands(self.lock);
+                match link.up() {
+                    Some(live) => Ok(live),
+                    // What is rare is on the heap, and not in the future of every command.
+                    None => Box::pin(link.live(self.answer_by)).await,
+                }
+            }
             Layout::Cluster(cluster) => {
                 let (slot, line) = (Slot::of(self.lock), Line::Commands(self.lock));
                 match cluster.up(slot, line).filter(|_| self.detour.is_none()) {

@@ -99,6 +99,7 @@ impl Link {
     }
 
     /// The connection, if there is one now.
+    #[inline]
     pub(super) fn up(&self) -> Option<Connection> {
         match &*self.state.borrow() {
             State::Up(live) => Some(Connection::to(live)),
