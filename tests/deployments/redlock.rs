@@ -248,7 +248,7 @@ async fn d10_a_list_that_cannot_be_right_is_refused() {
     let addr = |at: usize| quorum.nodes[at].addr();
     let twice =
         format!("redlock://127.0.0.1:{0},localhost:{0},{1}?guard=0s", addr(0).port(), addr(1));
-    // A server that answers a second after a majority is not waited for, as on a busy machine.
+    // A server that answers a second after a majority is not waited for, as on a busy machine; later it counts once.
     let mut error = None;
     for _ in 0..10 {
         error = error.or(LockManager::connect(&twice).await.err());
@@ -260,6 +260,21 @@ async fn d10_a_list_that_cannot_be_right_is_refused() {
     let five = quorum.nodes.iter().chain([&fourth, &fifth]).map(RedisServer::addr);
     refused(Quorum::url_over(five, "guard=0s"), "give every process the same list").await;
     refused(format!("redlock://{},{}", addr(0), addr(1)), "give three").await;
+}
+
+/// D10: nor has a server two votes that answers under its second name only when locks are held already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_a_server_that_is_found_twice_later_has_one_vote() {
+    let mut quorum = Quorum::of(3);
+    let again = Proxy::to(quorum.nodes[0].addr());
+    again.set(Mode::Freeze);
+    let [one, other] = [0, 1].map(|at| quorum.nodes[at].addr());
+    let url = Quorum::url_over([one, other, again.addr()].into_iter(), "guard=0s");
+    let manager = patient_builder(&url).build().expect("a manager");
+    let guard = manager.lock("k").ttl(5 * SECOND).acquire().await.expect("two are a majority");
+    again.set(Mode::Pass);
+    quorum.nodes[1].kill9();
+    wait_for("one server alone does not keep it", async || !guard.is_held()).await;
 }
 
 /// What a majority cannot give is refused before anything is sent.

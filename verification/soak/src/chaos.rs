@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
-use distlock_testkit::{Fork, LONG, RedisServer, data_at, fork_self, in_fork};
+use distlock_testkit::{Fork, LONG, RedisServer, data_at, fork_self, in_fork, patient_builder};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
@@ -246,12 +245,13 @@ fn judge(ledger: &[Entry], deaths: &[Death], report: &mut Report) {
 async fn child() -> Report {
     let place = std::env::var("SOAK_PLACE").expect("its place");
     let number = std::env::var("SOAK_NUMBER").expect("its number");
-    let manager = LockManager::from_env().expect("a manager");
+    let url = std::env::var("DISTLOCK_URL").expect("where the locks are");
+    // The server is always there: if it is slow to answer, the machine is busy.
+    let manager = patient_builder(&url).build().expect("a manager");
     let mut data = data_at(&std::env::var("SOAK_DATA_URL").expect("its data")).await;
     // What its tokens begin with, so that the parent knows whose lock it is.
     let own = format!("own-{number}");
     let guard = manager.lock(&*own).wait(LONG).acquire().await.expect("it is free");
-    let url = std::env::var("DISTLOCK_URL").expect("where the locks are");
     let token = format!("distlock:lock:{{{own}}}");
     let token: String = data_at(&url).await.get(token).await.expect("GET");
     guard.release().await.expect("it was held");

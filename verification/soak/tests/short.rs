@@ -13,8 +13,8 @@ use soak::{
 
 #[track_caller]
 fn clean(report: &Report) {
-    assert!(!report.is_empty());
     assert!(report.violations().is_empty(), "\n{report}");
+    assert!(!report.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

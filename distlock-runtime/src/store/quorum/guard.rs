@@ -50,10 +50,6 @@ impl RestartGuard {
     pub(crate) fn wait(&self, now: Moment) -> Option<Duration> {
         self.seen.as_ref().map(|seen| seen.counts_from.since(now))
     }
-
-    pub(crate) fn run_id(&self) -> Option<&str> {
-        self.seen.as_ref().map(|seen| &*seen.run_id)
-    }
 }
 
 #[cfg(test)]

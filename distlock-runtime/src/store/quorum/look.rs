@@ -47,14 +47,6 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
         }
     }
     round.leave(&quorum.late);
-    let mut servers: Vec<_> = quorum.nodes.iter().filter_map(|node| node.run_id()).collect();
-    servers.sort_unstable();
-    if servers.windows(2).any(|two| two[0] == two[1]) {
-        return Err(Fault::lasting(
-            BackendKind::Other,
-            "two of the hosts in the URL are the same server: name each server once",
-        ));
-    }
     if well < quorum.majority() {
         return Err(failed.unwrap_or_else(|| quorum.too_few()));
     }

@@ -50,7 +50,7 @@ use crate::store::redis::{RedisConfig, RedisStore};
 use fences::Proposals;
 use late::LateAnswers;
 use minorities::Minorities;
-use node::Node;
+use node::{Node, ServerNames};
 use round::{GRACE, Round};
 use votes::{Ballot, Verdict, Votes, majority};
 
@@ -75,11 +75,12 @@ impl QuorumStore {
     ) -> Self {
         let rules: Arc<str> = format!("{}:{}", servers.len(), majority(servers.len())).into();
         let command_timeout = servers.iter().map(|server| server.command_timeout).max();
-        let node = |server| {
+        let names = ServerNames::of(servers.len());
+        let node = |(place, server)| {
             let store = Arc::new(RedisStore::start(server, handle, alarms));
-            Arc::new(Node::new(store, rules.clone(), guard))
+            Arc::new(Node::new(place, store, rules.clone(), guard, &names))
         };
-        let nodes: Arc<[_]> = servers.into_iter().map(node).collect();
+        let nodes: Arc<[_]> = servers.into_iter().enumerate().map(node).collect();
         let command_timeout = command_timeout.unwrap_or(GRACE);
         let minorities = Minorities::new(nodes.clone(), handle.clone(), command_timeout);
         Self {

@@ -13,11 +13,35 @@ use crate::store::{Fault, Op, Store, on_heap};
 
 const MOVED: &str = "the connection to a node was made again meanwhile";
 
+const LISTED_TWICE: &str = "two of the hosts in the URL are the same server: name each server once";
+
+/// Which server was found at each place of the list, by its `run_id`. A server that is listed twice would have two
+/// votes, and it is not known before it answers under both names.
+pub(super) struct ServerNames(Mutex<Vec<Option<String>>>);
+
+impl ServerNames {
+    pub(super) fn of(servers: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(vec![None; servers])))
+    }
+
+    /// Notes that this server is at `place`, unless it is at another one.
+    fn are_different_with(&self, place: usize, run_id: &str) -> bool {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not the one that was here before: it may be what has moved.
+        names[place] = None;
+        let is_new = !names.iter().flatten().any(|other| other == run_id);
+        names[place] = is_new.then(|| run_id.to_owned());
+        is_new
+    }
+}
+
 pub(super) struct Node {
     pub(super) store: Arc<RedisStore>,
     /// What all processes must agree on, as it stands in every node.
     rules: Arc<str>,
     guard: Duration,
+    names: Arc<ServerNames>,
+    place: usize,
     restarts: Mutex<RestartGuard>,
     /// The connection over which it was asked who it is; 0 for none.
     known_on: AtomicU64,
@@ -30,9 +54,16 @@ pub(super) struct Voted<T> {
 }
 
 impl Node {
-    pub(super) fn new(store: Arc<RedisStore>, rules: Arc<str>, guard: Duration) -> Self {
-        let (restarts, known_on) = Default::default();
-        Self { store, rules, guard, restarts, known_on }
+    /// At this place in the list.
+    pub(super) fn new(
+        place: usize,
+        store: Arc<RedisStore>,
+        rules: Arc<str>,
+        guard: Duration,
+        names: &Arc<ServerNames>,
+    ) -> Self {
+        let ((restarts, known_on), names) = (Default::default(), names.clone());
+        Self { store, rules, guard, names, place, restarts, known_on }
     }
 
     /// It is not waited for.
@@ -85,13 +116,12 @@ impl Node {
         if rules != *self.rules {
             return Err(Fault::lasting(BackendKind::Other, other_rules(&rules, &self.rules)));
         }
+        if !self.names.are_different_with(self.place, &run_id) {
+            return Err(Fault::lasting(BackendKind::Other, LISTED_TWICE));
+        }
         self.restarts().greeted(&run_id, up, self.guard, Clock::Boottime.now());
         self.known_on.store(connection, Ordering::Release);
         Ok(connection)
-    }
-
-    pub(super) fn run_id(&self) -> Option<String> {
-        self.restarts().run_id().map(str::to_owned)
     }
 
     /// How long it takes until its votes count.

@@ -14,7 +14,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::text::{install, sum};
 
 /// So many calls, in runtimes that are dropped one after the other.
-const CALLS: u64 = 60_000;
+const CALLS: u64 = 100_000;
 /// Of these on a server, on a cluster, and on a quorum of servers.
 const ON_A_SERVER: u64 = 12_000;
 const ON_A_CLUSTER: u64 = 8_000;
