@@ -71,7 +71,7 @@ impl Inner {
         let known = place.sent().number;
         let at = known.or(ask.ticket.checked_sub(1)).map(|number| place.waits_at(number));
         let client = &waits.client;
-        let (own, asked_for, data, children) = {
+        let (own, asked_for, synced, data, children) = {
             let mut sent = place.sent();
             if sent.gone {
                 return Err(Fault::other("it was given up"));
@@ -85,24 +85,16 @@ impl Inner {
             };
             sent.may_wait = true;
             sent.asked_for += u64::from(own.is_some());
-            (own, sent.asked_for, client.data(&place.directory), client.children(&place.directory))
+            // The server may be another one than that which made it, and not have heard of it yet.
+            let synced = in_doubt.then(|| client.sync(&self.shared.root));
+            let (data, children) =
+                (client.data(&place.directory), client.children(&place.directory));
+            (own, sent.asked_for, synced, data, children)
         };
-        let added = match own {
-            None => false,
-            Some(own) => match own.await {
-                Ok(path) => {
-                    let number = path.rsplit('-').next().and_then(|number| number.parse().ok());
-                    place.sent().number = number;
-                    true
-                }
-                Err(Error::NodeExists) => false,
-                Err(Error::NoNode) => {
-                    place.sent().stood_nowhere(asked_for);
-                    return Ok(None);
-                }
-                Err(error) => return Err(Fault::of(error)),
-            },
-        };
+        if let Some(synced) = synced {
+            synced.await.map_err(Fault::of)?;
+        }
+        let Some(added) = added(place, own, asked_for).await? else { return Ok(None) };
         let stat = data.await.map(|(_, stat)| stat);
         let children = children.await.map(Standing::of);
         let looked = stat.and_then(|stat| children.map(|standing| (stat.version, standing)));
@@ -202,5 +194,27 @@ impl Inner {
             }
         });
         Ok(true)
+    }
+}
+
+/// Whether a node in the queue was made now; `None` if the lock is not in use.
+async fn added(
+    place: &Place,
+    own: Option<impl Future<Output = Result<String, Error>>>,
+    asked_for: u64,
+) -> Result<Option<bool>, Fault> {
+    let Some(own) = own else { return Ok(Some(false)) };
+    match own.await {
+        Ok(path) => {
+            let number = path.rsplit('-').next().and_then(|number| number.parse().ok());
+            place.sent().number = number;
+            Ok(Some(true))
+        }
+        Err(Error::NodeExists) => Ok(Some(false)),
+        Err(Error::NoNode) => {
+            place.sent().stood_nowhere(asked_for);
+            Ok(None)
+        }
+        Err(error) => Err(Fault::of(error)),
     }
 }

@@ -58,14 +58,16 @@ impl Inner {
             sent.gone = true;
             (sent.link.clone(), sent.may_wait, sent.number, sent.behind)
         };
-        let was_held = match link {
-            Some(link) => free_held(place, &link.live().await?, behind).await?,
-            None => false,
-        };
+        // Before the holder's node: an exchange of the two that is still on its way, in whatever session, comes to
+        // nothing once the one in the queue is gone. The other way round it could make the holder's node in between.
         if may_wait {
             let waits = self.waiting.live().await?;
             self.leave(place, &waits, number).await?;
         }
+        let was_held = match link {
+            Some(link) => free_held(place, &link.live().await?, behind).await?,
+            None => false,
+        };
         self.places.forget(place);
         Ok(was_held)
     }
