@@ -247,8 +247,10 @@ async fn q6_one_of_very_many_locks_is_named() {
         let holder = holder(&operator, key).await;
         assert!(holder.since.is_some() && holder.name.is_some(), "{holder:?}");
     }
+    // Each hears them in a thread of its own.
+    wait_for("they are overheard", async || answers.longest.load(SeqCst) > 1000).await;
     let longest = answers.longest.load(SeqCst);
-    assert!(longest > 1000 && longest <= 64 * 1024 + 16, "{longest}");
+    assert!(longest <= 64 * 1024 + 16, "{longest}");
     let kept = guards.iter().filter(|guard| guard.is_held()).count();
     assert_eq!(kept, LOCKS);
 }
@@ -266,7 +268,8 @@ async fn q7_who_asks_under_a_prefix_is_told_of_its_locks_alone() {
     let overheard = Overheard::on(&server, "tenant:wake:*");
     // Its channel under another prefix is subscribed a moment later.
     wait_for("it is named", async || holder(&tenant, "k").await.since.is_some()).await;
-    assert!(overheard.longest.load(SeqCst) > 0);
+    // Each hears it in a thread of its own.
+    wait_for("it is overheard", async || overheard.longest.load(SeqCst) > 0).await;
     let heard = tell(&server, &one, "tenant").await;
     assert!(heard.contains("tenant:lock:{k}") && !heard.contains("secret"), "{heard}");
 }
