@@ -16,9 +16,10 @@ use super::connection::{Connection, Live};
 use super::error::{fault, is_denied};
 use super::io::Carry;
 use crate::clock::{Clock, Moment};
+use crate::per_thread::PerThread;
 use crate::store::Fault;
 
-/// So many tries in a millisecond carry an `ECHO` each; of more, one in so many.
+/// So many tries of a thread in a millisecond carry an `ECHO` each; of more, one in so many.
 const ECHOES: u64 = 4;
 const ECHO_EVERY: u64 = 64;
 /// For so many ns after a mark was checked, tries on an idle connection go without.
@@ -42,8 +43,8 @@ pub(super) enum Marking {
 pub(super) struct Marks {
     /// The user that signed in may not use `ECHO`: answers are taken as they come.
     denied: AtomicBool,
-    /// A millisecond, and in the low 16 bits how many tries were sent in it.
-    tries: AtomicU64,
+    /// A millisecond, and in the low 16 bits how many tries were sent in it, by thread.
+    tries: PerThread<AtomicU64>,
     /// When the last try was sent whose mark came back.
     checked: AtomicU64,
     /// When something was last sent behind a try that had been alone.
@@ -84,10 +85,11 @@ impl Marks {
         const COUNT: u32 = 16;
         let millisecond = now.as_nanos() / 1_000_000;
         // Load and store, not one atomic step: a try that goes uncounted is one more echo.
-        let before = self.tries.load(Ordering::Relaxed);
+        let (_, own) = self.tries.own();
+        let before = own.load(Ordering::Relaxed);
         let counted = (before >> COUNT == millisecond).then_some(before);
         let tries = counted.unwrap_or(millisecond << COUNT) + 1;
-        self.tries.store(tries, Ordering::Relaxed);
+        own.store(tries, Ordering::Relaxed);
         tries & ((1 << COUNT) - 1)
     }
 

@@ -176,6 +176,10 @@ impl Carry for Driver {
     }
 
     fn sent_while_idle(&self) -> Option<u32> {
+        // Its own first: to read another thread's takes the cache line from that one.
+        if under_way(self.commands.own().1.load(Ordering::Relaxed)) != 0 {
+            return None;
+        }
         self.commands.parts().try_fold(0, |before: u32, part| {
             let commands = part.load(Ordering::Acquire);
             (under_way(commands) == 0).then(|| before.wrapping_add(sent(commands)))
