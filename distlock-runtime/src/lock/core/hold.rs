@@ -77,6 +77,9 @@ impl<K: Kinds> Line<K> {
                 self.end_in_doubt(place.batch, keep, now, shell)
             }
         };
+        if let Some(Freeing { token, keep: Some(keep), .. }) = &release {
+            self.keep_for_lost(token, now.after(*keep));
+        }
         Finished { was_held: true, release }
     }
 

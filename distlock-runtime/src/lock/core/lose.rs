@@ -101,6 +101,14 @@ impl<K: Kinds> Line<K> {
         Some(Freeing { token, keep, deadline })
     }
 
+    /// A token is released and its lock kept. Whoever has lost a lease by it, and lets go of that later, releases it
+    /// once more, and must not free the lock before.
+    pub(super) fn keep_for_lost(&mut self, token: &K::Token, until: Moment) {
+        for lost in self.lost.iter_mut().filter(|lost| lost.token == *token) {
+            lost.free_from = lost.free_from.max(Some(until));
+        }
+    }
+
     /// Waiters behind a lease that was lost have asked, or are about to, from their old places; the lost
     /// token is released after that, or the lock would go past them. False if there are none.
     fn release_behind<X: Shell<K>>(
