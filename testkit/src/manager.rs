@@ -2,7 +2,7 @@
 
 use distlock_runtime::{LockManager, LockManagerBuilder, WakeUps};
 
-use crate::{SECOND, wait_for};
+use crate::{SECOND, ms, wait_for};
 
 /// Gives every command and connection time.
 pub fn patient_builder(url: &str) -> LockManagerBuilder {
@@ -11,6 +11,13 @@ pub fn patient_builder(url: &str) -> LockManagerBuilder {
 
 /// Connects patiently. Its subscription may still be under way: [`connect`] waits for that, too.
 pub async fn patient(url: &str) -> LockManager {
+    // The first server that is found may lose its place to another one meanwhile, in a fail-over.
+    for _ in 0..10 {
+        if let Ok(manager) = patient_builder(url).connect().await {
+            return manager;
+        }
+        tokio::time::sleep(ms(100)).await;
+    }
     patient_builder(url).connect().await.expect("connect")
 }
 
