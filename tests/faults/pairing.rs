@@ -114,3 +114,19 @@ async fn r16_a_try_that_was_alone_is_not_granted_by_the_answer_to_one_behind_it(
     theirs.release().await.expect("it was held all the time");
     works_again(&manager, &server).await;
 }
+
+/// A user without the right to `ECHO` goes without, and does not fill the server's log of refusals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r16_echo_that_is_refused_is_not_asked_for_again() {
+    let server = RedisServer::start();
+    server.cli::<()>(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-echo"]);
+    let manager = connected(patient_builder(&format!("redis://app:any@{}", server.addr()))).await;
+    for n in 0..50 {
+        held(&manager, &format!("free {n}")).await.release().await.expect("it was held");
+        // Each in a millisecond of its own: the first few of each are marked.
+        tokio::time::sleep(ms(2)).await;
+    }
+    let stats: String = server.cli(&["INFO", "commandstats"]);
+    let echo = stats.lines().find(|line| line.starts_with("cmdstat_echo:")).expect("it was tried");
+    assert!(echo.contains("rejected_calls=1,"), "{echo}");
+}

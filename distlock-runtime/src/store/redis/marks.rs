@@ -1,4 +1,5 @@
-//! How the answers of the fast path are known to be its own (R3).
+//! Which tries of the fast path are marked, so that their answers are known to be their own (R3); `pairing` looks at
+//! the answers.
 //!
 //! The answers to a try carry nothing of it. A proxy that loses one gives every later caller what
 //! belongs to another, until something shows it: an `ECHO` behind the try, of the end of its token.
@@ -10,14 +11,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use redis::{Cmd, Pipeline, RedisError, Value};
-
-use super::connection::{Connection, Live};
-use super::error::{fault, is_denied};
 use super::io::Carry;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::per_thread::PerThread;
-use crate::store::Fault;
 
 /// So many tries of a thread in a millisecond carry an `ECHO` each; of more, one in so many.
 const ECHOES: u64 = 4;
@@ -60,6 +56,9 @@ impl Marks {
     pub(super) fn next(&self, now: Moment, carrier: &dyn Carry) -> Marking {
         let tries = self.count(now);
         let now = now.as_nanos();
+        if self.denied.load(Ordering::Relaxed) {
+            return Marking::ByOthers;
+        }
         if self.alone.load(Ordering::Relaxed) {
             return Marking::Echo;
         }
@@ -93,8 +92,24 @@ impl Marks {
         tries & ((1 << COUNT) - 1)
     }
 
+    /// The mark of a try that was sent then came back.
+    pub(super) fn came_back(&self, sent: Moment) {
+        self.checked.store(sent.as_nanos(), Ordering::Relaxed);
+        self.are_known();
+    }
+
+    /// Something was sent behind a try that had been alone.
+    pub(super) fn was_shared(&self, now: Moment) {
+        self.shared.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// From now on no try is marked.
+    pub(super) fn deny(&self) {
+        self.denied.store(true, Ordering::Relaxed);
+    }
+
     /// Answers came whose they are is known, and with them those in front.
-    fn are_known(&self) {
+    pub(super) fn are_known(&self) {
         // Read first: a write would take the cache line from every other thread.
         if self.alone.load(Ordering::Relaxed) {
             self.alone.store(false, Ordering::Relaxed);
@@ -104,81 +119,4 @@ impl Marks {
 
 fn is_marked(tries: u64) -> bool {
     tries <= ECHOES || tries.is_multiple_of(ECHO_EVERY)
-}
-
-#[inline]
-pub(super) fn echo(mark: &str) -> Cmd {
-    let mut echo = Cmd::with_capacity(2, mark.len() + 4);
-    echo.arg("ECHO").arg(mark);
-    echo
-}
-
-/// The two answers of a try without the `ECHO` behind them, if that has this mark.
-#[inline]
-pub(super) fn of_mark<'a>(
-    (mark, sent): (&str, Moment),
-    answers: &'a [Value],
-    live: &Live,
-) -> Result<&'a [Value], Fault> {
-    let Some((echoed, both)) = answers.split_last() else {
-        return Err(live.desynchronized());
-    };
-    is_echo(mark, echoed, both, live)?;
-    live.marks.checked.store(sent.as_nanos(), Ordering::Relaxed);
-    live.marks.are_known();
-    Ok(both)
-}
-
-/// Sees to it that these are the answers to a try that was alone when it was sent.
-pub(super) async fn of_alone(
-    before: u32,
-    mark: &str,
-    answers: &[Value],
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<(), Fault> {
-    if live.was_overtaken(before) {
-        Box::pin(ask_whose(mark, answers, live, answer_by)).await?;
-    }
-    live.marks.are_known();
-    Ok(())
-}
-
-/// Something was sent behind: perhaps these answers are not its own. As many `ECHO`s are sent as it
-/// has answers. If those were lost, the last of what was sent between gets all that it waits for, and
-/// so notices as well.
-async fn ask_whose(
-    mark: &str,
-    answers: &[Value],
-    live: &mut Connection,
-    answer_by: Moment,
-) -> Result<(), Fault> {
-    let mut pipeline = Pipeline::with_capacity(answers.len());
-    for _ in answers {
-        pipeline.add_command(echo(mark));
-    }
-    let now = Clock::Boottime.now();
-    live.marks.shared.store(now.as_nanos(), Ordering::Relaxed);
-    let said = live.said.take();
-    let echoes = live.pipeline(&pipeline, now, answer_by).await?;
-    live.said = said;
-    echoes.iter().try_for_each(|echoed| is_echo(mark, echoed, answers, live))
-}
-
-#[inline]
-fn is_echo(mark: &str, echoed: &Value, answers: &[Value], live: &Live) -> Result<(), Fault> {
-    match (echoed, answers) {
-        (Value::BulkString(echoed), _) if echoed == mark.as_bytes() => Ok(()),
-        // The server refuses all of them: it is busy, or loads its data.
-        (Value::ServerError(_), [.., Value::ServerError(_), _]) => Ok(()),
-        (Value::ServerError(error), [.., Value::Int(_)]) => {
-            let error = RedisError::from(error.clone());
-            if !is_denied(&error) {
-                return Err(fault(&error));
-            }
-            live.marks.denied.store(true, Ordering::Relaxed);
-            Ok(())
-        }
-        _ => Err(live.desynchronized()),
-    }
 }

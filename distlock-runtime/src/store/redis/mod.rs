@@ -4,7 +4,7 @@
 //! documentation describes; what it leaves out is here: fencing tokens that grow over lost data, a
 //! fair queue, and releases that are never overtaken by what was sent before them.
 //!
-//! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: who has it instead
+//! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: who has it instead; `marks`, `pairing`: whose answers these are
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
 //! - `renew`, `release`, `inspect`; `replicas`: what was written is confirmed by replicas; `record`: which process this is
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
@@ -36,6 +36,7 @@ mod lift;
 mod link;
 mod marks;
 mod node;
+mod pairing;
 mod pool;
 mod prefixes;
 mod previous;

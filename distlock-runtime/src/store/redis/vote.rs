@@ -16,7 +16,7 @@ use super::connection::{Connection, Live, RedisOr, integer};
 use super::error::{fault, unexpected};
 use super::layout::Layout;
 use super::link::Link;
-use super::marks::{echo, of_mark};
+use super::pairing::{echo, of_mark};
 use super::script::Arg;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
