@@ -548,6 +548,7 @@ impl<'a> Script<'a> {
         let contended = !state.queue.is_empty();
         let holder = state.lock.of_mut(token).filter(|holder| holder.ttl > 0)?;
         holder.ttl = if shortens { ttl } else { holder.ttl.max(ttl) };
+        holder.claimed = false;
         if !moves_no_end {
             state.lock.end_with_last();
         }

@@ -96,10 +96,14 @@ impl World {
         if admitted.is_some_and(|(key, own)| self.is_kept_out(key, own, &listening)) {
             self.ghost.broken = Some(Invariant::Next);
         }
-        // An `acquire` that was under way may have made a lock again that was taken away.
+        // An `acquire` that was under way may have made a lock again that was taken away. What is only
+        // reserved for it ends with its claim, as a holder that has not heard of its loss confirms nothing.
         if !self.ghost.robbed.is_empty() {
             let keys = &self.server.keys;
-            let owns = |noted: &Noted| keys[usize::from(noted.key)].lock.of(noted.token).is_some();
+            let owns = |noted: &Noted| {
+                let holder = keys[usize::from(noted.key)].lock.of(noted.token);
+                holder.is_some_and(|holder| !holder.claimed)
+            };
             let (again, robbed): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut self.ghost.robbed).into_iter().partition(owns);
             self.ghost.robbed = robbed;
