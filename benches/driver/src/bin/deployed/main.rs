@@ -65,8 +65,10 @@ async fn cluster() {
     let cluster = tokio::task::block_in_place(|| Cluster::start(SHARDS, 0));
     let keys: Vec<String> = (0..3 * MANY).map(|n| cluster.key_at(n % SHARDS)).collect();
     let nodes = (0..SHARDS).map(|node| format!("redis://{}", cluster.addr(node)));
+    let raw = Raw::to(nodes).await;
     let ways = [
-        ("SET NX and DEL", Locker::Raw(Raw::to(nodes).await)),
+        ("SET NX and DEL", Locker::Raw(raw.clone())),
+        ("with a check and a fence", Locker::Checked(raw)),
         ("distlock", Locker::Manager(connect(&cluster.url()).await)),
     ];
     measure("A cluster of three shards, one task", &ways, 1, &keys).await;
