@@ -6,7 +6,7 @@
 //! cargo run --release -p distlock-bench --features tls --bin deployed -- quorum
 //! ```
 //!
-//! Each is named by `cluster`, `tls`, `replica` or `quorum`, and takes less than a minute. What a quorum takes while one
+//! Each is named by `plain`, `cluster`, `tls`, `replica` or `quorum`, and takes a minute or less. What a quorum takes while one
 //! of its servers stands still is a figure of `soak redlock`.
 #![allow(clippy::print_stdout, reason = "figures are its answer")]
 
@@ -32,11 +32,14 @@ async fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     for name in &wanted {
         assert!(
-            ["cluster", "tls", "replica", "quorum"].contains(&&**name),
-            "cluster, tls, replica or quorum, not {name}"
+            ["plain", "cluster", "tls", "replica", "quorum"].contains(&&**name),
+            "plain, cluster, tls, replica or quorum, not {name}"
         );
     }
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+    if is_wanted("plain") {
+        plain().await;
+    }
     if is_wanted("cluster") {
         cluster().await;
     }
@@ -60,17 +63,32 @@ async fn measure(title: &str, ways: &[(&str, Locker)], tasks: usize, keys: &[Str
     }
 }
 
+/// The ways of `url`, at servers that have keys in turn.
+async fn beside_raw(
+    servers: impl IntoIterator<Item = String>,
+    url: &str,
+) -> [(&'static str, Locker); 3] {
+    let raw = Raw::to(servers).await;
+    [
+        ("SET NX and DEL", Locker::Raw(raw.clone())),
+        ("with a check and a fence", Locker::Checked(raw)),
+        ("distlock", Locker::Manager(connect(url).await)),
+    ]
+}
+
+async fn plain() {
+    let server = RedisServer::start();
+    let ways = beside_raw([server.url()], &server.url()).await;
+    measure("One server, one task", &ways, 1, &keys(MANY)).await;
+    measure("The same, 100 tasks", &ways, MANY, &keys(MANY)).await;
+}
+
 async fn cluster() {
     const SHARDS: usize = 3;
     let cluster = tokio::task::block_in_place(|| Cluster::start(SHARDS, 0));
     let keys: Vec<String> = (0..3 * MANY).map(|n| cluster.key_at(n % SHARDS)).collect();
     let nodes = (0..SHARDS).map(|node| format!("redis://{}", cluster.addr(node)));
-    let raw = Raw::to(nodes).await;
-    let ways = [
-        ("SET NX and DEL", Locker::Raw(raw.clone())),
-        ("with a check and a fence", Locker::Checked(raw)),
-        ("distlock", Locker::Manager(connect(&cluster.url()).await)),
-    ];
+    let ways = beside_raw(nodes, &cluster.url()).await;
     measure("A cluster of three shards, one task", &ways, 1, &keys).await;
     measure("The same, 100 tasks", &ways, MANY, &keys).await;
 }
