@@ -6,8 +6,8 @@
 //! cargo run --release -p distlock-bench --features tls --bin deployed -- quorum
 //! ```
 //!
-//! Each is named by `plain`, `cluster`, `tls`, `replica` or `quorum`, and takes a minute or less. What a quorum takes while one
-//! of its servers stands still is a figure of `soak redlock`.
+//! Each is named by `plain`, `cluster`, `tls`, `replica` or `quorum`, and takes a minute or less. What a quorum takes
+//! while one of its servers stands still is a figure of `soak redlock`.
 #![allow(clippy::print_stdout, reason = "figures are its answer")]
 
 mod locker;
@@ -63,7 +63,7 @@ async fn measure(title: &str, ways: &[(&str, Locker)], tasks: usize, keys: &[Str
     }
 }
 
-/// The ways of `url`, at servers that have keys in turn.
+/// Bare commands at these servers, in turn, and distlock at `url`.
 async fn beside_raw(
     servers: impl IntoIterator<Item = String>,
     url: &str,
