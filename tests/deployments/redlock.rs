@@ -391,7 +391,10 @@ async fn split_votes_are_resolved() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d11_a_lease_comes_to_rest_on_all_servers() {
     let mut quorum = Quorum::of(3);
-    let (one, other) = (patient(&quorum.url()).await, patient(&quorum.url()).await);
+    // A server that has restarted counts soon.
+    let one = patient_builder(&quorum.url()).restart_guard(6 * SECOND).ttl(5 * SECOND);
+    let one = one.connect().await.expect("connect");
+    let other = patient(&quorum.url()).await;
     quorum.nodes[2].kill9();
     let guard = one.lock("k").ttl(5 * SECOND).acquire().await.expect("two are a majority");
     quorum.nodes[2].restart();

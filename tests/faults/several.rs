@@ -52,30 +52,32 @@ async fn until_in_line(call: std::pin::Pin<&mut impl Future>, server: &RedisServ
 /// It has the first lock, and nobody polls it until its time is over: its body never began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wh1_a_call_for_several_that_was_not_polled_in_time_is_busy_and_not_lost() {
+    tokio::join!(sleeps_through(true), sleeps_through(false));
+}
+
+/// Nobody polls the call until its time is over, whether it was granted the second lock or not.
+async fn sleeps_through(granted: bool) {
     let server = RedisServer::start();
     let (holder, sleeper) = (connect(&server.url()).await, connect(&server.url()).await);
-    for granted in [true, false] {
-        // What the sleeper gave up last is on its way back.
-        let second = served(waits(&holder, "2")).await;
-        // Longer than a command may take, which is the least that a call lasts.
-        let (start, wait) = (Instant::now(), ms(6000));
-        let both = sleeper.lock_all(["1", "2"]).ttl(LONG).wait(wait);
-        let mut asleep = pin!(both.run(async { panic!("it has not both of them") }));
-        until_in_line(asleep.as_mut(), &server, "2").await;
-        if granted {
-            // Just before its time is over.
-            tokio::time::sleep((wait - ms(400)).saturating_sub(start.elapsed())).await;
-            second.release().await.expect("it was held");
-            let other = holder.lock("1").ttl(LONG).wait(LONG).acquire().await;
-            other.expect("free when the wait is over").release().await.expect("it was held");
-        } else {
-            let other = holder.lock("1").ttl(LONG).wait(LONG).acquire().await;
-            other.expect("free when the wait is over").release().await.expect("it was held");
-            second.release().await.expect("it was held");
-        }
-        let outcome: Result<(), _> = asleep.await;
-        assert_busy(outcome);
+    let second = served(waits(&holder, "2")).await;
+    // Longer than a command may take, which is the least that a call lasts.
+    let (start, wait) = (Instant::now(), ms(6000));
+    let both = sleeper.lock_all(["1", "2"]).ttl(LONG).wait(wait);
+    let mut asleep = pin!(both.run(async { panic!("it has not both of them") }));
+    until_in_line(asleep.as_mut(), &server, "2").await;
+    if granted {
+        // Just before its time is over.
+        tokio::time::sleep((wait - ms(400)).saturating_sub(start.elapsed())).await;
+        second.release().await.expect("it was held");
+        let other = holder.lock("1").ttl(LONG).wait(LONG).acquire().await;
+        other.expect("free when the wait is over").release().await.expect("it was held");
+    } else {
+        let other = holder.lock("1").ttl(LONG).wait(LONG).acquire().await;
+        other.expect("free when the wait is over").release().await.expect("it was held");
+        second.release().await.expect("it was held");
     }
+    let outcome: Result<(), _> = asleep.await;
+    assert_busy(outcome);
     works_again(&sleeper, &server).await;
 }
 

@@ -17,18 +17,23 @@ fn holds(name: &str) {
 
 macro_rules! each_holds {
     ($($test:ident: $name:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                holds($name);
-            }
-        )*
+        /// The test command runs these beside its other tests, by this name.
+        mod every_state {
+            use super::{holds, scenarios};
 
-        #[test]
-        fn none_is_forgotten() {
-            let here = [$($name),*];
-            let all: Vec<_> = scenarios().iter().map(|scenario| scenario.name).collect();
-            assert_eq!(here[..], all[..]);
+            $(
+                #[test]
+                fn $test() {
+                    holds($name);
+                }
+            )*
+
+            #[test]
+            fn none_is_forgotten() {
+                let here = [$($name),*];
+                let all: Vec<_> = scenarios().iter().map(|scenario| scenario.name).collect();
+                assert_eq!(here[..], all[..]);
+            }
         }
     };
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
-use distlock_testkit::{LONG, RedisServer, SECOND, in_line, in_own_process, this_test, wait_for};
+use distlock_testkit::{LONG, RedisServer, SECOND, in_own_process, stand, this_test, wait_for};
 
 use crate::text::{install, sum};
 
@@ -111,11 +111,12 @@ fn each_try_is_timed_once() {
         for _ in 0..5 {
             other.lock("b").acquire().await.expect_err("held");
         }
-        let waits = in_line(other.lock_all(keys).wait(LONG).acquire()).await;
+        let waits = tokio::spawn(other.lock_all(keys).wait(LONG).acquire());
+        stand(&server, "b", 1);
         // The last one is tried by itself, once it is the only one that is missing.
         behind.release().await.expect("held");
         held.release().await.expect("held");
-        waits.await.expect("free").release().await.expect("held");
+        waits.await.expect("no panic").expect("free").release().await.expect("held");
         let text = prometheus.render();
         let timed = sum(&text, "distlock_command_seconds_count", &[("command", "set")]);
         // What are free, the two that are held, those that find one held, the three at once, and the last one.
