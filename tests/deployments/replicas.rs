@@ -8,6 +8,7 @@ use distlock_testkit::{
     LONG, Mode, Proxy, RedisServer, SECOND, assert_lost, backend, held, ms, notified, served,
     wait_for, wait_until, waits, whole_text,
 };
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// A primary, its replica, and the network between them.
@@ -69,6 +70,34 @@ async fn a_lock_that_was_granted_is_on_the_replica() {
         assert_ne!(token, next, "turn {turn}: the second is not on the replica");
         guard.release().await.expect("it was held");
     }
+}
+
+/// One `WAIT` is for many tries, and not for those that are sent behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_locks_each_that_was_granted_is_on_the_replica() {
+    let pair = Pair::start().far(ms(10));
+    let manager = pair.manager(2 * SECOND).await;
+    let replica = redis::Client::open(pair.replica.url()).expect("a URL");
+    let replica = replica.get_multiplexed_async_connection().await.expect("connect");
+    let mut tasks = JoinSet::new();
+    for task in 0..24 {
+        let (manager, mut replica) = (manager.clone(), replica.clone());
+        tasks.spawn(async move {
+            for round in 0..15 {
+                // Not all in step.
+                tokio::time::sleep(ms(task % 5)).await;
+                let key = format!("{task}:{round}");
+                let guard = held(&manager, &key).await;
+                let mut exists = redis::cmd("EXISTS");
+                exists.arg(format!("distlock:lock:{{{key}}}"));
+                let there: u32 = exists.query_async(&mut replica).await.expect("an answer");
+                assert_eq!(there, 1, "{key} was granted and is not on the replica");
+                guard.release().await.expect("it was held");
+            }
+        });
+    }
+    tasks.join_all().await;
+    wait_until("nothing is left", || pair.primary.lock_keys().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,8 @@ use super::pairing::{echo, of_alone, of_mark};
 use super::queue::Queue;
 use super::refused::{taken, taken_over};
 use super::renew::Renewals;
+use super::replicas::Asker;
+use super::replicated;
 use super::server::Server;
 use crate::clock::{Clock, Moment};
 use crate::limits::millis;
@@ -99,7 +101,6 @@ async fn fast_path(
     answer_by: Moment,
 ) -> Result<Fast, Fault> {
     let owner = &*attempt.owner;
-    let (set, incr) = (set(attempt), incr(counter));
     let mut pipeline = Pipeline::with_capacity(3);
     let seen = counter.seen();
     // I1: the deadline counts from before the send. Counted from a slow answer, the lease would be
@@ -109,24 +110,27 @@ async fn fast_path(
     if raises {
         pipeline.add_command(server.fences.raise_command(counter, seen));
     }
-    pipeline.add_command(set).add_command(incr);
-    // R3: says whose answers these are. A proxy that loses one answer gives every later caller
-    // another's.
+    pipeline.add_command(set(attempt)).add_command(incr(counter));
+    // R3: says whose answers these are. Where one is lost, every later caller gets another's.
     let marking = live.marking(sent);
     if marking == Marking::Echo {
         pipeline.add_command(echo(owner.mark()));
     }
-    let lead = server.replicas.and_then(|replicas| live.waits.lead(replicas, &mut pipeline));
+    let waits = |replicas| live.waits.ask_with(replicas, &mut pipeline);
+    let asker = server.replicas.and_then(waits);
     server.record.used(sent);
     // R7: nothing that could create the lock is sent behind its release.
     if !owner.may_send(sent, attempt.term.stored_for(), live.number) {
         return Err(Fault::given_up());
     }
-    let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
+    let together = server.replicas.filter(|_| asker.is_none());
+    let answers = replicated::send(together, live, &pipeline, sent, answer_by);
+    let (mut answers, shared) = answers.await?;
     if let Marking::Alone { before } = marking {
         of_alone(before, owner.mark(), &answers, live, answer_by).await?;
     }
-    let ticket = lead.and_then(|lead| Some(lead.answered(answers.pop()?)));
+    let confirmed = |asker: Asker| asker.answered(answers.pop().unwrap_or(Value::Nil));
+    let ticket = asker.map_or(shared, confirmed);
     let (raise, mut answers) = answers.split_at(usize::from(raises).min(answers.len()));
     if marking == Marking::Echo {
         answers = of_mark((owner.mark(), sent), answers, live)?;

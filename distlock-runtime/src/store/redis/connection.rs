@@ -47,6 +47,11 @@ impl Connection {
         Self { handle, live: live.clone(), again: false, asking: false, said: None }
     }
 
+    /// The connection, for another handle.
+    pub(super) fn shared(&self) -> Arc<Live> {
+        self.live.clone()
+    }
+
     /// Sends one command. An answer that is an error is an `Err`.
     pub(crate) async fn command(
         &mut self,

@@ -54,11 +54,11 @@ impl Marks {
     /// For a try that is sent now. Not an `ECHO` for every one on a busy connection, where that cost 5 %
     /// of the rate.
     pub(super) fn next(&self, now: Moment, carrier: &dyn Carry) -> Marking {
-        let tries = self.count(now);
-        let now = now.as_nanos();
         if self.denied.load(Ordering::Relaxed) {
             return Marking::ByOthers;
         }
+        let tries = self.count(now);
+        let now = now.as_nanos();
         if self.alone.load(Ordering::Relaxed) {
             return Marking::Echo;
         }

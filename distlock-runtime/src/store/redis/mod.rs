@@ -6,7 +6,7 @@
 //!
 //! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: who has it instead; `marks`, `pairing`: whose answers these are
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
-//! - `renew`, `release`, `inspect`; `replicas`: what was written is confirmed by replicas; `record`: which process this is
+//! - `renew`, `release`, `inspect`; `replicas`, `replicated`: what was written is confirmed by replicas; `record`: which process this is
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
 //! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
@@ -50,6 +50,7 @@ mod release;
 mod renew;
 mod renew_moving;
 mod replicas;
+mod replicated;
 pub(crate) mod script;
 mod sentinels;
 mod server;

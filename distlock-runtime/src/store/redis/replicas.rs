@@ -1,8 +1,9 @@
-//! Having what was written confirmed by replicas: `WAIT` (`replicas(n)`).
+//! Having what was written confirmed by replicas: `WAIT` (`replicas(n)`), and which writes of a connection were;
+//! `replicated` asks.
 //!
-//! It confirms what was written before it on the *same* connection. One confirms all that were: while one is
-//! under way, those that were granted a lock meanwhile share the next. A lone try carries its own, in the same
-//! write.
+//! It confirms what was written before it on the *same* connection, and the server answers nothing else there
+//! meanwhile. So one confirms all that were: while one is under way, those that try to take a lock meanwhile share
+//! the next. A try that is alone carries its own, in the same write.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,9 +11,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
-use super::connection::{Connection, RedisOr};
 use super::error::fault;
-use crate::clock::Moment;
 use crate::error::BackendKind;
 use crate::limits::millis;
 use crate::store::Fault;
@@ -47,96 +46,98 @@ impl Replicas {
         let text = format!("{confirmed} of {} replicas confirmed in time", self.count);
         Fault::passing(BackendKind::Other, text)
     }
-
-    /// Has everything confirmed that was written on this connection before. `lead` has sent what asks for it,
-    /// and has its answer.
-    ///
-    /// Cancel safe: if the one who asks for several is dropped, another one asks.
-    pub(super) async fn confirm(
-        &self,
-        live: &mut Connection,
-        ticket: Option<u64>,
-        answer_by: Moment,
-    ) -> Result<(), Fault> {
-        let waits = live.waits.clone();
-        let ticket = ticket.unwrap_or_else(|| waits.ticket());
-        loop {
-            let changed = waits.changed.notified();
-            match waits.stand(ticket, *self) {
-                Stand::Confirmed => return Ok(()),
-                Stand::Refused(answer) => return self.check(&answer),
-                Stand::Lead(lead) => {
-                    let answer = live.command(&self.wait(), answer_by).await;
-                    lead.answered(answer.map_err(RedisOr::into_fault)?);
-                }
-                Stand::Wait => {
-                    live.within(changed, answer_by).await.ok_or_else(Fault::timed_out)?
-                }
-            }
-        }
-    }
 }
 
 /// The `WAIT`s of one connection.
 #[derive(Default)]
 pub(super) struct Waits {
     state: Mutex<State>,
+    /// One was answered or given up.
     changed: Notify,
 }
 
-/// Each write that is to be confirmed has a ticket, drawn when it was answered.
+/// Each write that is to be confirmed has a ticket, drawn when it was sent or later: a `WAIT` that is sent
+/// after that covers it.
 #[derive(Default)]
 struct State {
     drawn: u64,
-    /// One is under way.
-    asking: bool,
+    /// Up to which ticket the one under way asks.
+    asking: Option<u64>,
+    /// There is one who asks next.
+    has_next: bool,
     /// Tickets up to this one are confirmed.
     confirmed: u64,
     /// Tickets up to this one were asked for last and not confirmed, with the answer.
     refused: Option<(u64, Value)>,
+    /// The last one that was answered was for several.
+    was_shared: bool,
 }
 
 /// What one who wants a ticket confirmed does next.
-enum Stand {
+pub(super) enum Stand {
     Confirmed,
     Refused(Value),
-    /// It asks, for all tickets there are.
-    Lead(Lead),
+    /// It asks, for all tickets there are by then.
+    Ask(Asker),
     /// Another one asks.
     Wait,
 }
 
-/// Who asks, and for which tickets. Dropped without an answer it leaves that to another one.
-pub(super) struct Lead {
-    replicas: Replicas,
+/// Who asks next, or does. Dropped without an answer it leaves that to another one.
+pub(super) struct Asker {
     waits: Arc<Waits>,
+    pub(super) replicas: Replicas,
+    /// Which tickets it asks for, once it does.
+    asks: Option<Asks>,
+}
+
+#[derive(Clone, Copy)]
+struct Asks {
     covers: u64,
+    for_several: bool,
 }
 
 impl Waits {
-    fn ticket(&self) -> u64 {
+    /// For what was sent before.
+    pub(super) fn ticket(&self) -> u64 {
         let mut state = self.state();
         state.drawn += 1;
         state.drawn
     }
 
-    /// Adds a `WAIT` behind a write, unless another is under way.
-    pub(super) fn lead(
+    /// Adds a `WAIT` behind a write that is about to be sent, if it is likely to be alone.
+    pub(super) fn ask_with(
         self: &Arc<Self>,
         replicas: Replicas,
         pipeline: &mut Pipeline,
-    ) -> Option<Lead> {
+    ) -> Option<Asker> {
         let mut state = self.state();
-        if state.asking {
+        if state.asking.is_some() || state.has_next || state.was_shared {
             return None;
         }
-        state.asking = true;
         state.drawn += 1;
+        let covers = state.drawn;
+        state.asking = Some(covers);
         pipeline.add_command(replicas.wait());
-        Some(Lead { replicas, waits: self.clone(), covers: state.drawn })
+        let asks = Some(Asks { covers, for_several: false });
+        Some(Asker { waits: self.clone(), replicas, asks })
     }
 
-    fn stand(self: &Arc<Self>, ticket: u64, replicas: Replicas) -> Stand {
+    /// A ticket for what was sent a moment ago. Who draws it asks next, if nobody does yet.
+    pub(super) fn sent(self: &Arc<Self>, replicas: Replicas) -> (u64, Option<Asker>) {
+        let mut state = self.state();
+        state.drawn += 1;
+        let is_first = !std::mem::replace(&mut state.has_next, true);
+        (state.drawn, is_first.then(|| Asker { waits: self.clone(), replicas, asks: None }))
+    }
+
+    /// Whether a ticket is confirmed by now.
+    pub(super) fn is_confirmed(&self, ticket: u64) -> bool {
+        ticket <= self.state().confirmed
+    }
+
+    /// What becomes of a ticket.
+    pub(super) fn stand(self: &Arc<Self>, ticket: u64, replicas: Replicas) -> Stand {
         let mut state = self.state();
         // First: what a later one has confirmed is confirmed, whatever an earlier one said.
         if ticket <= state.confirmed {
@@ -147,11 +148,16 @@ impl Waits {
         {
             return Stand::Refused(answer.clone());
         }
-        if state.asking {
+        if state.has_next || state.asking.is_some_and(|covers| ticket <= covers) {
             return Stand::Wait;
         }
-        state.asking = true;
-        Stand::Lead(Lead { replicas, waits: self.clone(), covers: state.drawn })
+        state.has_next = true;
+        Stand::Ask(Asker { waits: self.clone(), replicas, asks: None })
+    }
+
+    /// Resolves when a `WAIT` was answered or given up after this was called.
+    pub(super) fn changed(&self) -> impl Future<Output = ()> {
+        self.changed.notified()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -159,21 +165,42 @@ impl Waits {
     }
 }
 
-impl Lead {
-    /// Notes the answer for all whom it concerns. Returns the ticket of its own write.
-    pub(super) fn answered(self, answer: Value) -> u64 {
+impl Asker {
+    /// To be called right before a `WAIT` is sent: it covers the tickets that were drawn until now. False while
+    /// another one is under way.
+    pub(super) fn begin(&mut self) -> bool {
         let mut state = self.waits.state();
-        match self.replicas.check(&answer) {
-            Ok(()) => state.confirmed = state.confirmed.max(self.covers),
-            Err(_) => state.refused = Some((self.covers, answer)),
+        if state.asking.is_some() {
+            return false;
         }
-        self.covers
+        let refused = state.refused.as_ref().map_or(0, |(refused, _)| *refused);
+        let before = state.confirmed.max(refused);
+        let covers = state.drawn;
+        state.asking = Some(covers);
+        state.has_next = false;
+        self.asks = Some(Asks { covers, for_several: covers > before + 1 });
+        true
+    }
+
+    /// Notes the answer for all whom it concerns. Returns the last ticket that it was asked for.
+    pub(super) fn answered(self, answer: Value) -> Option<u64> {
+        let Asks { covers, for_several } = self.asks?;
+        let mut state = self.waits.state();
+        state.was_shared = for_several;
+        match self.replicas.check(&answer) {
+            Ok(()) => state.confirmed = state.confirmed.max(covers),
+            Err(_) => state.refused = Some((covers, answer)),
+        }
+        Some(covers)
     }
 }
 
-impl Drop for Lead {
+impl Drop for Asker {
     fn drop(&mut self) {
-        self.waits.state().asking = false;
+        match self.asks {
+            Some(_) => self.waits.state().asking = None,
+            None => self.waits.state().has_next = false,
+        }
         self.waits.changed.notify_waiters();
     }
 }

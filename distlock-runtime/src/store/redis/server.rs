@@ -10,6 +10,7 @@ use super::fence::Fences;
 use super::layout::{Layout, Route};
 use super::record::{self, Record};
 use super::replicas::Replicas;
+use super::replicated;
 use super::slots::Slot;
 use crate::clock::Moment;
 use crate::engine::alarm::Alarms;
@@ -49,7 +50,10 @@ impl Server {
     ) -> Result<(), Fault> {
         match &self.replicas {
             None => Ok(()),
-            Some(replicas) => Box::pin(replicas.confirm(live, ticket, answer_by)).await,
+            Some(_) if ticket.is_some_and(|ticket| live.waits.is_confirmed(ticket)) => Ok(()),
+            Some(replicas) => {
+                Box::pin(replicated::confirm(*replicas, live, ticket, answer_by)).await
+            }
         }
     }
 
