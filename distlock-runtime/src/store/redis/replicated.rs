@@ -1,13 +1,12 @@
 //! Has what was written on a connection confirmed by replicas.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::pin;
 use std::task::Poll;
 
 use redis::{Pipeline, Value};
 
-use super::connection::{Connection, Live, RedisOr};
+use super::connection::{Connection, RedisOr};
 use super::replicas::{Asker, Replicas, Stand};
 use crate::clock::Moment;
 use crate::store::Fault;
@@ -42,13 +41,15 @@ pub(super) async fn send(
     sent: Moment,
     answer_by: Moment,
 ) -> Result<(Vec<Value>, Option<u64>), Fault> {
-    let Some(replicas) = together else {
-        return Ok((live.pipeline(pipeline, sent, answer_by).await?, None));
-    };
-    let asks_on = live.shared();
-    let call = pin!(live.pipeline(pipeline, sent, answer_by));
-    let (answers, ticket) = with_others(replicas, call, asks_on, answer_by).await?;
-    Ok((answers, Some(ticket)))
+    match together {
+        None => Ok((live.pipeline(pipeline, sent, answer_by).await?, None)),
+        // On the heap, for those who ask no replicas.
+        Some(replicas) => {
+            let with_others = with_others(replicas, live, pipeline, sent, answer_by);
+            let (answers, ticket) = Box::pin(with_others).await?;
+            Ok((answers, Some(ticket)))
+        }
+    }
 }
 
 /// Runs a try, and asks for all that are sent by then if it is the first of them.
@@ -56,16 +57,19 @@ pub(super) async fn send(
 /// The replicas are asked behind the try and not behind its answer: meanwhile the server would have nothing to do.
 async fn with_others(
     replicas: Replicas,
-    mut call: Pin<&mut impl Future<Output = Result<Vec<Value>, Fault>>>,
-    live: Arc<Live>,
+    live: &mut Connection,
+    pipeline: &Pipeline,
+    sent: Moment,
     answer_by: Moment,
 ) -> Result<(Vec<Value>, u64), Fault> {
+    let shared = live.shared();
+    let mut call = pin!(live.pipeline(pipeline, sent, answer_by));
     let mut answers = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
     // Not before it was sent: a `WAIT` in front of it does not cover it.
-    let (ticket, asker) = live.waits.sent(replicas);
+    let (ticket, asker) = shared.waits.sent(replicas);
     // If that has no answer, another one asks.
     let mut asking = asker.map(|asker| {
-        Box::pin(async move { ask(asker, &mut Connection::to(&live), answer_by).await })
+        Box::pin(async move { ask(asker, &mut Connection::to(&shared), answer_by).await })
     });
     let answers = poll_fn(|cx| {
         if answers.is_pending() {
