@@ -54,6 +54,25 @@ fn disconnect(server: &RedisServer) {
     server.cli::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
 }
 
+/// The tokens of these managers, one after the other, are above the highest, and what the counter was once is not
+/// written back. Returns the last token.
+async fn all_is_well<const N: usize>(
+    server: &RedisServer,
+    managers: [&LockManager; N],
+    mut highest: u64,
+    once: &str,
+) -> u64 {
+    for manager in managers {
+        let token = token(manager).await;
+        let token = token.unwrap_or_else(|error| panic!("{once}: {}", whole_text(&error)));
+        assert!(token > highest, "{once}: {token} after {highest}");
+        highest = token;
+    }
+    let counter: u64 = counter(server).expect("it counts").parse().expect("a number");
+    assert!(counter < 4_000_000_000_000_000, "{once} was written: {counter}");
+    highest
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r6_a_counter_that_was_huge_is_well_again_once_an_operator_has_deleted_it() {
     let server = RedisServer::start();
@@ -81,14 +100,8 @@ async fn r6_a_counter_that_was_huge_is_well_again_once_an_operator_has_deleted_i
         server.cli::<()>(&["DEL", COUNTER]);
         let after = patient_builder(&server.url()).connect().await;
         let newcomer = after.unwrap_or_else(|error| panic!("{poison}: {}", whole_text(&error)));
-        for manager in [&seeing, &raising, &unaware, &newcomer, &seeing] {
-            let token = token(manager).await;
-            let token = token.unwrap_or_else(|error| panic!("{poison}: {}", whole_text(&error)));
-            assert!(token > highest, "{poison}: {token} after {highest}");
-            highest = token;
-        }
-        let counter: u64 = counter(&server).expect("it counts").parse().expect("a number");
-        assert!(counter < 4_000_000_000_000_000, "{poison} was written back: {counter}");
+        let all = [&seeing, &raising, &unaware, &newcomer, &seeing];
+        highest = all_is_well(&server, all, highest, poison).await;
         refusals.push(refusal(connected));
         for text in refusals {
             assert!(text.contains("delete that key") && text.contains(":fence"), "{text}");
@@ -133,15 +146,7 @@ async fn is_fooled_once(huge: &'static str, time: Option<&'static str>) {
         token(&fooled).await.is_ok() && is_fooled
     })
     .await;
-    let mut last = highest;
-    for manager in [&fooled, &other, &fooled] {
-        let token = token(manager).await;
-        let token = token.unwrap_or_else(|error| panic!("{huge}: {}", whole_text(&error)));
-        assert!(token > last, "{huge}: {token} after {last}");
-        last = token;
-    }
-    let counter: u64 = counter(&server).expect("it counts").parse().expect("a number");
-    assert!(counter < 4_000_000_000_000_000, "{huge} was written: {counter}");
+    all_is_well(&server, [&fooled, &other, &fooled], highest, huge).await;
     drop(held(&patient(&server.url()).await, "k").await);
 }
 

@@ -92,8 +92,7 @@ async fn ask(mut asker: Asker, live: &mut Connection, answer_by: Moment) -> Resu
     // Other tasks that are ready have their tries sent first.
     give_way().await;
     loop {
-        let waits = live.waits.clone();
-        let changed = waits.changed();
+        let changed = live.waits.changed();
         if asker.begin() {
             break;
         }
