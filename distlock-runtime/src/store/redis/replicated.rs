@@ -90,7 +90,7 @@ async fn with_others(
 /// Asks for all tickets there are, once nobody else does.
 async fn ask(mut asker: Asker, live: &mut Connection, answer_by: Moment) -> Result<(), Fault> {
     // Other tasks that are ready have their tries sent first.
-    give_way().await;
+    tokio::task::yield_now().await;
     loop {
         let changed = live.waits.changed();
         if asker.begin() {
@@ -101,17 +101,4 @@ async fn ask(mut asker: Asker, live: &mut Connection, answer_by: Moment) -> Resu
     let answer = live.command(&asker.replicas.wait(), answer_by).await;
     asker.answered(answer.map_err(RedisOr::into_fault)?);
     Ok(())
-}
-
-/// Lets whatever else is ready run first.
-async fn give_way() {
-    let mut gave_way = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut gave_way, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
