@@ -32,7 +32,7 @@ async fn main() -> Result<(), LockError> {
     let receipt = locks.lock(key!("order:{order_id}")).run(async { "paid" }).await?;
     println!("the body came to {receipt:?}");
 
-    // Several locks: all or none, in one order whoever asks.
+    // Several locks: all or none, in one order for every caller.
     let accounts = locks.lock_all(["account:2", "account:1"]).wait(Duration::from_secs(2));
     let guard = accounts.acquire().await?;
     println!("held together: {}", guard.keys().collect::<Vec<_>>().join(", "));

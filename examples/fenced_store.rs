@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Short, so that nobody has to wait long for Ann to be late.
+/// Short, so that no one has to wait long for Ann to be late.
 const LEASE: Duration = Duration::from_millis(500);
 const START: i64 = 100;
 

@@ -28,7 +28,7 @@ const REPLICA: &str = "NIGHTLY_JOB_REPLICA";
 /// Tells it which night it is.
 const NIGHT: &str = "NIGHTLY_JOB_NIGHT";
 
-/// No `wait`: whoever comes second has nothing to wait for. The lease is renewed while the job runs,
+/// No `wait`: an instance that comes second has nothing to wait for. The lease is renewed while the job runs,
 /// so that `ttl` only says how soon another may take over from a replica that died.
 #[redis_lock(key = "nightly-report:{night}", ttl = "10s")]
 async fn report(night: u64, replica: u64) -> Result<(), LockError> {

@@ -27,7 +27,7 @@ impl From<LockError> for Failure {
     }
 }
 
-/// What an error says, and why, without the label of a lock: whoever typed the key knows it.
+/// What an error says, and why, without the label of a lock: the user who typed the key knows it.
 pub(crate) fn describe(error: &LockError) -> String {
     match error {
         LockError::Backend { kind, source: Some(source), .. } => format!("{kind}: {source}"),

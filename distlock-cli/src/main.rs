@@ -1,4 +1,4 @@
-//! The program `distlock`: runs commands under locks, and shows who holds what.
+//! The program `distlock`: runs commands under locks, and shows which locks are held.
 
 #[cfg(not(unix))]
 compile_error!("the program distlock needs Unix: signals, process groups and sockets");

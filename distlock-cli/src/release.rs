@@ -33,7 +33,7 @@ pub(crate) async fn release(
         return Ok(exit::NOTHING);
     }
     let was_held = manager.force_release(key).await?;
-    // So that the holder is told at once, and not at its next renewal.
+    // So that the holder is notified at once, and does not find out at its next renewal.
     manager.close(std::time::Duration::from_millis(500)).await;
     say::plain(&match was_held {
         true => format!("{} was taken away", quoted(key)),

@@ -1,4 +1,4 @@
-//! Messages for whoever started this program. They go to stderr: stdout is the command's.
+//! Messages to the user. They go to stderr: stdout is the command's.
 
 use std::io::{self, Write};
 
@@ -49,7 +49,7 @@ impl Say {
         object.insert("event".to_owned(), event.into());
         object.insert("message".to_owned(), text.into());
         object.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-        // Nobody is left to be told that nobody listens.
+        // With stderr gone there is nowhere to report that it is.
         let _ = writeln!(io::stderr(), "{}", Value::Object(object));
     }
 }

@@ -17,8 +17,8 @@ use crate::watch::Whose;
 
 /// How often it is asked when the base of the fencing tokens, a lease or the queue has changed meanwhile.
 const TRIES: usize = 8;
-/// Who waits has a lease of this length at most: so long does one that died keep others waiting. It gets the
-/// lease that it wants with the lock.
+/// The longest lease of a waiter: one that died holds up the others for as long. With the lock it gets the
+/// lease that was asked for.
 const WAITS: u64 = 10;
 /// A transaction has at most 128 tests.
 const TESTED: usize = 100;
@@ -30,7 +30,7 @@ pub struct Ask<'a> {
     pub name: &'a str,
     /// The key of the base of its fencing tokens.
     pub fence: &'a str,
-    /// Who wants it.
+    /// The token that asks for it.
     pub token: &'a str,
     /// How many may hold the lock when it is let in; `u32::MAX` for any number.
     pub most: u32,
@@ -84,7 +84,7 @@ pub(crate) struct Turn<'a> {
 
 /// What is sent for a token.
 enum Step {
-    /// Take the lock if nobody has it.
+    /// Take the lock if it is free.
     Take,
     /// Stand in the line, with this value, if these tests hold.
     Join(Vec<u8>, Vec<Test>),
@@ -176,7 +176,7 @@ impl Turn<'_> {
         let ticket = i64::try_from(ticket).unwrap_or(i64::MAX);
         Ok(match Seat::again(most, ticket, &line) {
             Some(value) if let_in(&line) < TESTED => {
-                // Nobody else may be let in meanwhile, nor come back to a place in front.
+                // Meanwhile no other token may be let in, or come back to a place in front.
                 let (start, end) = (self.prefix.start().to_vec(), self.prefix.end());
                 let mut tests = vec![Test::Unchanged(start, end, found.header.revision)];
                 let there = line[..=let_in(&line)].iter();

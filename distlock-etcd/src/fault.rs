@@ -64,7 +64,7 @@ impl Fault {
         Self::new(Kind::Other, words, false, true)
     }
 
-    /// Nobody wants it any more.
+    /// The caller has given up.
     pub(crate) fn given_up() -> Self {
         Self::new(Kind::Other, "it was given up", true, true)
     }

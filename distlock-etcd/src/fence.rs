@@ -110,7 +110,7 @@ impl Fence {
         false
     }
 
-    /// A value that somebody gets.
+    /// A value to be handed out.
     pub(crate) fn draw(&self, base: &Base, header: Header) -> u64 {
         let value = base.at(header);
         self.seen.fetch_max(value, Ordering::AcqRel);

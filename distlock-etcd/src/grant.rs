@@ -94,7 +94,7 @@ impl Turn<'_> {
             place.entered
         })?;
         if !watched {
-            // Most locks that were free are held for a moment, and nobody else wants them.
+            // Most locks that were free are held for a moment only, and have no waiters.
             let (queues, live, token) = (queues.clone(), live.clone(), token.to_owned());
             queues.handle.clone().spawn(async move {
                 tokio::time::sleep(SHORT).await;
@@ -107,7 +107,7 @@ impl Turn<'_> {
         Some(())
     }
 
-    /// It is not its turn: it is told when it may be.
+    /// It is not its turn: a message says when it may be.
     pub(crate) fn waits(&self, found: &Found, at: usize, added: bool) -> Reply {
         let Found { header, line, .. } = found;
         let (own, from) = (&line[at].seat, header.revision + 1);

@@ -26,7 +26,7 @@ const LONGEST: usize = 64 << 20;
 #[derive(Clone)]
 pub(crate) struct Channel {
     pub(crate) send: SendRequest<Bytes>,
-    /// The host, as the server is told.
+    /// The host, as sent to the server.
     pub(crate) authority: String,
     /// Stands for user and password.
     pub(crate) token: Option<HeaderValue>,

@@ -25,7 +25,7 @@ pub struct Renewal<'a> {
     pub name: &'a str,
     /// The key of the base of its fencing tokens.
     pub fence: &'a str,
-    /// Who has it.
+    /// The token that has it.
     pub token: &'a str,
     /// Draw a value above all that were seen.
     pub draw: bool,
@@ -66,12 +66,12 @@ pub struct Swap<'a> {
     pub ttl: Duration,
 }
 
-/// Who has a lock, and who waits.
+/// The holders and waiters of a lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
     /// The tokens, and how long their leases still run.
     pub holders: Vec<(String, Duration)>,
-    /// Who waits, in order.
+    /// The tokens that wait, in order.
     pub waiters: Vec<String>,
 }
 
@@ -279,7 +279,7 @@ impl Queues {
         }
     }
 
-    /// Gives a lock from a token that has it alone to one that does not keep others out, with nobody in between.
+    /// Gives a lock from a token that has it alone to one that does not keep others out, without a gap.
     /// `None` if it was not the old one's. May be asked any number of times.
     ///
     /// # Errors
@@ -364,7 +364,7 @@ impl Queues {
         Ok(lease)
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holders of a lock, and its waiters.
     ///
     /// # Errors
     ///

@@ -4,11 +4,12 @@
 //! It knows names and tokens as texts, and nothing of what a lock is worth: that is the runtime's. Each token that
 //! has a lock, or waits for it, has one key under the name of the lock, with a lease that goes with the process.
 //! The keys stand in the order in which they came to be, and those in front hold the lock: nothing is written when
-//! a turn comes. Who waits watches the key in front of it.
+//! a turn comes. A waiter watches the key in front of it.
 //!
-//! From the wire up: `wire` and `message` are what etcd is told, `grpc` how, and `link` over which connection;
-//! `sequence` keeps the order of commands, `order` says who holds a lock, `fence` and `lease` what goes with it, `watch` and `place` what this process
-//! hears and has. [`Queues`] is all of them: `acquire` and `keep` are its commands, `record` says which processes there are, `tend` goes on beside them.
+//! From the wire up: `wire` and `message` are what is sent to etcd, `grpc` how, and `link` over which
+//! connection; `sequence` keeps the order of commands, `order` says which tokens hold a lock, `fence` and
+//! `lease` what goes with it, `watch` and `place` what this process hears and has. [`Queues`] is all of them:
+//! `acquire` and `keep` are its commands, `record` says which processes there are, `tend` runs beside them.
 
 mod acquire;
 mod address;

@@ -316,7 +316,7 @@ async fn sign_in(
 ) -> Result<Option<HeaderValue>, Fault> {
     let request = message::authenticate(user, password);
     let answer = match channel.call(grpc::AUTHENTICATE, request).await {
-        // Then nobody is asked who he is.
+        // Then clients need not authenticate.
         Err(fault) if fault.words.contains("not enabled") => return Ok(None),
         answer => answer?,
     };

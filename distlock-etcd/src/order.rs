@@ -1,4 +1,4 @@
-//! Who is in front of whom, and who holds a lock: the order of its keys.
+//! Which tokens are in front, and which hold a lock: the order of its keys.
 //!
 //! A key stands where it came to be, by its revision, and that alone decides: those in front that fit
 //! together hold the lock, and nothing is written when a key's turn comes. So what is let in has to stay let
@@ -40,7 +40,7 @@ impl Seat {
             Some(number) => number.parse().unwrap_or(1),
             None => 1,
         };
-        // Nobody stands in front of those who came before, unless they stood there themselves: the store may
+        // No key stands in front of those that came before it, unless it stood there itself: the store may
         // have lost its data since, and its revisions begin anew.
         let mut number = || words.next().and_then(|word| word.parse().ok());
         let (ticket, tie): (Option<i64>, Option<i64>) = (number(), number());
@@ -110,17 +110,17 @@ pub(crate) fn let_in(line: &[Entry]) -> usize {
     line.len()
 }
 
-/// What somebody who waits has to see before it is worth looking again.
+/// What a waiter has to see before it is worth looking again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Front {
     /// This one of the line leaves.
     Entry(usize),
-    /// So many of the line leave, whoever they are.
+    /// So many of the line leave, no matter which.
     Any(usize),
 }
 
-/// What the one at this place of a line waits for, who is not let in: mostly one other key, so that who leaves
-/// wakes one and not all.
+/// What the waiter at this place of a line waits for: mostly one other key, so that a key that leaves wakes
+/// one waiter and not all.
 pub(crate) fn front(line: &[Entry], at: usize) -> Front {
     let most = line[at].seat.most as usize;
     if most == 1 {
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(after[place].token, "back", "{ticket}: {value}");
             assert_eq!(let_in(&after), 2);
         }
-        assert_eq!(Seat::again(1, 5, &of(&before[..2])), None, "nobody waits");
+        assert_eq!(Seat::again(1, 5, &of(&before[..2])), None, "no waiter");
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Place {
         live.watches.remove(turn.map(|(id, _)| id));
     }
 
-    /// Has it told when somebody comes behind it, which matters while nobody stands there.
+    /// Watches for the first token that comes behind it; while there is one, no watch is needed.
     pub(crate) fn await_others(&mut self, live: &Live, there_are: bool, from: i64) {
         let (whose, prefix, reads) = (self.whose.clone(), self.prefix.clone(), self.reads);
         let watching = self.watches(live);
@@ -113,7 +113,7 @@ impl Place {
         }
     }
 
-    /// Has it told when its key is taken away.
+    /// Watches for the loss of its key.
     pub(crate) fn await_loss(&mut self, live: &Live, from: i64) {
         let whose = self.whose.clone();
         let watching = self.watches(live);
@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Nothing of it is of interest any more.
+    /// Drops all its watches.
     pub(crate) fn unwatch(&mut self, live: &Live) {
         let watching = std::mem::take(self.watches(live));
         let turn = watching.turn.map(|(id, _)| id);

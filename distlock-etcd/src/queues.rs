@@ -74,7 +74,7 @@ impl Queues {
         self.link.outage()
     }
 
-    /// How long what is stored of a token may last if nobody sees to it any more.
+    /// How long what is stored of a token may last if it is no longer renewed.
     pub fn lasts(&self, token: &str) -> Option<Duration> {
         self.places.get(token)?.leases().map(|lease| lease.ttl() + LATER).max()
     }
@@ -212,7 +212,7 @@ async fn answer(call: Result<grpc::Answers, Fault>) -> Result<Vec<u8>, Fault> {
     call?.only().await
 }
 
-/// Sends a transaction that gives nobody a lock.
+/// Sends a transaction that grants no lock.
 pub(crate) async fn txn(live: &Live, ask: &Txn) -> Result<TxnDone, Fault> {
     let answer = live.channel.call(grpc::TXN, ask.encode()).await;
     Ok(TxnDone::decode(&live.heard(answer)?)?)

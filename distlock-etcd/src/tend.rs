@@ -1,4 +1,4 @@
-//! What goes on beside all calls: who waits is kept alive.
+//! What goes on beside all calls: waiters are kept alive.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use crate::queues::Queues;
 use crate::sequence::Sequence;
 use crate::watch::Message;
 
-/// How often it is looked who is to be kept alive.
+/// How often the waiters to be kept alive are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(1);
 
 impl Queues {
-    /// Starts on a runtime with I/O and timers: the connection is made on first use. `on` is told what is seen,
-    /// `watch` whether it is connected.
+    /// Starts on a runtime with I/O and timers: the connection is made on first use. `on` gets what is
+    /// seen, `watch` whether it is connected.
     pub fn start(
         settings: Settings,
         handle: &Handle,
@@ -47,7 +47,7 @@ async fn tend(queues: Weak<Queues>) {
         let leases: Vec<_> = due.iter().map(|(_, lease)| *lease).collect();
         match timeout(ANSWER, queues.keep_alive(&live, &leases)).await {
             Ok(Ok(alive)) => {
-                // A place that is gone is taken again by who looks for it.
+                // A place that is gone is taken again by the waiter that looks for it.
                 let gone = due.iter().zip(alive).filter(|(_, alive)| !alive);
                 for ((whose, _), _) in gone {
                     queues.link.tell(Message::Turn(&whose.name, &whose.token));

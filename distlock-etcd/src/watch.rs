@@ -1,4 +1,4 @@
-//! Watches: how a token hears of the key in front of it, of who comes behind it, and of the end of its own.
+//! Watches: how a token hears of the key in front of it, of keys behind it, and of the end of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,12 +34,12 @@ pub(crate) struct Whose {
     pub(crate) key: Arc<[u8]>,
 }
 
-/// What somebody wants to hear of.
+/// What a watch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wants {
     /// So many keys leave.
     Turn(usize),
-    /// Somebody comes; for a reader, somebody who does not read.
+    /// Another key comes; for a reader, one that does not read.
     Behind { reads: bool },
     /// Its own key leaves.
     Taken,
@@ -171,7 +171,7 @@ impl Watches {
 
 impl State {
     fn send(&mut self, request: &[u8]) {
-        // Where the connection is lost, so are all watches, and whoever has one is told.
+        // Where the connection is lost, so are all watches, and their owners get a message.
         let _ = self.requests.send_data(grpc::frame(request).into(), false);
     }
 

@@ -8,7 +8,7 @@ pub(crate) const UNKNOWN_TYPE: &str = "a `LockError` cannot be made into an unkn
     return instead with `on_fail = |error| …`";
 
 /// Traits that no `Result<_, LockError>` has, or that it has with another meaning: here rustc's words
-/// would speak of a `Result` that nobody wrote.
+/// would speak of a `Result` that the user never wrote.
 const OF_STD: [&str; 32] = [
     "Any",
     "AsMut",

@@ -188,7 +188,7 @@ fn wrong_place(function: &Function, options: &Options) -> Option<Error> {
 const STACKED: &str = "two `#[redis_lock]` on one function would be taken one after the other and could \
                        deadlock: one attribute with `keys = [\"…\", \"…\"]` takes all or none";
 
-/// Whether the attribute has been here already: what it emits has a label that nobody else uses.
+/// Whether the attribute has been here already: what it emits has a label that nothing else uses.
 fn is_expanded(body: TokenStream) -> bool {
     let mut quote = false;
     body.into_iter().any(|token| {

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     given: Vec<Ident>,
 }
 
-/// An option that the runtime's request for a lock is told by the method of the same name.
+/// An option that is set on the runtime's request for a lock by the method of the same name.
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) value: Value,

@@ -24,5 +24,5 @@ fn the_example_expands_to_what_is_on_file() {
          {expanded}"
     );
     let lines = expanded.lines().count();
-    assert!(lines <= 60, "{lines} lines are more than somebody wants to read");
+    assert!(lines <= 60, "{lines} lines are too many to read");
 }

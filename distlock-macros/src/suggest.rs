@@ -43,7 +43,7 @@ fn of_others(name: &str) -> Option<&'static str> {
             Some("it is called `key` here: what to lock")
         }
         "retry" | "retries" | "retrycount" | "retrydelay" | "retryinterval" | "blocking" => {
-            Some("it is called `wait` here: a duration; who waits is woken, and does not retry")
+            Some("it is called `wait` here: a duration; waiters are woken, and do not retry")
         }
         "watchdog" | "autorenew" | "autorenewal" | "autoextend" | "autoextension" | "keepalive" => {
             Some("it is called `renew` here, and is on unless `renew = false`")

@@ -15,7 +15,7 @@ pub(crate) enum Time {
     Expr(Expr),
 }
 
-/// The value of an option that the runtime's request is told by a method.
+/// The value of an option that is set on the runtime's request by a method.
 pub(crate) enum Value {
     Time(Time),
     Bool(bool),
@@ -152,7 +152,7 @@ pub(crate) fn release(input: ParseStream<'_>) -> Result<Value> {
 
 pub(crate) fn mode(input: ParseStream<'_>) -> Result<Value> {
     let choices = [("exclusive", "Exclusive"), ("read", "Read"), ("write", "Write")];
-    let wrong = "write `read` (any number of readers at once, while nobody writes) or `write` (alone, \
+    let wrong = "write `read` (any number of readers at once, and no writer) or `write` (alone, \
                  as `exclusive`, the default)";
     one_of(choices, wrong, input).map(|variant| Value::Variant("LockMode", variant))
 }
@@ -163,7 +163,7 @@ pub(crate) fn permits(input: ParseStream<'_>) -> Result<Value> {
     match &number {
         Expr::Lit(ExprLit { lit: Lit::Int(digits), .. }) => match digits.base10_parse::<u64>() {
             Ok(0) => wrong(
-                "with no permits nobody would ever be let in: write at least `permits = 1`, which is an \
+                "with no permits no call would ever be let in: write at least `permits = 1`, which is an \
                  exclusive lock",
             ),
             // What is larger than its type is rustc's to say.

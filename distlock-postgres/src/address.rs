@@ -30,7 +30,7 @@ pub struct Address {
     pub(crate) tls: Option<crate::tls::Tls>,
     /// A lock is confirmed before it is on disk.
     pub(crate) relaxed: bool,
-    /// Waiters are told by messages, on a connection of their own.
+    /// Waiters are notified by messages, on a connection of their own.
     pub(crate) listens: bool,
 }
 
@@ -57,7 +57,7 @@ impl Address {
                 Some(("listen", "false")) => listens = false,
                 Some(("listen", _)) => return Err("listen: give `true` or `false`".into()),
                 Some(("sslmode", "require" | "verify-ca" | "verify-full")) => is_encrypted = true,
-                // One that falls back protects nobody from who can have it fall back.
+                // A fallback is no protection from an attacker who can force it.
                 Some(("sslmode", "disable" | "allow" | "prefer")) => is_encrypted = false,
                 Some(("sslmode", _)) => return Err("sslmode: give `require` or `disable`".into()),
                 Some(("sslrootcert", path)) => files.roots = Some(decoded(path)?),

@@ -225,7 +225,7 @@ impl Live {
         rows.iter().map(answer).collect()
     }
 
-    /// Who holds a lock, and who waits for it.
+    /// The holders of a lock, and its waiters.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ impl Live {
         self.run("SELECT distlock.tell($1, $2, $3)", &params).await.map(|_| ())
     }
 
-    /// Tells who stands in front of a token that it waits behind.
+    /// Tells the token in front of a waiter that it is waited for.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Ask<'a> {
     /// The name of the lock.
     pub name: &'a str,
-    /// Who wants it.
+    /// The token that asks for it.
     pub token: &'a str,
     /// How many may hold the lock when it is let in; `u32::MAX` for any number.
     pub most: u32,
@@ -60,7 +60,7 @@ pub enum Reply {
     Waits {
         /// Its place.
         ticket: u64,
-        /// Until there is room, if nobody leaves or is renewed.
+        /// Until there is room, if no holder leaves or is renewed.
         remaining: Option<Duration>,
         /// How many are in front.
         rank: u64,
@@ -84,7 +84,7 @@ pub struct Freed {
     pub was_held: bool,
     /// It is kept, and others wait for it.
     pub awaited: bool,
-    /// Who was let in.
+    /// The tokens that were let in.
     pub next: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ pub struct Freed {
 pub struct Renewal<'a> {
     /// The name of the lock.
     pub name: &'a str,
-    /// Who has it.
+    /// The token that has it.
     pub token: &'a str,
     /// To at least this.
     pub ttl: Duration,
@@ -104,9 +104,9 @@ pub struct Renewal<'a> {
 /// A lock that is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
-    /// By whom and for how long, those that end first in front.
+    /// The tokens, and for how long they hold it, those that end first in front.
     pub holders: Vec<(String, Duration)>,
-    /// Who waits, in order.
+    /// The tokens that wait, in order.
     pub waiters: Vec<String>,
 }
 

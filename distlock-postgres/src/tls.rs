@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{ClientConfig, Error as TlsError};
 
 use crate::fault::{Fault, Kind};
 
-/// Whom to trust, and who this process is.
+/// The certificates to trust, and this process's own.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,

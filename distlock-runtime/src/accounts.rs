@@ -11,10 +11,10 @@ use crate::store::{self, Limit};
 use crate::token::Token;
 use crate::who::{Account, HeldLock, Place, Want};
 
-/// So many processes are asked about one lock: its holders, and the first that wait.
+/// So many processes are asked about one lock: its holders, and its first waiters.
 const ASKED: usize = 32;
 
-/// Whom to ask for what: others than this process that hold the lock or stand in its queue.
+/// Which processes to ask for what: those other than this one that hold the lock or stand in its queue.
 pub(crate) fn wanted(seen: &store::Held, own: &str) -> Vec<Want> {
     let mut wants: Vec<Want> = Vec::new();
     for token in seen.tokens().chain(&seen.queue) {
@@ -90,7 +90,8 @@ impl Told {
         waiters
     }
 
-    /// Those who hold it by one token: one, unless they share it, or do not say.
+    /// The holders by one token: several if they share it, and one without details if its process has not
+    /// answered.
     fn holders(&self, at: Lease<'_>, stored: &str, remaining: Option<Duration>) -> Vec<Holder> {
         let account = self.accounts.get(at.process).map(|account| &account.held[..]);
         let held =

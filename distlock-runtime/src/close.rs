@@ -78,7 +78,7 @@ impl LockManager {
             report.freed = report.freed.saturating_sub(open);
             report.unconfirmed = report.unconfirmed.max(open);
         }
-        // Others learn at once that this process is gone; the record would tell them within a minute.
+        // Others see at once that this process is gone; by itself its record ends within a minute.
         if table.itself().is_some() {
             let gone = locks.store.clone().take_leave(table.process().to_owned(), limit);
             let _ = until(gone, locks.alarm(limit)).await;

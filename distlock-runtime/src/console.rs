@@ -41,13 +41,13 @@ const ASKED: usize = 64;
 pub struct Glance {
     /// At least one, unless something is amiss; several hold it together.
     pub holders: Vec<Owning>,
-    /// Nobody else may hold it beside its holder.
+    /// Its holder shares it with no other.
     pub alone: bool,
     /// Until the last lease ends; `None` where one has no end, which no lock of ours is.
     pub remaining: Option<Duration>,
     /// How many places of its queue are taken.
     pub waiting: u64,
-    /// Nobody can take this lock, or wait for it: what stands in its place, or in that of its queue.
+    /// Set if the lock cannot be taken or waited for: what is stored in its place, or in that of its queue.
     pub amiss: Option<String>,
 }
 
@@ -128,8 +128,8 @@ impl LockManager {
         walked.await.map_err(|fault| fault.into_error(None))
     }
 
-    /// Who holds the locks of these names; `None` for those that are free, and for names that are none of
-    /// this prefix.
+    /// The holders of the locks of these names; `None` for locks that are free, and for names that do not
+    /// belong to this prefix.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl LockManager {
         Ok(glances.iter().map(|seen| seen.as_ref().map(Glance::of)).collect())
     }
 
-    /// Who holds one lock, and who stands in its queue, the next one first; `None` if it is free.
+    /// The holders of one lock, and its queue, the next waiter first; `None` if it is free.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nobody counts for longer than ten seconds for it.
+    /// Cancel safe: the processes stop counting ten seconds after they were last asked.
     #[doc(hidden)]
     pub async fn counted(&self) -> Result<Vec<Counted>, LockError> {
         let own = self.locks().table.process();

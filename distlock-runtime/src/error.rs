@@ -275,8 +275,8 @@ impl LockError {
 
     /// The kind of failure as a word for programs, which does not change between versions.
     ///
-    /// In an HTTP response it is the member `code` of the problem document. It tells a lock that is held
-    /// from other answers of an application with the same status.
+    /// In an HTTP response it is the member `code` of the problem document. It distinguishes a lock that is
+    /// held from other answers of an application with the same status.
     ///
     /// | error | code |
     /// |---|---|

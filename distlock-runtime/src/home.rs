@@ -21,7 +21,7 @@ thread_local! {
     static ASKED: Cell<(Moment, u32)> = const { Cell::new((Moment::from_nanos(0), 0)) };
 }
 
-/// The number of this process. The system call that tells it takes 110 ns, which is 2 % of what a lock
+/// The number of this process. The system call for it takes 110 ns, which is 2 % of what a lock
 /// costs a busy process, and reading the clock a third of that.
 #[inline]
 fn current(now: Moment) -> u32 {

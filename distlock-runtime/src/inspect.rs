@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it, and which processes there are: for operators and dashboards.
+//! The holders and waiters of a lock, and which processes there are: for operators and dashboards.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl LockManager {
     /// # }
     /// ```
     ///
-    /// A write or a permit that is not granted, and why: whether the holders have it alone, and who is in
-    /// front in the line.
+    /// Why a write or a permit is not granted: whether the holder has the lock alone, and which waiters are
+    /// in front.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -66,13 +66,13 @@ impl LockManager {
     /// # }
     /// ```
     ///
-    /// Whether the lock is held, by how many and for how long the store says. Who that is and since when
-    /// the processes say themselves: they are asked over the store's pub/sub, and answer within a moment, or
-    /// a second if they were asked just before. A process that does not answer within a second and a half,
-    /// because it stands still, is a version without this, or the server permits no pub/sub or has none (etcd,
-    /// ZooKeeper), is named by its record in the store if it has one (see [`processes`](Self::processes)); what it alone knows is
-    /// `None` then. One that was made with [`identify(false)`](crate::LockManagerBuilder::identify) has no
-    /// name.
+    /// The store knows whether the lock is held, by how many and for how long. The rest, such as since when,
+    /// the processes know: they are asked over the store's pub/sub, and answer within a moment, or a second
+    /// if they were asked just before. A process that is stopped or of an older version does not answer, and
+    /// none does where the server permits no pub/sub or has none (etcd, ZooKeeper). After a second and a half
+    /// without an answer a process is named by its record in the store, if it has one (see
+    /// [`processes`](Self::processes)), and what it alone knows is `None`. The process of a manager with
+    /// [`identify(false)`](crate::LockManagerBuilder::identify) has no name.
     ///
     /// # Errors
     ///

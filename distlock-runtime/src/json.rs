@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-/// Nothing that processes tell each other is nested more deeply.
+/// No message between processes is nested more deeply.
 const DEEPEST: usize = 8;
 
 /// A value.

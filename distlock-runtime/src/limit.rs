@@ -30,7 +30,7 @@ impl Limit {
         }
     }
 
-    /// Nobody else holds the lock with it.
+    /// No other may hold the lock with it.
     pub const fn is_alone(self) -> bool {
         self.0.get() == 1
     }
@@ -62,8 +62,8 @@ impl Limit {
         if self.is_read() { 0 } else { (others + 1).saturating_sub(self.0.get() as usize) }
     }
 
-    /// Whether it may hold the lock beside so many holders, of whom `one` is any: nobody is beside one
-    /// that is [alone](Self::ALONE).
+    /// Whether it may hold the lock beside so many holders, any one of which has the limit `one`: never
+    /// beside one that is [alone](Self::ALONE).
     pub const fn joins(self, one: Self, holders: usize) -> bool {
         !one.is_alone() && self.fits(holders)
     }

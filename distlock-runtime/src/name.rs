@@ -175,8 +175,8 @@ impl LockName {
 
     /// The key, with its values, as it was asked for: without the manager's prefix.
     ///
-    /// Keys carry account numbers and e-mail addresses: not for logs, and not for metrics. What an answer
-    /// to the one who asked may say, it may be used for.
+    /// Keys carry account numbers and e-mail addresses: keep them out of logs and metrics. The answer to the
+    /// client that sent such a value may contain it.
     ///
     /// ```
     /// # use distlock_runtime as distlock;

@@ -82,7 +82,7 @@ pub enum Release {
     Background,
 }
 
-/// Who may hold a lock together with whom: see [`LockRequest::mode`](crate::LockRequest::mode).
+/// Which callers may hold a lock together: see [`LockRequest::mode`](crate::LockRequest::mode).
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -208,7 +208,7 @@ impl Options {
             (Some(LockMode::Read), None) => Ok(Limit::READ),
             (None, Some(permits)) => Limit::permits(permits).ok_or_else(|| {
                 LockError::invalid_option(
-                    "permits: 0 would let nobody in; give at least 1, which is an exclusive lock",
+                    "permits: 0 would let no caller in; give at least 1, which is an exclusive lock",
                 )
             }),
             (Some(_), Some(_)) => Err(LockError::invalid_option(

@@ -209,8 +209,8 @@ pub fn hold<F: Future>(
     hold_and_release(guard, body)
 }
 
-/// What the body comes to. Calls through it tell closures and futures their types, and rustc where a
-/// mistake in one was made.
+/// What the body comes to. Calls through it fix the types of closures and futures, so that rustc points to
+/// where a mistake in one was made.
 pub struct Output<R>(PhantomData<R>);
 
 impl<R> Output<R> {

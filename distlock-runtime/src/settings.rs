@@ -69,7 +69,7 @@ impl Lacks {
     }
 }
 
-/// Who signs in at sentinels.
+/// What to sign in with at sentinels.
 #[cfg(feature = "redis")]
 #[derive(Clone)]
 pub(crate) struct Credentials {

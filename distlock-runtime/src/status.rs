@@ -101,9 +101,9 @@ pub enum LockStatus {
         remaining: Option<Duration>,
         /// The number of processes that wait for the lock.
         waiting: usize,
-        /// Who holds it.
+        /// Its holders.
         holders: Vec<Holder>,
-        /// Who waits for it, the next one first.
+        /// Its waiters, the next one first.
         waiters: Vec<Waiter>,
         /// Whether the holder has the lock alone: no reader and no other permit beside it.
         alone: bool,
@@ -255,7 +255,7 @@ pub struct StoreStatus {
     pub connected: bool,
     /// How waiters learn that a lock is theirs.
     pub wake_ups: WakeUps,
-    /// Who moves its bytes.
+    /// What moves its bytes.
     pub driven_by: DrivenBy,
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Whom to trust, and who this process is, on connections with TLS; for
+/// Which authorities to trust, and how this process identifies itself, on connections with TLS; for
 /// [`LockManagerBuilder::tls`](crate::LockManagerBuilder::tls). The same can be said in the URL, with files.
 ///
 /// Without any of it the server must have a certificate for the URL's host, from an authority that the system

@@ -1,4 +1,4 @@
-//! The wall clock of this machine, for what people are told of processes where a store does not tell the time. It may
+//! The wall clock of this machine, for times that are shown to operators where the store has no clock. It may
 //! jump, so no lock depends on it.
 
 /// In seconds since 1970.

@@ -7,7 +7,7 @@ use crate::limit::Limit;
 use crate::name::LockName;
 
 /// What is to be seen of a lease.
-// Seen by nobody without the test kit.
+// Unreachable without the test kit.
 #[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {

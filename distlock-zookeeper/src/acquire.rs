@@ -1,10 +1,10 @@
 //! How a lock is taken and waited for.
 //!
-//! A lock that nobody uses has no node. Who finds none makes it together with a node of its own, which is then
-//! alone in it: one command, and nobody else's can succeed as well. Who finds the lock in use makes a node in its
-//! queue, and looks at who is in front. The first of the queue exchanges that node for one of a holder, on
-//! condition that nobody else was let in since it looked: every such exchange counts up the version of the
-//! lock's node, which cannot be removed in between because the waiter's own node is in it.
+//! A lock that is not in use has no node. A caller that finds none makes it together with a node of its own,
+//! which is then alone in it: one command, and of several only one can succeed. A caller that finds the lock
+//! in use makes a node in its queue, and looks at those in front. The first of the queue exchanges that node
+//! for one of a holder, on condition that no other was let in since it looked: every such exchange counts up
+//! the version of the lock's node, which cannot be removed in between because the waiter's own node is in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const TRIES: usize = 32;
 pub struct Ask<'a> {
     /// The name of the lock.
     pub name: &'a str,
-    /// Who wants it.
+    /// The token that asks for it.
     pub token: &'a str,
     /// How many may hold the lock when it is let in; `u32::MAX` for any number.
     pub most: u32,
@@ -51,7 +51,7 @@ pub struct Granted {
 pub enum Reply {
     /// It has it.
     Granted(Granted),
-    /// It has not; if it is no try, it waits, and is told when there may be room.
+    /// It has not; if it is no try, it waits, and gets a message when there may be room.
     Waits {
         /// Its place.
         ticket: u64,

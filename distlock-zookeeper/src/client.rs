@@ -1,7 +1,7 @@
 //! A session, and what can be asked in it.
 //!
 //! Each of these sends when it is called, not when its future is polled: what is called in order arrives in
-//! order, also if nobody waits for the answer.
+//! order, also if the answer is not awaited.
 
 use std::future::Future;
 use std::time::Duration;
@@ -186,7 +186,7 @@ impl Client {
         async { Reader(&answer.await?).texts() }
     }
 
-    /// The children of a node, and what tells when there are others.
+    /// The children of a node, and what reports a change of them.
     pub(crate) fn watch_children(
         &self,
         path: &str,
@@ -215,7 +215,7 @@ impl Client {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         for end in ends {
             match self.create(&path[..end], &[], Mode::Persistent).await {
-                // Whoever may not make what is there already may still make what is in it.
+                // A client may lack the right to make a node that is there already, and have it below that.
                 Ok(_) | Err(Error::NodeExists) => {}
                 Err(Error::NoAuth) if end < path.len() => {}
                 Err(error) => return Err(error),

@@ -1,7 +1,7 @@
 //! One connection of a session after the other, and what goes over them.
 //!
 //! Requests are sent in the order in which they were made, and answered in that order. Those that a connection
-//! took with it fail, as nobody knows what became of them; those that were not sent yet go over the next one.
+//! took with it fail, as their outcome is unknown; those that were not sent yet go over the next one.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -78,7 +78,7 @@ pub(crate) struct Session {
 /// Why a connection has ended.
 enum End {
     Lost,
-    /// Nobody uses the session any more.
+    /// The session is no longer used.
     Closed,
     Over(Error),
 }
@@ -157,7 +157,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// Keeps the session until nobody uses it or it has expired.
+    /// Keeps the session until it is no longer used or has expired.
     pub(crate) async fn keep(
         mut self,
         mut stream: TcpStream,
@@ -178,7 +178,7 @@ impl Session {
                 Err(error) => break error,
             };
             states.send_replace(State::Connected);
-            // Whoever was to be told looks again: what has happened meanwhile is not known.
+            // The watchers look again: what has happened meanwhile is not known.
             self.watches.clear();
         };
         states.send_replace(State::Over(over));
@@ -198,7 +198,7 @@ impl Session {
             patience = (patience * 2).min(self.terms.greeting.max(SHORTEST_GREETING));
             match connected {
                 Err(error @ (Error::SessionExpired | Error::AuthFailed)) => return Err(error),
-                // Servers that have lost their data refuse those who have seen more, and never say that.
+                // Servers that have lost their data refuse clients that have seen more, and never say so.
                 Err(_) if self.last_heard.elapsed() > self.timeout * 3 / 2 => {
                     return Err(Error::SessionExpired);
                 }
@@ -260,7 +260,7 @@ impl Session {
         .await
     }
 
-    /// Takes up what is asked; whether there was anything. When nobody can ask any more, the session is closed.
+    /// Takes up the requests; whether there were any. When no more can come, the session is closed.
     fn take_requests(
         &mut self,
         requests: &mut mpsc::UnboundedReceiver<Request>,
@@ -329,14 +329,14 @@ impl Session {
         Ok(())
     }
 
-    /// Something has happened to a node: who is to be told of it is, once.
+    /// Something has happened to a node: its watchers are notified, once.
     fn notify(&mut self, event: &mut Reader<'_>) -> Result<(), Error> {
         const DELETED: i32 = 2;
         const CHILDREN: i32 = 4;
         let (kind, _state, path) = (event.int()?, event.int()?, event.text()?);
         for children in [false, true] {
             if kind == DELETED || (kind == CHILDREN) == children {
-                // Dropped, they are told.
+                // Dropping the senders notifies them.
                 self.watches.remove(&(path.clone(), children));
             }
         }

@@ -1,4 +1,4 @@
-//! The ensemble: its sessions, and who is told of what happens there.
+//! The ensemble: its sessions, and where its events go.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -214,7 +214,7 @@ impl Holding {
     }
 }
 
-/// How long a session has to last for a lease. A server tells the leader only now and then, twice a tick, which
+/// How long a session has to last for a lease. A server reports only twice a tick to the leader which
 /// sessions are alive, and a session is two ticks at least: if that server dies, a quarter may be missing.
 fn session_for(ttl: Duration) -> Duration {
     Duration::from_millis(u64::try_from((ttl.as_millis() * 4).div_ceil(3)).unwrap_or(u64::MAX))

@@ -11,7 +11,7 @@ pub enum Kind {
     Unreachable,
     /// No answer in time.
     TimedOut,
-    /// Authentication failed, or the nodes belong to somebody else.
+    /// Authentication failed, or the nodes belong to another user.
     Refused,
     /// What is asked for cannot be had here, however often it is tried.
     Unsupported,

@@ -20,7 +20,7 @@ const TRIES: usize = 32;
 /// A lease to extend.
 #[derive(Debug, Clone, Copy)]
 pub struct Renewal<'a> {
-    /// Who has it.
+    /// The token that has it.
     pub token: &'a str,
     /// To at least this.
     pub ttl: Duration,
@@ -184,7 +184,7 @@ impl Inner {
         Ok(fence.map(|fence| Renewed { contended, fence: lease.draw.then_some(fence) }))
     }
 
-    /// Moves a lock to another session of this process, with nobody in between.
+    /// Moves a lock to another session of this process, without a gap in between.
     async fn move_to(
         &self,
         place: &Arc<Place>,

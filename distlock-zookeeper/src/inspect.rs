@@ -1,4 +1,4 @@
-//! Who holds a lock, and who waits for it; and which processes there are.
+//! The holders and waiters of a lock, and the processes that there are.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::wire::Error;
 /// A lock that is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
-    /// By whom, and for how long after its process has died.
+    /// The tokens, and how long each holds it after its process has died.
     pub holders: Vec<(String, Duration)>,
-    /// Who waits, in order.
+    /// The tokens that wait, in order.
     pub waiters: Vec<String>,
 }
 
 impl Ensemble {
-    /// Who holds a lock, and who waits for it.
+    /// The holders of a lock, and its waiters.
     ///
     /// # Errors
     ///

@@ -61,7 +61,7 @@ pub(crate) fn number(number: u64) -> String {
     format!("{number:010}")
 }
 
-/// Who holds a lock and who waits for it.
+/// The holders and waiters of a lock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) holders: Vec<Holder>,
@@ -99,7 +99,7 @@ impl Standing {
                     let (reads, token) = (kind == "r", token.to_owned());
                     standing.queue.push(Waiter { node, token, number, reads });
                 }
-                // Nobody's of ours.
+                // None of ours.
                 _ => {}
             }
         }
@@ -111,7 +111,7 @@ impl Standing {
         self.holders.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether one more fits beside those who hold the lock, which `most` may hold then.
+    /// Whether one more fits beside the holders, of which there may then be `most`.
     pub(crate) fn fits(&self, most: u32) -> bool {
         let holders = u32::try_from(self.holders.len()).unwrap_or(u32::MAX);
         !self.holders.iter().any(|holder| holder.alone) && holders < most
@@ -126,7 +126,7 @@ impl Standing {
         self.holders.iter().any(|holder| holder.token == token)
     }
 
-    /// How many others wait behind a place: not readers behind a reader, whom more may join.
+    /// How many others wait behind a place: not readers behind a reader, as they come in beside it.
     pub(crate) fn behind(&self, rank: usize) -> usize {
         let reads = self.queue[rank].reads;
         self.queue[rank + 1..].iter().filter(|other| !(reads && other.reads)).count()

@@ -24,8 +24,7 @@ pub(crate) struct Place {
     sent: Mutex<Sent>,
 }
 
-/// What was sent for a token. Whoever sends more holds this meanwhile, so that nothing is sent behind its
-/// release.
+/// What was sent for a token. It is locked while more is sent, so that nothing is sent behind its release.
 #[derive(Default)]
 pub(crate) struct Sent {
     /// Its release was begun.
@@ -42,7 +41,7 @@ pub(crate) struct Sent {
     pub(crate) asked_for: u64,
     /// Others wait behind it.
     pub(crate) behind: bool,
-    /// What it is told of already.
+    /// The nodes that are watched for it already.
     pub(crate) watched: HashSet<String>,
     /// When the lock is given back if it is not renewed.
     until: Option<Instant>,
@@ -162,7 +161,7 @@ impl Places {
         self.sooner.notify_one();
     }
 
-    /// Its release is begun. Whoever sent it may give up on it, and its session goes on: so what is left of it is
+    /// Its release is begun. Its sender may give up on it while its session goes on: so what is left of it is
     /// given back then, or when its lease is over.
     pub(crate) fn leave(&self, place: &Place, then: Instant) {
         let mut known = self.known();

@@ -11,7 +11,7 @@ use crate::places::Place;
 use crate::session::Live;
 use crate::wire::{Error, Mode};
 
-/// Who stands where, and how often somebody was let in so far.
+/// The holders and waiters, and how often a token was let in so far.
 struct Look {
     version: i32,
     standing: Standing,
@@ -134,7 +134,7 @@ impl Inner {
         Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }))
     }
 
-    /// Exchanges the node in the queue for one of a holder, unless somebody was let in since it was looked.
+    /// Exchanges the node in the queue for one of a holder, unless another was let in since the look.
     async fn take(
         &self,
         place: &Place,
@@ -183,7 +183,7 @@ impl Inner {
             Err(Error::NoNode) => return Ok(false),
             Err(error) => return Err(Fault::of(error)),
         };
-        // Not before: whoever waits for that answer may be dropped.
+        // Not before: the future that waits for that answer may be dropped.
         place.sent().watched.insert(node.to_owned());
         let (inner, place, node) = (self.clone(), place.clone(), node.to_owned());
         self.handle.spawn(async move {

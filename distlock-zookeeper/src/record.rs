@@ -20,7 +20,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Of nobody.
+    /// Without a node so far.
     pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
         Arc::new(Self { link, said: Mutex::default() })
     }

@@ -131,7 +131,7 @@ impl Inner {
         Ok(Freed { was_held, awaited })
     }
 
-    /// Who stands where, as of now.
+    /// The current holders and waiters.
     pub(crate) async fn standing(&self, live: &Live, directory: &str) -> Result<Standing, Fault> {
         let synced = live.client.sync(&self.shared.root);
         let children = live.client.children(directory);
@@ -144,7 +144,7 @@ impl Inner {
     }
 }
 
-/// Removes a holder's node, and with it the lock's where nobody else is seen to use it.
+/// Removes a holder's node, and with it the lock's where no other use of it is seen.
 async fn free_held(place: &Place, live: &Live, behind: bool) -> Result<bool, Fault> {
     if place.alone && !behind {
         let multi = live.client.multi().delete(&place.holder).delete(&place.directory);

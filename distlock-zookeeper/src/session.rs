@@ -223,7 +223,7 @@ async fn establish(link: &Link) -> Result<Live, Fault> {
     made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of))
 }
 
-/// Makes the root where it is missing. Its age is what tells data that was lost from what is there now.
+/// Makes the root where it is missing. Its age distinguishes data that was lost from what is there now.
 async fn base(shared: &Shared, client: &Client) -> Result<i64, Error> {
     let stat = match client.exists(&shared.root).await? {
         Some(stat) => stat,

@@ -44,11 +44,11 @@ impl Mode {
     }
 }
 
-/// Who may do what with a node.
+/// Which users may do what with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acl {
     Anyone,
-    /// Who is signed in as its maker is.
+    /// The user that made it.
     Creator,
 }
 

@@ -7,7 +7,7 @@ use crate::stage::{Error, Stage, Story};
 pub(crate) const TITLE: &str = "An advisory lock behind a pooler";
 pub(crate) const FLAW: &str = "\
 The lock belongs to a session of the database. A pooler in transaction mode, such as PgBouncer, gives the
-session to the next client while the body runs; and who has a session has its locks.";
+session to the next client while the body runs; and with the session go its locks.";
 
 pub(crate) async fn wrong(stage: &Stage) -> Result<Story, Error> {
     let pooler = PgBouncer::before(stage.postgres(), 1);

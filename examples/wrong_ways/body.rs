@@ -6,7 +6,7 @@ use crate::stage::{Error, LEASE, LONG, SHORT, Stage, Story};
 
 pub(crate) const TITLE: &str = "A body that is longer than the expiry";
 pub(crate) const FLAW: &str = "\
-Nobody extends the expiry, and nobody tells the body that it is over.";
+The expiry is never extended, and the body does not learn that it is over.";
 
 /// Short enough to see it through, long enough for renewals on a machine with other work.
 const TTL: Duration = Duration::from_secs(3);

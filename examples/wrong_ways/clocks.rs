@@ -7,7 +7,7 @@ use crate::stage::{Error, Redis, Stage, Story};
 pub(crate) const TITLE: &str = "SETNX with a time, GETSET when it is over";
 pub(crate) const FLAW: &str = "\
 The expiry is in the value, and each client compares it with its own clock. A clock that is ahead
-steals the lock from a holder that has time left; and whoever loses the race for an expired lock
+steals the lock from a holder that has time left; and the client that loses the race for an expired lock
 has overwritten the winner's value, so that the winner cannot unlock it.";
 
 const EXPIRY: Duration = Duration::from_secs(2);

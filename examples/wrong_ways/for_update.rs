@@ -5,7 +5,7 @@ use crate::stage::{Error, LONG, Stage, Story};
 pub(crate) const TITLE: &str = "SELECT … FOR UPDATE around more than its transaction";
 pub(crate) const FLAW: &str = "\
 The row is locked as long as the transaction is open, and the body does something else meanwhile: it
-calls another service. If the connection ends, the row is free, and nobody tells the body.";
+calls another service. If the connection ends, the row is free, and the body does not learn of it.";
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY)";
 

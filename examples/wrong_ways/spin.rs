@@ -8,7 +8,7 @@ use crate::stage::{Error, LONG, Redis, Stage, Story};
 
 pub(crate) const TITLE: &str = "Waiting in a loop with a sleep";
 pub(crate) const FLAW: &str = "\
-Everybody who waits asks again and again, and whoever happens to ask first after the release has the
+Every waiter asks again and again, and the first to ask after the release has the
 lock: mostly not the one that waited longest.";
 
 const WAITERS: usize = 50;

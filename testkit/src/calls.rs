@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::LONG;
 
-/// A lock that nobody has.
+/// Takes a lock that is free.
 pub async fn held(manager: &LockManager, key: &str) -> LockGuard {
     manager.lock(key).ttl(LONG).acquire().await.expect("it is free")
 }
@@ -33,12 +33,12 @@ pub async fn settle(manager: &LockManager) {
     probe.release().await.expect("the probe's release");
 }
 
-/// Somebody else has the lock.
+/// The lock is held elsewhere.
 #[track_caller]
 pub fn assert_busy<T>(result: Result<T, LockError>) {
     match result {
         Err(error) => assert!(error.is_busy(), "{error}"),
-        Ok(_) => panic!("somebody else has it"),
+        Ok(_) => panic!("it is held elsewhere"),
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Certificate {
 }
 
 impl Certificates {
-    /// A new authority, which nobody trusts who is not told of it.
+    /// A new authority, which only those trust that are configured to.
     pub fn new() -> Self {
         let dir = process::temp_path("certificates");
         fs::create_dir(&dir).expect("create a directory for certificates");

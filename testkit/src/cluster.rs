@@ -69,8 +69,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Puts each node behind a [`Proxy`], whose port is the one that the cluster tells its clients. Nodes talk to each
-    /// other past it.
+    /// Puts each node behind a [`Proxy`], whose port is the one that the cluster announces to clients. Nodes
+    /// talk to each other past it.
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
         self
@@ -138,7 +138,7 @@ fn takes_ports_and_ranges() -> bool {
 }
 
 impl Node {
-    /// Clients are told of the proxy.
+    /// Clients get the proxy's address.
     fn announce(&self) {
         if let Some(proxy) = &self.proxy {
             let port = proxy.addr().port().to_string();
@@ -304,7 +304,7 @@ impl Cluster {
             }
         }
         let most = (0..votes.len()).max_by_key(|at| votes[*at]);
-        most.filter(|at| votes[*at] > 0).expect("somebody has the slot")
+        most.filter(|at| votes[*at] > 0).expect("a node has the slot")
     }
 
     /// A key of its own each time, in the slots that a primary has at the start.
@@ -318,8 +318,8 @@ impl Cluster {
         }
     }
 
-    /// Step 1 of moving a slot: its new primary takes it in, and the old one sends away who asks for what it
-    /// has not.
+    /// Step 1 of moving a slot: its new primary takes it in, and the old one redirects clients that ask for
+    /// what it has not.
     pub fn open_move(&self, slot: u16, to: usize) {
         let (from, slot) = (self.primary_of(slot), slot.to_string());
         self.cli::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.nodes[from].id]);

@@ -12,7 +12,7 @@ use crate::{RedisServer, wait_until};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection of the test's own to the data at `url`. A command may take long on it: the data is
-/// not what is under test. Panics if nobody answers there.
+/// not what is under test. Panics if no server answers there.
 pub async fn data_at(url: &str) -> MultiplexedConnection {
     let patient = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))

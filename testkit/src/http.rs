@@ -1,4 +1,4 @@
-//! A client of HTTP/1.1 that does only what it is told, so that a test can stop in the middle of a
+//! A client of HTTP/1.1 that does nothing by itself, so that a test can stop in the middle of a
 //! request or of a response.
 
 use std::io::{Error, ErrorKind, Result};

@@ -21,7 +21,7 @@ pub async fn patient(url: &str) -> LockManager {
     patient_builder(url).connect().await.expect("connect")
 }
 
-/// Connects patiently, and is told of locks that are freed.
+/// Connects patiently, and is notified of locks that are freed.
 pub async fn connect(url: &str) -> LockManager {
     notified(patient(url).await).await
 }

@@ -234,7 +234,7 @@ struct Running {
 }
 
 impl Running {
-    /// The first one first: nobody starts others then.
+    /// The first one first: then no others are started.
     fn stop(&self) {
         process::stop(&self.child);
         signal(&children(self.child.id()), Signal::STOP);

@@ -80,7 +80,7 @@ impl Program for Postgres {
 }
 
 impl PostgresServer {
-    /// Starts one that speaks TLS to who asks for it, by this certificate.
+    /// Starts one that speaks TLS to clients that ask for it, by this certificate.
     pub fn encrypted(certificate: &Certificate) -> Self {
         Self::start_program(Postgres { certificate: Some(certificate.clone()) })
     }
@@ -151,11 +151,11 @@ fn template() -> &'static Path {
         .0
 }
 
-/// A copy of a secret that the server's user may read, and nobody else.
+/// A copy of a secret that only the server's user may read.
 fn own_copy(file: &Path, dir: &Path) -> PathBuf {
     let copy = dir.join(file.file_name().expect("a file"));
     fs::copy(file, &copy).expect("copy a file");
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).expect("nobody else may read it");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).expect("only its owner reads it");
     if let Some((user, group)) = other_user() {
         chown(&copy, Some(user), Some(group)).expect("give a file away");
     }

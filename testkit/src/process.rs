@@ -17,7 +17,7 @@ use rustix::process::{
 
 use crate::{wait_until, wait_within};
 
-/// Names the test a child is to run; its presence tells a child from a parent.
+/// Names the test a child is to run; its presence marks a child.
 const CHILD: &str = "DISTLOCK_TESTKIT_CHILD";
 
 /// A bound for a child's whole work, generous: it only has to end a test that hangs.

@@ -96,7 +96,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // It may have panicked; then there is nobody to stop.
+        // It may have panicked; then there is nothing to stop.
         let _ = self.orders.send(Order::Stop);
         let _ = (&self.bell).write_all(&[0]);
         if let Some(thread) = self.thread.take() {

@@ -38,7 +38,7 @@ pub struct Sight {
     pub together: Vec<(String, u64)>,
     /// For how many ms the lock is stored; -1 for ever, -2 if it is not.
     pub lives: i64,
-    /// Those who wait, with their tickets.
+    /// The waiters, with their tickets.
     pub queue: Vec<(String, u64)>,
     /// As `lives`, of the queue.
     pub queue_lives: i64,
@@ -63,7 +63,7 @@ impl Default for Args {
     }
 }
 
-/// The answer to who asks for the lock.
+/// The answer to a token that asks for the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     /// It has it.
@@ -125,7 +125,7 @@ impl Said {
 }
 
 impl Bench {
-    /// A lock that nobody holds, and a process of each name that listens.
+    /// A free lock, and a process of each name that listens.
     pub fn new(processes: &[&str]) -> Self {
         let server = RedisServer::start();
         let eye = server.eye();
@@ -159,11 +159,11 @@ impl Bench {
         self.listeners.insert(process.to_owned(), listener);
     }
 
-    /// Nobody listens to the channel of the process any more.
+    /// Ends the subscription to the channel of the process.
     pub fn deafen(&mut self, process: &str) {
         drop(self.listeners.remove(process));
         let eye = &mut self.eye;
-        wait_until("nobody listens", || {
+        wait_until("it has no subscriber", || {
             let (_, listeners): (String, u64) = redis::cmd("PUBSUB")
                 .arg("NUMSUB")
                 .arg(channel(process))
@@ -173,7 +173,7 @@ impl Bench {
         });
     }
 
-    /// What the process was told since the last time, as `kind token`.
+    /// The messages that the process got since the last time, as `kind token`.
     #[track_caller]
     pub fn heard(&mut self, process: &str) -> Vec<String> {
         // Messages come in order: those before this one are all there are.
@@ -195,7 +195,7 @@ impl Bench {
         }
     }
 
-    /// Forgets what everybody was told so far.
+    /// Forgets all messages so far.
     #[track_caller]
     pub fn hush(&mut self) {
         let processes: Vec<_> = self.listeners.keys().cloned().collect();
@@ -251,7 +251,7 @@ impl Bench {
         set.expect("an answer").is_some()
     }
 
-    /// Frees the lock or leaves the queue: what became of it, and who was let in.
+    /// Frees the lock or leaves the queue: what became of it, and which tokens were let in.
     #[track_caller]
     pub fn release(&mut self, token: &str) -> (i64, Vec<String>) {
         self.try_release(token, None).expect("an answer")
@@ -413,7 +413,7 @@ impl Bench {
         self.lock("PTTL", &[])
     }
 
-    /// The lock ends with the last lease of those who hold it together, to the millisecond.
+    /// The lock ends with the last lease of those that hold it together, to the millisecond.
     #[track_caller]
     pub fn ends_with_the_last(&mut self) {
         const LOOK: &str = "local t = redis.call('TIME') \

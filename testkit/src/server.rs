@@ -210,7 +210,7 @@ impl RedisServer {
     }
 
     /// All keys of database 0 but the fence counters, which outlive every lock: empty means that no
-    /// lock is held, nobody waits, and nothing is left of one who did.
+    /// lock is held, there is no waiter, and nothing is left of earlier ones.
     #[track_caller]
     pub fn lock_keys(&self) -> Vec<String> {
         let mut keys = self.keys();
@@ -313,7 +313,7 @@ impl RedisServer {
         command
     }
 
-    /// Starts the process and waits for its answer on the unix socket, which nobody else can have:
+    /// Starts the process and waits for its answer on the unix socket, which no other process can have:
     /// the TCP port is bound before it. `Err` is the server's log.
     fn launch(&mut self) -> Result<(), String> {
         let _ = fs::remove_file(self.socket());

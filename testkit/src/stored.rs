@@ -7,7 +7,7 @@ pub fn stored(key: &str) -> String {
     format!("distlock:lock:{{{key}}}")
 }
 
-/// The token of whoever owns the lock of `key`.
+/// The token that owns the lock of `key`.
 #[track_caller]
 pub fn owner(server: &RedisServer, key: &str) -> Option<String> {
     server.cli(&["GET", &stored(key)])
@@ -31,7 +31,7 @@ pub fn stand(server: &RedisServer, key: &str, n: usize) {
     wait_until("they stand in the queue", || queue(server, key).len() == n);
 }
 
-/// Waits until no lock is held, nobody waits, and nothing is left of one who did.
+/// Waits until no lock is held, there is no waiter, and nothing is left of earlier ones.
 #[track_caller]
 pub fn nothing_is_left(server: &RedisServer) {
     wait_until("no key is left", || server.lock_keys().is_empty());

@@ -146,7 +146,7 @@ pub struct ZooKeeperPath {
 }
 
 impl ZooKeeperPath {
-    /// What the server answers about everybody's nodes and watches.
+    /// What the server answers about the nodes and watches of all clients.
     pub fn word(&self, word: &str) -> String {
         self.server.word(word)
     }

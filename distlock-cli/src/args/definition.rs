@@ -145,7 +145,7 @@ fn ls() -> Command {
         .long_about(
             "Lists the locks that are held, with their holder, what is left of the lease and how \
              many wait.\n\nThe whole database is walked with SCAN, a little at a time: on a large \
-             one that takes a while, and disturbs nobody.",
+             one that takes a while, but holds up no client.",
         )
         .args([
             Arg::new("pattern")
@@ -168,15 +168,15 @@ fn inspect() -> Command {
 
 fn release() -> Command {
     Command::new("release")
-        .about("Takes a lock away from whoever holds it")
+        .about("Takes a lock away from its holder")
         .long_about(
-            "Takes a lock away from whoever holds it. The holder finds its lease lost, at its next \
+            "Takes a lock away from its holder. The holder finds its lease lost, at its next \
              renewal at the latest; what it began until then is not undone.\n\nExit code: 0 if the \
              lock was held and is released, 1 if it was free.",
         )
         .args([
             key(),
-            flag("force", "Take it away although it is somebody's; without it nothing is done")
+            flag("force", "Take it away although it is held; without it nothing is done")
                 .short('f'),
             flag("yes", "Do not ask, in a terminal either").short('y'),
         ])

@@ -158,7 +158,7 @@ fn expiry(census: &Census) -> Finding {
             Finding::fail(
                 CHECK,
                 format!(
-                    "{} without an end, which nobody frees: {}{more}",
+                    "{} without an end, which are never freed: {}{more}",
                     endless.len(),
                     names.join(", ")
                 ),

@@ -15,7 +15,7 @@ const SUBSCRIBED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
 const TTL: Duration = Duration::from_secs(5);
 
-/// A key that nobody else uses.
+/// A key that nothing else uses.
 pub(super) fn scratch_key() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("distlock doctor {} {}", std::process::id(), now.as_nanos())
@@ -80,7 +80,7 @@ pub(super) async fn told(manager: &LockManager) -> Finding {
         }
     };
     match timeout(SUBSCRIBED, subscribed).await {
-        Ok(()) => Finding::ok(CHECK, "waiters are told when a lock is theirs"),
+        Ok(()) => Finding::ok(CHECK, "waiters are notified when a lock is theirs"),
         Err(_) => Finding::warn(
             CHECK,
             "no subscription: waiters poll once a second instead of being notified",

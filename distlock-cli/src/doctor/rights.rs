@@ -1,4 +1,4 @@
-//! Whether this user may do what locks need: each command is tried, on names that nobody uses.
+//! Whether this user may do what locks need: each command is tried, on names that are not in use.
 
 use distlock::__console::{StoreCommand, StoreReply};
 
@@ -120,14 +120,14 @@ fn useful(missing: &[&str]) -> Finding {
             "publish, pubsub|numsub: waiters poll once a second instead of being notified"
         }
         "spublish" => "spublish: waiters poll instead of being notified",
-        "cluster|slots" => "cluster|slots: nobody finds the node of a lock",
+        "cluster|slots" => "cluster|slots: the node of a lock is not found",
         "pexpireat" | "zremrangebyscore" => {
             "pexpireat, zremrangebyscore: read locks and permits are refused"
         }
         "client|info" | "client|kill" => {
             "client|info, client|kill: releases are repeated where a connection broke"
         }
-        "info" => "info: nobody is told if the server may throw locks away",
+        "info" => "info: there is no warning if the server may evict locks",
         _ => "scan: `ls`, `top` and parts of this check see nothing",
     };
     match missing {

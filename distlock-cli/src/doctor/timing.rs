@@ -86,7 +86,7 @@ struct Reading {
     /// Ours, before and after.
     before: Duration,
     after: Duration,
-    /// The same on a clock that nobody sets.
+    /// The same on a monotonic clock.
     asked: Instant,
     answered: Instant,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Held {
     pub(crate) token: String,
     /// At least one, unless something is amiss.
     pub(crate) holders: Vec<Process>,
-    /// Nobody else may hold it beside its holder.
+    /// It is held exclusively.
     pub(crate) alone: bool,
     /// What is left of the lease; `None` where it has no end, which no lock of ours is.
     pub(crate) remaining: Option<Duration>,
@@ -62,7 +62,7 @@ impl Held {
         )
     }
 
-    /// Who holds it, or what stands there in place of a lock.
+    /// The holders, or what is stored there in place of a lock.
     pub(crate) fn holder(&self) -> String {
         self.amiss.as_deref().map_or_else(|| several(&self.holders), shown)
     }

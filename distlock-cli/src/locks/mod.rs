@@ -1,4 +1,4 @@
-//! Which locks are held, by whom, and who waits.
+//! The locks that are held, their holders and their waiters.
 
 pub(crate) mod held;
 pub(crate) mod one;

@@ -11,7 +11,7 @@ use super::walk::Locks;
 use crate::failure::Failure;
 use crate::text::{lease, rounded, shown};
 
-/// A lock that is held, and who waits for it.
+/// A lock that is held, and its waiters.
 #[derive(Debug, Clone)]
 pub(crate) struct One {
     pub(crate) held: Held,
@@ -33,7 +33,7 @@ struct Told {
 }
 
 impl One {
-    /// Asks the store, and whom it names; `None` if the lock is free.
+    /// Asks the store, and the processes that it names; `None` if the lock is free.
     pub(crate) async fn look(locks: &Locks<'_>, key: &str) -> Result<Option<Self>, Failure> {
         let Some((held, queue)) = locks.one_held(key).await? else { return Ok(None) };
         let status = locks.manager.inspect(key).await;
@@ -42,7 +42,7 @@ impl One {
                 holders.into_iter().map(Told::from).collect::<Vec<_>>(),
                 waiters.into_iter().map(Told::from).collect::<Vec<_>>(),
             ),
-            // It was released meanwhile, or nobody can be asked: what the store had is enough.
+            // It was released meanwhile, or no process can be asked: what the store had is enough.
             _ => (Vec::new(), Vec::new()),
         };
         complete(&mut holders, &held.holders);
@@ -93,8 +93,8 @@ impl One {
     }
 }
 
-/// Gives those a number that have no name, and their records to the others: `stored` is whom the store
-/// has in their place, in the same order.
+/// Gives an id to those without one, and the others their records: `stored` are the processes that the store
+/// has for them, in the same order.
 fn complete(told: &mut Vec<Told>, stored: &[Process]) {
     if told.is_empty() {
         let unnamed = |process: &Process| Told { process: process.clone(), ..Told::default() };
@@ -126,7 +126,7 @@ impl Told {
         })
     }
 
-    /// As it stands among those who wait.
+    /// Its line in the list of waiters.
     fn in_line(&self) -> String {
         let mut text = self.process.to_string();
         for detail in [

@@ -26,8 +26,8 @@ use crate::text::quoted;
 
 /// The hidden command that makes this program a guardian.
 pub(super) const COMMAND: &str = "__guard";
-/// How long a command has to end when nobody renews its lease any more. No longer: it is to be gone within a second on
-/// a machine that was so busy that the tool was killed.
+/// How long a command has to end once its lease is no longer renewed: short, as it is to be gone within a
+/// second on a machine that was so busy that the tool was killed.
 const ORPHANED: Duration = Duration::from_millis(100);
 /// Clocks that stand still while the machine is suspended are not trusted for longer.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
@@ -242,7 +242,7 @@ impl Watch {
                     Ok(Some(line)) => self.obey(Order::parse(&line)),
                     Ok(None) | Err(_) => {
                         tool_lives = false;
-                        // Nobody renews the lease.
+                        // The lease is no longer renewed.
                         self.end(Instant::now().after(ORPHANED));
                     }
                 },
@@ -287,7 +287,7 @@ impl Watch {
         }
     }
 
-    /// Whoever signals all processes of this name reaches the tool and its guardian.
+    /// A signal to all processes of this name (`pkill`) reaches both the tool and its guardian.
     fn pass_on(&mut self, signal: Signal) {
         let recently = |(sent, at): (Signal, Instant)| sent == signal && !at.after(SAME).is_past();
         if !self.passed_on.is_some_and(recently) {
@@ -330,7 +330,7 @@ impl Watch {
         }
     }
 
-    /// Until something is to be done that nobody announces.
+    /// How long until something is due that no event announces.
     fn nap(&self) -> Duration {
         let next = match self.kill_at {
             Some(at) => at,
@@ -341,27 +341,27 @@ impl Watch {
         next.left().clamp(Duration::from_millis(1), longest)
     }
 
-    /// Looks who has ended.
+    /// Collects the processes that have ended.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid != self.tree.leader {
                 continue;
             }
             self.ended = ending(status);
-            // Whoever sent it may have meant all of the command.
+            // The signal may have been meant for the whole command.
             let signal = status.terminating_signal().and_then(Signal::from_named_raw);
             self.asked |= signal.is_some_and(signals::ends);
         }
     }
 
-    /// How the command ended, if nobody is left who has to end with it. A command that ends by itself
-    /// may leave a daemon; one that was told to end is over with its last process.
+    /// How the command ended, if no process is left that has to end with it. A command that ends by itself
+    /// may leave a daemon; one that was asked to end is over with its last process.
     fn over(&mut self) -> Option<Ending> {
         let ending = self.ended?;
         if self.kill_at.is_some() && !self.tree.members().is_empty() {
             return None;
         }
-        // Those that ended since: nobody is to find a trace of them.
+        // Those that ended since: no zombie is to be left of them.
         self.reap();
         Some(ending)
     }

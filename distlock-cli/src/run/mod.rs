@@ -33,7 +33,7 @@ use crate::text::{quoted, rounded};
 
 /// How long this program stays to see a release confirmed, or a place in a queue left.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How often the guardian is told that the lease goes on, at least.
+/// How often the guardian hears that the lease goes on, at least.
 const TELL: Duration = Duration::from_millis(500);
 /// How long past the end of a lease a guardian is given that does not do its work.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -89,7 +89,7 @@ async fn life(store: &StoreOptions, options: &RunOptions, say: &Say) -> Result<u
         Ok(guard) => guard,
         Err(LockError::Busy { retry_after, .. }) => {
             if !options.wait.is_zero() {
-                // As above: whoever waits behind it must not find it there.
+                // As above: the waiter behind it must not find it there.
                 manager.close(FAREWELL).await;
             }
             return Ok(run.busy(retry_after));

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(10);
 impl Tree {
     /// Sends a signal to all processes of the command.
     pub(super) fn signal(&self, signal: Signal) {
-        // Errors mean that nobody is left.
+        // Errors mean that no process is left.
         if self.own_group {
             let _ = kill_process_group(self.leader, signal);
             return;

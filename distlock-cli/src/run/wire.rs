@@ -53,7 +53,7 @@ pub(super) enum Order {
     Until(Instant),
     /// Pass this signal on.
     Signal(Signal),
-    /// The lock is somebody else's: end the command.
+    /// The lock is lost: end the command.
     End,
 }
 

@@ -1,4 +1,4 @@
-//! Where a URL leads, without what nobody else is to see.
+//! Where a URL leads, without its secrets.
 
 /// Without user, password and options.
 pub(crate) fn place(url: &str) -> String {

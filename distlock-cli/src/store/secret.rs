@@ -1,9 +1,9 @@
 //! A password in a URL of the command line: it does not stay where all users of the machine can read it.
 //!
-//! The system shows the arguments of a process to everybody, and its environment to its own user alone. So
+//! The system shows the arguments of a process to every user, and its environment to its own user alone. So
 //! this program starts itself anew in its place, as the same process, with the URL in the environment and
-//! without the password among its arguments. It is seen there for a moment; who gives the URL by
-//! `DISTLOCK_URL` avoids that, too.
+//! without the password among its arguments. It is seen there for a moment; a URL in `DISTLOCK_URL`
+//! avoids that, too.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

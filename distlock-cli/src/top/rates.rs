@@ -64,7 +64,7 @@ impl Rates {
         self.held.get(stored).map(|(name, since)| (name.as_str(), *since))
     }
 
-    /// Somebody has said anything.
+    /// Any process has answered.
     pub(super) fn is_any(&self) -> bool {
         !self.said.is_empty()
     }

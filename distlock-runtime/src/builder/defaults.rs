@@ -1,4 +1,4 @@
-//! What the locks of a manager are like, and who is told of them.
+//! What the locks of a manager are like, and what observes them.
 
 use std::time::Duration;
 
@@ -137,8 +137,8 @@ impl LockManagerBuilder {
     /// process which locks it holds and waits for: their names in the store, which contain their keys.
     /// Nothing is stored for a lock, and nothing is sent for one.
     ///
-    /// `false`: no record, and no answer. Locks work as well, and others see that they are held and not by
-    /// whom. Default: `true`.
+    /// `false`: no record, and no answer. Locks work as well, and others see that they are held, but not by
+    /// which process. Default: `true`.
     ///
     /// ```
     /// # use distlock_runtime as distlock;

@@ -39,7 +39,7 @@ impl Quorum {
         lacks.check(&settings.options.resolve(&Options::default())?)?;
         let server = |url| {
             let server = redis_config(url, settings, namespace, observers)?;
-            // A node is known by the connection on which it has said who it is.
+            // A node is known by the connection on which it has identified itself.
             Ok(RedisConfig { connections: 1, ..server })
         };
         let servers = nodes.into_iter().map(server).collect::<Result<_, LockError>>()?;

@@ -53,9 +53,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whom to trust and who this process is, on connections with TLS: the URL must be one with TLS. Default: the
-    /// system's authorities, and no certificate of this process. See [`TlsOptions`](crate::TlsOptions) for an
-    /// example.
+    /// The trusted authorities and this process's certificate, for connections with TLS: the URL must be one
+    /// with TLS. Default: the system's authorities, and no certificate of this process. See
+    /// [`TlsOptions`](crate::TlsOptions) for an example.
     ///
     /// Certificates are read when the manager is made.
     #[cfg(feature = "tls")]
@@ -104,7 +104,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Who signs in at sentinels, where those ask for a password: the user and password in the URL are those
+    /// The user and password for sentinels, where those ask for a password: the ones in the URL are those
     /// of the servers. An empty user is the default one. Also `sentinel_user` and `sentinel_pass` in the URL.
     ///
     /// ```
@@ -212,7 +212,7 @@ impl LockManagerBuilder {
     /// (`enable_io`) is found out by a panic inside of tokio, once, which is caught; a panic hook runs.
     ///
     /// `false`: the manager's thread reads and writes, and callers only write what they send.
-    /// [`ManagerStatus::driven_by`](crate::ManagerStatus::driven_by) tells how it is at present.
+    /// [`ManagerStatus::driven_by`](crate::ManagerStatus::driven_by) says which it is at present.
     /// Without effect on `memory://`. Default: `true`.
     ///
     /// ```

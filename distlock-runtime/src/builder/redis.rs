@@ -63,7 +63,7 @@ fn signed_in(mut deployment: Deployment, settings: &Settings) -> Result<Deployme
     Err(LockError::invalid_option(format!("sentinel_credentials: {refused}")))
 }
 
-/// Who has to confirm grants and renewals, if anybody does.
+/// The replicas that have to confirm grants and renewals, if any.
 fn confirmed_by(
     count: Option<u32>,
     timeout: Option<Duration>,

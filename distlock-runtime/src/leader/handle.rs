@@ -25,7 +25,7 @@ use crate::select::either;
 /// let mut leader = locks.leader("scheduler").start();
 /// match leader.changed().await {
 ///     Leadership::Leading(term) => assert!(term.fencing_token() > 0),
-///     Leadership::Following | Leadership::Withdrawn => unreachable!("nobody else campaigns"),
+///     Leadership::Following | Leadership::Withdrawn => unreachable!("it campaigns alone"),
 ///     _ => {}
 /// }
 /// # }
@@ -153,7 +153,7 @@ impl Leader {
     ///
     /// Cancel safe: a change is not missed.
     pub async fn changed(&mut self) -> Leadership {
-        // Whoever tells is gone: it was withdrawn.
+        // An error means that the sender is gone: the candidate was withdrawn.
         let _ = self.news.changed().await;
         let _seen = self.news.borrow_and_update();
         drop(_seen);
@@ -248,7 +248,8 @@ async fn follow(
         let _ = guard.release().await;
         match order {
             Ok(()) => campaign.ended(&term, false).await,
-            // No failure: it stands behind the others at once, or nobody would stand there if all had resigned.
+            // No failure, so no pause: it queues behind the others at once. If all resigned and then paused,
+            // the queue would be empty.
             Err(Some(Order::Resign(resigned))) => drop(resigned.send(())),
             Err(Some(Order::Withdraw(withdrawn))) => {
                 done = Some(withdrawn);

@@ -71,7 +71,7 @@ impl LeaderRequest {
                 Err(Over::Hopeless(error)) => return Err(error),
             };
             let failure = {
-                // Dropped before the guard: nobody else leads while its destructors run.
+                // Dropped before the guard: no other candidate leads while its destructors run.
                 let body = pin!(body(term.clone()));
                 let outcome = hold_and_release(&mut guard, body).await;
                 outcome.ok().and_then(TermOutcome::failure)

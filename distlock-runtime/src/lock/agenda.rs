@@ -1,8 +1,8 @@
-//! Who sees to it that a line is looked at when it is due.
+//! How a line gets looked at when it is due.
 //!
-//! The engine does, on its thread, where it can read the clock that leases age on. It cannot read a
-//! tokio clock that a user's test has paused: there the callers that wait do it, each on its own
-//! runtime, and the one that is next in line is woken whenever there is something earlier to wait for.
+//! The engine does it on its thread, where it can read the clock that leases age on. It cannot read a
+//! tokio clock that a user's test has paused: there the waiting callers do it, each on its own runtime,
+//! and the next one in line is woken whenever something is due earlier.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -59,7 +59,7 @@ impl Call {
             false => (wanted, OneOrMany::none()),
         };
         let several = open.len() > 1;
-        // What is taken first must not be held for a future that nobody polls any more.
+        // What is taken first must not be held for a future that is no longer polled.
         let part_until = several.then(|| answer_by.after(LATE));
         let wait_until = asked.after(wait);
         let request =

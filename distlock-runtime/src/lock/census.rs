@@ -57,7 +57,7 @@ impl LockTable {
             letters.push(Letter { prefix: asker.prefix, to: asker.process, text });
         }
         let limit = self.clock().now().after(self.command_timeout);
-        // Who has asked goes without it where this fails.
+        // If this fails, the askers go without an answer.
         let _ = self.store().clone().tell(letters, limit).await;
     }
 

@@ -4,7 +4,7 @@ use super::guard::LockGuard;
 use crate::error::LockError;
 
 impl LockGuard {
-    /// Goes on as a reader: others may read as well from here on, and nobody has written in between.
+    /// Goes on as a reader: others may read as well from here on, and no writer has come in between.
     ///
     /// For work that changes something and goes on to read what it has written. Readers that waited in
     /// front come in at once; a writer that waits keeps later readers out, and comes when this guard and

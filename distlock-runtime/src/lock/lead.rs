@@ -54,8 +54,8 @@ impl<'a> Try<'a> {
         }
     }
 
-    /// The same when the answer has come just now: observers are told how long it took, with the lease if it was
-    /// granted.
+    /// The same when the answer has come just now: its time is reported to observers, with the lease if it
+    /// was granted.
     #[inline]
     pub(super) fn settle_now(self, answer: Result<Answer, Fault>, waits: bool) -> Settled<'a> {
         let table = match &self {

@@ -189,8 +189,8 @@ impl Lease {
         self.state.store(loss as u8, Ordering::Release);
     }
 
-    /// Says that it was lost, to those that wait for that and to observers. To be called once everything
-    /// is as it must be then.
+    /// Notifies observers, and the waiters for its loss, that it was lost. To be called once everything is as
+    /// it must be then.
     pub(super) fn report(&self, loss: Loss, table: &LockTable) {
         shield(|| self.changed.notify_waiters());
         // A caller that never had it asks again, or fails with `Busy`.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a call asks for a lock, or for several | `call`, `acquire`; `outage` where the store has been gone for long |
 //! | it comes to the lock's line, and leaves it | `calls`; `lead` for the call's own try, `waiter` for its wait |
-//! | **what becomes of it is decided** | **`core`**: who waits, who holds, what is sent, what is lost |
+//! | **what becomes of it is decided** | **`core`**: which callers wait and hold, what is sent, what is lost |
 //! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due, `waits` when a wait ends |
 //! | its batches enter the store's queue | `queue` |
 //! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |

@@ -1,4 +1,4 @@
-//! What lines ask of the store's queue, and what the store has to tell them.
+//! What lines ask of the store's queue, and how the store notifies them.
 //!
 //! Everything that could create a lock for a waiting batch is sent from here, on the engine's thread
 //! (in memory, where no answer is awaited, on whatever thread) and never twice at the same time. So a
@@ -64,7 +64,7 @@ impl LockTable {
         }
     }
 
-    /// The store has something to tell.
+    /// The store has sent a notification.
     pub(crate) fn on_notification(self: &Arc<Self>, notification: Notification<'_>) {
         match notification {
             Notification::Reserved(message) => self.reserved(message),
@@ -80,7 +80,7 @@ impl LockTable {
         }
     }
 
-    /// Everybody who waits for one of these locks polls.
+    /// Every waiter for one of these locks polls.
     fn look_at(self: &Arc<Self>, which: impl Fn(&LockName) -> bool) {
         for lock in self.locks().iter().filter(|lock| which(lock)) {
             self.change_known(lock, |line, _| line.look_all());

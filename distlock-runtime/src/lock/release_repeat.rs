@@ -50,7 +50,7 @@ struct Notes {
     planned: Option<Slot>,
 }
 
-/// When it is due, and a number that tells those apart that are due at the same time.
+/// When it is due, and a number to distinguish those that are due at the same time.
 type Place = (Moment, u64);
 
 impl Notes {

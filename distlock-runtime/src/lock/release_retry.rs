@@ -86,7 +86,7 @@ impl Unconfirmed {
         if !owner.may_be_stored() {
             return nothing;
         }
-        // Whoever waits looks by itself.
+        // Waiters find out by themselves: they poll.
         if owner.was_freed() && now >= owner.gone_by() {
             return nothing;
         }

@@ -48,7 +48,7 @@ impl Seat {
     }
 }
 
-/// What a line tells one caller. Each answers the waker that is to be woken.
+/// How a line notifies one caller. Each of these returns the waker that is to be woken.
 impl Lease {
     /// A try of its own is under way.
     pub(super) fn trying(&self) {

@@ -11,7 +11,7 @@ const BOUNDS: [u64; 18] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// Calls for the locks of one name that got them, since somebody watches.
+/// Calls that got a lock of one name, since a client began to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
     /// What their locks are called.
@@ -72,7 +72,7 @@ impl Calls {
         let mut calls = Self::of(json.text("name")?);
         let mut counts = json.text("waits")?.split(' ');
         for count in &mut calls.waits {
-            // From another version, perhaps, or from nobody of us: sums of them must be numbers.
+            // Perhaps from another version or a foreign client: their sums must not overflow.
             *count = counts.next()?.parse::<u32>().ok()?.into();
         }
         Some(calls)

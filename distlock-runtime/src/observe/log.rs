@@ -220,7 +220,7 @@ mod tests {
         let expected: Events =
             expected.into_iter().filter(|(event, _)| event != "answered").collect();
         // With one subscriber known, an event that another test writes for the first time meanwhile, on a
-        // thread without any, counts as one that nobody wants.
+        // thread without any, counts as one that no subscriber wants.
         let _second = tracing::Dispatch::new(log.clone());
         tracing::subscriber::with_default(log.clone(), || {
             let observers = Observers::default();

@@ -62,16 +62,16 @@ pub(crate) use verb::Verb;
 
 /// The observers of one manager's locks.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Arc<Everybody>);
+pub(crate) struct Observers(Arc<ObserverSet>);
 
-pub(crate) struct Everybody {
+pub(crate) struct ObserverSet {
     /// Those of the user, behind the log.
     all: Vec<Arc<dyn Observer>>,
     metrics: Metrics,
     tally: Tally,
 }
 
-impl Default for Everybody {
+impl Default for ObserverSet {
     fn default() -> Self {
         let (metrics, tally) = Default::default();
         Self { all: vec![Arc::new(Log)], metrics, tally }
@@ -79,9 +79,9 @@ impl Default for Everybody {
 }
 
 impl std::ops::Deref for Observers {
-    type Target = Everybody;
+    type Target = ObserverSet;
 
-    fn deref(&self) -> &Everybody {
+    fn deref(&self) -> &ObserverSet {
         &self.0
     }
 }
@@ -89,7 +89,7 @@ impl std::ops::Deref for Observers {
 impl Observers {
     /// The same for a manager of its own, whose locks are kept in such a `store`.
     pub(crate) fn of_manager(self, store: &'static str) -> Self {
-        let own = Everybody { all: self.all.clone(), ..Everybody::default() };
+        let own = ObserverSet { all: self.all.clone(), ..ObserverSet::default() };
         shield(|| own.metrics.started(store));
         Self(Arc::new(own))
     }
@@ -98,10 +98,10 @@ impl Observers {
     pub(crate) fn add(&mut self, observer: impl Observer) {
         let mut all = self.all.clone();
         all.push(Arc::new(observer));
-        self.0 = Arc::new(Everybody { all, ..Everybody::default() });
+        self.0 = Arc::new(ObserverSet { all, ..ObserverSet::default() });
     }
 
-    /// What is counted for those who watch.
+    /// What is counted for clients that watch.
     pub(crate) fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -130,13 +130,13 @@ impl Observers {
         }
     }
 
-    /// Whoever wants to know that a call has a lock; `None` if nobody does.
+    /// The receivers of an event that a call has a lock; `None` if there are none.
     #[inline]
     pub(crate) fn listening(&self) -> Option<Listening> {
         let recorder = self.metrics.recorder();
         let has_recorder = recorder != Recorder::None;
-        let anybody = has_recorder || self.tally.is_on() || !self.users().is_empty();
-        anybody.then_some(Listening(recorder))
+        let any = has_recorder || self.tally.is_on() || !self.users().is_empty();
+        any.then_some(Listening(recorder))
     }
 
     /// A call begins to wait, until what is returned is dropped.
@@ -358,7 +358,7 @@ impl Observers {
     }
 }
 
-/// That somebody listens, and which recorder does.
+/// At least one receiver exists, and this is the recorder among them, if any.
 #[derive(Clone, Copy)]
 pub(crate) struct Listening(Recorder);
 

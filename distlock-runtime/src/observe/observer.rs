@@ -106,7 +106,7 @@ pub struct Acquired {
     pub via: Via,
     /// Larger than that of every earlier holder.
     pub fencing_token: u64,
-    /// Whether [`Observer::waiting`] was told of the call.
+    /// Whether [`Observer::waiting`] was called before.
     pub queued: bool,
     /// Which of the call's locks it is, from 0 on. To count calls, count those with 0.
     pub index: usize,
@@ -146,7 +146,7 @@ pub struct Refused<'a> {
     pub waited: Duration,
     /// Why; `None` if it was cancelled: its future was dropped.
     pub error: Option<&'a LockError>,
-    /// Whether [`Observer::waiting`] was told of the call.
+    /// Whether [`Observer::waiting`] was called before.
     pub queued: bool,
 }
 

@@ -10,7 +10,7 @@ use super::Calls;
 use crate::clock::Moment;
 use crate::name::LockName;
 
-/// So long after it asked last somebody is taken to watch.
+/// So long after its last question a client counts as watching.
 const WATCHED: Duration = Duration::from_secs(10);
 /// So many names are counted.
 const NAMES: usize = 200;
@@ -35,7 +35,7 @@ impl Tally {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Somebody watches, from now on or still.
+    /// A client watches, from now on or still.
     pub(crate) fn watched(&self, now: Moment) {
         let mut state = self.state();
         let since = state.watched.filter(|(_, until)| now < *until).map(|(since, _)| since);
@@ -105,7 +105,7 @@ mod tests {
         tally.watched(at(109));
         assert_eq!(taken(at(110)), (Duration::from_secs(10), 3));
         tally.count(&lock, Duration::ZERO, at(119));
-        assert!(!tally.is_on(), "nobody has asked for ten seconds");
+        assert!(!tally.is_on(), "no client has asked for ten seconds");
         tally.watched(at(130));
         assert_eq!(taken(at(131)), (Duration::from_secs(1), 0));
     }

@@ -72,7 +72,7 @@ pub trait Console {
         refused("locks of this kind cannot be listed")
     }
 
-    /// Who holds each of these; `None` where it is no quicker than to ask for one after the other.
+    /// The holder of each of these; `None` where it is no quicker than to ask for one after the other.
     fn glance(
         self: Arc<Self>,
         _locks: &[Arc<LockName>],

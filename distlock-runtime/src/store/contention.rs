@@ -1,5 +1,5 @@
 //! Which locks several processes have wanted at once, a moment ago: where a try costs as much as a place in the queue,
-//! who would wait takes the place at once.
+//! a call that would wait takes the place at once.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ impl Contention {
         Self(from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Whether a call goes without its try: who waits enters the queue next, which takes a free lock as well.
+    /// Whether a call goes without its try: it enters the queue next, which takes a free lock as well.
     pub(super) fn spares_a_try(&self, attempt: &Attempt) -> bool {
         !attempt.look && self.is_likely(&attempt.owner.lock, Clock::Boottime.now())
     }

@@ -96,7 +96,7 @@ impl Leases {
         limit.joins(self.first.limit, self.len())
     }
 
-    /// How long it takes until they admit one more, if nobody leaves or is renewed.
+    /// How long it takes until they admit one more, if no holder leaves or is renewed.
     fn remaining(&self, limit: Limit, now: Moment) -> Duration {
         let mut leases: Vec<_> = self.iter().map(|lease| lease.remaining(now)).collect();
         leases.sort_unstable();
@@ -391,7 +391,7 @@ mod tests {
         assert!(store.free(&permit, None));
         assert_eq!(store.take(&writer, term(9)), Err(Duration::from_secs(5)));
         tokio::time::advance(Duration::from_secs(5)).await;
-        store.take(&writer, term(9)).expect("nobody is left");
+        store.take(&writer, term(9)).expect("no holder is left");
         assert_eq!(store.take(&one, term(9)), Err(Duration::from_secs(9)));
     }
 }

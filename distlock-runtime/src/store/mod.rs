@@ -120,8 +120,8 @@ pub trait Store: Console + Send + Sync + fmt::Debug {
         answer_by: Moment,
     ) -> Op<Freed>;
 
-    /// Gives the lock from a token that has it alone to one that does not keep others out, with nobody
-    /// in between. Idempotent. Answers by `answer_by`, or with a fault: then either may hold the lock, and
+    /// Gives the lock from a token that has it alone to one that does not keep others out, with no holder in
+    /// between. Idempotent. Answers by `answer_by`, or with a fault: then either may hold the lock, and
     /// both are to be released, the new one first.
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged>;
 
@@ -211,7 +211,7 @@ pub trait Store: Console + Send + Sync + fmt::Debug {
     /// `answer_by`, or with a fault.
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration>;
 
-    /// Who holds the lock, and for how long; `None` if nobody does.
+    /// The holder of the lock, and for how long; `None` if it is free.
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>>;
 }
 

@@ -1,4 +1,4 @@
-//! What a store has to tell without being asked.
+//! What a store reports without being asked.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::name::{LockName, StoredName};
 /// What a store calls with its notifications.
 pub type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
 
-/// What a store has to tell. Hints, no more: a lock is held only by the answer to a command.
+/// What a store reports. Hints, no more: a lock is held only by the answer to a command.
 #[derive(Debug, Clone, Copy)]
 pub enum Notification<'a> {
     /// A lock may have been reserved for this token.

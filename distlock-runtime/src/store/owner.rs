@@ -60,7 +60,7 @@ pub struct Owner {
     kept_until: AtomicU64,
     /// It was released without its last holder's knowledge as well.
     undone: AtomicBool,
-    /// The store has freed the lock, but has not let in who is next.
+    /// The store has freed the lock, but has not let in the next waiter.
     freed: AtomicBool,
     /// The same token at each node of a quorum, where it is one.
     parts: OnceLock<Box<[Part]>>,
@@ -300,7 +300,7 @@ impl Owner {
         self.undone.load(Ordering::Acquire)
     }
 
-    /// To be called by stores that free a lock before they let in who is next.
+    /// To be called by stores that free a lock before they let in the next waiter.
     pub fn set_freed(&self) {
         self.freed.store(true, Ordering::Release);
     }

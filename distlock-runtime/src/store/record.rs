@@ -20,7 +20,7 @@ pub(super) const KEPT: Duration = Duration::from_secs(60);
 /// How long it is good enough for a process that uses locks.
 const FRESH: Duration = Duration::from_secs(20);
 
-/// Who keeps the records.
+/// Where the records are kept.
 pub(super) trait Keeper: Send + Sync + 'static {
     /// Resolves when it is connected.
     fn is_up(&self) -> impl Future<Output = ()> + Send;
@@ -44,7 +44,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Of nobody, until it is [started](Self::start).
+    /// Of no process, until it is [started](Self::start).
     pub(super) fn new(prefix: String) -> Self {
         let (written, removed) = (Moment::NEVER.as_nanos().into(), AtomicBool::new(false));
         Self { prefix, written, wanted: Notify::new(), removed }

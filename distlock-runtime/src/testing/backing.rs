@@ -75,8 +75,7 @@ impl Backing {
         }
     }
 
-    /// Holds a lock for a process that is no replica; `None` if it is held by others beside whom it
-    /// cannot be.
+    /// Holds a lock for a process that is no replica; `None` if a present holder excludes it.
     pub(super) fn hold(&self, lock: &Arc<LockName>, token: &str, limit: Limit) -> Option<LetGo> {
         match self {
             Self::Memory(server) => {
@@ -111,7 +110,7 @@ impl Backing {
         }
     }
 
-    /// For how long a test waits for somebody to hold a lock.
+    /// For how long a test waits for a lock to be held.
     pub(super) fn patience(&self) -> Duration {
         match self {
             Self::Memory(_) => Duration::from_secs(60 * 60),

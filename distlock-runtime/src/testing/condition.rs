@@ -35,8 +35,8 @@ impl Locks {
     }
 
     /// Every answer of the store comes this much later, until this is dropped. What it was asked is
-    /// carried out at once: an answer that is later than `command_timeout` is a `Backend` error, of
-    /// which nobody knows what became of it.
+    /// carried out at once: an answer that is later than `command_timeout` is a `Backend` error,
+    /// and the caller does not know that it was carried out.
     ///
     /// ```
     /// # use distlock_runtime as distlock;

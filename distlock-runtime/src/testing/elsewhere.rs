@@ -6,7 +6,7 @@ use super::{Condition, Locks};
 use crate::key::LockKey;
 use crate::limit::Limit;
 
-/// Whatever others are out: how many may be is for those to say who ask for one more.
+/// However many permits others have: the call that asks for one more says how many there may be.
 const ANY_PERMITS: Limit = match Limit::permits(u32::MAX) {
     Some(limit) => limit,
     None => Limit::READ,

@@ -282,7 +282,7 @@ impl Locks {
     ///
     /// # Panics
     ///
-    /// If nobody holds it within an hour of tokio's clock, which takes no time if that is paused; on a server
+    /// If it is not held within an hour of tokio's clock, which takes no time if that is paused; on a server
     /// within a minute.
     pub async fn until_held(&self, key: impl Into<LockKey>) {
         let key = key.into();

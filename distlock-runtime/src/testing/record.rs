@@ -1,4 +1,4 @@
-//! Who held what, and in which order bodies were polled.
+//! Which bodies held which locks, and in which order they were polled.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::witness::{Seen, Sighting, Witness};
 
 impl Locks {
-    /// Who has held the lock so far, in order. Calls that were refused, and
+    /// The holders of the lock so far, in order. Calls that were refused, and
     /// [`held_elsewhere`](Self::held_elsewhere), are not in it.
     ///
     /// ```
@@ -61,7 +61,7 @@ impl Locks {
     ///
     /// # Panics
     ///
-    /// If some were, or if nobody has ever held the lock, so that the test shows nothing.
+    /// If some were, or if the lock was never held, so that the test shows nothing.
     #[track_caller]
     pub fn assert_never_together(&self, key: impl Into<LockKey>) {
         let key = key.into();
@@ -72,7 +72,7 @@ impl Locks {
         if !together.is_empty() {
             let (count, key) = (together.len(), key.as_str());
             let together: String = together.iter().map(|held| format!("\n  {held:?}")).collect();
-            panic!("{count} had {key:?} at once, of whom one excludes the others:{together}");
+            panic!("{count} had {key:?} at once, one of which excludes the others:{together}");
         }
     }
 
@@ -158,7 +158,7 @@ pub struct Held {
     pub ended: Option<Ended>,
 }
 
-/// Who held one lock, in order; see [`Locks::history`](super::Locks::history). A slice of [`Held`].
+/// The holders of one lock, in order; see [`Locks::history`](super::Locks::history). A slice of [`Held`].
 ///
 /// ```
 /// # use distlock_runtime as distlock;

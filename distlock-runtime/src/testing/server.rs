@@ -46,7 +46,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something under the state's mutex, and tells whom it says behind it.
+    /// Does something under the state's mutex, and delivers the notifications after unlocking it.
     fn with<T>(&self, act: impl FnOnce(&mut State, Moment, &mut Vec<Told>) -> T) -> T {
         let mut told = Vec::new();
         let done = act(&mut self.state(), self.clock.now(), &mut told);
@@ -54,8 +54,8 @@ impl Server {
         done
     }
 
-    /// Holds a lock for a process that is no replica, until [`free`](Self::free). False if it is held by
-    /// others beside whom it cannot be.
+    /// Holds a lock for a process that is no replica, until [`free`](Self::free). False if a present
+    /// holder excludes it.
     pub(super) fn hold(
         &self,
         stored: &StoredName,

@@ -39,11 +39,11 @@ impl Lock {
         self.holders.iter_mut().find(|holder| holder.token == token)
     }
 
-    /// How long it is until one more fits, if nobody leaves or is renewed.
+    /// How long it is until one more fits, if no holder leaves or is renewed.
     pub(super) fn remaining(&self, limit: Limit, now: Moment) -> Duration {
         let mut remaining: Vec<_> = self.holders.iter().map(|kept| kept.remaining(now)).collect();
         remaining.sort_unstable();
-        // At least one has to leave: nobody is beside one that is alone.
+        // At least one has to leave: an exclusive holder has none beside it.
         let leave = limit.too_many(remaining.len()).max(1);
         remaining.get(leave - 1).copied().unwrap_or_default()
     }
@@ -159,7 +159,7 @@ impl State {
                 continue;
             }
             let fits = lock.fits(waiter.limit);
-            // Who is dead goes in any case: those behind may fit where it does not.
+            // A dead waiter goes in any case: those behind may fit where it does not.
             let Some(told) = self.tell(stored, &token, Kind::Reserved) else { continue };
             if !fits {
                 self.lock(stored).queue.insert((ticket, token), waiter);

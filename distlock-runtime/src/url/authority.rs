@@ -1,4 +1,4 @@
-//! What stands between `://` and the options: who signs in, at which hosts, and the path.
+//! What stands between `://` and the options: the user and password, the hosts, and the path.
 //!
 //! The hosts are split here: the client library's URLs have one.
 
@@ -12,13 +12,13 @@ use super::percent::decoded;
 /// Why a URL cannot be used; nothing of the URL is in it.
 pub(super) type Wrong = Cow<'static, str>;
 
-/// What to ask who wrote a character that separates parts.
+/// What to ask a user who wrote a character that separates parts.
 pub(super) const PLAIN: &str = "is a password with special characters percent-encoded? `/` is `%2F`, `?` is `%3F`, \
     `#` is `%23`, `@` is `%40`";
 
 /// The parts of a URL behind its scheme.
 pub(super) struct Parts<'a> {
-    /// Who signs in.
+    /// The user and password to sign in with.
     user: RedisConnectionInfo,
     hosts: &'a str,
     /// Without the `/` it begins with.

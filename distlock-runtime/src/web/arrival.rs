@@ -41,8 +41,8 @@ struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Nobody is known to wait for it: none has begun to, or a piece came and none has asked for the
-    /// next.
+    /// No reader is known to wait for it: none has begun to, or a piece came and none has asked for
+    /// the next.
     Unasked,
     Awaited {
         since: Moment,

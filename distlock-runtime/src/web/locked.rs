@@ -79,7 +79,7 @@ pub struct Locked<K, O = Defaults> {
 /// }
 /// // lock: Locked<OrderId, Patient>
 ///
-/// /// Any number at once, while nobody writes.
+/// /// Any number at once, while none writes.
 /// struct Reading;
 ///
 /// impl distlock::LockOptions for Reading {
@@ -95,7 +95,7 @@ pub trait LockOptions {
     /// The longest time for which the lease is renewed, counted from when the lock was taken; then it
     /// counts as lost, and others may have the lock.
     const MAX_HOLD: Option<Duration> = None;
-    /// Who may hold the lock at the same time. Without it, nobody else.
+    /// Which others may hold the lock at the same time. Without it, none.
     const MODE: Option<LockMode> = None;
     /// How many may hold the lock at once, over all processes; at least 1, and not together with `MODE`.
     const PERMITS: Option<u32> = None;

@@ -19,7 +19,7 @@ pub(super) struct Problem {
     pub(super) body: String,
 }
 
-/// Who answers, if it is a layer or a middleware.
+/// The layer or middleware that answers, if it is one.
 pub(super) struct Answering<'a> {
     pub(super) name: &'a str,
     pub(super) retry_after: Duration,

@@ -46,9 +46,9 @@ macro_rules! setters {
             self
         }
 
-        /// Who may hold the lock at the same time: with [`LockMode::Read`](crate::LockMode::Read) any
-        /// number of requests, while nobody writes. Default: exclusive. Not together with
-        /// [`permits`](Self::permits).
+        /// Which requests may hold the lock at the same time: with
+        /// [`LockMode::Read`](crate::LockMode::Read) any number of them, while none writes. Default:
+        /// exclusive. Not together with [`permits`](Self::permits).
         pub fn mode(mut self, mode: $crate::LockMode) -> Self {
             self.rule.options.mode = Some(mode);
             self

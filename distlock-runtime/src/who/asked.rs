@@ -35,13 +35,13 @@ pub struct Asked {
 pub struct Asker {
     /// Under which it asked: the answer is about nothing else.
     pub prefix: String,
-    /// To whom the answer goes.
+    /// The process that gets the answer.
     pub process: String,
     /// By which it matches the answer to its questions.
     pub nonces: Vec<String>,
     /// The locks it asked about, by their names in the store: these come first in the answer.
     pub locks: Vec<String>,
-    /// It has asked about no lock in particular: how often they are taken is counted for it, and told.
+    /// It has asked about no lock in particular: calls are counted for it, and the answer has the counts.
     pub watches: bool,
 }
 

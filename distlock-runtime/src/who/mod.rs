@@ -1,4 +1,4 @@
-//! Who holds what: the questions about locks that the processes of one store ask each other (R15).
+//! Which process holds what: the questions about locks that the processes of one store ask each other (R15).
 //!
 //! Nothing is stored for it per lock. A process that wants to know asks the process that an owner token
 //! names, on its wake-up channel, and gets one message: an [`Account`]. The store carries both, and no promise of a

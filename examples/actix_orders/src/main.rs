@@ -30,7 +30,7 @@ async fn place(shop: Shared, new: Json<NewOrder>) -> Result<impl Responder, Fail
     Ok(HttpResponse::Created().json(shop.place(new.into_inner()).await?))
 }
 
-/// How many seconds whoever is at work has, once the service is asked to end.
+/// How many seconds calls at work have, once the service is asked to end.
 const GRACE: u64 = 10;
 
 /// At most one request of all instances is here for an order. `order_id` is a number by now: `/orders/7`

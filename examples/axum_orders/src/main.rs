@@ -33,7 +33,7 @@ async fn place(
     Ok((StatusCode::CREATED, Json(shop.place(new).await?)))
 }
 
-/// How long whoever is at work has, once the service is asked to end.
+/// How long calls at work have, once the service is asked to end.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// At most one request of all instances is here for an order. `order_id` is a number by now: `/orders/7`

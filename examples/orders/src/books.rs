@@ -271,7 +271,7 @@ fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
 
 impl Server {
     /// Asks over the connection there is, or a new one. A question that failed is not asked again:
-    /// nobody knows whether it was answered.
+    /// it is unknown whether it was answered.
     async fn ask<T: FromRedisValue>(&self, pipe: &redis::Pipeline) -> Result<T, RedisError> {
         let mut connection = self.connection().await?;
         let answer = pipe.query_async(&mut connection).await;

@@ -1,4 +1,4 @@
-//! Who holds which lock and who waits for it, over all instances: nobody keeps books of that, the manager is
+//! The holders and waiters of each lock, over all instances: there are no books of that, the manager is
 //! asked.
 
 use std::collections::BTreeSet;

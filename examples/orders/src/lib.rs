@@ -21,7 +21,7 @@
 //! Orders and balances are read, looked at for a while, and then written: without the locks an order
 //! would be paid twice as soon as two customers are quick enough. A payment takes the lock of its
 //! order and the one of its customer's account. What the shop earns is added up by the store in one
-//! step, which needs no lock: one for that would be everybody's, and all would wait for it.
+//! step, which needs no lock: every call would wait for the same one.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to a person")]
 

@@ -54,7 +54,7 @@ pub struct Transfer {
 impl Shop {
     /// Opens the shop, on the Redis server that `DISTLOCK_URL` names if it names one.
     pub async fn open(instance: &str, arguments: Arguments) -> Result<Arc<Self>, ShopError> {
-        // Before the first lock: what was taken before nobody has counted.
+        // Before the first lock: what was taken before is not counted.
         let metrics = PrometheusBuilder::new().set_buckets(distlock::metrics::BUCKETS)?;
         let metrics = metrics.install_recorder()?;
         let url = std::env::var("DISTLOCK_URL").ok().filter(|url| !url.starts_with("memory:"));
@@ -70,7 +70,7 @@ impl Shop {
         Ok(Arc::new(Self { locks, wait, board, books, work, metrics }))
     }
 
-    /// Takes an order. Nobody else knows it yet, so there is nothing to lock.
+    /// Takes an order. No other call knows it yet, so there is nothing to lock.
     pub async fn place(&self, new: NewOrder) -> Result<Order, ShopError> {
         let NewOrder { account, item, amount } = new;
         if !(1..=1_000_000).contains(&amount) {
@@ -119,7 +119,7 @@ impl Shop {
             Change::Order(&order),
             Change::Charge(order.id),
             Change::Balance(&order.account, from - order.amount),
-            // Added by the store itself: nobody reads it before, so nobody has to be kept away.
+            // Added by the store itself: no one reads it before, so no one has to be kept away.
             Change::Income(order.amount),
         ];
         self.books.write(&changes).await?;
@@ -146,7 +146,7 @@ impl Shop {
         self.move_money(from, to, *amount, turn).await
     }
 
-    /// Both accounts or none, and in one order for everybody: transfers in opposite directions do
+    /// Both accounts or none, and in one order for every call: transfers in opposite directions do
     /// not wait for each other.
     #[redis_lock(
         keys = ["account:{from}", "account:{to}"],

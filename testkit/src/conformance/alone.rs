@@ -11,7 +11,7 @@ use super::Subject;
 use super::tools::{Inside, nothing_is_left};
 use crate::{LONG, SECOND, assert_busy, dropped_after, held, ms, served, wait_for, waits};
 
-/// Nobody who comes while others wait gets the lock before them, and each is alone with it.
+/// No call that comes while others wait gets the lock before them, and each is alone with it.
 pub async fn nobody_overtakes<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
@@ -61,7 +61,7 @@ pub async fn a_lease_that_is_renewed_lasts<S: Subject>(_: &str) {
         assert_busy(other.lock("k").acquire().await);
         assert!(guard.is_held());
     }
-    // Who waits may hear of a renewal, which is no end.
+    // A waiter may hear of a renewal, which is no end.
     let waiting = waits(&other, "k");
     for _ in 0..25 {
         sleep(ms(100)).await;
@@ -76,7 +76,7 @@ pub async fn a_lease_that_is_renewed_lasts<S: Subject>(_: &str) {
 pub async fn a_lock_taken_away_is_lost_and_free<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    assert!(!other.force_release("k").await.expect("an answer"), "nobody has it");
+    assert!(!other.force_release("k").await.expect("an answer"), "it is free");
     let guard = held(&one, "k").await;
     let waiting = waits(&other, "k");
     wait_for("it waits", async || {
@@ -97,7 +97,7 @@ pub async fn a_lock_taken_away_is_lost_and_free<S: Subject>(_: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// `inspect` tells a free lock from one that is held, and from one that is waited for.
+/// `inspect` distinguishes a free lock, one that is held, and one that is waited for.
 pub async fn inspect_says_who_holds_and_who_waits<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
@@ -222,7 +222,7 @@ pub async fn what_is_dropped_leaves_nothing<S: Subject>(_: &str) {
         let waiting = dropped_after(polls, one.lock("k").ttl(LONG).wait(LONG).acquire());
         // A waiter may not be polled as often.
         let waiting = timeout(ms(50), waiting).await.ok().flatten();
-        assert!(waiting.is_none(), "somebody else has it");
+        assert!(waiting.is_none(), "it is held elsewhere");
         drop(dropped_after(polls, one.lock("free").ttl(LONG).acquire()).await);
         drop(dropped_after(polls, guard.release()).await);
     }

@@ -9,7 +9,7 @@ use super::Remote;
 use super::tools::nothing_is_left;
 use crate::{LONG, Mode, Proxy, SECOND, ms, served, wait_for, waits};
 
-/// A grant whose answer is lost is either found again by who still wants it, or given back.
+/// A grant whose answer is lost is either found again by a call that still wants it, or given back.
 pub async fn an_answer_that_is_lost_costs_no_lock<S: Remote>(_: &str) {
     let subject = S::start();
     let proxy = Proxy::to(subject.addr());
@@ -25,7 +25,7 @@ pub async fn an_answer_that_is_lost_costs_no_lock<S: Remote>(_: &str) {
     let refused = manager.lock("given back").ttl(LONG).acquire().await;
     assert!(matches!(refused, Err(LockError::Backend { .. })), "{refused:?}");
     let found = tokio::spawn(manager.lock("found").ttl(LONG).wait(LONG).acquire());
-    wait_for("it was granted, and nobody was told", async || {
+    wait_for("it was granted, and the answer lost", async || {
         other.inspect("found").await.is_ok_and(|status| !status.is_free())
     })
     .await;

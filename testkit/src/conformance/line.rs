@@ -10,7 +10,7 @@ use super::Subject;
 use super::tools::{nothing_is_left, until_waiting};
 use crate::{LONG, SECOND, held, in_line, ms, served, wait_for, waits};
 
-/// Who comes first is served first.
+/// First come, first served.
 pub async fn first_come_first_served<S: Subject>(_: &str) {
     let subject = S::start();
     let holder = subject.manager().await;

@@ -54,7 +54,7 @@ async fn updated<S: Remote>(test: &str) -> usize {
     kept
 }
 
-/// Processes leave a record: who holds a lock and who waits for it has a name.
+/// Processes leave a record: holders and waiters of a lock have names.
 pub async fn holders_and_waiters_are_named_and_gone_when_they_close<S: Remote>(_test: &str) {
     let subject = S::start();
     let [one, other, third] =
@@ -79,9 +79,9 @@ pub async fn holders_and_waiters_are_named_and_gone_when_they_close<S: Remote>(_
     for manager in [&one, &other] {
         assert!(manager.close(LONG).await.is_complete());
     }
-    wait_for("who has closed is gone", async || processes().await.len() == 1).await;
-    let nobody = patient_builder(&subject.url()).identify(false).connect().await.expect("connect");
-    held(&nobody, "k").await.release().await.expect("it was held");
+    wait_for("the closed ones are gone", async || processes().await.len() == 1).await;
+    let hidden = patient_builder(&subject.url()).identify(false).connect().await.expect("connect");
+    held(&hidden, "k").await.release().await.expect("it was held");
     assert_eq!(processes().await.len(), 1);
 }
 
@@ -121,7 +121,7 @@ async fn of_parent() -> LockManager {
     patient(&std::env::var("DISTLOCK_URL").expect("where the store is")).await
 }
 
-/// Who dies while it waits is passed over, soon.
+/// A waiter that dies is passed over, soon.
 pub async fn a_dead_waiter_is_passed_over<S: Remote>(test: &str) {
     if in_fork() {
         let manager = of_parent().await;
@@ -146,7 +146,7 @@ pub async fn a_dead_waiter_is_passed_over<S: Remote>(test: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// Who dies while it holds the lock keeps it for as long as its lease runs, and no longer.
+/// A holder that dies keeps the lock for as long as its lease runs, and no longer.
 pub async fn a_dead_holder_is_outlived<S: Remote>(test: &str) {
     const TTL: Duration = Duration::from_secs(2);
     if in_fork() {

@@ -98,7 +98,7 @@ pub(crate) enum Action {
     LoseHint {
         process: u8,
     },
-    /// A message that nobody sent, or that comes twice: about the batch in this place.
+    /// A message that no process sent, or that comes twice: about the batch in this place.
     Forge {
         process: u8,
         key: u8,

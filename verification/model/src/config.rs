@@ -36,7 +36,7 @@ pub(crate) struct Faults {
     pub(crate) data_losses: u8,
     /// The queue key alone is lost (it has an expiry).
     pub(crate) queue_losses: u8,
-    /// Futures that nobody polls any more.
+    /// Futures that are no longer polled.
     pub(crate) dozes: u8,
     /// Ticks in which one process's clock stands still while the others go on.
     pub(crate) slow_ticks: u8,
@@ -117,13 +117,13 @@ pub(crate) struct Config {
     pub(crate) wakes: bool,
     /// Another process starts in the place of one that died.
     pub(crate) restarts: bool,
-    /// Who has one lock alone may go on as a reader.
+    /// A holder that has one lock alone may go on as a reader.
     pub(crate) downgrades: bool,
     /// Faults are not counted.
     pub(crate) endless: bool,
     /// I7: an expiry lets one newcomer pass, which only a fast path can.
     pub(crate) expiry_excuses: bool,
-    /// Nobody who asks so is missed when it does not get the lock.
+    /// Calls of this kind need not get the lock.
     pub(crate) hopeless: Option<u8>,
     /// I7: for how many ticks a sealed batch admits arrivals, which in the product are 5 ms.
     pub(crate) grace: u32,
@@ -200,7 +200,7 @@ impl Config {
         self.mutant == Some(mutant)
     }
 
-    /// No age of a message is told apart past this one.
+    /// All ages of a message from this one on count as the same.
     pub(crate) fn oldest(&self) -> u8 {
         self.lag
     }

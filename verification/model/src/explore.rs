@@ -1,7 +1,7 @@
 //! Every state that can be reached, breadth first.
 //!
-//! A state that waits for its turn is kept whole; of those whose turn is over 16 bytes are left: what
-//! tells them apart, and by which step from which other one they were reached first. Processes in which
+//! A state that waits for its turn is kept whole; of those whose turn is over 16 bytes are left: their
+//! fingerprint, and by which step from which other one they were reached first. Processes in which
 //! nothing has happened are the same in a state and in those after it, and those that have come to be the
 //! same in different ways are made one.
 
@@ -42,7 +42,7 @@ struct Explorer<'a> {
     ways: Vec<Way>,
     /// Those whose turn has not come.
     waiting: VecDeque<World>,
-    /// Those that nobody needs any more.
+    /// Those that are no longer needed.
     spare: Vec<World>,
     steps: usize,
 }
@@ -56,7 +56,7 @@ pub(crate) fn explore(setting: &Setting, most: Option<NonZeroUsize>) -> Explored
     while explorer.reached.count() < most {
         let Some(world) = explorer.waiting.pop_front() else { break };
         if turn == level_ends {
-            // Of all that is violated in as few steps the gravest is told.
+            // Of all that is violated in as few steps the gravest is reported.
             if violation.is_some() {
                 break;
             }

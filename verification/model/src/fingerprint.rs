@@ -1,4 +1,4 @@
-//! What tells states apart: 64 bits of each, and the set of those that were reached.
+//! Fingerprints of states: 64 bits of each, and the set of those that were reached.
 //!
 //! Two states out of `n` that have the same bits would be taken for one with a probability of about
 //! `n² / 2⁶⁵`, for 10⁸ of them less than one in 3,000.

@@ -15,7 +15,7 @@ pub enum Invariant {
     Exclusion,
     /// I2a: a body that has the lock alone runs beside no other.
     Alone,
-    /// I2b: whoever is let in is one of no more than its limit allows.
+    /// I2b: a token that is let in is one of no more holders than its limit allows.
     Limit,
     /// I1: while a body runs, the lock is in its lease's name.
     Lease,
@@ -27,9 +27,9 @@ pub enum Invariant {
     Stray,
     /// I4: the lock does not lie idle under a live waiter for longer than the bound.
     Idle,
-    /// I4a: nobody who is first and could have the lock waits for longer than the bound.
+    /// I4a: the first in the queue waits no longer than the bound for a lock that it could have.
     Front,
-    /// J: a script that can let others in leaves nobody at the front of the queue who could have the lock.
+    /// J: a script that can let others in leaves no token at the front of the queue that could have the lock.
     Next,
     /// K: a lock ends with the last of its leases.
     End,
@@ -63,9 +63,9 @@ pub(crate) struct Ghost {
     pub(crate) highest_alone: Vec<u64>,
     /// Ticks for which each key has lain idle under a live waiter.
     pub(crate) idle: Vec<u16>,
-    /// Ticks for which whoever is first in each queue could have had the lock.
+    /// Ticks for which the first in each queue could have had the lock.
     pub(crate) front: Vec<u16>,
-    /// Ticks for which nothing has run although somebody waits.
+    /// Ticks for which nothing has run although there is a waiter.
     pub(crate) stall: u16,
     /// Ticks for which a lock has been held in the name of a live process that does not know the token.
     pub(crate) stray: Vec<Noted>,
@@ -79,7 +79,7 @@ pub(crate) struct Ghost {
     pub(crate) outdated: Vec<(u8, Token)>,
     /// The tick, as far as arrivals need it.
     pub(crate) epoch: u32,
-    /// The tick in which each key's lock expired last: who arrives then may pass.
+    /// The tick in which each key's lock expired last: a call that arrives then may pass.
     pub(crate) expired: Vec<u32>,
     /// Something has happened after which I7 promises less.
     pub(crate) unordered: bool,
@@ -299,7 +299,7 @@ impl World {
         })
     }
 
-    /// Somebody alive, awake and (where that is told apart) connected waits for this key.
+    /// A live, awake and (where that matters) connected process waits for this key.
     fn waits(&self, cfg: &Config, key: u8) -> bool {
         self.living()
             .filter(|process| process.subscribed || !cfg.silent)
@@ -350,7 +350,7 @@ impl World {
         self.ghost.stray = stray;
     }
 
-    /// I4a: whoever is first in the queue could have the lock, and somebody waits there for it.
+    /// I4a: the first in the queue could have the lock, and is waited under.
     fn is_first_kept_out(&self, cfg: &Config, key: u8) -> bool {
         let state = &self.server.keys[usize::from(key)];
         let Some(first) = state.queue.first().map(|entry| entry.token) else { return false };
@@ -397,10 +397,10 @@ impl World {
     pub(crate) fn on_started(&mut self, cfg: &Config, started: &Started) {
         let key = usize::from(started.key);
         let lock = &self.server.keys[key].lock;
-        // Who was robbed and has not heard of it is behind those who came after, and should be.
+        // A holder that was robbed and has not heard of it is behind those that came after, and should be.
         let holds = lock.of(started.token).is_some()
             && !self.ghost.outdated.contains(&(started.key, started.token));
-        // Those who have the lock together have no order among them.
+        // Those that have the lock together have no order among them.
         let alone = started.token.limit.is_alone();
         let Ghost { highest, highest_alone, .. } = &mut self.ghost;
         let before = if alone { highest[key] } else { highest_alone[key] };

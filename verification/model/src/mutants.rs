@@ -19,7 +19,7 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// The lock's value says that somebody waits, and nobody looks at the queue.
+    /// The lock's value says whether there are waiters, and the queue is not looked at.
     MarkerForQueue,
     /// `acquire` takes a free lock without looking at the queue.
     TakesWithoutQueue,
@@ -36,7 +36,7 @@ mutants! {
     /// No `s`.
     NoSealMessage,
     /// Dead processes are not skipped.
-    SkipsNobody,
+    KeepsTheDead,
     /// `release` frees whatever is there.
     BlindRelease,
     /// `release` leaves an expired lock under a queue alone.
@@ -49,7 +49,7 @@ mutants! {
     NoNotAfter,
     /// One more is let in than the limit allows.
     OneTooMany,
-    /// Who wants the lock alone is let in beside those who have it together.
+    /// A token that wants the lock alone is let in beside those that have it together.
     AloneBesideOthers,
     /// `share` does not look at the queue.
     ReadersPass,
@@ -57,21 +57,21 @@ mutants! {
     LetsInOneAtATime,
     /// One that is dead stays at the front while it would not fit.
     TheDeadHaveToFit,
-    /// A lock that is held together ends with who came last.
-    EndsWithWhoCameLast,
+    /// A lock that is held together ends with its last comer.
+    EndsWithTheLastComer,
     /// `prolong` does not move the end of the lock.
     ProlongMovesNoEnd,
-    /// The end of who left stays the end of the lock.
-    EndOfWhoLeftLingers,
-    /// `leave` ends the leases of all who hold the lock together.
+    /// The end of a holder that left stays the end of the lock.
+    EndOfALeaverLingers,
+    /// `leave` ends the leases of all that hold the lock together.
     LeavesForAll,
-    /// Only one of those who hold the lock together is told that another process waits.
+    /// Only one of those that hold the lock together is notified that another process waits.
     TellsOneHolder,
-    /// Whoever waits is not told that the lock ends earlier, because who had it for longest has left.
+    /// A waiter is not notified that the lock ends earlier because the holder with the longest lease left.
     EarlierEndUntold,
-    /// Of readers in a row only the last is told that a writer waits.
+    /// Of readers in a row only the last is notified that a writer waits.
     TellsOneReader,
-    /// A downgrade takes the lock over from whoever has it alone.
+    /// A downgrade takes the lock over from any exclusive holder.
     DowngradesAnothers,
     /// A downgrade does not let in the readers that stand first.
     DowngradesAlone,
@@ -100,9 +100,9 @@ impl Mutant {
             (ReadersPass, "readers and a writer", Order),
             (LetsInOneAtATime, "runs of readers", Next),
             (TheDeadHaveToFit, "dead in front", Next),
-            (EndsWithWhoCameLast, "cancelled in front", End),
+            (EndsWithTheLastComer, "cancelled in front", End),
             (ProlongMovesNoEnd, "readers and a writer", End),
-            (EndOfWhoLeftLingers, "readers and a writer", End),
+            (EndOfALeaverLingers, "readers and a writer", End),
             (LeavesForAll, "readers and a writer", Lease),
             (EarlierEndUntold, "readers' leases", Idle),
             (TellsOneHolder, "told of a writer", Order),
@@ -116,7 +116,7 @@ impl Mutant {
     pub const SURVIVORS: &[(Self, &str)] = {
         use Mutant::*;
         &[
-            (SkipsNobody, "a dead process costs its reservation, which is a tick here"),
+            (KeepsTheDead, "a dead process costs its reservation, which is a tick here"),
             (
                 AnswersFreshTicket,
                 "the ticket is wrong only by what came within one message latency, which I7 allows",

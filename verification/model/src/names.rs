@@ -73,8 +73,8 @@ impl Names {
     }
 }
 
-/// The ticks in which those arrived who wait, of which the order is kept, and how far they are apart as
-/// far as that counts.
+/// The ticks in which the waiters arrived, of which the order is kept, and the distances as far as they
+/// count.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     /// In order, with their names. Empty where no order is kept.

@@ -12,7 +12,7 @@ use crate::token::Token;
 pub(crate) enum HintKind {
     /// `g`: look, it may be yours.
     Grant,
-    /// `s`: somebody stands behind you.
+    /// `s`: another process stands behind you.
     Seal,
     /// `x`: taken away.
     Taken,
@@ -27,10 +27,10 @@ pub(crate) struct Hint {
 }
 
 /// R15: what processes say to each other. It comes over the same channel as hints, but in a list of its own:
-/// it may be late for ever, and nobody waits for it.
+/// it may be late for ever, and nothing waits for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Word {
-    /// What follows `q`, whoever has sent it.
+    /// What follows `q`, also if it is forged.
     Question(String),
     /// The nonces of `a`.
     Answer(Vec<String>),
@@ -59,7 +59,7 @@ pub(crate) enum Command {
         ttl: u32,
         seen: u64,
     },
-    /// `INCR` alone, where the two are told apart.
+    /// `INCR` alone, where the two are separate steps.
     Draw {
         key: u8,
         token: Token,
@@ -142,7 +142,7 @@ impl Command {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Sent {
     pub(crate) command: Command,
-    /// Who waits for its answer.
+    /// What waits for its answer.
     pub(crate) origin: Origin,
     /// The sender's clock before it was sent.
     pub(crate) at: Moment,
@@ -157,9 +157,9 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Somebody waits for its answer.
+    /// Its answer is waited for.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.origin != Origin::Nobody
+        self.origin != Origin::Unawaited
     }
 }
 

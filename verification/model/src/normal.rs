@@ -29,7 +29,7 @@ impl World {
         self.ghost.outdated.iter_mut().for_each(|(_, token)| with.token(token));
     }
 
-    /// Equal for our purposes is equal. Answers what tells the state from others.
+    /// Makes states that are equivalent for our purposes equal. Returns the state's fingerprint.
     pub(crate) fn normalise(&mut self, setting: &Setting) -> u64 {
         self.take_started();
         let mut all = setting.names.borrow_mut();
@@ -71,7 +71,7 @@ impl World {
     }
 
     fn rename_epochs(&mut self, epochs: &Epochs) {
-        // Nobody who arrived before the first of them can start any more.
+        // No call that arrived before the first of them can start any more.
         for expired in &mut self.ghost.expired {
             *expired = if *expired < epochs.first() { 0 } else { epochs.of(*expired) };
         }

@@ -58,9 +58,9 @@ impl Scenario {
             Some(arrivals) => *arrivals += 1,
             None => cfg.tasks += 1,
         }
-        // Who comes when a reservation has lapsed may have the lock first, and its answer takes time.
+        // A call that comes when a reservation has lapsed may have the lock first, and its answer takes time.
         cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + 2 * u16::from(cfg.lag));
-        // One after the other, those who die may delay different waiters of the same key.
+        // One after the other, processes that die may delay different waiters of the same key.
         if cfg.faults.crashes > 1 {
             cfg.bounds.idle = cfg.bounds.idle.map(|idle| idle + 1);
         }
@@ -188,7 +188,7 @@ fn clocks() -> Vec<Scenario> {
     ]
 }
 
-/// Waiting and handing on, nobody dies: I4, I6, I7.
+/// Waiting and handing on, without deaths: I4, I6, I7.
 fn queue() -> Vec<Scenario> {
     vec![
         Scenario {
@@ -295,7 +295,7 @@ fn deaths() -> Vec<Scenario> {
         },
         Scenario {
             name: "cluster",
-            about: "no fast path, so an expiry excuses nobody",
+            about: "no fast path, so an expiry excuses no overtaking",
             cfg: Config {
                 processes: 3,
                 arrivals: Some(1),
@@ -349,7 +349,7 @@ fn messages() -> Vec<Scenario> {
         },
         Scenario {
             name: "forged hints",
-            about: "a message nobody sent (or that came twice)",
+            about: "a message that was never sent (or came twice)",
             cfg: Config { arrivals: Some(2), faults: Faults { forged_hints: 1, ..NONE }, ..base() },
         },
         Scenario {
@@ -422,7 +422,7 @@ fn messages() -> Vec<Scenario> {
         },
         Scenario {
             name: "questions",
-            about: "processes that ask who holds the lock; questions nobody asked, twice, late, in no form (R15)",
+            about: "processes that ask who holds the lock; questions never asked, twice, late, in no form (R15)",
             cfg: Config {
                 arrivals: Some(1),
                 prompt_hints: true,
@@ -538,7 +538,7 @@ fn holders() -> Vec<Scenario> {
         },
         Scenario {
             name: "unpolled",
-            about: "a future that nobody polls any more",
+            about: "a future that is no longer polled",
             cfg: Config {
                 tasks: 2,
                 wakes: true,
@@ -679,7 +679,7 @@ fn together() -> Vec<Scenario> {
             about: "a reader and a writer, of which one is deaf and knows it",
             cfg: Config {
                 arrivals: Some(2),
-                // Who was deaf keeps its place, but counts as having come when it is heard of again.
+                // A process that was deaf keeps its place, but counts as having come when heard of again.
                 order: false,
                 asks: vec![ask(2000), read(2000)],
                 who_asks: vec![vec![1], vec![0]],
@@ -736,7 +736,7 @@ fn together() -> Vec<Scenario> {
             about: "writers that go on as readers beside readers and a writer",
             cfg: Config {
                 downgrades: true,
-                // Whoever waits behind a downgrade goes to the queue only then: others may come first.
+                // Waiters behind a downgrade go to the queue only then: others may come first.
                 order: false,
                 tasks: 2,
                 tasks_of: vec![2, 1],

@@ -28,8 +28,8 @@ pub(crate) struct Key {
     pub(crate) marked: bool,
 }
 
-/// `L`: a string, which is one that has it alone; or a sorted set of those who have it together, of
-/// which some may have ended in nobody's way; or nothing.
+/// `L`: a string, which is one that has it alone; or a sorted set of those that have it together, of
+/// which some may have ended, as long as that is in no one's way; or nothing.
 #[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lock {
     pub(crate) holders: Vec<Holder>,
@@ -92,7 +92,7 @@ pub(crate) enum Acquired {
 pub(crate) struct Released {
     /// The lock was the token's until now.
     pub(crate) was_ours: bool,
-    /// Who was let in.
+    /// The tokens that were let in.
     pub(crate) next: Vec<Token>,
     /// It is kept, and others wait for it.
     pub(crate) awaited: bool,
@@ -109,16 +109,16 @@ pub(crate) struct Wish {
     pub(crate) expired: bool,
 }
 
-/// One script call: the server, who listens, and the messages it publishes.
+/// One script call: the server, the listening processes, and the messages it publishes.
 pub(crate) struct Script<'a> {
     pub(crate) cfg: &'a Config,
     pub(crate) server: &'a mut Server,
     /// `PUBSUB NUMSUB`: the identities that are subscribed.
     pub(crate) listening: &'a [u16],
     pub(crate) published: Vec<Hint>,
-    /// Ghost: it has let in whoever it could of this key's queue, and holds its own token for alive.
+    /// Ghost: it has let in all that it could of this key's queue, and takes its own token for alive.
     pub(crate) admitted: Option<(u8, Option<Token>)>,
-    /// Ghost: somebody was let in beside more than its limit allows.
+    /// Ghost: a token was let in beside more than its limit allows.
     pub(crate) crowded: bool,
 }
 
@@ -171,7 +171,7 @@ impl Lock {
         self.holders.is_empty()
     }
 
-    /// Who has it alone: `v` of the scripts.
+    /// The exclusive holder: `v` of the scripts.
     pub(crate) fn alone(&self) -> Option<Token> {
         let first = self.holders.first()?;
         first.token.limit.is_alone().then_some(first.token)
@@ -224,7 +224,7 @@ impl<'a> Script<'a> {
 
     /// `hold`: `SET PX` for one alone, `ZADD GT` and `PEXPIREAT` for others.
     fn hold(&mut self, key: u8, token: Token, ttl: u32, claimed: bool) {
-        let last_comer_ends_it = self.cfg.is(Mutant::EndsWithWhoCameLast);
+        let last_comer_ends_it = self.cfg.is(Mutant::EndsWithTheLastComer);
         let others = self.lock(key).live().filter(|holder| holder.token != token).count();
         let alone = self.lock(key).alone().is_some_and(|alone| alone != token);
         self.crowded |= alone || !token.limit.fits(others);
@@ -272,7 +272,7 @@ impl<'a> Script<'a> {
             let Some(Entry { token, .. }) = self.key(key).queue.first().copied() else { break };
             let own = own.filter(|(own, _)| *own == token);
             let heard = token.deaf || self.listening.contains(&token.process);
-            let lives = own.is_some() || heard || self.cfg.is(Mutant::SkipsNobody);
+            let lives = own.is_some() || heard || self.cfg.is(Mutant::KeepsTheDead);
             let stops = lives || self.cfg.is(Mutant::TheDeadHaveToFit);
             if stops && !self.fits(key, token) {
                 break;
@@ -342,7 +342,7 @@ impl<'a> Script<'a> {
         mine
     }
 
-    /// `share`: one that was let in takes the lock, or one that is not alone finds nobody in the queue.
+    /// `share`: one that was let in takes the lock, or one that is not alone finds the queue empty.
     fn share(&mut self, key: u8, token: Token, ttl: u32) -> bool {
         let extends = !self.cfg.is(Mutant::ConfirmDoesNotExtend);
         let blind = self.cfg.is(Mutant::ReadersPass);
@@ -384,8 +384,8 @@ impl<'a> Script<'a> {
         if is_try {
             self.admit(key, None);
         }
-        let nobody_waits = self.key(key).queue.is_empty() || self.cfg.is(Mutant::TakesWithoutQueue);
-        if self.fits(key, token) && nobody_waits {
+        let no_waiters = self.key(key).queue.is_empty() || self.cfg.is(Mutant::TakesWithoutQueue);
+        if self.fits(key, token) && no_waiters {
             self.hold(key, token, ttl, false);
             self.dequeue(key, token);
             return self.granted(key);
@@ -459,7 +459,7 @@ impl<'a> Script<'a> {
         told.into_iter().for_each(|token| self.tell(HintKind::Seal, key, token));
     }
 
-    /// In how many ms there is room, if nobody leaves or is renewed.
+    /// In how many ms there is room, if no holder leaves or is renewed.
     fn remaining(&mut self, key: u8, token: Token) -> u32 {
         let lock = self.lock(key);
         let too_many = token.limit.too_many(lock.holders.len());
@@ -492,12 +492,12 @@ impl<'a> Script<'a> {
             (true, None) if blind => self.lock(key).clear(),
             (true, None) => self.leave(key, token),
         }
-        // The hot part looks no further if nobody waits.
+        // The hot part looks no further if there is no waiter.
         let repairs = own || !self.cfg.is(Mutant::ReleaseDoesNotRepair);
         if waits && marked && repairs {
             released.next = self.admit(key, None).1;
         }
-        // It was told when the lock ends, which is earlier now.
+        // It knows when the lock was to end, which is earlier now.
         let first = self.key(key).queue.first().map(|entry| entry.token);
         let ends_earlier = !self.lock(key).is_free() && self.lock(key).end < end;
         let tells =
@@ -509,7 +509,7 @@ impl<'a> Script<'a> {
     }
 
     fn leave(&mut self, key: u8, token: Token) {
-        let lingers = self.cfg.is(Mutant::EndOfWhoLeftLingers);
+        let lingers = self.cfg.is(Mutant::EndOfALeaverLingers);
         let all = self.cfg.is(Mutant::LeavesForAll);
         let lock = self.lock(key);
         let end = lock.end;
@@ -530,8 +530,8 @@ impl<'a> Script<'a> {
         lock.end_with_last();
     }
 
-    /// `renew` and `prolong`. `None`: not a holder. Otherwise whether somebody waits, and a fence if one
-    /// was asked for.
+    /// `renew` and `prolong`. `None`: not a holder. Otherwise whether there is a waiter, and a fence if
+    /// one was asked for.
     pub(crate) fn renew(
         &mut self,
         key: u8,

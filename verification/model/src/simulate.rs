@@ -3,7 +3,7 @@
 //!
 //! Each seed has a world of its own (sizes, times, and which faults happen), so that a fault that
 //! would hide another is missing from many of them. Storms and calms follow each other: in a calm
-//! nothing goes wrong, and whoever waits must get the lock within its bound.
+//! nothing goes wrong, and every waiter must get the lock within its bound.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -61,7 +61,7 @@ pub(crate) fn config(seed: u64) -> Config {
 }
 
 /// R9: for so many ticks bytes of a dead connection run at the most. Releases are repeated for as long as
-/// that; what runs later still makes a lock that nobody wants, for one ttl.
+/// that; what runs later still makes a lock without an owner, for one ttl.
 fn longest_life(tick: u32) -> u64 {
     let covered: Duration = RELEASE_REPEATS.iter().sum();
     u64::from(ms(covered) / tick)
@@ -116,8 +116,8 @@ fn faults(random: &mut Random) -> Faults {
     }
 }
 
-/// In a calm whoever waits has to be served within the longest lease and what it takes to see that
-/// its owner is gone.
+/// In a calm every waiter has to be served within the longest lease and what it takes to see that its
+/// owner is gone.
 fn bounds(cfg: &Config) -> Bounds {
     let longest = cfg.asks.iter().map(|ask| ask.ttl.max(ask.min_hold)).max().unwrap_or_default();
     let ms = longest + LONGEST_RESERVATION + LOOK + 1_000;

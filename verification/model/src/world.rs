@@ -255,7 +255,7 @@ impl World {
 
     fn tick(&mut self, cfg: &Setting, slow: Option<u8>) {
         self.measure(cfg);
-        // Who waits for a lock that was kept looks right behind its end, which here is a tick.
+        // A waiter for a lock that was kept looks right after its end, which here is a tick.
         let kept = |holder: &Holder| holder.kept && holder.ttl <= cfg.tick;
         self.ghost.unordered |= self.server.keys.iter().any(|key| key.lock.live().any(kept));
         for key in self.server.tick(cfg.tick) {
@@ -268,7 +268,7 @@ impl World {
         self.ghost.epoch += 1;
     }
 
-    /// The lock is taken from whoever holds it, by somebody outside the protocol.
+    /// The lock is taken from its holder, by something outside the protocol.
     fn rob(&mut self, cfg: &Setting, key: u8) {
         self.ghost.unordered = true;
         let holders = self.server.keys[usize::from(key)].lock.holders.clone();
@@ -440,7 +440,7 @@ impl World {
         self.turn(cfg, of, Input::Said(Word::Question(text)));
     }
 
-    /// R15: a process answers whoever has asked, wherever these listen.
+    /// R15: a process answers all that have asked, as far as these listen.
     fn reply(&mut self, cfg: &Setting, place: u8) {
         let answers = self.process(place).answers();
         self.turn(cfg, place, Input::Reply);

@@ -38,7 +38,7 @@ pub async fn run(effort: Effort) -> Report {
     report
 }
 
-/// So many locks that nobody else wants, by many tasks; says how many.
+/// So many uncontended locks, by many tasks; says how many.
 async fn locks(manager: &LockManager, effort: Effort) -> u64 {
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
@@ -72,7 +72,7 @@ async fn one_server(effort: Effort, report: &mut Report) {
     let done = locks(&manager, effort).await;
     let rate = done as f64 / (server_cpu(&server) - before);
     report.figure("locks a second of one core", format!("{rate:.0} (of {done})"));
-    report.violated_if(done == 0, "nobody had any lock");
+    report.violated_if(done == 0, "no lock was granted");
 }
 
 async fn memory(held: u64, report: &mut Report) {

@@ -23,10 +23,10 @@ const TASKS: usize = 3;
 const TTL: Duration = Duration::from_secs(2);
 /// How long a reserved lock is kept for a process that may have died.
 const CLAIM: Duration = Duration::from_secs(1);
-/// Who stands behind the dead holder without having been told looks after this at the latest.
+/// A waiter behind the dead holder that was not notified looks after this at the latest.
 const LOOK: Duration = Duration::from_secs(5);
 /// Arrivals closer together may be served either way: they are stamped before they are sent, and
-/// whoever is next door is let in until word has come that others wait.
+/// local callers are let in until a message says that others wait.
 const NEIGHBOURS: Duration = Duration::from_millis(100);
 /// The same on a machine that is busy.
 const NEIGHBOURS_AT_WORST: Duration = Duration::from_secs(1);
@@ -178,7 +178,7 @@ fn judge(ledger: &[Entry], deaths: &[Death], report: &mut Report) {
     report.violated_if(back > 0, format!("{back} fencing tokens that did not grow"));
     report.violated_if(ledger.len() < 10, "hardly anything was done");
 
-    // Only who waits is held up: the lock may also be free because nobody wants it.
+    // Only waiters are held up: the lock may also be free because no process wants it.
     let (mut idle, mut after_death) = (Vec::new(), Vec::new());
     for two in ledger.windows(2) {
         let free_from = two[0].ended.max(two[1].arrived);
@@ -194,13 +194,14 @@ fn judge(ledger: &[Entry], deaths: &[Death], report: &mut Report) {
     }
     let worst = idle.iter().max().copied().unwrap_or_default();
     let worst_after_death = after_death.iter().max().copied().unwrap_or_default();
-    report.violated_if(worst > CLAIM + LOOK, format!("free for {worst:.1?} while somebody waits"));
+    report
+        .violated_if(worst > CLAIM + LOOK, format!("free for {worst:.1?} while there is a waiter"));
     let bound = TTL + CLAIM;
     report.violated_if(
         worst_after_death > bound + LOOK,
         format!("free for {worst_after_death:.1?} after a holder had died"),
     );
-    report.spread("free while somebody waits", idle, CLAIM);
+    report.spread("free while there is a waiter", idle, CLAIM);
     report.spread("next one after the holder died", after_death, bound);
 
     let (mut overtaken, mut most) = (0, 0);
@@ -210,8 +211,8 @@ fn judge(ledger: &[Entry], deaths: &[Death], report: &mut Report) {
         let later: Vec<_> = before.filter(later).collect();
         overtaken += usize::from(!later.is_empty());
         most = most.max(later.len());
-        // After the death of a holder a newcomer may come first, with those next door to it, as many as come
-        // until it has word that others wait: nobody can tell it before that.
+        // After the death of a holder a newcomer may come first, with all callers of its process that come
+        // before it can hear that others wait.
         let dead = deaths.iter().filter(|death| {
             death.had_the_lock && death.at <= entry.began && between(death.at, entry.arrived) < LOOK
         });
@@ -232,7 +233,7 @@ fn judge(ledger: &[Entry], deaths: &[Death], report: &mut Report) {
         );
     }
     let value = format!("{overtaken} times, by {most} at most");
-    report.figure(format!("overtaken by one who came {NEIGHBOURS:?} later"), value);
+    report.figure(format!("overtaken by one that came {NEIGHBOURS:?} later"), value);
     let waits: Vec<_> = ledger.iter().map(|entry| between(entry.arrived, entry.began)).collect();
     report.spread("waited", waits, LONG);
     let mut each: HashMap<usize, usize> = HashMap::new();

@@ -1,11 +1,11 @@
 //! A lock in a store of three servers that four processes want all the time, while one server after the other is killed,
 //! stands still or is out of the processes' reach, the leader before all, and at times two at once: one holder at a time,
-//! fencing tokens that grow over every election, and everybody served once a majority is there again.
+//! fencing tokens that grow over every election, and every process served once a majority is there again.
 //!
 //! The ledger is a list elsewhere: each body reads a number, waits, and writes the next one. Two at once write one number
 //! twice. The processes reach each server over a proxy of its own. The servers reach each other directly: members of etcd
-//! have one address for all others, so that a proxy could not tell whom to cut off; one that is cut off from the others is
-//! one that stands still, to them.
+//! have one address for all others, so that a proxy could not tell which to cut off; to the others, one that
+//! is cut off is one that stands still.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ const TASKS: usize = 2;
 const SERVERS: usize = 3;
 /// Longer than any fault: no lease is lost for it.
 const TTL: Duration = Duration::from_secs(12);
-/// By then somebody has the lock again, once a majority is there.
+/// By then the lock is held again, once a majority is there.
 const SOON: Duration = Duration::from_secs(15);
 
 /// How long it is run by default.
@@ -138,7 +138,7 @@ pub async fn run<P: Member>(name: &str, effort: Effort, seed: u64) -> Report {
     data.set::<_, _, ()>("over", 1).await.expect("SET");
     let done = all_done(&mut data).await;
     end(children);
-    report.violated_if(stuck, "nobody is served any more");
+    report.violated_if(stuck, "no process is served any more");
     report.violated_if(done < PROCESSES, format!("only {done} processes came to their end"));
     for (fault, words) in FAULTS {
         report.figure(words, suffered.iter().filter(|other| **other == fault).count());
@@ -224,7 +224,7 @@ async fn judge(data: &mut MultiplexedConnection, took: Duration, report: &mut Re
 
 /// One of the processes. Ends when it is killed.
 async fn child() -> Report {
-    let variable = |name: &str| std::env::var(name).expect("what it is told");
+    let variable = |name: &str| std::env::var(name).expect("its parent's variable");
     let mut data = data_at(&variable("SOAK_DATA_URL")).await;
     let builder = LockManager::builder().url(variable("SOAK_ENSEMBLE")).ttl(TTL);
     let manager = builder.command_timeout(ms(1500)).outage_grace(LONG).build().expect("a manager");
@@ -255,7 +255,7 @@ async fn locks(manager: LockManager, mut data: MultiplexedConnection, mut dice: 
         let (waited, fence) = (between(arrived, now()).as_nanos(), guard.fencing_token());
         let number: u64 = data.get::<_, Option<u64>>("number").await.expect("GET").unwrap_or(0);
         tokio::time::sleep(ms(1 + dice.below(4))).await;
-        // Only who still has the lock may go on.
+        // Only a process that still has the lock may go on.
         if guard.is_held() {
             let mut write = redis::pipe();
             let entry = format!("{} {fence} {} {waited}", number + 1, std::process::id());

@@ -1,5 +1,5 @@
 //! One lock that many tasks of a few processes want all the time, with calls that are dropped at
-//! random: it is never free for long while somebody waits, and every grant has a body or goes on.
+//! random: it is never free for long while there is a waiter, and every grant has a body or goes on.
 //!
 //! The ledger is a file that the processes share: each body reads it, and writes it when it is gone.
 //! Two at once lose an update.
@@ -27,10 +27,10 @@ const KEY: &str = "handoffs";
 const TASKS: u64 = 64;
 const TASKS_OF_OTHERS: u64 = 4;
 const OTHERS: usize = 2;
-/// How long the lock may be free while somebody waits.
+/// How long the lock may be free while there is a waiter.
 const FREE: Duration = Duration::from_millis(10);
 /// The same where messages are lost.
-const FREE_UNTOLD: Duration = Duration::from_secs(6);
+const FREE_UNNOTIFIED: Duration = Duration::from_secs(6);
 const ROOM: u32 = 10;
 const AT_MOST_LATE: usize = 3;
 
@@ -45,7 +45,7 @@ enum Number {
     Fence,
     /// When the last body ended.
     Ended,
-    /// Everybody is to stop.
+    /// All processes are to stop.
     Over,
     /// What went wrong.
     Wrong,
@@ -75,7 +75,7 @@ impl Shared {
 /// What one process has seen.
 struct Seen {
     shared: Shared,
-    /// How long the lock was free while the one who then got it waited, in microseconds.
+    /// How long the lock was free while its next holder waited, in microseconds.
     free: Mutex<Vec<u32>>,
     cancelled: AtomicU64,
 }
@@ -88,7 +88,7 @@ struct Body<'a> {
 
 impl Drop for Body<'_> {
     fn drop(&mut self) {
-        // Nobody else has begun meanwhile.
+        // No other body has begun meanwhile.
         let shared = &self.seen.shared;
         if shared.get(Number::Bodies) != self.bodies {
             shared.set(Number::Wrong, 1);
@@ -207,7 +207,7 @@ pub async fn run(effort: Effort) -> Report {
         Effort::Time(time) => Effort::Time(time / 10),
     };
     phase("told", effort, FREE, &mut report).await;
-    phase("messages lost", untold, FREE_UNTOLD, &mut report).await;
+    phase("messages lost", untold, FREE_UNNOTIFIED, &mut report).await;
     report
 }
 
@@ -269,17 +269,17 @@ async fn phase(name: &str, effort: Effort, bound: Duration, report: &mut Report)
         free.into_iter().map(|micros| Duration::from_micros(micros.into())).collect();
     let worst = free.iter().max().copied().unwrap_or_default();
     // One thread that stood still is one of them, and need not be the one that was watched; a waiter
-    // who is not told shows again and again, or until he looks by himself.
+    // that is not notified shows again and again, or until it looks by itself.
     let late = free.iter().filter(|free| **free > ROOM * (bound + stall)).count();
     report.violated_if(
-        late > AT_MOST_LATE || worst > FREE_UNTOLD + ROOM * stall,
-        format!("{name}: free for {worst:.1?} while somebody waited, {late} times too long"),
+        late > AT_MOST_LATE || worst > FREE_UNNOTIFIED + ROOM * stall,
+        format!("{name}: free for {worst:.1?} with a waiter, {late} times too long"),
     );
     report.violated_if(
         free.len() as u64 != bodies,
         format!("{name}: {} bodies are known", free.len()),
     );
-    report.spread(&format!("{name}: free while somebody waited"), free, bound);
+    report.spread(&format!("{name}: free with a waiter"), free, bound);
     let wrong = match seen.shared.get(Number::Wrong) {
         0 => None,
         1 => Some("two bodies at once"),

@@ -25,7 +25,7 @@ impl Holder {
         key: &str,
         body: impl Future<Output = T>,
     ) -> T {
-        // The same lease: a nested call joins it and asks nobody.
+        // The same lease: a nested call joins it and sends nothing.
         let lease = manager.lock(key).reentrant(true).acquire().await.expect("it is held here");
         let mut body = pin!(body);
         poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! A manager that nobody uses: what it sends.
+//! What an idle manager sends.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use distlock_testkit::{RedisServer, wait_for};
 use crate::effort::Effort;
 use crate::report::Report;
 
-/// As long as what is kept alive over a network is kept alive by somebody.
+/// Longer than any usual interval of keep-alives.
 pub const WHILE: Duration = Duration::from_secs(120);
 /// Between two looks, of which each is a command.
 const LOOK: Duration = Duration::from_millis(250);
@@ -24,7 +24,7 @@ pub async fn run(effort: Effort) -> Report {
     for manager in &managers {
         manager.lock("k").run(async {}).await.expect("free");
     }
-    wait_for("both listen, and have said who they are", async || {
+    wait_for("both listen, and have written their records", async || {
         let before = sent(&server);
         tokio::time::sleep(Duration::from_secs(1)).await;
         sent(&server) == before

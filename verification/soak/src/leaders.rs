@@ -74,11 +74,11 @@ pub async fn run(effort: Effort) -> Report {
     let (mut faults, mut number) = (Vec::new(), PROCESSES);
     while effort.goes_on(faults.len() as u64, begun) && report.violations().is_empty() {
         let Some(leader) = a_leader(&mut data, &candidates).await else {
-            report.violated_if(true, "nobody leads");
+            report.violated_if(true, "there is no leader");
             break;
         };
         if !all_is_well(&mut data, &candidates).await {
-            report.violated_if(true, "somebody does not campaign, or a key has no leader");
+            report.violated_if(true, "a candidate does not campaign, or a key has no leader");
             break;
         }
         tokio::time::sleep(Duration::from_millis(dice.below(300))).await;
@@ -135,8 +135,8 @@ async fn terms(data: &mut MultiplexedConnection, fault: Fault) -> Vec<usize> {
 }
 
 /// Waits until each of the candidates leads or stands in line, under both keys, and reaches the server; and until
-/// one of them leads under each: who was killed led under the other key as well, as a rule, and its lease there may
-/// end later. A resignation before that would be followed when that lease is over.
+/// one of them leads under each: a killed leader mostly led under the other key as well, and its lease there
+/// may end later. A resignation before that would be followed when that lease is over.
 async fn all_is_well(data: &mut MultiplexedConnection, candidates: &[Candidate]) -> bool {
     let start = Instant::now();
     while start.elapsed() < LONG {
@@ -195,7 +195,7 @@ fn judge(key: &str, reigns: &[Reign], report: &mut Report) {
     }
 }
 
-/// How long nobody led after each fault.
+/// How long there was no leader after each fault.
 fn successions(key: &str, reigns: &[Reign], faults: &[(Fault, u64)], report: &mut Report) {
     let (mut after_death, mut after_resignation) = (Vec::new(), Vec::new());
     for (fault, at) in faults {
@@ -206,7 +206,7 @@ fn successions(key: &str, reigns: &[Reign], faults: &[(Fault, u64)], report: &mu
         let last = reigns[next - 1].last;
         match fault {
             Fault::Resign => after_resignation.push(between(last, reigns[next].began)),
-            // Of those that led under this key: the other one's leader may be somebody else.
+            // Of those that led under this key: the other one may have another leader.
             _ if key == KEYS[0] => after_death.push(between(*at, reigns[next].began)),
             _ => {}
         }

@@ -22,7 +22,7 @@ outage    servers and networks that fail while bodies run (60 seconds)
 failover  primaries under Sentinel that are killed or paused until another follows (20)
 suspend   a holder that is stopped past its lease and goes on (100 times)
 held      10,000 locks held and renewed (30 seconds)
-idle      two managers that nobody uses (120 seconds)
+idle      two managers that are not used (120 seconds)
 many      the same with 150,000
 refused   2,000 locks given back to a server that refuses (6 seconds)
 kept      100,000 calls with `min_hold`

@@ -54,7 +54,7 @@ struct Findings {
     late_polls: Vec<Duration>,
     lost: u64,
     kept: u64,
-    /// How long after the deadline the caller was told.
+    /// How long after the deadline the call returned.
     told: Vec<Duration>,
     calls: u64,
     /// How much longer than max(`wait`, `command_timeout`) a call took.
@@ -156,7 +156,7 @@ async fn round(
             Ok(()) => findings.kept += 1,
             Err(error) if error.is_lost() => {
                 findings.lost += 1;
-                // Not if somebody took it away before its time, as a server that lost its data.
+                // Not if it was taken away before its time, as by a server that lost its data.
                 let by_the_clock = error.to_string().contains("ran out");
                 if let Some(deadline) = holder.deadline().filter(|_| by_the_clock) {
                     findings.told.push(told.saturating_duration_since(deadline));
@@ -179,7 +179,7 @@ async fn round(
     server
 }
 
-/// Holds a lock until it is told to end, or its lease ends.
+/// Holds a lock until it is asked to end, or its lease ends.
 async fn body(
     manager: LockManager,
     key: String,

@@ -1,5 +1,5 @@
 //! Calls for two of four locks by so many tasks that most waits run out: as long as the store is well
-//! each of them has its locks, or is told that others held them all the time.
+//! each of them has its locks, or learns that others held them all the time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,7 @@ pub async fn run(tasks: usize, effort: Effort) -> Report {
             let other = ![RAN, BUSY].contains(&what.as_str());
             report.violated_if(other, format!("{name}: {times} times {what}"));
         }
-        report.violated_if(count(RAN) == 0, format!("{name}: nobody had any"));
+        report.violated_if(count(RAN) == 0, format!("{name}: none was granted"));
         for manager in managers {
             manager.close(ROOM).await;
         }

@@ -48,7 +48,7 @@ pub async fn run(effort: Effort) -> Report {
     report
 }
 
-/// What locks took that nobody else wants.
+/// What uncontended locks took.
 #[derive(Default)]
 struct Took {
     taken: Vec<Duration>,
@@ -105,7 +105,7 @@ impl Took {
     }
 }
 
-/// Locks that nobody has, by the server that keeps them.
+/// Locks without an owner, by the server that keeps them.
 fn kept(quorum: &Quorum) -> HashSet<(usize, String)> {
     let nodes = quorum.nodes.iter().enumerate();
     nodes.flat_map(|(at, node)| node.held_locks().into_iter().map(move |key| (at, key))).collect()
@@ -241,14 +241,14 @@ fn judge(ledger: &[String], report: &mut Report) {
     processes.sort_unstable();
     processes.dedup();
     report.figure("processes that had it", processes.len());
-    report.violated_if(ledger.is_empty(), "nobody had the lock");
+    report.violated_if(ledger.is_empty(), "the lock was never granted");
     let waits = entries.iter().map(|entry| Duration::from_nanos(entry[3])).collect();
     report.spread("from the call to the lock", waits, LONG);
 }
 
 /// One of the processes. Ends when it is killed.
 async fn child() -> Report {
-    let variable = |name: &str| std::env::var(name).expect("what it is told");
+    let variable = |name: &str| std::env::var(name).expect("its parent's variable");
     let goal: u64 = variable("SOAK_GOAL").parse().expect("a number");
     let mut data = data_at(&variable("SOAK_DATA_URL")).await;
     let builder = LockManager::builder().url(variable("SOAK_QUORUM")).ttl(TTL);
@@ -273,7 +273,7 @@ async fn child() -> Report {
         if over || number >= goal {
             break;
         }
-        // Only who still has the lock may go on.
+        // Only a process that still has the lock may go on.
         if guard.is_held() {
             let mut write = redis::pipe();
             let entry = format!("{} {fence} {process} {waited}", number + 1);

@@ -151,7 +151,7 @@ async fn wants(
         tally.runs.fetch_add(1, SeqCst);
         let was_held = guard.is_held();
         match guard.release().await {
-            // Its slot stood between two nodes for longer than was left: nobody was robbed of anything.
+            // Its slot stood between two nodes for longer than was left: no lease was taken away.
             Err(error) if was_held && error.is_lost() => {
                 tally.outlived.fetch_add(1, SeqCst);
             }
@@ -226,7 +226,7 @@ fn report(tally: &Tally, moves: &Moves, took: Duration, cluster: &Cluster) -> Re
     if let Some(first) = failed.first() {
         report.figure("the first of them", first);
     }
-    report.violated_if(count(&tally.runs) == 0, "nobody had any lock");
+    report.violated_if(count(&tally.runs) == 0, "no lock was granted");
     let left = cluster.lock_keys();
     report.figure("keys left at the end", left.len());
     report

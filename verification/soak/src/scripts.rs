@@ -1,5 +1,5 @@
 //! Random processes that send scripts for one lock, each between two looks at all there is of it: whatever is
-//! sent, in whatever order, and whoever dies.
+//! sent, in whatever order, and whichever process dies.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Run {
         report.figure("scripts", self.scripts);
         report.figure("tokens that were let in", self.let_in);
         report.figure("scripts that let in several", self.several);
-        report.violated_if(self.let_in == 0 || self.several == 0, "nobody was let in");
+        report.violated_if(self.let_in == 0 || self.several == 0, "too few were let in");
         self.violations.iter().for_each(|what| report.violated_if(true, what.as_str()));
         report
     }
@@ -141,11 +141,11 @@ impl Run {
                 self.fence = self.fence.max(fence);
                 self.must(holds(&after, token) || after.lives == -2, "granted and not held");
                 if !held {
-                    // Whoever lost its place while it waited comes back to it.
+                    // A token that lost its place while it waited comes back to it.
                     let known = if ticket == 0 { u64::MAX } else { ticket };
                     let place = place(&before, token).unwrap_or(known);
                     let passed = after.queue.iter().any(|(_, other)| *other < place);
-                    self.must(!passed, "somebody was overtaken by who asked");
+                    self.must(!passed, "a waiter was overtaken by the caller");
                     self.room(&before, &after, Some((token, place)), None);
                 }
             }
@@ -286,7 +286,7 @@ impl Run {
         (before, after)
     }
 
-    /// Nobody has lost its lease, whoever was let in fits, and nobody was overtaken.
+    /// No lease was lost, every token that was let in fits, and none was overtaken.
     fn room(
         &mut self,
         before: &Sight,
@@ -325,10 +325,10 @@ impl Run {
         let passed = before.queue.iter().any(|(token, ticket)| {
             last.is_some_and(|last| *ticket < last) && place(after, token).is_some()
         });
-        self.must(!passed, "somebody was overtaken");
+        self.must(!passed, "a waiter was overtaken");
     }
 
-    /// Whoever is first in the queue cannot have the lock yet.
+    /// The first in the queue cannot have the lock yet.
     fn front(&mut self, before: &Sight, after: &Sight, asked: Option<&str>) {
         let Some((first, _)) = after.queue.first() else { return };
         // The lock may have expired between the script and the look.

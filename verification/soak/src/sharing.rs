@@ -30,7 +30,7 @@ const READ: Duration = Duration::from_millis(5);
 const REST: Duration = Duration::from_millis(20);
 /// How long one takes: all stand behind it.
 const WRITE: Duration = Duration::from_millis(15);
-/// Who came this long before the writer's end stood behind it.
+/// A reader that came this long before the writer's end stood behind it.
 const STOOD: u64 = 10_000_000;
 /// Readers that stood together begin within this time of each other.
 const TOGETHER: Duration = Duration::from_millis(5);
@@ -64,7 +64,7 @@ pub async fn run(effort: Effort) -> Report {
 struct Seen {
     writes: Vec<Turn>,
     reads: Vec<Turn>,
-    /// When the server said to those who read that a writer stands behind them.
+    /// When the server notified the readers that a writer stands behind them.
     told: Vec<u64>,
     pings: Vec<Duration>,
 }
@@ -117,7 +117,7 @@ fn reader(server: &RedisServer, url: &str, file: &std::path::Path) -> Fork {
     fork_self(NAME, &[("DISTLOCK_URL", url), (Data::URL, &data), (READS, &file)])
 }
 
-/// When word of a waiter went out, as one hears who is as near to the server as can be.
+/// When messages about a waiter went out, as seen as near to the server as can be.
 fn listen(server: &RedisServer) -> Arc<Mutex<Vec<u64>>> {
     let mut connection = server.eye();
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -128,7 +128,7 @@ fn listen(server: &RedisServer) -> Arc<Mutex<Vec<u64>>> {
         move || {
             let mut ear = connection.as_pubsub();
             ear.psubscribe("distlock:wake:*").expect("listens");
-            ready.send(()).expect("somebody waits for it");
+            ready.send(()).expect("it is waited for");
             while let Ok(message) = ear.get_message() {
                 if message.get_payload_bytes().starts_with(b"s ") {
                     told.lock().expect("no panic").push(now());
@@ -205,7 +205,7 @@ fn judge(name: &str, seen: &Seen, report: &mut Report) {
     for write in &seen.writes {
         let beside =
             seen.reads.iter().any(|read| read.began < write.ended && read.ended > write.began);
-        report.violated_if(beside, format!("{name}: somebody read beside a writer"));
+        report.violated_if(beside, format!("{name}: a reader was beside a writer"));
         let in_its_way: Vec<_> = seen
             .reads
             .iter()

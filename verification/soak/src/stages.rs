@@ -77,13 +77,13 @@ async fn measure(effort: Effort, delay: Option<Duration>) -> Medians {
         guard = next;
         std::mem::swap(&mut giver, &mut taker);
     }
-    // Apart from the others: whoever listens in costs the server time.
+    // Apart from the others: a subscriber that listens in costs the server time.
     let mut messages = listen(&client);
     let mut hints = Vec::new();
     for _ in 0..rounds.min(500) {
         let waiting = tokio::spawn(taker.lock("k").ttl(LONG).wait(LONG).acquire());
         stand(&server).await;
-        // Words that somebody waits.
+        // Messages about the waiter.
         while messages.try_recv().is_ok() {}
         let call = Instant::now();
         guard.release().await.expect("it was held");
@@ -115,7 +115,7 @@ fn listen(client: &redis::Client) -> mpsc::UnboundedReceiver<Instant> {
     std::thread::spawn(move || {
         let mut ear = connection.as_pubsub();
         ear.psubscribe("distlock:wake:*").expect("listens");
-        ready.send(()).expect("somebody waits for it");
+        ready.send(()).expect("it is waited for");
         while ear.get_message().is_ok() && heard.send(Instant::now()).is_ok() {}
     });
     listens.recv().expect("it listens");

@@ -14,7 +14,7 @@ use crate::report::Report;
 
 /// What one waiter may need, its task included.
 const BYTES: u64 = 2048;
-/// Who waits looks once in this time.
+/// A waiter looks once in this time.
 const LOOK: Duration = Duration::from_millis(4500);
 /// The manager's default, of which a third is the time between two renewals.
 const TTL: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use crate::clock::Moment;
 /// A process that is not notified looks at least so often (R11); its reservations outlast that.
 pub(super) const LOOK_DEAF: Duration = Duration::from_secs(1);
 
-/// The reservation of a token that is issued now. Who looks by itself needs to have looked in the time.
+/// The reservation of a token that is issued now: for a process that polls, long enough that it has polled.
 pub(super) fn reservation<K: Kinds, X: Shell<K>>(reserve_for: Duration, shell: &X) -> Reservation {
     let notified = shell.is_notified();
     let time = if notified { reserve_for } else { reserve_for.max(LOOK_DEAF * 3) };
@@ -372,7 +372,7 @@ fn start<K: Kinds, X: Shell<K>>(
         return Err(Denied::Outlasted);
     }
     let fencing_token = claim.issue().ok_or(Denied::NoFence)?;
-    // Who closes looks at the line behind this: one of the two sees the other.
+    // `close` looks at the line after this: either it sees this claim, or this sees that it has begun.
     if shell.is_closed() {
         return Err(Denied::Closed);
     }

@@ -117,7 +117,7 @@ impl<K: Kinds> Claim<K> {
             exchange: None,
             awaited: None,
             free_from: None,
-            holders: Holders::Nobody,
+            holders: Holders::None,
         }
     }
 
@@ -135,7 +135,7 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// A fencing token for the next holder; `None` if the counter value has no more. Readers who hold
+    /// A fencing token for the next holder; `None` if the counter value has no more. Readers that hold
     /// the lock by one claim have the same one (R5).
     #[inline]
     pub(super) fn issue(&mut self) -> Option<u64> {
@@ -172,7 +172,7 @@ impl<K: Kinds> Claim<K> {
 
     /// A caller holds the lock by it.
     pub fn is_held(&self) -> bool {
-        !matches!(self.holders, Holders::Nobody)
+        !matches!(self.holders, Holders::None)
     }
 
     /// R6: whether it can go to a holder on these terms. It is `fresh` if the store has just confirmed
@@ -214,7 +214,7 @@ impl<K: Kinds> Claim<K> {
         grant
     }
 
-    /// Who waits gets it once it was renewed to `ttl`.
+    /// A waiter gets it once it has been renewed to `ttl`.
     pub(super) fn await_renewal(&mut self, ttl: Duration, now: Moment) {
         self.awaited = self.awaited.max(Some(ttl));
         if let Renewal::Failed { retry_at, .. } = &mut self.renewal {
@@ -232,11 +232,11 @@ impl<K: Kinds> Claim<K> {
     pub(super) fn remaining(&self, now: Moment) -> Duration {
         let end = match &self.holders {
             Holders::One(holder) => holder.deadline(self.deadline),
-            Holders::Nobody | Holders::Several(_) => self.deadline,
+            Holders::None | Holders::Several(_) => self.deadline,
         };
         match (end, &self.holders) {
             // It has no end, which is to say its whole ttl at any time.
-            (Moment::NEVER, Holders::Nobody) => self.term.ttl,
+            (Moment::NEVER, Holders::None) => self.term.ttl,
             (Moment::NEVER, holders) => holders.ttl(),
             (end, _) => end.since(now),
         }

@@ -100,7 +100,7 @@ impl<K: Kinds> Line<K> {
 }
 
 impl<K: Kinds> Claim<K> {
-    /// It is the new token's, for whom others may have the lock as well.
+    /// It goes on under the new token, with which others may have the lock as well.
     fn goes_on(
         &mut self,
         at: i64,

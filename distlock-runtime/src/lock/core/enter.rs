@@ -52,7 +52,7 @@ impl<K: Kinds> Line<K> {
                     return batch.too_late(claim, now, shell);
                 }
                 batch.owns(Claims::one(claim));
-                // Of those who want the same, others stand behind only what is sealed, or for permits.
+                // A batch of the same limit is behind this one only if this one is sealed, or for permits.
                 if contended || last != Some(batch.limit) {
                     batch.seal(now);
                 }
@@ -112,7 +112,7 @@ impl<K: Kinds> Line<K> {
         if !closed && batch.waiters.any_live(now) {
             return batch.ask(now, shell);
         }
-        // Who asks later finds no batch that says why.
+        // Waiters get the reason now: later there is no batch to take it from.
         let verdict = if closed { Some(Denied::Closed) } else { batch.verdict(now) };
         let why = |request: &Request| verdict.clone().unwrap_or_else(|| request.unanswered());
         batch.waiters.deny_all(shell, why);

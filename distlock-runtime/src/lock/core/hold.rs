@@ -18,8 +18,8 @@ pub(super) enum HandedOn {
     Yes,
     /// The next one cannot have this claim, but must keep its place.
     Unfit,
-    /// Nobody waits.
-    Nobody,
+    /// No caller waits.
+    None,
 }
 
 impl<K: Kinds> Line<K> {
@@ -38,9 +38,9 @@ impl<K: Kinds> Line<K> {
             HandedOn::Yes => {}
             HandedOn::Unfit => self.put_back(number, index, now, shell),
             // It was renewed for a waiter that has left, while others hold the lock by it.
-            HandedOn::Nobody
-                if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {}
-            HandedOn::Nobody => {
+            HandedOn::None if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {
+            }
+            HandedOn::None => {
                 let claim = self.take_claim(number, index);
                 if let Some(claim) = claim.and_then(|claim| self.pass_on(claim, now, shell)) {
                     let keep = claim.keep(now);
@@ -101,7 +101,7 @@ impl<K: Kinds> Line<K> {
             Some(_) if batch.waiters.next(now, shell).is_some() => {
                 return batch.end_kept(index, keep, now, shell);
             }
-            Some(_) => HandedOn::Nobody,
+            Some(_) => HandedOn::None,
         };
         match handed_on {
             HandedOn::Yes => None,
@@ -109,10 +109,10 @@ impl<K: Kinds> Line<K> {
                 self.put_back(place.batch, index, now, shell);
                 None
             }
-            HandedOn::Nobody if keep.is_some() || batch.limit.as_permits().is_none() => {
+            HandedOn::None if keep.is_some() || batch.limit.as_permits().is_none() => {
                 self.free(place.batch, index, keep)
             }
-            HandedOn::Nobody => {
+            HandedOn::None => {
                 let claim = self.take_claim(place.batch, index)?;
                 self.pass_on(claim, now, shell).map(|claim| claim.release(None))
             }
@@ -161,7 +161,7 @@ impl<K: Kinds> Line<K> {
         claims.push(claim);
         match batch.hand_on(index, now, None, shell) {
             HandedOn::Yes => None,
-            HandedOn::Unfit | HandedOn::Nobody => batch.claims_mut()?.take(index),
+            HandedOn::Unfit | HandedOn::None => batch.claims_mut()?.take(index),
         }
     }
 
@@ -247,9 +247,9 @@ impl<K: Kinds> Line<K> {
 }
 
 impl<K: Kinds> Batch<K> {
-    /// R6: hands a claim of an owned batch to the next of its waiters, or to all who only read. It is
-    /// `fresh` if the store has just confirmed it, for so long: what is left of that is enough for who
-    /// wanted no more, however long the answer was on its way.
+    /// R6: hands a claim of an owned batch to the next of its waiters, or to all of its readers. `fresh` is
+    /// the time for which the store has just confirmed it, if it has: what is left of that is enough for a
+    /// waiter that wanted no more, however long the answer was on its way.
     #[inline]
     pub(super) fn hand_on<X: Shell<K>>(
         &mut self,
@@ -258,7 +258,7 @@ impl<K: Kinds> Batch<K> {
         fresh: Option<Duration>,
         shell: &mut X,
     ) -> HandedOn {
-        let mut handed_on = HandedOn::Nobody;
+        let mut handed_on = HandedOn::None;
         while let Some(next) = self.waiters.next(now, shell) {
             let term = next.stored_term(shell.needs_renewal());
             let Self { stage: Stage::Owned(claims), waiters, .. } = self else { break };
@@ -331,7 +331,7 @@ impl<K: Kinds> Claim<K> {
             self.await_renewal(wanted, now);
             return HandedOn::Yes;
         };
-        let Some(caller) = take() else { return HandedOn::Nobody };
+        let Some(caller) = take() else { return HandedOn::None };
         let mut holder = Holder::new(caller, fencing_token, self.deadline, now);
         holder.offer(now);
         shell.grant(&holder.seat, holder.grant(self.deadline), now);

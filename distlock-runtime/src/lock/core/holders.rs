@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Holder, Kinds};
 use crate::clock::Moment;
 
-/// Those that hold the lock by one claim. Readers share one.
+/// The holders of the lock by one claim, which readers share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Holders<K: Kinds> {
-    /// Nobody.
-    Nobody,
+    /// No caller.
+    None,
     /// One caller.
     One(Holder<K>),
     /// Readers, at least one.
@@ -62,7 +62,7 @@ impl<K: Kinds> Holders<K> {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Holder<K>> {
         let (one, several) = match self {
-            Self::Nobody => (None, None),
+            Self::None => (None, None),
             Self::One(holder) => (Some(holder), None),
             Self::Several(several) => (None, Some(several.by_at.values())),
         };
@@ -74,7 +74,7 @@ impl<K: Kinds> Holders<K> {
     pub fn get(&self, at: i64) -> Option<&Holder<K>> {
         match self {
             Self::One(holder) if holder.at == at => Some(holder),
-            Self::Nobody | Self::One(_) => None,
+            Self::None | Self::One(_) => None,
             Self::Several(several) => several.by_at.get(&at),
         }
     }
@@ -87,7 +87,7 @@ impl<K: Kinds> Holders<K> {
     ) -> Option<T> {
         match self {
             Self::One(holder) if holder.at == at => Some(change(holder)),
-            Self::Nobody | Self::One(_) => None,
+            Self::None | Self::One(_) => None,
             Self::Several(several) => {
                 let mut holder = several.by_at.remove(&at)?;
                 let out = change(&mut holder);
@@ -100,17 +100,17 @@ impl<K: Kinds> Holders<K> {
     #[inline(always)]
     pub(super) fn add(&mut self, holder: Holder<K>) {
         match self {
-            Self::Nobody => *self = Self::One(holder),
+            Self::None => *self = Self::One(holder),
             Self::One(_) | Self::Several(_) => self.add_one_more(holder),
         }
     }
 
     fn add_one_more(&mut self, holder: Holder<K>) {
         match self {
-            Self::Nobody => *self = Self::One(holder),
+            Self::None => *self = Self::One(holder),
             Self::Several(several) => several.add(holder),
             Self::One(_) => {
-                if let Self::One(first) = std::mem::replace(self, Self::Nobody) {
+                if let Self::One(first) = std::mem::replace(self, Self::None) {
                     *self = Self::Several(Box::new(Several::of([first, holder])));
                 }
             }
@@ -124,7 +124,7 @@ impl<K: Kinds> Holders<K> {
             // Nearly always. It is not moved.
             Self::One(holder) if holder.at == at => {
                 let out = last(holder);
-                *self = Self::Nobody;
+                *self = Self::None;
                 Some(out)
             }
             _ => self.remove(at).map(|holder| last(&holder)),
@@ -133,16 +133,16 @@ impl<K: Kinds> Holders<K> {
 
     pub(super) fn remove(&mut self, at: i64) -> Option<Holder<K>> {
         match self {
-            Self::Nobody => None,
+            Self::None => None,
             Self::One(holder) if holder.at != at => None,
-            Self::One(_) => match std::mem::replace(self, Self::Nobody) {
+            Self::One(_) => match std::mem::replace(self, Self::None) {
                 Self::One(holder) => Some(holder),
-                Self::Nobody | Self::Several(_) => None,
+                Self::None | Self::Several(_) => None,
             },
             Self::Several(several) => {
                 let holder = several.by_at.remove(&at)?;
                 if several.by_at.is_empty() {
-                    *self = Self::Nobody;
+                    *self = Self::None;
                 }
                 Some(holder)
             }
@@ -153,7 +153,7 @@ impl<K: Kinds> Holders<K> {
     #[inline]
     pub(super) fn until(&self) -> Moment {
         match self {
-            Self::Nobody => Moment::NEVER,
+            Self::None => Moment::NEVER,
             Self::One(holder) => holder.until(),
             Self::Several(several) => several.until,
         }
@@ -163,7 +163,7 @@ impl<K: Kinds> Holders<K> {
     #[inline]
     pub(super) fn renewed_until(&self) -> Moment {
         match self {
-            Self::Nobody => Moment::from_nanos(0),
+            Self::None => Moment::from_nanos(0),
             Self::One(holder) => holder.renewed_until(),
             Self::Several(several) => several.renewed_until,
         }
@@ -173,13 +173,13 @@ impl<K: Kinds> Holders<K> {
     #[inline]
     pub(super) fn ttl(&self) -> Duration {
         match self {
-            Self::Nobody => Duration::ZERO,
+            Self::None => Duration::ZERO,
             Self::One(holder) => holder.request.term.ttl,
             Self::Several(several) => several.ttl,
         }
     }
 
-    /// One of whom something is due, under a claim that ends at `claim`.
+    /// A holder of which something is due, under a claim that ends at `claim`.
     pub(super) fn due(&mut self, claim: Moment, now: Moment) -> Option<&Holder<K>> {
         if now < claim && now < self.until() {
             return None;
@@ -198,7 +198,7 @@ impl<K: Kinds> Holders<K> {
     #[cfg(feature = "model")]
     pub(super) fn all_mut(&mut self, change: impl FnMut(&mut Holder<K>)) {
         match self {
-            Self::Nobody => {}
+            Self::None => {}
             Self::One(holder) => std::iter::once(holder).for_each(change),
             Self::Several(several) => {
                 let mut holders: Vec<_> =

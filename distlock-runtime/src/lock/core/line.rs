@@ -40,7 +40,7 @@ pub struct Lost<K: Kinds> {
     pub token: K::Token,
     /// Until when it was ours.
     pub deadline: Moment,
-    /// Who had it.
+    /// The caller that held it.
     pub holder: Holder<K>,
     /// `min_hold` of others that had the lock by the same token: it is not to be free before this.
     pub free_from: Option<Moment>,
@@ -60,7 +60,7 @@ impl<K: Kinds> Line<K> {
         self.first.is_none() && self.aside.is_empty() && self.lost.is_empty()
     }
 
-    /// Nobody here has or wants the lock in turn: the next arrival leads.
+    /// No caller here has or wants the lock in turn: the next arrival leads.
     pub fn is_vacant(&self) -> bool {
         self.first.is_none()
     }
@@ -300,8 +300,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// Who is to see to it that the line is looked at in time, where no engine does: the next one to
-    /// be served.
+    /// The caller that has to look at the line in time, where no engine does: the next one to be served.
     pub fn front(&self) -> Option<&K::Seat> {
         self.batches().find_map(|batch| batch.waiters.iter().next()).map(|(seat, _)| seat)
     }

@@ -101,8 +101,8 @@ impl<K: Kinds> Line<K> {
         Some(Freeing { token, keep, deadline })
     }
 
-    /// A token is released and its lock kept. Whoever has lost a lease by it, and lets go of that later, releases it
-    /// once more, and must not free the lock before.
+    /// A token is released and its lock kept. A holder that has lost a lease by it releases it once more
+    /// when it lets go, and must not free the lock before `until`.
     pub(super) fn keep_for_lost(&mut self, token: &K::Token, until: Moment) {
         for lost in self.lost.iter_mut().filter(|lost| lost.token == *token) {
             lost.free_from = lost.free_from.max(Some(until));

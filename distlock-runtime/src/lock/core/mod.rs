@@ -180,8 +180,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// What is asked of the store. Where nobody renews it, what readers may share has no end, and one of
-    /// several locks has none before its holder has them all: their ends are seen to here.
+    /// What is asked of the store. Where leases need no renewal, one that readers may share is stored without
+    /// an end, and so is that of one of several locks before its holder has them all: this code ends them.
     pub fn stored_term(&self, needs_renewal: bool) -> Term {
         if needs_renewal || self.part_until.is_none() && !self.limit.is_read() {
             return self.term;

@@ -61,7 +61,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// Where a caller stands, who waits, tries or holds here, or has lost its lease.
+    /// The place of a caller that waits, tries or holds here, or has lost its lease.
     pub fn place_of(&self, seat: &K::Seat) -> Option<super::Place> {
         let holder = |number: u64, claim: &Claim<K>| {
             let holder = claim.holders.iter().find(|holder| holder.seat == *seat)?;

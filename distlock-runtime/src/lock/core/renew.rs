@@ -140,7 +140,7 @@ impl<K: Kinds> Claim<K> {
             Some(ttl) => Tend::Renew(ttl),
             // Never shorter than it is: this draws a counter value and extends nothing.
             None if self.needs_fence() => Tend::Renew(SHORTEST_TTL),
-            // Who wanted it has gone.
+            // The caller that wanted it has gone.
             None => {
                 self.holders.look();
                 Tend::Nothing

@@ -1,9 +1,9 @@
 //! Locks in etcd: owner tokens over the queues of the crate `distlock-etcd`.
 //!
-//! Each token has one key, and the order of a lock's keys says who holds it. So nothing is reserved: a release
-//! deletes a key, whoever stands behind it hears that, and sees by its next command that it has the lock. A
-//! process that died leaves keys whose leases end. The answer to a command is all that makes a process the
-//! owner, as everywhere.
+//! Each token has one key, and the order of a lock's keys says which one holds it. So nothing is reserved: a
+//! release deletes a key, and the waiter behind it is notified and sees by its next command that it has the
+//! lock. A process that died leaves keys whose leases end. The answer to a command is all that makes a
+//! process the owner, as everywhere.
 //!
 //! - `acquire`: the commands that may give a lock; `record`: which processes there are
 //! - here: all others, and notifications
@@ -53,7 +53,7 @@ pub(crate) struct EtcdConfig {
 /// Locks in one etcd.
 pub(crate) struct EtcdStore {
     queues: Arc<Queues>,
-    /// Who is told what is seen.
+    /// Notified of what is seen.
     listener: Arc<std::sync::OnceLock<Listener>>,
     fence: String,
     record: Arc<Record>,

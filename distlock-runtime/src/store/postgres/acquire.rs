@@ -18,7 +18,7 @@ use crate::token::Token;
 const TRIES: usize = 4;
 /// A function must not give the lock any more this long after its caller has stopped waiting.
 const NOT_AFTER: Duration = Duration::from_secs(1);
-/// Who waits for so long tells who is in front. Most of those that wait for a lock which is handed on quickly have it before.
+/// A token notifies the one in front after so long. Where a lock is handed on quickly, most have it before.
 const ANNOUNCED_AFTER: Duration = Duration::from_millis(50);
 
 /// Takes the lock if it is free (R2).
@@ -71,7 +71,7 @@ pub(super) async fn enter(
     Ok(entered)
 }
 
-/// R4: has who is in front know that this token waits, if it still does after a while.
+/// R4: notifies the token in front that this one waits, if it still does after a while.
 async fn announce(store: Arc<PostgresStore>, owner: Arc<Owner>) {
     let now = Clock::Boottime.now();
     let after = now.after(ANNOUNCED_AFTER);
@@ -81,7 +81,7 @@ async fn announce(store: Arc<PostgresStore>, owner: Arc<Owner>) {
     }
     let answer_by = after.after(store.command_timeout);
     let Ok(live) = store.live(&owner.lock, answer_by).await else { return };
-    // Where it is lost, whoever is in front hears of it with its grant or its next renewal.
+    // Where it is lost, the token in front learns of it with its grant or its next renewal.
     let _ =
         store.by(answer_by, Some(&live), live.announce(owner.lock.stored(), &owner.token)).await;
 }

@@ -56,7 +56,7 @@ impl Proposals {
     }
 
     /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
-    /// the lock may be another's, who has proposed a token there before.
+    /// another process may have the lock, and have proposed a token there before.
     pub(super) async fn draw(
         &self,
         quorum: &QuorumStore,

@@ -1,5 +1,5 @@
-//! Releasing a token at all nodes. A majority is waited for: what it has freed nobody else is kept from by
-//! the rest. The others go on by themselves.
+//! Releasing a token at all nodes. A majority is waited for: once it has freed the lock, the rest can
+//! keep no other token from it. They go on by themselves.
 
 use std::iter;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl QuorumStore {
             }
         }
         if answered < needed {
-            // The whole of it is repeated by whoever asked for it.
+            // The caller repeats the whole of it.
             let detail = "fewer than a majority of the nodes answer";
             let fault = || Fault::passing(BackendKind::Unreachable, detail);
             return Err(failed.unwrap_or_else(fault));

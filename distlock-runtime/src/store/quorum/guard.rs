@@ -2,7 +2,7 @@
 //!
 //! A node counts once it has been up for longer than any lease of this manager: until then it may have
 //! granted a lock, forgotten it in the restart, and grant it to another process. A restart breaks every
-//! connection, so who the server is and how long it has been up is asked on each new one. No key of ours
+//! connection, so each new one asks which server it is and how long it has been up. No key of ours
 //! and no clock of ours can say it: with an append-only file that is written once a second, a key survives
 //! where the last second of locks does not.
 

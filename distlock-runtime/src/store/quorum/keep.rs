@@ -126,7 +126,7 @@ impl QuorumStore {
                 let granted: Vec<_> = votes.granted().collect();
                 let fence = self.proposals.draw(self, &granted, &new.lock, answer_by).await?;
                 new.answered(super::take::ALL);
-                // The others may have the old one still, which nobody renews or releases any more.
+                // The others may have the old one still, which is not renewed or released any more.
                 let others = (0..self.nodes.len()).filter(|at| !granted.contains(at));
                 self.release_at(old.clone(), others.collect());
                 Ok(Exchanged::Granted { fence, sent, contended: behind })

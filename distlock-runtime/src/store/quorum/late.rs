@@ -1,4 +1,4 @@
-//! Answers that nobody waits for any more: a majority has decided without them.
+//! Answers that no call waits for any more: a majority has decided without them.
 //!
 //! For every lock there are two, one to its votes and one to its release, and nearly all are only a moment late. A
 //! task for each, on the manager's thread and woken by its answer, cost a third of the lock. So they are
@@ -49,7 +49,7 @@ impl LateAnswers {
     /// Has `work` go on by itself. It was polled before, or waits for nothing but what was.
     pub(super) fn leave(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let mut work: Work = Box::pin(work);
-        // Whoever it has woken so far has gone.
+        // The caller that it has woken so far is gone.
         if poll(&mut work).is_ready() {
             return;
         }
@@ -107,7 +107,7 @@ impl LateAnswers {
     }
 }
 
-/// It wakes nobody: it is looked at again.
+/// It wakes no task: it is looked at again.
 fn poll(work: &mut Work) -> Poll<()> {
     pin!(unconstrained(work)).poll(&mut Context::from_waker(Waker::noop()))
 }

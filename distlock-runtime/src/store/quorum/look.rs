@@ -16,7 +16,7 @@ use crate::store::{Fault, Held, Holder, Letter, Op, Records, Store};
 /// not waited for here either.
 const OTHERS: Duration = Duration::from_secs(1);
 
-/// Has every node say who it is. A mistake in the list shows here.
+/// Has every node identify itself. A mistake in the list shows here.
 pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
     let mut round = quorum.ask(quorum.nodes.iter().enumerate().map(|(at, node)| {
         let node = node.clone();
@@ -66,7 +66,7 @@ pub(super) fn too_new(wait: Duration) -> Fault {
     Fault::passing(BackendKind::Other, detail)
 }
 
-/// Who holds the lock at a majority, and who stands in the longest queue.
+/// The holder of the lock at a majority, and the waiters in the longest queue.
 pub(super) async fn inspect(
     quorum: &QuorumStore,
     lock: Arc<LockName>,

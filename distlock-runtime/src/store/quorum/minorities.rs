@@ -1,9 +1,9 @@
 //! Tokens that wait with the votes of some nodes, but not of a majority.
 //!
-//! Several waiters may each have some nodes, and nobody a majority. So a token that has too few offers
-//! its votes to whoever came earlier ([`RedisStore::offer`]): the first of all never steps back, everybody
-//! else does, and the first has a majority after one more round. Where a node learns of an earlier token
-//! only later, it tells the one that it has voted for (R4), which then offers again.
+//! Several waiters may each have some nodes, and none a majority. So a token that has too few offers its
+//! votes to an earlier one ([`RedisStore::offer`]): the earliest never steps back, all others do, and the
+//! earliest has a majority after one more round. Where a node learns of an earlier token only later, it
+//! notifies the one that it has voted for (R4), which then offers again.
 //!
 //! An offer is never under way together with a question whose votes count: a vote could be taken back
 //! unseen.

@@ -1,4 +1,4 @@
-//! Locks on a quorum of independent Redis servers: a lock is held by whoever has it at a majority.
+//! Locks on a quorum of independent Redis servers: a lock is held by the token that has it at a majority.
 //!
 //! The way of a majority is Redlock's, as the Redis documentation describes it: ask all at once, count
 //! from before the question, release everywhere. What it leaves out is here: fencing tokens over the
@@ -11,7 +11,7 @@
 //! - `node`: one of them; `guard`: since when its answers count
 //! - `round`: a question to all; `late`: answers that are not waited for; `votes`: what the answers come to
 //! - `fences`: fencing tokens and tickets
-//! - `minorities`: waiters that have some nodes, and nobody a majority
+//! - `minorities`: waiters that have some nodes, and none a majority
 //! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
 //!   change nothing; `console`: what tools ask
 

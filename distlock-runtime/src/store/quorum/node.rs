@@ -43,7 +43,7 @@ pub(super) struct Node {
     names: Arc<ServerNames>,
     place: usize,
     restarts: Mutex<RestartGuard>,
-    /// The connection over which it was asked who it is; 0 for none.
+    /// The connection on which it has identified itself; 0 for none.
     known_on: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Node {
         self.store.outage().is_some()
     }
 
-    /// Asks the node something by `op`, over a connection on which it has said who it is.
+    /// Asks the node something by `op`, over a connection on which it has identified itself.
     ///
     /// What is rare is on the heap, and `op` begins where it stays: this is made for every node and every lock.
     pub(super) fn ask<T, F>(
@@ -100,13 +100,13 @@ impl Node {
         })
     }
 
-    /// The connection, if the node has said on it who it is.
+    /// The connection, if the node has identified itself on it.
     fn is_known(&self) -> Option<u64> {
         let known = self.known_on.load(Ordering::Acquire);
         (known != 0 && self.store.connection() == Some(known)).then_some(known)
     }
 
-    /// The connection on which the node has said who it is.
+    /// The connection on which the node has identified itself.
     pub(super) async fn known(&self, answer_by: Moment) -> Result<u64, Fault> {
         if let Some(known) = self.is_known() {
             return Ok(known);

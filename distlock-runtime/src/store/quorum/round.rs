@@ -64,7 +64,7 @@ impl<'a, T: Send + 'static> Round<'a, T> {
         self.asked
     }
 
-    /// What has not answered goes on by itself; nobody waits for it.
+    /// What has not answered goes on by itself; no call waits for it.
     pub(super) fn leave(self, late: &Arc<LateAnswers>) {
         let mut asked = self.asked;
         if !asked.open.is_empty() {

@@ -60,7 +60,7 @@ impl QuorumStore {
                 owner.answered(ALL);
                 Ok(Answer::Granted { fence, sent })
             }
-            // Somebody else has it, or wants it at the same time. What nodes have given, or may give yet, is
+            // Another token has it, or wants it at the same time. What nodes have given, or may give yet, is
             // released unless the token goes on to wait: it has left a trace.
             Tried::Taken { remaining } => {
                 owner.answered(ALL);
@@ -121,7 +121,7 @@ impl QuorumStore {
                 Ok(Entered::Granted { fence, sent, contended })
             }
             Stands::Queued { remaining, rank, behind, added } => {
-                // What votes for it after this was counted is offered as well: nobody would know of it.
+                // A vote that comes after this count is offered as well: otherwise it would go unnoticed.
                 self.minorities.counted(&owner, votes.standing());
                 Ok(Entered::Queued { ticket, remaining, rank, behind, added })
             }

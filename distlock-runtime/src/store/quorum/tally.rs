@@ -93,7 +93,7 @@ impl Tally {
         self.contended
     }
 
-    /// When so many may be free that this token has a majority; `None` if nobody can tell.
+    /// When so many may be free that this token has a majority; `None` if that is unknown.
     fn remaining(&self, votes: &Votes) -> Option<Duration> {
         let missing = majority(votes.nodes()).saturating_sub(votes.granted().count());
         let mut known: Vec<_> = self.remaining.iter().flatten().collect();
@@ -123,7 +123,7 @@ pub enum Tried {
         /// The fencing token is accepted.
         accepted: bool,
     },
-    /// Somebody else has it, or wants it at the same time.
+    /// Another token has it, or wants it at the same time.
     Taken {
         /// When so many may be free that the token has a majority.
         remaining: Option<Duration>,
@@ -158,7 +158,7 @@ pub enum Stands {
         /// Others wait.
         contended: bool,
     },
-    /// Others have nodes as well. Those that may have it for the token are offered to whoever came earlier.
+    /// Others have nodes as well. Those that the token has, or may have, are offered to an earlier one.
     Queued {
         /// When so many may be free that the token has a majority.
         remaining: Option<Duration>,
@@ -169,7 +169,7 @@ pub enum Stands {
         /// It did not stand in the queues before, or another token has to.
         added: bool,
     },
-    /// Nobody else is there: it is the nodes.
+    /// No other token is there: the nodes are the cause.
     Unknown,
 }
 

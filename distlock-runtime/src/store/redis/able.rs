@@ -65,7 +65,7 @@ impl Able {
         able
     }
 
-    /// Whether locks can be kept there by who `expects` a server of this mode.
+    /// Whether a client that `expects` a server of this mode can keep locks there.
     pub(super) fn check(&self, expects: Mode) -> Result<(), Fault> {
         let wrong = |text| Err(Fault::lasting(BackendKind::Other, text));
         match (self.mode, expects) {

@@ -1,7 +1,7 @@
 //! The fast path (R2): one try at a lock that may be free, without Lua and without a place in the queue.
 //!
 //! `SET lock token NX PX ttl` and `INCR fence` go out in one write, behind a raise of the counter where
-//! that is due, and before an `ECHO` now and then that tells whose answers these are.
+//! that is due, and before an `ECHO` now and then, which shows whose answers these are.
 
 use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
 

@@ -31,7 +31,7 @@ use crate::store::{Fault, Notification, Outage};
 
 /// It is asked for no sooner than this after the last time.
 pub(super) const APART: Duration = Duration::from_millis(100);
-const NOBODY: &str = "no node of the cluster has the slot of this lock";
+const NO_NODE: &str = "no node of the cluster has the slot of this lock";
 
 /// What the nodes of a cluster have in common.
 pub(super) struct Start {
@@ -54,7 +54,7 @@ pub(crate) struct Cluster {
     /// Links and nodes are numbered.
     links: AtomicU64,
     nodes: AtomicUsize,
-    /// Who is asked next.
+    /// Which node is asked first the next time.
     pub(super) turn: AtomicUsize,
     /// Messages are sent within a shard: not before Redis 7.
     pub(super) sharded: Arc<AtomicBool>,
@@ -63,14 +63,14 @@ pub(crate) struct Cluster {
     home: Arc<Subscription>,
 }
 
-/// What nodes have told.
+/// What nodes have reported.
 pub(super) struct Known {
     pub(super) slots: SlotMap,
     /// Those of the map, in its order.
     nodes: Vec<Arc<Node>>,
-    /// Why nobody has told anything the last time, and since when.
+    /// Why no node answered the last time, and since when.
     pub(super) outage: Option<(Moment, Fault)>,
-    /// How often was asked.
+    /// How often nodes were asked.
     pub(super) asked: u64,
 }
 
@@ -85,7 +85,7 @@ impl Known {
     }
 }
 
-/// Who is told what the channels of this process carry.
+/// Gets what the channels of this process carry.
 struct Ears {
     process: String,
     listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
@@ -132,7 +132,7 @@ impl Cluster {
         cluster
     }
 
-    /// Has `listener` told what is sent to the channels of this process.
+    /// Passes to `listener` what is sent to the channels of this process.
     pub(super) fn listen(
         self: &Arc<Self>,
         process: &str,
@@ -309,7 +309,7 @@ impl Cluster {
                         return Err(fault.clone());
                     }
                     None if now >= answer_by => {
-                        return Err(Fault::passing(BackendKind::Unreachable, NOBODY));
+                        return Err(Fault::passing(BackendKind::Unreachable, NO_NODE));
                     }
                     _ => {}
                 }

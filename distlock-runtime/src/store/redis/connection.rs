@@ -233,7 +233,7 @@ impl Live {
         }
     }
 
-    /// How the answers of a try of the fast path are told from others' that is sent now.
+    /// How the answers of a try of the fast path that is sent now are told apart from others'.
     pub(super) fn marking(&self, now: Moment) -> Marking {
         self.marks.next(now, &*self.carrier)
     }

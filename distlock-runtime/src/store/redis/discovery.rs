@@ -50,21 +50,21 @@ impl Cluster {
 
     /// Asks one node after the other, two at a time, beginning with another one each time.
     async fn ask_around(&self) -> Result<SlotMap, Fault> {
-        let mut whom: Vec<_> = {
+        let mut nodes: Vec<_> = {
             let known = self.known.borrow();
             known.slots.nodes().iter().map(|addr| at(addr, &self.seeds[0])).collect()
         };
-        if !whom.is_empty() {
-            let first = self.turn.fetch_add(1, Ordering::Relaxed) % whom.len();
-            whom.rotate_left(first);
+        if !nodes.is_empty() {
+            let first = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len();
+            nodes.rotate_left(first);
         }
         for seed in &self.seeds {
-            if !whom.iter().any(|info| info.addr() == seed.addr()) {
-                whom.push(seed.clone());
+            if !nodes.iter().any(|info| info.addr() == seed.addr()) {
+                nodes.push(seed.clone());
             }
         }
         let mut failed = Fault::timed_out();
-        for pair in whom.chunks(2) {
+        for pair in nodes.chunks(2) {
             let told = match pair {
                 [one, other] => first_of(self.ask(one), self.ask(other)).await,
                 _ => self.ask(&pair[0]).await,

@@ -170,7 +170,7 @@ pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fau
         return match (cut && refusal(error).is_none(), tls) {
             (true, false) => Fault::passing(BackendKind::Unreachable, GREETING),
             (true, true) => Fault::passing(BackendKind::Unreachable, HANDSHAKE),
-            (false, _) => nobody_there(fault(error), error),
+            (false, _) => no_server(fault(error), error),
         };
     }
     let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
@@ -193,7 +193,7 @@ pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fau
 }
 
 /// What to look at where there is no server at all.
-fn nobody_there(fault: Fault, error: &RedisError) -> Fault {
+fn no_server(fault: Fault, error: &RedisError) -> Fault {
     let said = error.to_string();
     if error.is_connection_refusal() {
         fault.and(": nothing listens there; check host and port, and whether the server runs")

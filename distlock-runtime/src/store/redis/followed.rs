@@ -2,7 +2,7 @@
 
 use super::primary::{Place, Votes};
 
-/// What was heard, and of whom.
+/// What was heard, and from which sentinels.
 pub(super) struct Heard {
     pub(super) votes: Votes,
     /// The sentinels that are followed, and their own names once they have said them.

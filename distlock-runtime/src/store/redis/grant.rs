@@ -22,7 +22,7 @@ const NOT_AFTER: Duration = Duration::from_secs(1);
 /// A script that may give the lock to a token, and what it is run with. Its keys are the lock, the queue
 /// and the counter.
 pub(super) struct Grant<'a, 'b> {
-    /// Who may get the lock.
+    /// The token that may get the lock.
     pub(super) owner: &'a Owner,
     /// On what terms.
     pub(super) term: Term,

@@ -1,4 +1,4 @@
-//! The first commands on a connection: who is there, and what it calls us.
+//! The first commands on a connection: what the server is, and how it sees the connection.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
@@ -15,7 +15,7 @@ const NO_WAIT: &str = "`replicas` needs the command WAIT, which the server refus
 /// What a server said when it was greeted.
 pub(super) struct Greeting {
     pub(super) able: Able,
-    /// This connection as the server sees it, if it tells.
+    /// This connection as the server sees it, if it says so.
     pub(super) peer: Option<Peer>,
 }
 

@@ -1,4 +1,4 @@
-//! Questions that change nothing: who holds a lock, the processes that wait for it, and whether the
+//! Questions that change nothing: the holder of a lock, the processes that wait for it, and whether the
 //! server answers.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::store::{Fault, Held, Holder};
 /// What a server says to a command that does not fit what is stored.
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE";
 
-/// Who holds a lock, and the processes that wait for it.
+/// The holder of a lock, and the processes that wait for it.
 pub(super) async fn inspect(
     lock: &LockName,
     live: &mut Connection,

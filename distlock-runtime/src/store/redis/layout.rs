@@ -36,7 +36,7 @@ pub(super) enum Layout {
     Cluster(Arc<Cluster>),
 }
 
-/// A node: borrowed where there is one, because counting who uses it would cost every lock something.
+/// A node: borrowed where there is one, because counting its users would cost every lock something.
 pub(super) enum Found<'a> {
     One(&'a Arc<Node>),
     Of(Arc<Node>),
@@ -94,7 +94,7 @@ impl Layout {
         node.number * MOST_CONNECTIONS + node.pool.lane(lock)
     }
 
-    /// Has `listener` told what is sent to the channels of this process.
+    /// Passes to `listener` what is sent to the channels of this process.
     pub(super) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
         match self {
             Self::One(node) => node.listen(process, listener, handle),
@@ -110,7 +110,7 @@ impl Layout {
         }
     }
 
-    /// Who keeps the records of processes.
+    /// Where the records of processes are kept.
     pub(super) fn keeper(&self) -> Keeper {
         match self {
             Self::One(node) => Keeper::Link(node.any_link().clone()),

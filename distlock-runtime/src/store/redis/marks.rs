@@ -6,8 +6,8 @@
 //!
 //! Where answers are lost, a try is given those to commands that were sent behind it. So a try that finds
 //! its connection idle does without an `ECHO`, and asks for one only if something was sent before its
-//! answers came. Answers that come late or twice are told by the counter, which is above all seen; and a
-//! mark was checked a moment before.
+//! answers came. Answers that come late or twice show in the counter, which otherwise is above all values
+//! seen; and a mark was checked a moment before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ const CHECKED: u64 = 1_000_000;
 /// For so many ns after a try was not alone, others are not taken to be: asking later is a round trip more.
 const SHARED: u64 = 100_000_000;
 
-/// How the answers to a try are told from others'.
+/// How the answers to a try are told apart from others'.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Marking {
     /// By an `ECHO` behind it.
@@ -73,8 +73,8 @@ impl Marks {
         if is_marked(tries) { Marking::Echo } else { Marking::ByOthers }
     }
 
-    /// The same for a vote: whether it has an `ECHO`. It draws from no counter, by which answers that come twice
-    /// are told, and so it never does without one because it is alone.
+    /// The same for a vote: whether it has an `ECHO`. It draws from no counter, which would show answers that
+    /// come twice, and so it never does without one because it is alone.
     pub(super) fn next_of_votes(&self, now: Moment) -> bool {
         !self.denied.load(Ordering::Relaxed) && is_marked(self.count(now))
     }

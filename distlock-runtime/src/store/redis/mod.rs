@@ -4,7 +4,7 @@
 //! documentation describes; what it leaves out is here: fencing tokens that grow over lost data, a
 //! fair queue, and releases that are never overtaken by what was sent before them.
 //!
-//! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: who has it instead; `marks`, `pairing`: whose answers these are
+//! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: which token has it instead; `marks`, `pairing`: whose answers these are
 //! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
 //! - `renew`, `release`, `inspect`; `replicas`, `replicated`: what was written is confirmed by replicas; `record`: which process this is
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
@@ -114,7 +114,7 @@ pub(crate) enum Place {
 pub(crate) struct RedisConfig {
     pub(crate) place: Place,
     pub(crate) tls: Option<Arc<TlsClient>>,
-    /// Who has to confirm grants and renewals.
+    /// The replicas that have to confirm grants and renewals.
     pub(crate) replicas: Option<Replicas>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -326,7 +326,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let mut live = self.server.any(answer_by).await?;
             let heard = letters::tell(&mut live, &letters, answer_by).await?;
-            // A node of a cluster knows only who listens there.
+            // A node of a cluster knows only its own subscribers.
             let anywhere = self.server.layout.cluster().is_some();
             Ok(heard.into_iter().map(|heard| heard || anywhere).collect())
         })

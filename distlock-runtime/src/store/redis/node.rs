@@ -39,7 +39,7 @@ impl Node {
         })
     }
 
-    /// Has `listener` told what is sent to the channels of this process.
+    /// Passes to `listener` what is sent to the channels of this process.
     pub(super) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
         let links = Reached::Links(self.pool.all_commands().to_vec());
         self.subscription.start(process, listener, self.link.clone(), links, handle);

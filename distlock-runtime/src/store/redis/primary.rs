@@ -25,7 +25,7 @@ pub(super) enum Word {
     Unknown,
 }
 
-/// Who the primary is.
+/// Which server is the primary.
 #[derive(Debug, Clone)]
 pub(super) enum Verdict {
     /// Not all were heard, and those that were are too few.
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
     /// This one; the number counts the changes.
     Primary(Place, u64),
     /// There is none.
-    Nobody(Fault),
+    NoPrimary(Fault),
 }
 
 impl Verdict {
@@ -42,13 +42,13 @@ impl Verdict {
         match (self, other) {
             (Self::Open, Self::Open) => true,
             (Self::Primary(_, number), Self::Primary(_, other)) => number == other,
-            (Self::Nobody(fault), Self::Nobody(other)) => fault == other,
+            (Self::NoPrimary(fault), Self::NoPrimary(other)) => fault == other,
             _ => false,
         }
     }
 }
 
-/// What was heard of all sentinels.
+/// What was heard from all sentinels.
 pub(super) struct Votes {
     /// The name of the primary, as users say it.
     name: String,
@@ -94,7 +94,7 @@ impl Votes {
         }
         match &self.primary {
             Some((place, _)) => Verdict::Primary(place.clone(), self.changes),
-            None => self.nobody(),
+            None => self.no_primary(),
         }
     }
 
@@ -127,7 +127,7 @@ impl Votes {
         is_certain.then(|| (place.clone(), epoch))
     }
 
-    fn nobody(&self) -> Verdict {
+    fn no_primary(&self) -> Verdict {
         let unknown = self.heard.values().filter(|word| matches!(word, Ok(Word::Unknown))).count();
         if self.heard.len() < self.known && unknown * 2 <= self.known {
             return Verdict::Open;
@@ -138,13 +138,13 @@ impl Votes {
                  redis-sentinel://host,host/name (`SENTINEL MASTERS` lists them)",
                 self.name
             );
-            return Verdict::Nobody(Fault::lasting(BackendKind::Other, text));
+            return Verdict::NoPrimary(Fault::lasting(BackendKind::Other, text));
         }
         // What is lasting says more than that one cannot be reached.
         let faults = self.heard.values().filter_map(|word| word.as_ref().err());
         let fault = faults.min_by_key(|fault| fault.passing);
         let silent = || Fault::passing(BackendKind::Unreachable, "no sentinel answers");
-        Verdict::Nobody(fault.cloned().unwrap_or_else(silent))
+        Verdict::NoPrimary(fault.cloned().unwrap_or_else(silent))
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         }
         match last {
             Verdict::Primary(place, changes) => Some((place.port, changes)),
-            Verdict::Open | Verdict::Nobody(_) => None,
+            Verdict::Open | Verdict::NoPrimary(_) => None,
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
         // One that was asleep, alone with its old word.
         let asleep = [("a", names(2, 5)), ("b", names(2, 5)), ("a", silent()), ("b", silent())];
         assert_eq!(then(&[&asleep[..], &[("c", names(1, 4))]].concat()), Some((2, 2)));
-        // Nobody answers: the last one stays.
+        // No sentinel answers: the last one stays.
         assert_eq!(then(&[("a", silent()), ("b", silent()), ("c", silent())]), Some((1, 1)));
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn a_name_that_no_sentinel_knows_is_an_error_once_all_were_heard() {
         let mut votes = Votes::new("shpo".to_owned(), 2);
         assert!(matches!(votes.hear("a", Ok(Word::Unknown)), Verdict::Open));
-        let Verdict::Nobody(fault) = votes.hear("b", silent()) else { panic!("a verdict") };
+        let Verdict::NoPrimary(fault) = votes.hear("b", silent()) else { panic!("a verdict") };
         assert!(!fault.passing && fault.to_string().contains("`shpo`"), "{fault}");
     }
 }

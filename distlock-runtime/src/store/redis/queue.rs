@@ -67,7 +67,7 @@ impl Queue {
         })
     }
 
-    /// Takes the lock if it is free and nobody waits for it, though its token was sent before: it holds
+    /// Takes the lock if it is free and has no waiters, though its token was sent before: it holds
     /// the lock at other nodes.
     pub(super) async fn fill(
         &self,

@@ -35,7 +35,7 @@ const TOGETHER: usize = 500;
 /// What is in the names of all records in a cluster: it puts them into one slot.
 pub(super) const TAG: &str = "{processes}";
 
-/// Who keeps the records.
+/// Where the records are kept.
 pub(super) enum Keeper {
     /// The server of this link.
     Link(Arc<Link>),
@@ -85,7 +85,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Of nobody, until it is [started](Self::start).
+    /// Of no process, until it is [started](Self::start).
     pub(super) fn new(prefix: String, tagged: bool) -> Self {
         Self {
             prefix,

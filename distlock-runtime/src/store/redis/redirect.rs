@@ -17,7 +17,7 @@ const APART: Duration = Duration::from_millis(20);
 /// Until a node that cannot serve now may, or another has taken its place.
 const DOWN: Duration = Duration::from_millis(50);
 
-/// What a script is told in the middle that touches a key which has gone ahead, or is not there.
+/// The error that a script gets midway when it touches a key that has gone ahead, or is not there.
 const GONE_AHEAD: &str = "non local key";
 
 /// What a node said.
@@ -29,7 +29,7 @@ pub(super) enum Said {
     Ask { to: Addr },
     /// Some of the keys have gone ahead, others have not.
     Apart,
-    /// It does not serve the slot now, and does not know who does.
+    /// It does not serve the slot now, and does not know which node does.
     Down,
 }
 
@@ -44,7 +44,7 @@ impl Said {
             }
             "ASK" => Some(Self::Ask { to: Addr::parse(to()?.0, by)? }),
             "TRYAGAIN" => Some(Self::Apart),
-            // No script of ours is told so after it has changed anything.
+            // No script of ours gets this error after it has changed anything.
             "ERR" if error.to_string().contains(GONE_AHEAD) => Some(Self::Apart),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" => Some(Self::Down),
             _ => None,
@@ -70,7 +70,7 @@ impl Said {
 /// Where a command goes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// To whoever has the slot by then, after a pause.
+    /// To the node that has the slot by then, after a pause.
     Owner(Duration),
     /// To that node, whose slot it is not yet, and now.
     Asking(Addr),

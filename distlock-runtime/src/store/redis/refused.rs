@@ -1,4 +1,4 @@
-//! What a try finds that `SET NX` has refused, or whose answer was lost: who has the lock.
+//! Which token has the lock, after `SET NX` has refused a try or its answer was lost.
 
 use std::time::Duration;
 

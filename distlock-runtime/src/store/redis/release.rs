@@ -4,14 +4,14 @@
 //! # A slot of a cluster that is on its way
 //!
 //! While a slot moves key by key, a lock and its queue may be on two nodes, and the script is refused at both. It is
-//! sent again until the slot has arrived. That may take longer than the lease lasts; then nobody has the lock and
-//! nobody gets it, and who has held it is told that its lease ran out. So after a while the lock is freed alone, at the
-//! node that has it, by a command that names nothing else.
+//! sent again until the slot has arrived. That may take longer than the lease lasts; then the lock has no
+//! owner, no waiter gets it, and its holder is notified that the lease ran out. So after a while the lock is
+//! freed alone, at the node that has it, by a command that names nothing else.
 //!
-//! To everybody else this is as if the lease had ended at that moment, with its release under way: the lock is gone,
-//! and the queue as it was. So nothing can happen that an expiry cannot bring about (I2, I6: the body is gone, and the
-//! next holder draws from the same counter), which includes the newcomer that may pass the queue (I7). The script is
-//! sent on until it is carried out, and lets in who is first then.
+//! To all other processes this is as if the lease had ended at that moment, with its release under way: the
+//! lock is gone, and the queue as it was. So nothing can happen that an expiry cannot bring about (I2, I6:
+//! the body is gone, and the next holder draws from the same counter), which includes the newcomer that may
+//! pass the queue (I7). The script is still sent until it is carried out, and then lets in the first waiter.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::limits::millis;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed};
 
-/// For so long the script is sent again while a slot is on its way, if there is time: nobody passes the queue then.
+/// How long the script is resent while a slot moves, if there is time: no newcomer passes the queue then.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The release of locks.
@@ -76,7 +76,7 @@ impl Releases {
         }
     }
 
-    /// Frees the lock if this token owns it, and lets in nobody. Says whether it did.
+    /// Frees the lock if this token owns it, and lets no waiter in. Says whether it did.
     async fn free(&self, server: &Server, owner: &Owner, answer_by: Moment) -> Result<bool, Fault> {
         let script = self.of_lock.of(owner.limit);
         let (keys, args) = ([Arg::Text(owner.lock.stored())], [Arg::Text(&owner.token)]);
@@ -90,7 +90,7 @@ impl Releases {
         Ok(freed)
     }
 
-    /// The same at one node, and lets in who is next.
+    /// The same at one node, and lets in the next waiter.
     async fn hand_on(
         &self,
         server: &Server,
@@ -136,7 +136,7 @@ fn patience(owner: &Owner, now: Moment, answer_by: Moment) -> Moment {
     now.after(PATIENCE.min(left / 2))
 }
 
-/// Those for whom the lock was reserved.
+/// The tokens for which the lock was reserved.
 fn tokens(answer: &[Value]) -> Option<Vec<Box<str>>> {
     let token = |value: &Value| match value {
         Value::BulkString(token) => Some(String::from_utf8_lossy(token).into()),

@@ -63,7 +63,7 @@ struct State {
     drawn: u64,
     /// Up to which ticket the one under way asks.
     asking: Option<u64>,
-    /// There is one who asks next.
+    /// An [`Asker`] asks next.
     has_next: bool,
     /// Tickets up to this one are confirmed.
     confirmed: u64,
@@ -73,7 +73,7 @@ struct State {
     was_shared: bool,
 }
 
-/// What one who wants a ticket confirmed does next.
+/// What a caller that wants a ticket confirmed does next.
 pub(super) enum Stand {
     Confirmed,
     Refused(Value),
@@ -83,7 +83,7 @@ pub(super) enum Stand {
     Wait,
 }
 
-/// Who asks next, or does. Dropped without an answer it leaves that to another one.
+/// A caller that asks next, or is asking. Dropped without an answer, it leaves that to another one.
 pub(super) struct Asker {
     waits: Arc<Waits>,
     pub(super) replicas: Replicas,
@@ -123,7 +123,7 @@ impl Waits {
         Some(Asker { waits: self.clone(), replicas, asks })
     }
 
-    /// A ticket for what was sent a moment ago. Who draws it asks next, if nobody does yet.
+    /// A ticket for what was sent a moment ago. Its caller asks next, if no other does yet.
     pub(super) fn sent(self: &Arc<Self>, replicas: Replicas) -> (u64, Option<Asker>) {
         let mut state = self.state();
         state.drawn += 1;
@@ -182,7 +182,7 @@ impl Asker {
         true
     }
 
-    /// Notes the answer for all whom it concerns. Returns the last ticket that it was asked for.
+    /// Notes the answer for all tickets that it covers. Returns the last of them.
     pub(super) fn answered(self, answer: Value) -> Option<u64> {
         let Asks { covers, for_several } = self.asks?;
         let mut state = self.waits.state();

@@ -13,7 +13,7 @@ use crate::store::Fault;
 
 /// Has everything confirmed that was written on this connection before; `ticket` is of what has one.
 ///
-/// Cancel safe: if the one who asks for several is dropped, another one asks.
+/// Cancel safe: if the caller that asks for several is dropped, another one asks.
 pub(super) async fn confirm(
     replicas: Replicas,
     live: &mut Connection,
@@ -43,7 +43,7 @@ pub(super) async fn send(
 ) -> Result<(Vec<Value>, Option<u64>), Fault> {
     match together {
         None => Ok((live.pipeline(pipeline, sent, answer_by).await?, None)),
-        // On the heap, for those who ask no replicas.
+        // On the heap, so that calls that ask no replicas do not pay for it.
         Some(replicas) => {
             let with_others = with_others(replicas, live, pipeline, sent, answer_by);
             let (answers, ticket) = Box::pin(with_others).await?;
@@ -87,7 +87,7 @@ async fn with_others(
     Ok((answers.await?, ticket))
 }
 
-/// Asks for all tickets there are, once nobody else does.
+/// Asks for all tickets there are, once no other caller does.
 async fn ask(mut asker: Asker, live: &mut Connection, answer_by: Moment) -> Result<(), Fault> {
     // Other tasks that are ready have their tries sent first.
     tokio::task::yield_now().await;

@@ -78,10 +78,10 @@ impl Script {
 /// How scripts send messages to other processes, and see whether one is there to hear them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakes {
-    /// To everybody who has subscribed to a process's channel.
+    /// To all subscribers of a process's channel.
     Channels,
     /// Within the part of a cluster that has the lock. One more argument, the last, is the tag of its slot, which is in
-    /// the names of the channels there; or nothing, where the cluster's messages go to everybody.
+    /// the names of the channels there; or nothing, where the cluster's messages go to all nodes.
     Shards,
 }
 

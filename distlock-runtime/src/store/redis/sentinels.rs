@@ -120,7 +120,7 @@ impl Sentinels {
                 let info = info.set_redis_settings(self.servers.clone());
                 Ok(Address { info, server: changes })
             }
-            Some(Verdict::Nobody(fault)) => Err(fault),
+            Some(Verdict::NoPrimary(fault)) => Err(fault),
             Some(Verdict::Open) | None => Err(Fault::timed_out()),
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Server {
     pub(super) record: Arc<Record>,
     pub(super) alarms: Arc<Alarms>,
     pub(super) command_timeout: Duration,
-    /// Who has to confirm grants and renewals, if anybody does.
+    /// The replicas that have to confirm grants and renewals, if any.
     pub(super) replicas: Option<Replicas>,
 }
 

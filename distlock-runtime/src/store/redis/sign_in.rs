@@ -1,7 +1,7 @@
-//! What a server is that does not let us sign in.
+//! Why a server refuses our sign-in.
 //!
-//! A password that is wrong and a password where none is wanted are the same to the client, and the second mostly
-//! means another kind of server than the URL says: whoever asks for none is looked at without.
+//! A wrong password and a password that the server does not ask for look the same to the client. The second
+//! mostly means another kind of server than the URL says, so it is looked at again without signing in.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::select::until;
 use crate::store::Fault;
 
 const LOOK: Duration = Duration::from_millis(300);
-const NO_PASSWORD: &str = "the server knows no such user, and lets in who gives no password: leave user and \
-    password out of the URL, if it is the server that is meant";
+const NO_PASSWORD: &str = "the server knows no such user, and lets clients in without a password: leave \
+    user and password out of the URL, if it is the server that is meant";
 
 /// Why a connection could not be made, to a server of the mode that is expected.
 pub(super) async fn why_not(
@@ -44,12 +44,12 @@ pub(super) async fn why_not(
     }
 }
 
-/// What the server says to somebody who has not signed in.
+/// What the server says to a client that has not signed in.
 async fn without_password(info: &ConnectionInfo, tls: Option<&TlsClient>) -> Result<Able, Fault> {
-    let nobody = info.clone().set_redis_settings(RedisConnectionInfo::default());
+    let anonymous = info.clone().set_redis_settings(RedisConnectionInfo::default());
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let connected = connect(&nobody, tls, config).await;
+    let connected = connect(&anonymous, tls, config).await;
     let (mut connection, driver) = connected.map_err(|error| fault(&error))?;
     let hello = redis::cmd("HELLO");
     let hello = until(hello.query_async::<Value>(&mut connection), driver).await;

@@ -1,4 +1,4 @@
-//! Slots of a Redis Cluster: which one a name hashes to, a short tag for each, and who has which.
+//! Slots of a Redis Cluster: which one a name hashes to, a short tag for each, and which node has it.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -123,9 +123,9 @@ impl Addr {
 /// What a node says of a host that it does not know the name of.
 const UNKNOWN: &str = "?";
 /// No node has that slot.
-const NOBODY: u16 = u16::MAX;
+const NO_NODE: u16 = u16::MAX;
 
-/// Which primary has which slot, as a node has told.
+/// Which primary has which slot, as a node has reported.
 #[derive(Debug, Clone)]
 pub(super) struct SlotMap {
     /// For each slot the place in `nodes`.
@@ -134,12 +134,12 @@ pub(super) struct SlotMap {
 }
 
 impl SlotMap {
-    /// Nobody has anything.
+    /// No node has any slot.
     pub(super) fn empty() -> Self {
-        Self { owners: Box::new([NOBODY; SLOTS]), nodes: Vec::new() }
+        Self { owners: Box::new([NO_NODE; SLOTS]), nodes: Vec::new() }
     }
 
-    /// What `CLUSTER SLOTS` answered, as told by the node at `by`.
+    /// What `CLUSTER SLOTS` answered, as reported by the node at `by`.
     pub(super) fn parse(answer: &Value, by: &Addr) -> Result<Self, Fault> {
         let unexpected = super::error::unexpected;
         let Value::Array(ranges) = answer else { return Err(unexpected()) };
@@ -186,7 +186,7 @@ impl SlotMap {
             self.nodes.push(addr);
             self.nodes.len() - 1
         });
-        u16::try_from(at).unwrap_or(NOBODY)
+        u16::try_from(at).unwrap_or(NO_NODE)
     }
 }
 

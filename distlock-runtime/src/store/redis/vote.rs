@@ -1,5 +1,5 @@
-//! What one node of a quorum is asked, beside what a store is: to vote in one write, to accept a fencing
-//! token, to take a vote back, and who it is.
+//! What one node of a quorum is asked beyond what any store is: to vote in one write, to accept a fencing
+//! token, to take a vote back, and which server it is.
 //!
 //! A fencing token of a quorum is proposed by the process, since counters of several nodes agree on
 //! nothing. A node accepts it if it is above all that it has accepted, which `ZADD GT` does in one step,
@@ -76,7 +76,7 @@ impl RedisStore {
         self.link().map_or(0, |link| link.server_time())
     }
 
-    /// Asks the server who it is, and leaves the `rules` of the quorum there unless it has some. Returns
+    /// Asks which server it is, and leaves the `rules` of the quorum there unless it has some. Returns
     /// the number of the connection as well.
     pub(crate) async fn identity(
         &self,
@@ -259,7 +259,7 @@ impl RedisStore {
         }
     }
 
-    /// Takes the lock for a token that holds it elsewhere, if it is free here and nobody waits.
+    /// Takes the lock for a token that holds it elsewhere, if it is free here and has no waiters.
     pub(crate) async fn fill(
         self: Arc<Self>,
         entry: Entry,

@@ -68,7 +68,7 @@ pub(super) async fn enter(
         (sent, Reply::Granted(Granted { fence, contended })) => {
             Entered::Granted { fence, sent, contended }
         }
-        // A session ends at a time that nobody knows but the servers: whose turn it is, is told.
+        // No time remaining: only the servers know when a session ends, and they notify the next waiter.
         (_, Reply::Waits { ticket, rank, behind, added }) => {
             Entered::Queued { ticket, remaining: None, rank, behind, added }
         }

@@ -1,7 +1,7 @@
 //! Locks in ZooKeeper: owner tokens over the nodes of the crate `distlock-zookeeper`.
 //!
-//! The rules are those of Redis. What differs: nobody lets a waiter in but itself, so a release names no next
-//! owner and reserves nothing; a waiter watches the one in front of it instead of being sent messages; and all
+//! The rules are those of Redis. What differs: each waiter lets itself in, so a release names no next owner
+//! and reserves nothing; a waiter watches the one in front of it instead of being sent messages; and all
 //! that is sent for a token goes over one session, in order, so that its release is always behind it (R9).
 //!
 //! - `acquire`: the commands that may give a lock

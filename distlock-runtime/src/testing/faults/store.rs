@@ -98,7 +98,7 @@ impl FaultyStore {
         answer
     }
 
-    /// Waits for an answer that is so late; false if nobody listens any more when it comes.
+    /// Waits for an answer that is so late; false if the caller has stopped waiting when it comes.
     async fn comes_by(&self, answer_by: Moment, late: Duration) -> bool {
         let clock = self.inner.clock();
         let at = clock.now().after(late);

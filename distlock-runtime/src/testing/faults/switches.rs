@@ -130,7 +130,7 @@ impl Switches {
         }
     }
 
-    /// Takes a lock away behind its holder's back; true if it was held. Holders are not told: they
+    /// Takes a lock away behind its holder's back; true if it was held. Holders are not notified: they
     /// find it gone at their next renewal or release.
     ///
     /// # Errors

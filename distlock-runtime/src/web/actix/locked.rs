@@ -14,7 +14,7 @@ use crate::web::locked::{LockOptions, Locked};
 
 /// The manager is the one that the `App`, scope or resource was given with
 /// `app_data(web::Data::new(manager))` or `app_data(manager)`. Without one the answer is a 500, and the
-/// log says so: no other manager is taken in its place, whose locks would exclude nobody. For the
+/// log says so: no other manager is taken in its place, whose locks would exclude nothing. For the
 /// process-wide manager, give it that: `app_data(web::Data::new(distlock::manager()?))`.
 ///
 /// Arguments are extracted side by side: whatever else a handler asks for may be read before or

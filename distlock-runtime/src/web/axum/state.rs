@@ -35,7 +35,7 @@ where
     }
 }
 
-/// Nobody but this crate could write `FromRef<Arc<App>>` for a manager.
+/// Only this crate could write `FromRef<Arc<App>>` for a manager.
 #[diagnostic::do_not_recommend]
 impl<S> HasLockManager for Arc<S>
 where

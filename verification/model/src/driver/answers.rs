@@ -1,4 +1,4 @@
-//! Answers and messages, for whoever waits for them.
+//! Answers and messages, and what they do to the calls that wait for them.
 
 use distlock_runtime::model::{Entered, Loss, Owned, Renew};
 
@@ -103,7 +103,7 @@ impl Turn<'_> {
         self.entered(key, token, terms, Ok(answer));
     }
 
-    /// Ghost: those who were not known to stand in the queue do from here on, at a `new` place or at theirs.
+    /// Ghost: calls not yet known to stand in the queue do from here on, at a `new` place or at their own.
     fn stand(&mut self, key: u8, new: bool) {
         let epoch = self.epoch;
         let tasks = self.process.tasks.iter_mut();
@@ -240,7 +240,7 @@ impl Turn<'_> {
     /// R2: no F below one that was seen, whatever the server lost.
     pub(super) fn raise(&mut self) {
         if self.cfg.server_time {
-            self.send(Command::Raise { least: self.process.seen + 1 }, Origin::Nobody);
+            self.send(Command::Raise { least: self.process.seen + 1 }, Origin::Unawaited);
         }
     }
 }

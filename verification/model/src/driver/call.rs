@@ -18,7 +18,7 @@ impl Turn<'_> {
     pub(crate) fn call(&mut self, ask: u8, exempt: bool) {
         let Ask { keys, limit, .. } = &self.cfg.asks[usize::from(ask)];
         let process = &mut *self.process;
-        // Who joins others shares their place.
+        // A call that joins others shares their place.
         let licences = process.tasks.iter().filter(|task| task.waits()).map(|task| task.licence);
         let licence = licences.max().unwrap_or_default();
         if process.arrivals != u8::MAX {
@@ -45,7 +45,7 @@ impl Turn<'_> {
         self.settle();
     }
 
-    /// Ghost: whoever joins others stands where they stand, if they do.
+    /// Ghost: a call that joins others stands where they stand, if they do.
     fn shares_its_place(&mut self, id: u32) {
         let process = &mut *self.process;
         let waits_in =
@@ -88,8 +88,8 @@ impl Turn<'_> {
         let terms = Terms { ttl: ask.ttl, renew: ask.renew, min_hold: ask.min_hold };
         let wait_until = if ask.patient { FOR_EVER } else { now };
         let part_until = (ask.keys.len() > 1).then_some(FOR_EVER);
-        // Nothing in a line depends on when somebody asked: in an exhaustive run it would only tell
-        // equal states apart.
+        // Nothing in a line depends on when a call began: in an exhaustive run it would only make equal
+        // states differ.
         let asked = super::START;
         let hurried = false;
         let (limit, term) = (ask.limit, terms.term());
@@ -101,7 +101,7 @@ impl Turn<'_> {
         self.cfg.asks[usize::from(ask)].patient
     }
 
-    /// All locks that nobody here has or wants are tried at once, up to the first that somebody does.
+    /// All locks that no call here has or wants are tried at once, up to the first that one does.
     fn begin_at_once(&mut self, id: u32) {
         for part in 0..self.parts(id) as u8 {
             if !self.arrive(Seat { task: id, part }) {
@@ -177,7 +177,7 @@ impl Turn<'_> {
         ask.ttl.max(ask.min_hold)
     }
 
-    /// The answer of a try, for whoever still waits for it.
+    /// The answer of a try, for the call if it still waits for it.
     pub(super) fn tried(&mut self, seat: Seat, answer: Result<Answer, Fault>) {
         if let Some(attempt) = self.part(seat).and_then(|part| part.attempt.as_mut()) {
             attempt.answer = Some(answer);
@@ -438,7 +438,7 @@ impl Turn<'_> {
         true
     }
 
-    /// As if many had held the lock before: those who follow come upon the end of the counter value
+    /// As if many had held the lock before: those that follow come upon the end of the counter value
     /// sooner.
     fn use_up(&mut self, part: &Part) {
         let Some(grant) = part.held().filter(|_| self.cfg.few_tokens) else { return };

@@ -1,5 +1,5 @@
 //! R15: a process asks another one what it holds and waits for, and is answered. Questions are read and
-//! collected by the product's own `Asked`; what is told is read from the product's lines.
+//! collected by the product's own `Asked`; the answers are read from the product's lines.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const MOST: usize = 3;
 /// No process counts so far.
 const FORGED: &str = "forged";
 
-/// Messages in the form of no question; and one that names a channel of nobody's.
+/// Messages in the form of no question; and one that names the channel of no process.
 const NO_QUESTIONS: [&str; 2] = ["p:wake:0", "p:wake:nobody 1"];
 pub(crate) const MALFORMED: u8 = NO_QUESTIONS.len() as u8;
 
@@ -112,14 +112,14 @@ impl Census {
 }
 
 impl Process {
-    /// To whom it would answer what, if it did now.
+    /// What it would answer to which processes, if it did now.
     pub(crate) fn answers(&self) -> Vec<(u16, Vec<String>)> {
         let askers = self.census.asked.clone().take(self.now).into_iter();
         askers.filter_map(|asker| Some((asker.process.parse().ok()?, asker.nonces))).collect()
     }
 
     /// What it would tell is true: every lock that a body has is held, and under its token; every call
-    /// that waits in the line has a place there; and whoever is named is a call that there is.
+    /// that waits in the line has a place there; and every call that is named exists.
     fn tells_the_truth(&self) -> bool {
         let bodies = self.tasks.iter().filter(|task| task.has_body(self.now));
         let held = bodies.into_iter().all(|task| {
@@ -161,7 +161,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The next question is noted; an answer is taken by whoever awaits it, if anybody does.
+    /// The next question is noted; an answer is taken by the call that awaits it, if there is one.
     pub(super) fn attend(&mut self) {
         let now = self.process.now;
         let census = &mut self.process.census;

@@ -19,7 +19,7 @@ impl Turn<'_> {
             self.process.entry(key, token).suspect = 1;
         }
         if connection == Connection::Main {
-            // Who waits here may not stand in the queue yet: others may come first until it does.
+            // A task that waits here may not stand in the queue yet: others may come first until it does.
             self.process.tasks.iter_mut().for_each(|task| task.exempt = true);
             self.raise();
         }
@@ -29,13 +29,13 @@ impl Turn<'_> {
         self.settle();
     }
 
-    /// The first answer on a connection that somebody waits for does not come in time. It may come
-    /// later, for nobody.
+    /// The first awaited answer on a connection does not come in time. It may come later, and is
+    /// ignored then.
     pub(crate) fn time_out(&mut self, connection: Connection) {
         let wire = self.process.line(connection);
         let Some(sent) = wire.under_way_mut().find(|sent| sent.is_awaited()) else { return };
         let left = *sent;
-        sent.origin = Origin::Nobody;
+        sent.origin = Origin::Unawaited;
         self.unanswered(left, Fault::TimedOut);
         self.settle();
     }

@@ -8,7 +8,7 @@ use crate::token::Token;
 /// Something that happens to a process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Input {
-    /// A task asks for locks. Exempt is who cannot be heard of.
+    /// A task asks for locks. It is exempt from the order if its process is cut off.
     Call { ask: u8, exempt: bool },
     /// A task sends its first command at last.
     Begin { task: u8 },
@@ -40,7 +40,7 @@ pub(crate) enum Input {
     Downgrade { task: u8 },
     /// A task is cancelled.
     Cancel { task: u8 },
-    /// Nobody polls a task any more.
+    /// A task is no longer polled.
     Doze { task: u8 },
     /// It is polled again.
     Wake { task: u8 },
@@ -64,7 +64,7 @@ pub(crate) enum Input {
     Said(Word),
     /// The next of these is read.
     Attend,
-    /// Whoever has asked is answered.
+    /// All questions so far are answered.
     Reply,
     /// Another process starts in its place.
     Start { identity: u16, seen: u64 },
@@ -118,8 +118,8 @@ impl Turn<'_> {
 }
 
 impl Process {
-    /// Ghost: whoever was called and has not heard of it does not stand in the queue once its reservation is
-    /// over, until it looks.
+    /// Ghost: a batch that was called and has not heard of it does not stand in the queue once its
+    /// reservation is over, until it looks.
     fn not_called(&mut self, Hint { kind, key, token }: Hint) {
         if kind != HintKind::Grant {
             return;
@@ -130,7 +130,7 @@ impl Process {
         }
     }
 
-    /// What the network does, without anybody in the process who notices.
+    /// What the network does without the process noticing.
     fn on_traffic(&mut self, input: Input) {
         match input {
             Input::Taken { connection } => {

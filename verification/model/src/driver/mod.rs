@@ -58,14 +58,14 @@ pub(crate) struct Process {
     pub(crate) census: Census,
     /// Commands on dead connections, which the server may still run.
     pub(crate) stale: VecDeque<Sent>,
-    /// By key; vacant if nobody here has or wants the lock.
+    /// By key; vacant if no call here has or wants the lock.
     pub(crate) lines: Vec<Line<Model>>,
     pub(crate) tasks: Vec<Task>,
     /// What the engine's thread was asked to do.
     pub(crate) jobs: VecDeque<Job>,
     /// Releases that are not confirmed.
     pub(crate) chores: Vec<Chore>,
-    /// R7: by key, whom to look after.
+    /// R7: by key, the process to look after.
     pub(crate) repairs: Vec<Option<Repair>>,
     /// What is known of tokens that are in use.
     pub(crate) ledger: Vec<Entry>,
@@ -122,7 +122,7 @@ impl Entry {
     };
 }
 
-/// Who waits for an answer.
+/// What waits for an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Origin {
     /// A caller's own try.
@@ -141,8 +141,8 @@ pub(crate) enum Origin {
     Chore,
     /// A release that is sent once.
     Once,
-    /// Nobody.
-    Nobody,
+    /// Nothing: the answer is ignored.
+    Unawaited,
 }
 
 /// A term of the product, in ms.

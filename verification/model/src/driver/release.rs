@@ -82,7 +82,7 @@ impl Turn<'_> {
         self.freed(key, token, left, released);
     }
 
-    /// The store has reserved the lock for the next one, or who waits here may look.
+    /// The store has reserved the lock for the next one, or the waiters here may look.
     pub(super) fn freed(
         &mut self,
         key: u8,

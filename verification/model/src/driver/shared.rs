@@ -27,7 +27,7 @@ struct Kept {
     is_terminal: OnceCell<bool>,
 }
 
-/// Whoever copies it wants to change it.
+/// A copy is made to be changed.
 impl Clone for Kept {
     fn clone(&self) -> Self {
         Self::new(self.process.clone(), false)

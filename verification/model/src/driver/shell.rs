@@ -240,7 +240,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The engine's thread does the next thing it was asked to do, and who was given something takes it.
+    /// The engine's thread does the next thing it was asked to do, and the tasks take what they were given.
     pub(crate) fn engine_works(&mut self) {
         self.engine();
         self.settle();

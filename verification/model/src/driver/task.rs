@@ -21,7 +21,7 @@ pub(crate) struct Task {
     pub(crate) licence: u8,
     /// Ghost: it may not stand in the queue, because an answer or a message to its process was lost.
     pub(crate) exempt: bool,
-    /// Nobody polls it any more.
+    /// It is no longer polled.
     pub(crate) dozes: bool,
     /// Ghost: it was not polled for a while, or sent its first command late.
     pub(crate) slept: bool,

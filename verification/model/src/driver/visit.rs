@@ -108,8 +108,8 @@ impl Process {
         }
     }
 
-    /// Whoever was met in a line or on the network first is the first task; `tokens` is a number that
-    /// no token has, `last_task` and `batches` the last that a task or batch has.
+    /// The task met first in a line or on the network is the first; `tokens` is a number that no token
+    /// has, `last_task` and `batches` the last that a task or batch has.
     pub(crate) fn rest(&mut self, tokens: u32, last_task: u32, mut batches: u64) {
         self.next_token = tokens;
         self.tasks.sort_by_key(|task| task.id);

@@ -18,8 +18,8 @@ use crate::token::Token;
 /// How often a fencing token is proposed that others have gone beyond.
 const TRIES: u8 = 5;
 
-/// Who waits for an answer that nobody waits for.
-const NOBODY: u8 = u8::MAX;
+/// The round of an answer that is no longer waited for.
+const UNAWAITED: u8 = u8::MAX;
 
 /// A tick as a moment.
 pub(super) fn at(tick: u32) -> Moment {
@@ -146,10 +146,10 @@ impl Round {
 }
 
 impl Sent {
-    /// Somebody waits for its answer, and may give up.
+    /// Its answer is waited for, which may be given up.
     pub(super) fn is_awaited(&self) -> bool {
         let asks = !matches!(self.command, Command::Offer { .. } | Command::Release { .. });
-        asks && self.round != NOBODY
+        asks && self.round != UNAWAITED
     }
 }
 
@@ -284,7 +284,7 @@ impl Turn<'_> {
     fn round(&mut self, asked: &[usize]) -> Option<Round> {
         let nodes = self.nodes();
         let call = self.client.call.as_mut()?;
-        // Answers to the last few questions are told apart.
+        // Answers to the last few questions can be distinguished.
         call.rounds = (call.rounds + 1) % 16;
         Some(Round::new(call.rounds, nodes, asked.iter().copied()))
     }
@@ -680,7 +680,7 @@ impl Turn<'_> {
     pub(super) fn time_out(&mut self, node: usize) {
         let Some(first) = self.client.links[node].requests.front_mut() else { return };
         let sent = *first;
-        first.round = NOBODY;
+        first.round = UNAWAITED;
         self.on_answer(node, sent, None);
     }
 

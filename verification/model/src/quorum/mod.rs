@@ -29,11 +29,11 @@ const TICK: u32 = 1_000;
 pub enum Mutant {
     /// A node accepts every fencing token.
     AcceptsAnyFence,
-    /// A token that is offered keeps its vote, whoever came earlier.
+    /// A token that is offered keeps its vote, even if another came earlier.
     OffersKeep,
     /// It is decided that votes are offered, and other votes are asked for before that is noted and sent.
     OffersLater,
-    /// A token that waits behind nobody does not hear that others came earlier.
+    /// A token with none in front does not hear that others came earlier.
     DeafToSeals,
     /// What a call has that did not get the lock is not released.
     NothingGivenBack,

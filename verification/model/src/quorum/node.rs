@@ -61,7 +61,7 @@ pub(super) enum Reply {
     Accepted(Accepted),
     /// Whether others wait, if the lock is the token's.
     Renewed(Option<bool>),
-    /// What nobody waits for.
+    /// An answer that is not waited for.
     Done,
 }
 
@@ -101,7 +101,7 @@ impl Node {
         Accepted::Above(self.accepted)
     }
 
-    /// Runs a command, with those who listen. The answer, and the messages.
+    /// Runs a command, with the processes that listen. The answer, and the messages.
     pub(super) fn run(
         &mut self,
         rules: &Rules,

@@ -165,7 +165,7 @@ pub(super) fn swarm(seed: u64) -> Rules {
     let (prompt, renews) = (or_not() == 0, or_not() == 0);
     // After a restart tokens begin again with the time.
     let clocks = (faults.restarts > 0).then_some(ttl - 1);
-    // Of three servers one may be out for the guard at a time; whoever is not told looks again.
+    // Of three servers one may be out for the guard at a time; a waiter that is not notified looks again.
     let idle = (guard + ttl + 8 + 3 * u32::from(lag)) as u8;
     Rules {
         nodes: if below(3) == 0 { 5 } else { 3 },

@@ -17,7 +17,7 @@ pub enum Invariant {
     Exclusion,
     /// Each body has a larger fencing token than all before it.
     Fencing,
-    /// A lock that nobody holds is taken by who waits, within the bound.
+    /// A free lock is taken by a waiter, within the bound.
     Progress,
     /// Nothing stays at a node in the name of a token that its process does not know, past the bound.
     GivenBack,
@@ -46,9 +46,9 @@ pub(super) struct World {
     faults: Faults,
     /// The largest fencing token of a body.
     highest: u64,
-    /// How many bodies have started; not part of what tells states apart.
+    /// How many bodies have started; not part of the fingerprint.
     bodies: u64,
-    /// For how many ticks nobody has held the lock although somebody waits.
+    /// For how many ticks the lock has had no holder although there is a waiter.
     idle: u8,
     /// Tokens at nodes that their processes do not know, and for how many ticks.
     stray: Vec<(u8, Token, u8)>,
@@ -263,7 +263,7 @@ impl World {
     }
 
     fn measure(&mut self) {
-        // Whoever has died with the lock, or with votes, is waited for.
+        // A process that has died with the lock, or with votes, is waited for.
         let held = self.nodes.iter().flat_map(|node| node.key().lock.live());
         let dead = held.filter(|holder| self.process_of(holder.token).is_none()).count();
         let waits = self.clients.iter().any(Client::waits);

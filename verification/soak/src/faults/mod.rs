@@ -30,7 +30,7 @@ const WAIT: Duration = Duration::from_secs(10);
 const COMMAND: Duration = Duration::from_millis(500);
 /// Between two faults.
 const REST: u64 = 1500;
-/// How long everybody is served again after the last fault.
+/// Within this time after the last fault all managers are served again.
 const HEALED: Duration = Duration::from_secs(30);
 
 /// Servers, and what can happen to them.
@@ -159,7 +159,7 @@ async fn one(mut servers: impl Deployment, effort: Effort, mut dice: Dice, repor
     ] {
         report.figure(what, count.load(SeqCst));
     }
-    report.violated_if(tally.runs.load(SeqCst) == 0, "nobody had any lock");
+    report.violated_if(tally.runs.load(SeqCst) == 0, "no lock was granted");
     resource::judge(&keys, is_strict, report);
     served(&managers, &keys, report).await;
     for manager in managers {
@@ -180,7 +180,7 @@ async fn work(
         let (key, resource) = &keys[dice.below(keys.len() as u64) as usize];
         let pause = ms(dice.below(10));
         let body = async {
-            // The same lease, for its token: a nested call joins it and asks nobody.
+            // The same lease, for its token: a nested call joins it and sends nothing.
             let lease = manager.lock(&**key).reentrant(true).acquire().await;
             if let Ok(lease) = lease {
                 resource.changed(lease.fencing_token(), pause).await;
@@ -192,7 +192,7 @@ async fn work(
     }
 }
 
-/// After the last fault everybody gets every lock.
+/// After the last fault every manager gets every lock.
 async fn served(managers: &[LockManager], keys: &[(String, Resource)], report: &mut Report) {
     let begun = Instant::now();
     for (key, _) in keys {

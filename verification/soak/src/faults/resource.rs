@@ -1,5 +1,5 @@
-//! What a lock protects: a value that is read, thought about and written, by whoever has the largest fencing
-//! token so far.
+//! What a lock protects: a value that is read, thought about and written, by the holder with the largest
+//! fencing token so far.
 
 use std::sync::Mutex;
 use std::time::Duration;

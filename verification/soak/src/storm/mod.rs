@@ -1,7 +1,7 @@
 //! Readers, writers and permits in processes that are killed, stopped and cut off, at a server that is stopped,
-//! and killed with and without its data: no writer has a lock together with anybody else, no more hold it than
-//! the limit of any of them allows, fencing tokens grow, nothing of a lock is stored for ever, everybody has every
-//! lock in the end, and nothing is left. The same for [every store](Exposed).
+//! and killed with and without its data: no writer shares a lock, no more hold it than
+//! the limit of any of them allows, fencing tokens grow, nothing of a lock is stored for ever, each process
+//! gets every lock in the end, and nothing is left. The same for [every store](Exposed).
 
 mod caller;
 mod exposed;
@@ -60,7 +60,7 @@ struct Storm<S> {
     name: &'static str,
     /// Where the locks are: it is stopped and killed.
     server: S,
-    /// What tells the processes that it is over; nothing happens to it.
+    /// Where the processes learn that it is over; it suffers no faults.
     board: RedisServer,
     /// Where they note what they saw.
     notes: PathBuf,

@@ -195,7 +195,7 @@ fn follow<S: Exposed>(key: u64, bodies: &[Body], losses: &[Loss], report: &mut R
         report.violated_if(beside.is_some(), format!("a writer not alone: {body:?} {beside:?}"));
         let count = shares.len() + 1;
         report.violated_if(count > largest, format!("{count} at once, with {body:?}"));
-        // Whoever was there when it asked and still is was there when it was let in.
+        // Holders that were there when it asked and still are were there when it was let in.
         if let Kind::Permits(permits) = body.kind {
             let before = others.filter(|other| other.first <= body.arrived).map(Body::share);
             let before = before.collect::<HashSet<_>>().len();
@@ -209,7 +209,7 @@ fn follow<S: Exposed>(key: u64, bodies: &[Body], losses: &[Loss], report: &mut R
                 fences.clear();
             }
         }
-        // Whoever is alone outdoes all before it, and is outdone by all after it.
+        // An exclusive holder's token is above all before it, and below all after it.
         let before = match writes(body) {
             true => fences.values().max().copied(),
             false => fences.get(&Kind::Write).copied(),

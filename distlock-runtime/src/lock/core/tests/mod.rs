@@ -1,4 +1,4 @@
-//! A line and a shell that notes what it is told.
+//! A line, and a shell that records what the line asks of it.
 
 mod rules;
 mod shared;
@@ -216,14 +216,14 @@ impl Bench {
                 self.notes.sent.push(attempt.token);
                 attempt
             }
-            other => panic!("somebody is in front: {other:?}"),
+            other => panic!("it does not lead: {other:?}"),
         }
     }
 
     fn wait(&mut self, request: Request, now: Moment) -> Place {
         match self.arrive(request, now) {
             Arrival::Wait(place, _) => place,
-            other => panic!("nobody is in front: {other:?}"),
+            other => panic!("it does not wait: {other:?}"),
         }
     }
 
@@ -232,7 +232,7 @@ impl Bench {
         self.line.tried(place, answer, true, now, &mut self.notes)
     }
 
-    /// Somebody holds the lock.
+    /// A caller holds the lock.
     fn held(&mut self, fence: u64, now: Moment) -> Place {
         let Attempt { place, .. } = self.lead(now);
         assert!(matches!(self.tried(place, fence, now), Tried::Held(_)));

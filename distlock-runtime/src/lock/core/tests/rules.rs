@@ -239,7 +239,7 @@ fn min_hold_keeps_the_lock_and_those_who_wait_ask_again() {
     let seat = bench.notes.seat();
     let kept = Request { term, ..request(30 * SECOND) };
     let arrival = bench.line.arrive(kept, usize::MAX, at(0), |_| seat, &mut bench.notes);
-    let Arrival::Lead(Attempt { place, token, .. }) = arrival else { panic!("nobody is there") };
+    let Arrival::Lead(Attempt { place, token, .. }) = arrival else { panic!("it does not lead") };
     bench.notes.sent.push(token);
     bench.tried(place, 7, at(0));
     bench.wait(request(30 * SECOND), at(1));
@@ -277,7 +277,7 @@ fn who_does_not_wait_tries_past_the_line_only_if_nobody_here_has_the_lock() {
     let seat = bench.notes.seat();
     let hasty = request(30 * SECOND);
     let alone = bench.line.arrive(hasty, 0, now, |_| seat, &mut bench.notes);
-    let Arrival::Alone(attempt) = alone else { panic!("nobody has it: {alone:?}") };
+    let Arrival::Alone(attempt) = alone else { panic!("it joins: {alone:?}") };
     let answer = Ok(Answer::Granted { fence: 9, sent: now });
     let tried = bench.line.tried_alone(&attempt, hasty, answer, now, &mut bench.notes);
     assert!(matches!(tried, Tried::Held(_)));
@@ -293,7 +293,7 @@ fn those_past_their_time_are_woken_and_passed_over() {
     bench.wait(Request { answer_by: at(5), ..request(30 * SECOND) }, at(1));
     bench.wait(request(30 * SECOND), at(1));
     bench.finish(first, at(6));
-    // The line knows of it no more: nobody else would tell it that its time is over.
+    // The line has dropped it: nothing else would wake it when its time is over.
     assert_eq!(bench.notes.take(), [Did::Woke(2), Did::Granted(3, 7 * TOKENS_PER_FENCE + 1)]);
 }
 

@@ -1,4 +1,4 @@
-//! Several who have the lock at once: readers, and permits.
+//! Several holders at once: readers, and permits.
 
 use super::*;
 
@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn leads(&mut self, request: Request, fence: u64, now: Moment) -> Place {
-        let Arrival::Lead(attempt) = self.arrive(request, now) else { panic!("somebody is here") };
+        let Arrival::Lead(attempt) = self.arrive(request, now) else { panic!("it does not lead") };
         self.notes.sent.push(attempt.token);
         assert!(matches!(self.tried(attempt.place, fence, now), Tried::Held(_)));
         attempt.place
@@ -126,7 +126,7 @@ fn r6_who_left_before_the_renewal_takes_nothing_from_those_who_read() {
 fn r10_while_readers_join_the_lease_is_renewed_at_least_twice_a_second() {
     let mut bench = Bench::new();
     bench.leads(read(), 7, at(0));
-    assert!(bench.run(at(500)).is_empty(), "nobody has joined");
+    assert!(bench.run(at(500)).is_empty(), "no reader has joined");
     bench.joins(read(), at(501));
     assert_eq!(bench.run(at(502)), [Did::Renew(1, false)]);
     assert!(bench.renewed(30 * SECOND, at(502), true).is_empty());
@@ -162,7 +162,7 @@ fn min_hold_of_one_reader_outlasts_the_others() {
     let (second, _) = bench.joins(read(), at(1));
     let second = bench.place(second);
     assert!(bench.finish(first, at(1_000)).release.is_none());
-    let release = bench.finish(second, at(2_000)).release.expect("nobody reads");
+    let release = bench.finish(second, at(2_000)).release.expect("no reader is left");
     assert_eq!(release.keep, Some(3 * SECOND));
 }
 
@@ -205,7 +205,7 @@ fn without_waiting_a_reader_joins_readers_and_tries_where_it_may_not() {
     assert!(matches!(hasty, Arrival::Busy(Some(_))), "a writer finds them: {hasty:?}");
     bench.line.sealed(|token| *token == 1, at(2));
     let hasty = bench.line.arrive(read(), 0, at(2), |_| seat, &mut bench.notes);
-    assert!(matches!(hasty, Arrival::Alone(_)), "the store knows who is next: {hasty:?}");
+    assert!(matches!(hasty, Arrival::Alone(_)), "the store knows the next one: {hasty:?}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Carry for Driver {
     }
 
     fn end(&self, thread: u8) {
-        // Whoever sees that it has ended sends behind it.
+        // A thread that sees that it has ended sends behind it.
         self.commands.part(thread).fetch_sub(1, Ordering::Release);
     }
 

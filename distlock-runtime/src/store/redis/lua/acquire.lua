@@ -18,7 +18,7 @@ local function tell_behind(m)
   end
 end
 
--- Where one has the lock alone, nobody is let in.
+-- Where a token has the lock alone, no waiter is let in.
 if not v then
   if try then
     admit(nil, {})
@@ -80,7 +80,7 @@ if not try then
     ticket = tonumber(redis.call('ZSCORE', q, token))
   end
 end
--- In how many ms there is room, if nobody leaves or is renewed.
+-- In how many ms there is room, if no holder leaves or is renewed.
 local remaining
 if n > 0 and n >= limit and limit > 1 then
   local till = redis.call('ZRANGE', L, n - limit, n - limit, 'WITHSCORES')[2]

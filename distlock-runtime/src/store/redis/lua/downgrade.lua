@@ -1,6 +1,6 @@
 
--- The token that has the lock alone gives it to one that does not keep readers out, with nobody in
--- between. The same again changes nothing. Readers at the front of the queue come along.
+-- The token that has the lock alone gives it to one that does not keep readers out, with no holder
+-- in between. The same again changes nothing. Readers at the front of the queue come along.
 -- ARGV[1] the new token, [2] ttl in ms, [3] the token that had it, [4] server time in µs after which this
 -- must not run any more, or '0'.
 -- Answers as `acquire` does, but with 0 and the token alone if the lock was not the old one's.

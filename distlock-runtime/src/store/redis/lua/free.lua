@@ -8,8 +8,8 @@ if #ARGV == 1 and v == ARGV[1] then
     return 1
   end
   -- (In a cluster: whether the slot stays where it is.)
-  -- Whoever is first leaves the queue in any case: nobody is in its way. What is not alone as well, or dead, is
-  -- left to what all share, which says why this is as it is.
+  -- The first leaves the queue in any case: no holder is in its way. A token that is not alone as well, or
+  -- dead, is left to what all share, which says why this is as it is.
   first = redis.call('ZPOPMIN', KEYS[2])[1]
   local p, claim, mode = string.match(first, '^([%w_-]+)%.%w+%.(%d+)([sn])$')
   claim = tonumber(claim or 0)

@@ -1,4 +1,4 @@
--- Without waiters: leave those who hold the lock together, which then ends with the last of them.
+-- Without waiters: leave the holders of the lock, which then ends with the last of their leases.
 local v, n, first
 if #ARGV == 1 and redis.call('EXISTS', KEYS[2]) == 0 then
   -- (`pcall`: a lock that one has alone is no set.)

@@ -1,7 +1,7 @@
--- What the scripts share that change who holds a lock, behind their hot parts. KEYS: lock, queue,
+-- What the scripts that change a lock's holders share, behind their hot parts. KEYS: lock, queue,
 -- fence; ARGV[1] token. A hot part leaves `v`, the token that has the lock alone, or false; and `n`,
--- how many hold it together, with those whose lease has ended while they were in nobody's way. And
--- `first`, if it has taken the first one out of the queue of a lock that nobody holds then.
+-- how many hold it together, with those whose lease has ended while they were in no token's way.
+-- And `first`, if it has taken the first one out of the queue of a lock that is free then.
 -- (In a cluster: whether the slot stays where it is.)
 local L, q, f = KEYS[1], KEYS[2], KEYS[3]
 if type(v) == 'table' then
@@ -61,7 +61,7 @@ local function fits(limit)
   end
   -- A set that does not expire was not made by us: it is waited for, and left as it is.
   ours = ours or redis.call('PTTL', L) ~= -1
-  -- Once: the clock stands still, and nobody is let in with a lease that has ended.
+  -- Once: the clock stands still, and no token is let in with a lease that has ended.
   if ours and n >= limit and not purged then
     purged = true
     read_clock()
@@ -72,7 +72,7 @@ local function fits(limit)
   return ours and n < limit
 end
 
--- The lock still has the value of who had it alone and does not any more.
+-- The key still has the token that had the lock alone and has it no more.
 local released = false
 local function hold(m, limit, ms)
   if limit == 1 then
@@ -91,15 +91,15 @@ local function hold(m, limit, ms)
 end
 
 -- Lets in the first of the queue, and the next one, as long as they fit: each for its claim, and this
--- token for `ttl`, if there is one. So whoever is first afterwards cannot have the lock yet (I4).
+-- token for `ttl`, if there is one. So the token that is first afterwards cannot have the lock yet (I4).
 -- The tokens of others go into the list `let_in`. Answers whether this one was let in.
 local function admit(ttl, let_in)
   local own = false
   while not v do
     -- The first write is one that is not refused under `maxmemory`: then what is written behind it is
     -- not refused either.
-    local nobody = n == 0
-    local m = first or (nobody and redis.call('ZPOPMIN', q) or redis.call('ZRANGE', q, 0, 0))[1]
+    local free = n == 0
+    local m = first or (free and redis.call('ZPOPMIN', q) or redis.call('ZRANGE', q, 0, 0))[1]
     first = nil
     if not m then
       break
@@ -110,11 +110,11 @@ local function admit(ttl, let_in)
     -- pattern subscribers such as monitors. An error (an ACL) means unknown: do not skip.
     local lives = is_own
       or p and (mode == 'n' or redis.pcall('PUBSUB', 'NUMSUB', channels .. p)[2] ~= 0)
-    -- Who is dead goes in any case: those behind may fit where it does not.
-    if lives and not nobody and not fits(limit) then
+    -- A dead waiter goes in any case: those behind may fit where it does not.
+    if lives and not free and not fits(limit) then
       break
     end
-    if not nobody then
+    if not free then
       redis.call('ZREM', q, m)
     end
     if is_own then

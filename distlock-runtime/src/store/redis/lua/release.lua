@@ -38,7 +38,7 @@ if released then
   redis.call('DEL', L)
 end
 if before and not answer[2] then
-  -- The first of the queue may have been told of a later end than there is now: it looks again (R11). Not where one
+  -- The first of the queue may expect a later end than there is now: it looks again (R11). Not where one
   -- was let in before it: what ends first now is that one's reservation, which is seen to (R7).
   local m = redis.call('ZRANGE', q, 0, 0)[1]
   local p, _, _, limit = parts(m or '')

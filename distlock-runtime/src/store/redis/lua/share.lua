@@ -1,4 +1,4 @@
--- A token that is not alone takes the lock with nobody in the queue, or confirms that it was let in: first,
+-- A token that is not alone takes the lock while the queue is empty, or confirms that it was let in: first,
 -- before closures are made that this does not need.
 local t = redis.call('TIME')
 local at = t[1] * 1000000 + t[2]

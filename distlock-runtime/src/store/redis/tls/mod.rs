@@ -3,7 +3,7 @@
 //! The client library does not know of it: it is given a stream. The socket stays underneath, so that a
 //! connection with TLS changes reactor like any other (see [`io`](super::io)).
 //!
-//! - `trust`: whom to trust and who we are, from the options
+//! - `trust`: the trusted authorities and our certificate, from the options
 //! - `refusal`: what a failed handshake means, and the mend
 //! - `plain`: whether the port speaks plain text
 
@@ -48,7 +48,7 @@ impl TlsClient {
         Ok(Arc::new(Self { config, server_name }))
     }
 
-    /// What it is made of, for another client: whom to trust, and the name in the certificate if that is not the host's.
+    /// Its parts, for another client: the configuration, and the name in the certificate if not the host's.
     #[cfg(feature = "postgres")]
     pub(crate) fn parts(&self) -> (Arc<ClientConfig>, Option<ServerName<'static>>) {
         (self.config.clone(), self.server_name.clone())

@@ -1,4 +1,4 @@
-//! Whom to trust, and who this process is.
+//! The trusted authorities, and the certificate of this process.
 
 use std::borrow::Cow;
 use std::fs;
