@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use distlock::{LockError, LockManager, redis_lock};
 
-/// Notes when it is dropped, and whether somebody else could have had the lock then.
+/// Notes when it is dropped, and whether another caller could have had the lock then.
 struct Witness {
     name: &'static str,
     manager: LockManager,

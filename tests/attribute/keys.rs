@@ -1,6 +1,6 @@
 //! Which key an annotated function locks, as it is stored.
 //!
-//! A call that is refused tells: somebody else holds the expected key, and nobody any other.
+//! A refused call shows it: another caller holds the expected key, and no other key is held.
 
 use std::fmt;
 use std::sync::Arc;

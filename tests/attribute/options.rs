@@ -262,7 +262,7 @@ mod prefixes_on_redis {
         let shop = LockManager::builder().url(server.url()).prefix("shop").connections(3);
         let shop = shop.connect().await.expect("connects");
 
-        // One counter, whoever draws from it.
+        // One counter for all.
         let mut last = 0;
         for _ in 0..20 {
             let token = of_shop(&default).await.expect("free");

@@ -1,4 +1,4 @@
-//! `mode` and `permits`: who holds a lock together with whom, alone and with the other options.
+//! `mode` and `permits`: which callers hold a lock together, alone and with the other options.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -66,7 +66,7 @@ async fn readers_keep_writers_out_and_writers_readers() {
     .await;
 }
 
-/// Counts who is in it.
+/// Counts the callers inside.
 #[derive(Default)]
 struct Partner {
     at_once: u32,
@@ -236,7 +236,7 @@ mod with_other_options {
         Ok(())
     }
 
-    /// Readers who share a lease are ended each by its own `max_hold`.
+    /// Readers that share a lease are each ended by their own `max_hold`.
     #[tokio::test]
     async fn max_hold_ends_one_reader_and_no_other() {
         alone(async |_| {

@@ -122,7 +122,7 @@ async fn readers_permits_and_the_way_from_write_to_read() {
     nothing_is_left(cluster, &[&shared, &permits]).await;
 }
 
-/// Whoever waits is told, and does not look: the look of a first waiter would come after the ttl.
+/// A waiter is notified and does not poll: the poll of a first waiter would come after the ttl.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_the_next_process_within_its_shard() {
     if !has_shard_channels() {
@@ -225,8 +225,8 @@ async fn is_awaited(manager: &LockManager, key: &str) {
     .await;
 }
 
-/// Whoever has a lock gives it back while its slot stands between two nodes; whoever waits gets it when the slot has
-/// arrived.
+/// A holder can release while the lock's slot is moving between two nodes; a waiter gets the lock when the
+/// slot has arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_lock_is_given_back_while_its_slot_stands_between_two_nodes() {
     let cluster = shared().await;
@@ -355,7 +355,7 @@ async fn d5_every_command_waits_for_the_end_of_a_move() {
     }
 }
 
-/// A manager that knows an old map is told of it by every command in turn.
+/// A manager with an old map is redirected by every command in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_slot_that_has_moved_costs_a_redirect() {
     let cluster = shared().await;
@@ -433,7 +433,7 @@ async fn many_locks_over_all_slots_need_three_connections_to_each_primary() {
     }
 }
 
-/// Counts who is inside, and how many were.
+/// Counts how many are inside, and how many were.
 #[derive(Default)]
 struct Inside {
     now: AtomicUsize,
@@ -481,7 +481,7 @@ async fn d5_one_at_a_time_while_the_slot_moves_about() {
             while working.strong_count() > 0 {
                 cluster.migrate(slot, moves % 3);
                 moves += 1;
-                // A slot that is always on its way serves nobody.
+                // A slot that is always moving serves no caller.
                 std::thread::sleep(ms(20));
             }
             cluster.migrate(slot, 0);
@@ -590,7 +590,8 @@ async fn d3_a_primary_that_wakes_up_is_not_believed() {
     drop(granted(&manager).await);
 }
 
-/// The nodes that a node names are spoken to with TLS as well; who trusts another authority is told so.
+/// The nodes that a node names are connected to with TLS as well; a client that trusts another authority gets
+/// an error that says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_locks_are_handed_on_in_every_shard() {
     let ours = Certificates::new();

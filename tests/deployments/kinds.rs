@@ -30,7 +30,7 @@ async fn a_replica_is_refused_and_its_primary_asked_for() {
         .args(["--replicaof", "127.0.0.1", &port, "--masterauth", "hush-hush"])
         .start();
     refused(&replica.url(), BackendKind::ReadOnly, "name its primary").await;
-    // Until it is promoted: nobody has to start anew.
+    // Until it is promoted: no process has to be restarted.
     let manager = LockManager::connect_lazy(&replica.url()).expect("a URL");
     let waits = tokio::spawn(manager.lock("k").ttl(LONG).wait(LONG).acquire());
     tokio::time::sleep(ms(300)).await;

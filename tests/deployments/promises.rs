@@ -11,7 +11,7 @@ use distlock_testkit::{
 };
 use redis::{Connection, Value};
 
-/// Whom the servers let in when they let nobody else in.
+/// The one user the servers accept when they accept no other.
 const USER: [&str; 8] = ["ACL", "SETUSER", "app", "on", ">hush", "~*", "&*", "+@all"];
 
 /// Has the last word: `UPDATE … WHERE fence <= $1`.
@@ -50,7 +50,7 @@ fn user_at(server: &RedisServer) {
     server.cli::<()>(&USER);
 }
 
-/// Lets in nobody but that user from now on: no replica and no sentinel. What is returned may still ask.
+/// Accepts only that user from now on: no replica and no sentinel. The returned connection still works.
 fn cut_off(server: &RedisServer) -> Connection {
     let mut eye = server.eye();
     let mut cut = redis::pipe();
@@ -79,7 +79,7 @@ async fn one_server_that_loses_its_data_gives_a_lock_twice_and_the_fence_decides
 /// A manager that hears of one sentinel alone, over a network that can be cut.
 async fn by_one_sentinel(all: &Sentinels, options: &str) -> (LockManager, Proxy) {
     let sentinel = all.sentinel(0);
-    // Which tells it of no others.
+    // Which names no other sentinels to it.
     let mut user =
         Vec::from(["ACL", "SETUSER", "lone", "on", ">hush", "&*", "+hello", "+subscribe"]);
     user.extend(["+sentinel|get-master-addr-by-name", "+sentinel|master", "+sentinel|myid"]);
@@ -161,8 +161,8 @@ async fn a_primary_cut_off_with_a_minority_gives_a_lock_twice_and_the_fence_deci
     assert!(is_primary(&mut eye), "it was told: this test shows nothing");
 }
 
-/// It stood still while another took its place, and takes itself for the primary for a while when it goes on. Who hears of
-/// no sentinel believes it; who asks a replica does not.
+/// It was frozen while another took its place, and takes itself for the primary for a while when it goes on.
+/// A client that reaches no sentinel believes it; one that asks a replica does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_wakes_gives_a_lock_twice_to_who_reaches_no_sentinel_and_the_fence_decides()
 {
@@ -181,7 +181,7 @@ async fn a_primary_that_wakes_gives_a_lock_twice_to_who_reaches_no_sentinel_and_
     .await;
     let other = connect(&as_user(&all)).await;
     let second = take(&other, "k").await;
-    // Its new role would be told to it by the sentinels at any moment.
+    // The sentinels would announce its new role to it at any moment.
     (0..3).for_each(|sentinel| all.sentinel(sentinel).stop());
     all.server(0).cont();
     let first = take(&one, "k").await;
@@ -243,7 +243,7 @@ async fn a_shard_cut_off_gives_locks_for_its_node_timeout_and_the_fence_decides(
     Resource::default().lets_one_write(&first, &second);
 }
 
-/// A server is killed and comes back with what it knew: whoever held the lock holds it, and is renewed.
+/// A server is killed and comes back with its data: the holder keeps the lock, and its lease is renewed.
 async fn stays_held(url: &str, key: &str, killed: impl Future<Output = ()>) {
     let (one, other) = (patient(url).await, patient(url).await);
     let held = one.lock(key).ttl(15 * SECOND).wait(LONG).acquire().await.expect("a lock");

@@ -154,7 +154,7 @@ async fn d8_a_downgrade_reaches_a_server_that_was_cut_off() {
     wait_for("it has heard of it", async || quorum.nodes[2].held_locks().is_empty()).await;
 }
 
-/// Fencing tokens go beyond what a majority has accepted, whatever the time is by anybody's clock.
+/// Fencing tokens go beyond what a majority has accepted, whatever any clock says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d9_fencing_tokens_go_beyond_what_a_majority_has_accepted() {
     let quorum = Quorum::of(3);
@@ -173,7 +173,7 @@ async fn d9_fencing_tokens_go_beyond_what_a_majority_has_accepted() {
     let beyond = next.fencing_token();
     next.release().await.expect("it was held");
     let last = held(&patient(&quorum.url()).await, "k").await;
-    // Each has room for those of a process who hold the lock in turn.
+    // Each has room for the callers of a process that hold the lock in turn.
     assert!(beyond / 1024 > ahead, "{beyond} is not beyond {ahead}");
     assert!(last.fencing_token() > beyond && beyond > token);
 }
@@ -299,7 +299,7 @@ async fn what_a_quorum_cannot_keep_is_refused() {
     assert!(error.to_string().contains("restart_guard"), "{error}");
 }
 
-/// Each server may have a password, a database and a certificate of its own; nobody is told of them.
+/// Each server may have a password, a database and a certificate of its own; none is revealed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_server_may_have_a_url_of_its_own() {
     let ours = Certificates::new();
@@ -338,8 +338,8 @@ async fn each_server_may_have_a_url_of_its_own() {
     assert!(text.contains("ca=PATH") && !text.contains("hush"), "{text}");
 }
 
-/// Several that come at the same time have some servers each, and nobody a majority: whoever came first
-/// gets it, and nobody waits for a lease to end.
+/// Several that come at the same time have some servers each, and none a majority: the first one gets the
+/// lock, and none waits for a lease to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn split_votes_are_resolved() {
     for nodes in [3, 4, 5] {

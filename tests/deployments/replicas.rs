@@ -203,7 +203,7 @@ async fn locks_that_are_taken_together_share_the_wait() {
     assert!(asked <= 16, "{asked} times in {took:?}");
 }
 
-/// Who asks for others may be dropped while it waits for the answer.
+/// The call that asks for others may be dropped while it waits for the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_while_replicas_are_asked_holds_nobody_up() {
     let pair = Pair::start().far(ms(50));

@@ -152,7 +152,7 @@ async fn a_primary_that_wakes_after_its_fail_over_is_not_believed() {
 #[tokio::test]
 async fn a_primary_that_only_the_sentinels_miss_is_left_although_it_answers() {
     let all = blocking(|| Sentinels::builder(3).proxied().start()).await;
-    // The sentinels hear nothing of it any more. Who connects from now on does.
+    // The sentinels hear nothing of it any more. New connections to it work.
     all.set_down_after(LONG);
     all.proxy(0).set(Mode::FreezeExisting);
     let manager = connect(&all.url()).await;
@@ -304,7 +304,7 @@ async fn sentinels_and_servers_that_speak_tls_are_followed() {
     let guard = taken(&manager, "k").await;
     assert!(owner(all.server(primary), "k").is_some());
     guard.release().await.expect("freed");
-    // In plain text nobody is understood.
+    // Plain-text connections are refused.
     let plain = LockManager::connect(&all.url()).await.expect_err("they speak TLS");
     assert!(matches!(plain, LockError::Backend { .. }), "{plain:?}");
     assert!(whole_text(&plain).contains("rediss://"), "{}", whole_text(&plain));

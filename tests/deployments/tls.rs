@@ -1,5 +1,5 @@
-//! TLS: whom we trust and who we are, what a mistake is answered with, and that a connection with TLS is one
-//! like any other.
+//! TLS: which authority we trust, which certificate we show, the error for each mistake, and that a
+//! connection with TLS works like any other.
 
 use std::fs;
 use std::net::TcpListener;

@@ -131,7 +131,7 @@ fn strangers(ca: &str) -> Vec<(String, &'static str)> {
     wrong
 }
 
-/// Says this to everybody who says something first, and hangs up.
+/// Answers the first message of every client with this, and hangs up.
 fn stranger(says: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound");
@@ -254,8 +254,8 @@ async fn a_server_listed_twice_counts_once() {
         assert!(text.contains("are the same server"), "{url}: {text}");
         assert!(took < 10 * SECOND, "{url}: {took:?}");
     }
-    // Of sentinels the URL names some: once more is no mistake, and so they do themselves, who name each other by
-    // address where the URL has names.
+    // Sentinels may be named twice, unlike servers of a quorum: they name each other too, by address where
+    // the URL has host names.
     let port = |sentinel: usize| all.sentinel(sentinel).addr().port();
     let [one, two, three] = [port(0), port(1), port(2)];
     for hosts in [
@@ -268,7 +268,7 @@ async fn a_server_listed_twice_counts_once() {
             let manager = patient_builder(&format!("redis-sentinel://{hosts}/shop")).connect();
             let manager = manager.await.unwrap_or_else(|error| panic!("{hosts}: {error}"));
             assert!(begun.elapsed() < 10 * SECOND, "{hosts}: {:?}", begun.elapsed());
-            // By then they have told of each other.
+            // By then they have announced each other.
             tokio::time::sleep(Duration::from_millis(100)).await;
             manager.lock("k").acquire().await.expect("a lock").release().await.expect("held");
         }

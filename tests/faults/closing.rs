@@ -54,7 +54,7 @@ fn all_closed(errors: &[LockError]) {
     assert!(!errors.is_empty(), "closed too late to show anything");
 }
 
-/// Locks of their own: nobody else has them.
+/// Locks of their own: no other caller has them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r4_calls_under_way_are_closed_and_not_busy() {
     for wait in [Duration::ZERO, LONG] {
@@ -108,7 +108,7 @@ async fn job(manager: &LockManager, name: &str) -> Result<Option<()>, LockError>
     Ok(Some(()))
 }
 
-/// Nobody else has the lock, so nothing is to be skipped.
+/// No other process has the lock, so nothing is to be skipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r4_a_job_is_not_skipped_because_its_manager_is_closed() {
     let errors = close_under(|manager, key| async move {
@@ -123,7 +123,7 @@ async fn r4_a_job_is_not_skipped_because_its_manager_is_closed() {
     all_closed(&errors.await);
 }
 
-/// Somebody waits in line behind a lock that is held.
+/// Waiters in line behind a lock that is held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r4_those_who_wait_are_closed() {
     let server = RedisServer::start();
@@ -146,7 +146,7 @@ async fn r4_those_who_wait_are_closed() {
         for call in waiting {
             match call.await.expect("no panic") {
                 Ok(()) | Err(LockError::Closed | LockError::Lost { .. }) => {}
-                // Somebody had it.
+                // It was held elsewhere.
                 Err(LockError::Busy { .. }) => {}
                 Err(error) => panic!("{error}"),
             }

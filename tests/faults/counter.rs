@@ -35,7 +35,7 @@ fn refusal<T>(result: Result<T, LockError>) -> String {
     text
 }
 
-/// The same of one who has to connect again first.
+/// The same of a manager that has to reconnect first.
 async fn refusal_once_connected(manager: &LockManager) -> String {
     let mut text = String::new();
     wait_for("it has connected again", async || {
@@ -92,7 +92,7 @@ async fn r6_a_counter_that_was_huge_is_well_again_once_an_operator_has_deleted_i
         let mut refusals = vec![refusal(token(&seeing).await)];
         refusals.push(refusal(seeing.lock("k").ttl(LONG).acquire().await));
         let connected = patient_builder(&server.url()).connect().await;
-        // Who connects again raises the counter, and sees it that way.
+        // A manager that reconnects raises the counter, and notices it that way.
         disconnect(&server);
         refusals.push(refusal_once_connected(&raising).await);
         wait_until("nothing is left", || server.lock_keys().is_empty());
@@ -184,7 +184,7 @@ async fn r17_who_was_idle_while_the_counter_went_back_gets_no_lower_token() {
     assert_eq!(clients(&server), connected, "over the same connections");
 }
 
-/// A resource that refuses who comes with a smaller token than somebody before.
+/// A resource that refuses a token smaller than one it has seen.
 #[derive(Default)]
 struct Fenced {
     highest: u64,

@@ -16,8 +16,8 @@ fn commands(server: &RedisServer) -> u64 {
     ["set", "eval", "evalsha", "pttl", "incr"].iter().map(|command| runs(server, command)).sum()
 }
 
-/// The lock is held elsewhere, or in the same process: who comes beyond those who may wait is told at
-/// once and nothing is sent for him.
+/// The lock is held elsewhere, or in the same process: a caller beyond `max_waiters` is refused at once, and
+/// nothing is sent for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r26_who_comes_when_enough_wait_is_told_at_once_and_nothing_is_sent() {
     let server = RedisServer::start();
@@ -55,7 +55,7 @@ async fn r26_who_comes_when_enough_wait_is_told_at_once_and_nothing_is_sent() {
     works_again(&manager, &server).await;
 }
 
-/// Who leaves makes room.
+/// A waiter that leaves makes room.
 #[tokio::test(start_paused = true)]
 async fn r26_places_are_free_again_when_those_who_waited_are_gone() {
     let builder = LockManager::builder().url("memory://").max_waiters(1);

@@ -60,7 +60,7 @@ async fn g1_a_cancelled_acquire_leaves_no_key_and_no_place_in_the_line() {
     assert!(cancelled > 30 && granted > 30, "{cancelled} cancelled, {granted} granted");
     settle(&manager).await;
     nothing_is_left(&server);
-    // Nobody stands in a line that nobody waits in.
+    // No place is left in a line without waiters.
     for round in 0..150 {
         let request = manager.lock(format!("held-{round}")).ttl(LONG);
         request.acquire().await.expect("free").release().await.expect("it was held");
@@ -307,7 +307,7 @@ async fn g8_a_killed_holder_is_succeeded_after_its_ttl() {
     assert!(guard.fencing_token() > token);
 }
 
-/// A service that is told to stop closes its manager, and the next one need not wait for any ttl.
+/// A service that is terminated closes its manager, and the next one need not wait for any ttl.
 #[tokio::test]
 async fn g9_a_terminated_process_that_closes_its_manager_leaves_nothing() {
     if in_fork() {
@@ -351,7 +351,7 @@ async fn g9_child() {
     data.set("body", if lost { "lost" } else { "?" });
 }
 
-/// Nobody is left who could free it, but the engine knows when to stop.
+/// No owner is left to free it, but the engine knows when to stop.
 #[tokio::test]
 async fn g11_a_forgotten_guard_ends_with_max_hold() {
     let server = RedisServer::start();
@@ -376,7 +376,7 @@ async fn g12_a_release_of_what_is_not_held_says_so_and_touches_nothing() {
     assert!(!other.force_release("k").await.expect("an answer"), "it is free");
     let next = other.lock("k").ttl(LONG).acquire().await.expect("free");
     let owner_before = owner(&server, "k");
-    // It may not have been told yet; the server knows.
+    // The guard may not have been notified yet; the server knows.
     assert_lost(guard.release().await);
     assert_eq!(owner(&server, "k"), owner_before);
     assert!(next.is_held());
@@ -456,7 +456,7 @@ async fn ten_in_turn(faults: Faults, seed: u64) {
 }
 
 /// Holders of one lock need not agree on its ttl: each has its own, and none changes another's.
-/// (Reader-writer locks and semaphores, which would have to be told apart, there are none yet.)
+/// (Reader-writer locks and semaphores, which would have to be distinguished, do not exist yet.)
 #[tokio::test]
 async fn g16_each_holder_has_the_ttl_it_asked_for() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! W: a store that is gone for long: who waits for it, and who does not.
+//! W: a store that is gone for long: which calls wait for it, and which do not.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use distlock_testkit::{
 
 use crate::support::{BACK, connected, freed, works_again};
 
-/// Until then whoever does not wait for the store has its answer; who does waits for six times that.
+/// By then a call that does not wait for the store has its answer; one that does waits six times as long.
 const SOON: Duration = BACK;
 
 fn is_gone(manager: &LockManager) -> bool {
@@ -35,7 +35,7 @@ async fn wh4_calls_that_come_late_in_an_outage_fail_within_a_command_timeout() {
     let begun = Instant::now();
     let calls = [
         hasty.lock("free").wait(LONG).acquire(),
-        // Behind another call of this process, which nobody answers either.
+        // Behind another call of this process, which gets no answer either.
         hasty.lock("free").wait(LONG).acquire(),
         // Behind one that waits on from before.
         hasty.lock("held").wait(LONG).acquire(),

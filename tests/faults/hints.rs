@@ -15,13 +15,13 @@ use tokio::time::{sleep, timeout};
 use crate::support::{Ledger, works_again};
 use crate::waiting::publish;
 
-/// Keeps a lock from everybody who keeps the rules.
+/// Keeps a lock from every client that keeps the rules.
 fn taken(server: &RedisServer, key: &str) {
     server.cli::<()>(&["SET", &stored(key), "somebody's", "PX", "60000"]);
 }
 
-/// What the manager was told before has had its effect: it has been told of something else since,
-/// and asked the server, on the same two connections.
+/// Earlier messages to the manager have had their effect: it has received another one since, and asked
+/// the server, on the same two connections.
 async fn caught_up(server: &RedisServer, manager: &LockManager) {
     taken(server, "marker");
     let waiting = waits(manager, "marker");
@@ -32,7 +32,7 @@ async fn caught_up(server: &RedisServer, manager: &LockManager) {
     served(waiting).await.release().await.expect("it was held");
 }
 
-/// A guard of somebody who waited, and his token.
+/// The guard of a caller that waited, and its token.
 async fn waited_for(server: &RedisServer, manager: &LockManager) -> (LockGuard, String) {
     taken(server, "k");
     let waiting = tokio::spawn(manager.lock("k").ttl(LONG).min_hold(LONG).wait(LONG).acquire());
@@ -63,7 +63,7 @@ async fn r31_a_hint_that_meets_a_release_is_no_loss() {
     let mut hand = server.eye();
     let flood = std::thread::spawn({
         let (over, told) = (over.clone(), told.clone());
-        // Whoever has the lock is called again, as by a hint that has been under way for long.
+        // The holder is called again, as by a hint that has been under way for long.
         let again = "local v = redis.call('GET', KEYS[1]) \
                      if not v then return 0 end \
                      return redis.call('PUBLISH', 'distlock:wake:' .. string.match(v, '^[^.]+'), \
@@ -89,8 +89,8 @@ async fn r31_a_hint_that_meets_a_release_is_no_loss() {
     works_again(&manager, &server).await;
 }
 
-/// His own try was sent before others of his process came to wait, and is answered long before he
-/// looks: by then its token has had its time.
+/// A caller's own try was sent before others of its process came to wait, and is answered long before that
+/// caller is polled: by then its token has had its time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r31_who_looks_late_at_his_try_does_not_free_what_min_hold_keeps() {
     let server = RedisServer::start();
@@ -124,8 +124,8 @@ async fn r31_a_lease_that_runs_out_during_its_release_says_so() {
     works_again(&manager, &server).await;
 }
 
-/// Processes are told, look by themselves, and are told again, many times a second: every waiter
-/// changes his token each time, beside grants, releases and those who give up.
+/// Many times a second, processes are notified, poll by themselves, and are notified again: every waiter
+/// changes its token each time, beside grants, releases and waiters that give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r31_subscriptions_that_come_and_go_take_no_lock_from_its_holder() {
     const MANAGERS: usize = 3;

@@ -1,4 +1,4 @@
-//! Durations, keys and data that nobody should use, and somebody will: section H.
+//! Durations, keys and data that should not be used, and will be: section H.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -176,12 +176,12 @@ async fn h4_separators_in_arguments_do_not_make_two_locks_one() {
 }
 
 /// The slot of a Redis Cluster is chosen by what stands between the first `{` and the next `}`: not
-/// by an argument, and by the key's author if he writes such a tag.
+/// by an argument, but by the key's author with such a tag.
 #[tokio::test]
 async fn h5_braces_in_arguments_do_not_choose_the_slot() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
-    // One that is alone can tell slots if it is told to be a cluster.
+    // A single server computes slots if it is configured as a cluster.
     let cluster = RedisServer::builder().args(["--cluster-enabled", "yes"]).start();
     let slot = |name: &str| cluster.cli::<u64>(&["CLUSTER", "KEYSLOT", name]);
     let evil = "{same}";
@@ -386,8 +386,8 @@ async fn h9_owner_tokens_are_unique_and_not_predictable() {
     assert_eq!(firsts.len(), 20, "they begin alike: {identities:?}");
 }
 
-/// Whoever may write to the store can take any lock away: that is the trust boundary. But he cannot
-/// make a token wrap around, go backwards, or a body run without its lock.
+/// A client that may write to the store can take any lock away: that is the trust boundary. But it cannot
+/// make a token wrap around or go backwards, or a body run without its lock.
 #[tokio::test]
 async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
     let server = RedisServer::start();
@@ -437,7 +437,7 @@ async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
     assert!(matches!(error, LockError::Backend { kind: BackendKind::Refused, .. }), "{error:?}");
 }
 
-/// Whoever may write to the queue can put into it what no process of ours has ever stood there as.
+/// A client that may write to the queue can put places into it that no process of ours has ever used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r29_forged_places_in_the_queue_are_passed_over() {
     let server = RedisServer::start();
@@ -457,7 +457,7 @@ async fn r29_forged_places_in_the_queue_are_passed_over() {
         if freed_by_release {
             guard.release().await.expect("it was held");
         } else {
-            // As if it had run out: he looks, and finds those places in front of his.
+            // As if it had run out: the waiter polls, and finds those places in front of its own.
             server.cli::<()>(&["DEL", &stored("k")]);
             let channel = format!("distlock:wake:{}", waiter.split('.').next().expect("a part"));
             server.cli::<u64>(&["PUBLISH", &channel, &format!("g {waiter} {}", stored("k"))]);
@@ -494,8 +494,8 @@ async fn h11_no_input_is_part_of_a_script() {
     assert!(cached.is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n <= 3)), "{cached:?}");
 }
 
-/// Something that is no lock stands where the lock would: nobody holds it, so nobody will free it,
-/// and waiting is no use.
+/// Something that is no lock stands where the lock would: it has no holder that would free it, so waiting
+/// is no use.
 #[tokio::test]
 async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
     let server = RedisServer::start();
@@ -531,7 +531,7 @@ async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
     nothing_is_left(&server);
 }
 
-/// A text that is no token of ours is somebody's lock: it is waited for, not touched, and shown.
+/// A text that is no token of ours is a foreign lock: it is waited for, not touched, and shown.
 #[tokio::test]
 async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
     let server = RedisServer::start();
@@ -544,13 +544,13 @@ async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
         assert_eq!(server.cli::<String>(&["GET", &name]), value);
         server.cli::<()>(&["PEXPIRE", &name, "100"]);
         let guard = manager.lock("k").ttl(LONG).wait(LONG).acquire().await.expect("expired");
-        // And while we hold it: overwritten, it is lost, and left to whoever wrote it.
+        // And while we hold it: overwritten, it is lost, and left to the writer.
         server.cli::<()>(&["SET", &name, value]);
         assert_lost(guard.release().await);
         assert_eq!(server.cli::<String>(&["GET", &name]), value);
         assert!(manager.force_release("k").await.expect("an answer"), "an operator may");
     }
-    // Nor is a set of somebody else's touched: those of ours expire.
+    // Nor is a foreign set touched: ours expire.
     let name = stored("k");
     server.cli::<i64>(&["ZADD", &name, "1", "theirs", "1e15", "too"]);
     for wait in [Duration::ZERO, ms(20)] {
@@ -560,7 +560,7 @@ async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
     assert_eq!(server.cli::<i64>(&["ZCARD", &name]), 2);
     assert_eq!(ttl_of(&server, "k"), -1);
     assert!(manager.force_release("k").await.expect("an answer"), "an operator may");
-    // Junk elsewhere under our prefix is nobody's business, the counter excepted.
+    // Junk elsewhere under our prefix does not matter, the counter excepted.
     server.cli::<()>(&["SET", "distlock:junk", "x"]);
     server.cli::<i64>(&["RPUSH", "distlock:lock:junk", "x"]);
     manager.lock("k").run(async {}).await.expect("granted");
@@ -575,7 +575,7 @@ async fn h13_a_foreign_value_at_the_key_is_a_lock_of_somebody_elses() {
 }
 
 /// No lock of ours is stored without an end. One that lost it has it back at the next renewal; one
-/// that nobody renews is waited for no longer than `wait`.
+/// that is not renewed is waited for no longer than `wait`.
 #[tokio::test]
 async fn h13_a_key_without_a_ttl() {
     let server = RedisServer::start();

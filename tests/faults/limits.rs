@@ -34,7 +34,7 @@ async fn c1_out_of_memory_no_lock_is_given_and_those_held_are_kept_and_freed() {
     config(&server, "maxmemory", "1");
     let result = manager.lock("k").run(async { panic!("a body without its lock") }).await;
     assert_eq!(backend::<()>(result), BackendKind::OutOfMemory);
-    // Also those who were not there before.
+    // Also managers that connect only now.
     let late = patient(&server.url()).await;
     assert_eq!(backend(late.lock("k").acquire().await), BackendKind::OutOfMemory);
     let waiter = tokio::spawn(late.lock("k").ttl(LONG).wait(LONG).acquire());
@@ -94,7 +94,7 @@ async fn c2_a_server_that_may_evict_locks_is_named() {
     let harmless = [of("0", "allkeys-lru"), of("100mb", "noeviction"), of("100mb", "allkeys-lru")];
     let silent = user(&harmless[2], "~* &* +@all -info");
     for url in [harmless[0].url(), harmless[1].url(), silent] {
-        // When it can be told, everything has been asked.
+        // Once it is connected, everything has been asked.
         connect(&url).await;
         assert_eq!(said(), 0, "{}", log.text());
     }

@@ -44,7 +44,7 @@ async fn i1_ten_thousand_waiters_stand_at_one_place_and_are_served_in_order() {
     assert!(commands < 100 + 10 * seconds, "{commands} commands for {MANY} hand-overs");
     let order = std::mem::take(&mut *order.lock().expect("no panic"));
     assert_eq!(order.len(), MANY);
-    // Who does not take the lock within a second is passed over: on a machine that stands still.
+    // A waiter that does not take the lock within a second is passed over: that happens on a stalled machine.
     let times = std::iter::once(start).chain(order.iter().map(|(at, _)| *at));
     let pauses = times.clone().zip(times.skip(1)).map(|(one, next)| (next - one).as_secs());
     let still = pauses.sum::<u64>();

@@ -1,4 +1,4 @@
-//! A log that sleeps over every line, or panics at it: whoever writes it must not hold up locks.
+//! A log that sleeps over every line, or panics at it, must not hold up locks.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,4 +1,4 @@
-//! R5: messages that were forged by somebody who may publish, and no more.
+//! R5: messages forged by a client that may publish, and no more.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use distlock_testkit::{
 
 use crate::support::{kept, works_again};
 
-/// Tells the process of `token`, as whoever reserves a lock or takes one away would.
+/// Notifies the process of `token`, as a client that reserves a lock or takes one away would.
 #[track_caller]
 fn publish(server: &RedisServer, kind: &str, token: &str, key: &str) {
     let process = token.split('.').next().expect("the first part");
@@ -19,8 +19,8 @@ fn publish(server: &RedisServer, kind: &str, token: &str, key: &str) {
     assert_eq!(heard, 1, "nobody hears {token}");
 }
 
-/// What a manager was told before has had its effect by then: it has asked the server something on
-/// the way of everything that frees locks, and been answered.
+/// Earlier messages to a manager have had their effect by then: it has asked the server something on the
+/// connection that also frees locks, and been answered.
 async fn renewals_later(guard: &LockGuard) {
     for _ in 0..3 {
         guard.extend(LONG).await.expect("it is held");
@@ -28,7 +28,7 @@ async fn renewals_later(guard: &LockGuard) {
     }
 }
 
-/// Who does not wait while others of his process do has no place in line, and until his answer is
+/// A caller that does not wait while others of its process do has no place in line, and until its answer is
 /// there no lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way() {
@@ -39,7 +39,7 @@ async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way()
         server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
         let waiting = waits(&one, "k");
         stand(&server, "k", 1);
-        // Freed without a word: nobody looks for a while.
+        // Freed without a message: no waiter polls for a while.
         server.cli::<()>(&["DEL", &stored("k")]);
         // Sent, and no further: its answer waits for it.
         let trying = in_line(one.lock("k").ttl(LONG).try_acquire()).await;
@@ -48,7 +48,7 @@ async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way()
         publish(&server, "g", &token, "k");
         renewals_later(&probe).await;
         let Some(guard) = trying.await.expect("an answer") else {
-            // It was the waiter who looked.
+            // It was the waiter that polled.
             drop(served(waiting).await);
             continue;
         };
@@ -62,7 +62,7 @@ async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way()
     works_again(&one, &server).await;
 }
 
-/// Also of those whose lease is not renewed, and of one who has no place in line.
+/// Also for leases that are not renewed, and for a caller without a place in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
     const FORGED: u64 = 20;
@@ -88,11 +88,11 @@ async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
     works_again(&one, &server).await;
 }
 
-/// Whoever may publish cannot keep a process from renewing, however much he says.
+/// A client that may publish cannot keep a process from renewing, however much it sends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_flood_of_forged_losses_costs_no_lease() {
     const LEASES: usize = 1000;
-    // A flood is work for everybody: on a machine that has others renewals come seconds late.
+    // A flood costs every process time: on a busy machine renewals come seconds late.
     const LEASE: Duration = ms(15_000);
     const AT_ONCE: usize = 500;
     let server = RedisServer::start();
@@ -111,7 +111,7 @@ async fn r5_a_flood_of_forged_losses_costs_no_lease() {
         for round in 0..20 {
             let mut publish = redis::pipe();
             for n in 0..AT_ONCE {
-                // One that is held, and those that nobody has.
+                // One that is held, and some that are not.
                 let token = match n % 2 {
                     0 => token.clone(),
                     _ => format!("{process}.{round}x{n}.1000s"),

@@ -1,4 +1,4 @@
-//! B: the network is cut, slow, or lies about who is still there.
+//! B: the network is cut, slow, or lies about which peer is still there.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -279,8 +279,8 @@ async fn b8_an_acquire_that_arrives_late_is_followed_by_its_release() {
     assert!(server.lock_keys().is_empty());
 }
 
-/// The connection is left for another, on which somebody takes the lock: what arrives on the old
-/// one must not win, nor free it. With and without the right to close the old one.
+/// The connection is left for another, on which the lock is taken: what arrives on the old one must not
+/// win, nor free it. With and without the right to close the old one.
 #[tokio::test]
 async fn b8_an_acquire_that_arrives_late_does_not_touch_the_next_holder() {
     for rights in ["+@all", "+@all -client"] {
@@ -300,7 +300,7 @@ async fn b8_an_acquire_that_arrives_late_does_not_touch_the_next_holder() {
     }
 }
 
-/// A network that keeps the next thing a client sends until it is told to hand it on, and loses
+/// A network that keeps the next thing a client sends until it is asked to hand it on, and loses
 /// everything behind it on that connection.
 struct Late {
     addr: SocketAddr,
@@ -348,8 +348,8 @@ impl Late {
     }
 }
 
-/// The connection was left with an acquire on it that nobody knows of: it is freed again although
-/// the lock was not there when it was released.
+/// The connection was left with a forgotten acquire on it: it is freed again although the lock was not
+/// there when it was released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b8_an_acquire_that_arrives_after_its_release_is_freed_again() {
     let server = RedisServer::start();

@@ -13,8 +13,7 @@ const PASSWORD: &str = "hunter2-correct-horse";
 const WHO: &str = "alice@example.org";
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
 const WAIT: Duration = Duration::from_millis(400);
-/// For the 50 ms that a call may take longer than it says; less than what anybody would wait for by
-/// default.
+/// For the 50 ms that a call may take longer than it says; less than any default wait.
 const ROOM: Duration = Duration::from_millis(5000);
 /// Ten times the second in which a manager finds a server that is back.
 const BACK: Duration = Duration::from_secs(10);
@@ -133,7 +132,7 @@ async fn connection_silent_for_ever() {
     wait_until("no key is left", || server.lock_keys().is_empty());
 }
 
-/// Nobody else can say that the lease is over when the store is silent: the holder's clock does.
+/// When the store is silent, only the holder's clock can say that the lease is over.
 #[tokio::test]
 async fn lease_ends_by_the_clock_when_the_store_is_silent() {
     let server = RedisServer::start();

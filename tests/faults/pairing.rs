@@ -34,7 +34,7 @@ async fn r16_an_answer_that_was_lost_grants_nobody_anothers_lock() {
     wait_until("its counter is not raised again", || server.lock_keys().len() == 1);
 
     armed.store(true, SeqCst);
-    // The first to be answered is told what the second was, and so on.
+    // The first call gets the answer of the second, and so on.
     let mut tried = 0;
     let unheard = loop {
         tried += 1;

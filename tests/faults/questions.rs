@@ -1,4 +1,4 @@
-//! Q: who holds a lock is asked and answered by messages, which anybody may forge, lose or leave unanswered.
+//! Q: the holder of a lock is asked for and named by messages, which may be forged, lost or left unanswered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use distlock_testkit::{
 
 use crate::support::{kept, works_again};
 
-/// No inspection takes longer, whoever is to answer. Ten times what it should take.
+/// No inspection takes longer, whichever process is to answer. Ten times what it should take.
 const BOUND: Duration = Duration::from_secs(15);
 
 async fn holder(by: &LockManager, key: &str) -> Holder {
@@ -120,7 +120,7 @@ async fn q1_a_forged_question_is_answered_on_channels_of_ours_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q2_a_flood_of_questions_costs_an_answer_a_second_and_no_lease() {
     const LEASES: usize = 300;
-    // A flood is work for everybody: on a machine that has others renewals come seconds late.
+    // A flood costs every process time: on a busy machine renewals come seconds late.
     const LEASE: Duration = ms(15_000);
     let server = RedisServer::start();
     let one = patient(&server.url()).await;
@@ -255,7 +255,7 @@ async fn q6_one_of_very_many_locks_is_named() {
     assert_eq!(kept, LOCKS);
 }
 
-/// A tenant is not told what others hold.
+/// A tenant does not see what others hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q7_who_asks_under_a_prefix_is_told_of_its_locks_alone() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! A: the server dies, stops, loses its data, or somebody tampers with its keys.
+//! A: the server dies, stops, loses its data, or its keys are tampered with.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -181,7 +181,7 @@ async fn a3_a_stopped_server_leaves_nothing_when_it_goes_on() {
 }
 
 /// The server has never seen the script that frees, so what was sent behind the acquire does
-/// nothing; and when the server goes on, whoever took the lock could long think it expired.
+/// nothing; and when the server goes on, the caller could long think the lock expired.
 #[tokio::test]
 async fn a3_a_server_stopped_for_longer_than_the_ttl_leaves_nothing() {
     let server = RedisServer::start();
@@ -402,7 +402,7 @@ async fn a11_the_holder_gives_a_lock_without_end_its_end_back() {
     guard.release().await.expect("it is held to the end");
 }
 
-/// A key without end is not ours, and nobody tells when it goes.
+/// A key without end is not ours, and no message says when it goes.
 #[tokio::test]
 async fn a11_a_waiter_looks_at_a_foreign_key_without_end() {
     let server = RedisServer::start();

@@ -49,13 +49,13 @@ async fn until_in_line(call: std::pin::Pin<&mut impl Future>, server: &RedisServ
     .await;
 }
 
-/// It has the first lock, and nobody polls it until its time is over: its body never began.
+/// It has the first lock, and is not polled until its time is over: its body never began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wh1_a_call_for_several_that_was_not_polled_in_time_is_busy_and_not_lost() {
     tokio::join!(sleeps_through(true), sleeps_through(false));
 }
 
-/// Nobody polls the call until its time is over, whether it was granted the second lock or not.
+/// The call is not polled until its time is over, whether it was granted the second lock or not.
 async fn sleeps_through(granted: bool) {
     let server = RedisServer::start();
     let (holder, sleeper) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -81,7 +81,7 @@ async fn sleeps_through(granted: bool) {
     works_again(&sleeper, &server).await;
 }
 
-/// What it was granted ran out before anybody polled it: it asks again while it may wait.
+/// What it was granted ran out before it was polled: it asks again while it may wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wh1_a_grant_that_nobody_took_in_its_time_is_asked_for_again() {
     let server = RedisServer::start();

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::{impatient, works_again};
 use crate::tap::{Tap, Way, has};
 
-/// Of whoever dies or stands still.
+/// Of processes that die or freeze.
 const TTL: Duration = ms(2000);
 /// Ten times the longest of what it is for.
 const SOON: Duration = ms(20_000);
@@ -234,7 +234,7 @@ async fn s6_a_downgrade_without_an_answer_is_asked_for_again_or_leaves_nothing()
     freed(also).await;
     nothing_is_left(&server);
 
-    // Dropped while nobody knows which of its tokens has the lock.
+    // Dropped while it is unknown which of its tokens has the lock.
     let guard = taken(write(&manager)).await;
     proxy.set(Mode::DropDown);
     let downgrade = tokio::spawn(guard.downgrade());

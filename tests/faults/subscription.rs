@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use crate::support::{connected, works_again};
 use crate::tap::{Tap, Way, has};
 
-/// Twenty times the longest pause before a subscription is made again. Who thinks it is forbidden
-/// asks again after a quarter of a minute at the earliest.
+/// Twenty times the longest pause before a subscription is made again. A manager that takes
+/// it for forbidden asks again after a quarter of a minute at the earliest.
 const HEARD_AGAIN: Duration = ms(10_000);
 
 fn is_told(manager: &LockManager) -> bool {
@@ -32,7 +32,7 @@ async fn r12_subscribers_cut_off_from_a_busy_server_are_told_again_as_soon_as_it
     }
     let log = Log::start();
     let server = RedisServer::builder().args(["--busy-reply-threshold", "50"]).start();
-    // Connections that want to subscribe, and those among them that were told to come later.
+    // Connections that want to subscribe, and those among them that got `BUSY`.
     let (asking, refused) = (Mutex::new(HashSet::new()), Arc::new(Mutex::new(HashSet::new())));
     let network = Tap::before(server.addr(), {
         let refused = refused.clone();

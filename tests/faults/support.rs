@@ -12,8 +12,8 @@ use distlock_testkit::{LONG, RedisServer, ms, wait_for};
 
 /// For a command without an answer; short, so that outages are cheap.
 pub(crate) const COMMAND_TIMEOUT: Duration = ms(200);
-/// What a busy machine may add to the time of a call. Who waits for a connection, or for ever, does
-/// so for longer.
+/// What a busy machine may add to the time of a call. A call that waits for a connection, or for ever, takes
+/// longer.
 const ROOM: Duration = ms(5000);
 /// Ten times the second in which a manager finds a server that is back, which includes the quarter
 /// of a second in which nothing of ours is left there.
@@ -114,7 +114,7 @@ pub(crate) struct Watch {
     late: Mutex<Vec<String>>,
     /// Bodies that are there, polled or not.
     alive: AtomicU32,
-    /// Somebody else has the lock: set by the test.
+    /// Another process has the lock: set by the test.
     rival: AtomicU32,
 }
 
@@ -138,7 +138,7 @@ impl Watch {
     ) -> T {
         self.alive.fetch_add(1, SeqCst);
         let _alive = Alive(self);
-        // The same lease: a nested call joins it and asks nobody.
+        // The same lease: a nested call joins it without asking the server.
         let lease = manager.lock(key).reentrant(true).acquire().await.expect("it is held here");
         let mut body = pin!(body);
         let mut deadline = Instant::now() + lease.remaining();
@@ -185,7 +185,7 @@ impl Watch {
         wait_for("the lease is renewed", async || self.renewals.load(SeqCst) > before).await;
     }
 
-    /// From now on the lock is somebody else's.
+    /// From now on another process has the lock.
     pub(crate) fn rival_has_it(&self) {
         self.rival.fetch_add(1, SeqCst);
     }

@@ -16,7 +16,7 @@ use distlock_testkit::{
 };
 
 /// The server's clock steps forward: every key is at its end. Two holders for a moment is what no
-/// lease can prevent; that the later one wins is what fencing is for, and the first one is told.
+/// lease can prevent; that the later one wins is what fencing is for, and the first one is notified.
 #[tokio::test]
 async fn f1_a_lock_that_expires_early_is_lost_at_the_next_renewal_and_fenced_at_once() {
     let server = RedisServer::start();
@@ -59,7 +59,7 @@ async fn f2_a_clock_set_back_lowers_no_fence_and_lengthens_no_wait() {
     assert!(next.fencing_token() > highest, "{} after {highest}", next.fencing_token());
 }
 
-/// The client's wall clock may do what it likes: nothing reads it but what tells people of processes.
+/// The client's wall clock may do what it likes: nothing reads it but what reports processes to people.
 #[test]
 fn f3_no_wall_clock_is_read() {
     fn visit(dir: &std::path::Path, seen: &mut u32) {
@@ -239,7 +239,7 @@ async fn f6_a_blocked_runtime_does_not_keep_a_lost_lock() {
     nothing_is_left(&server);
 }
 
-/// The server extends the lock and cannot say so: the holder goes by what it was told.
+/// The server extends the lock and cannot say so: the holder goes by the last answer.
 #[tokio::test]
 async fn f7_a_renewal_without_an_answer_does_not_move_the_deadline() {
     let server = RedisServer::start();
@@ -282,7 +282,7 @@ async fn f7_a_later_answer_moves_the_deadline_after_all() {
     assert_lost(guard.release().await);
 }
 
-/// An operator deletes the key and somebody else takes the lock: the renewal finds another token.
+/// An operator deletes the key and another process takes the lock: the renewal finds another token.
 #[tokio::test]
 async fn f8_a_renewal_after_the_loss_neither_takes_the_lock_back_nor_extends_it() {
     let server = RedisServer::start();

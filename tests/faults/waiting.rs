@@ -1,4 +1,4 @@
-//! E: waiting: places in the queue, messages about them, and those who do not come for their turn.
+//! E: waiting: places in the queue, messages about them, and waiters that miss their turn.
 
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write as _};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{Ledger, renewed, works_again};
 
-/// Whoever is not told looks after four and a half seconds. Who is served before this was told.
+/// A waiter without a message polls after four and a half seconds. One served before this was notified.
 const TOLD: Duration = ms(3000);
 
 /// Which process a token is of.
@@ -27,7 +27,7 @@ pub(crate) fn process(token: &str) -> &str {
     token.split('.').next().expect("the first part")
 }
 
-/// Tells the process of `token`, as whoever reserves a lock would.
+/// Notifies the process of `token`, as a client that reserves a lock would.
 #[track_caller]
 pub(crate) fn publish(server: &RedisServer, kind: &str, token: &str, key: &str) {
     let channel = format!("distlock:wake:{}", process(token));
@@ -83,7 +83,7 @@ struct Stutter {
     armed: Arc<AtomicBool>,
 }
 
-/// How the answer begins that grants a lock to somebody in the queue.
+/// How the answer begins that grants a lock to a waiter in the queue.
 const GRANT: &[u8] = b"*4\r\n:1\r\n$";
 /// How that of a renewal does.
 const RENEWED: &[u8] = b"*2\r\n:1\r\n:";
@@ -327,7 +327,7 @@ async fn e5_stray_double_and_forged_messages_grant_nothing() {
     works_again(&managers[0], &server).await;
 }
 
-/// Who may publish may have a holder ask whether he has the lock: that is all.
+/// A client that may publish can make a holder ask whether it still has the lock: that is all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_a_forged_loss_ends_no_lease_and_grants_nothing() {
     let server = RedisServer::start();
@@ -347,7 +347,7 @@ async fn e5_a_forged_loss_ends_no_lease_and_grants_nothing() {
     works_again(&managers[0], &server).await;
 }
 
-/// Who took the lock past those who wait has no place in line, and is known all the same.
+/// A caller that took the lock past the waiters has no place in line, and is known all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_a_forged_call_does_not_free_a_lock_that_is_held() {
     let server = RedisServer::start();
@@ -356,7 +356,7 @@ async fn e5_a_forged_call_does_not_free_a_lock_that_is_held() {
         server.cli::<()>(&["SET", &stored("k"), "somebody's", "PX", "60000"]);
         let waiting = waits(&one, "k");
         stand(&server, "k", 1);
-        // Freed without a word: nobody looks for a while.
+        // Freed without a message: no waiter polls for a while.
         server.cli::<()>(&["DEL", &stored("k")]);
         let guard = one.lock("k").ttl(LONG).try_acquire().await.expect("an answer");
         if let Some(guard) = guard {
@@ -381,8 +381,8 @@ async fn e5_a_forged_call_does_not_free_a_lock_that_is_held() {
     works_again(&one, &server).await;
 }
 
-/// What a manager was told before has had its effect by then: it has asked the server something on
-/// the way of everything that frees locks, and been answered.
+/// Earlier messages to a manager have had their effect by then: it has asked the server something on the
+/// connection that also frees locks, and been answered.
 async fn renewals_later(guard: &LockGuard) {
     for _ in 0..3 {
         guard.extend(LONG).await.expect("it is held");
@@ -390,7 +390,7 @@ async fn renewals_later(guard: &LockGuard) {
     }
 }
 
-/// The lock is free and nobody was told: who looks first finds those who came before.
+/// The lock is free and no waiter was notified: the first one that polls finds those that came before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e5_a_forged_call_lets_nobody_jump_the_queue() {
     let server = RedisServer::start();
@@ -478,8 +478,8 @@ async fn one_release_wakes_one() -> bool {
         managers.push(manager);
     }
     let polled = || polls.iter().map(|polls| polls.load(SeqCst)).sum::<u64>();
-    // Who tried for the others of its process was polled again with the answer, unless that came within its first
-    // poll, before its process stood in the queue.
+    // The waiter that tried for the others of its process was polled again with the answer, unless that came
+    // within its first poll, before its process stood in the queue.
     wait_until("all wait", || polls.iter().all(|polls| polls.load(SeqCst) > 0));
     // Every look adds to a queue, or would.
     let looks = runs(&server, "zadd");

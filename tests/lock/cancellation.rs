@@ -146,7 +146,7 @@ async fn a_run_by_hand_dropped_at_every_poll() {
     setup.nothing_is_left().await;
 }
 
-/// The one who is first in the line of its process may be the one that gives up.
+/// The first waiter in the line of its process may be the one that gives up.
 #[tokio::test]
 async fn a_waiter_that_gives_up_does_not_keep_those_behind_it() {
     let setup = setup().await;

@@ -1,5 +1,5 @@
-//! A busy connection is driven on the runtime of those who use it. These tests take that runtime
-//! away in every way there is: nobody else may notice for long.
+//! A busy connection is driven on the runtime of its callers. These tests take that runtime away in every
+//! way there is: no other caller may notice for long.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -165,7 +165,7 @@ fn runtimes_share_a_connection() {
     assert_eq!(server.lock_keys(), Vec::<String>::new());
 }
 
-/// Polls a future until it is done, in the context of a runtime that nobody runs.
+/// Polls a future until it is done, in the context of a runtime that is not running.
 fn beside<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     let _context = runtime.enter();
     let mut future = pin!(future);

@@ -103,7 +103,7 @@ fn runtime_dropped() {
             async move { shop.sell(7, "pending").await }
         };
         runtime.spawn(call);
-        // A runtime of one thread runs its tasks only while somebody blocks on it.
+        // A runtime of one thread runs its tasks only while a thread blocks on it.
         runtime.block_on(wait_for("the body begins", async || shop.is_locked()));
         end(runtime);
         shop.free_at_once();
@@ -205,7 +205,7 @@ async fn result_comes_before_the_release_is_confirmed() {
     shop.free_at_once();
     let soon = tokio::time::timeout(AT_ONCE, sold_soon_with_guard(&shop)).await;
     assert!(soon.expect("it does not wait").expect("granted") > 0);
-    // Whoever ends the program waits for it.
+    // `close`, at the end of the program, waits for it.
     let report = shop.locks.close(Duration::from_millis(10)).await;
     assert_eq!(report.unconfirmed, 1, "{report:?}");
     shop.server.cont();

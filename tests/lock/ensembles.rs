@@ -42,7 +42,7 @@ async fn a_missing_leader_costs_no_lock<P: Member>(kill: bool) {
     let guard = served(waiting).await;
     assert!(guard.fencing_token() > fence, "fencing tokens grow over an election");
     let fence = guard.fencing_token();
-    // Whoever led before knows nothing better.
+    // The former leader has no newer state.
     ensemble.revive(leader);
     ensemble.leader();
     let refused = one.lock("k").wait(ms(500)).acquire().await;
@@ -54,7 +54,7 @@ async fn a_missing_leader_costs_no_lock<P: Member>(kill: bool) {
     nothing_is_left(&ensemble).await;
 }
 
-/// One of three gives nobody a lock.
+/// One of three grants no lock.
 async fn without_a_majority_there_is_no_lock<P: Member>() {
     let mut ensemble = Ensemble::<P>::start();
     let manager = manager(&ensemble).await;

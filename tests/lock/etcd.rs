@@ -78,7 +78,7 @@ async fn leases_are_used_again() {
     no_key_is_left(&server);
 }
 
-/// Who leaves wakes the next one and not all: the calls grow with the waiters, not with their square.
+/// A waiter that leaves wakes only the next one: the calls grow with the waiters, not with their square.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_wakes_the_next_one() {
     const WAITERS: usize = 24;
@@ -142,7 +142,7 @@ async fn a_lease_that_is_revoked_is_a_lock_that_is_lost() {
     no_key_is_left(&server);
 }
 
-/// What was seen last is forgotten by the server, and who waits is served all the same.
+/// The server forgets the last revision seen, and a waiter is served all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compaction_while_somebody_waits_costs_no_turn() {
     let server = EtcdServer::start();
@@ -187,7 +187,7 @@ async fn tokens_grow_over_lost_data() {
     }
 }
 
-/// A writer that goes on as a reader lets in the readers behind it, and keeps out who writes.
+/// A writer that goes on as a reader lets in the readers behind it, and keeps out writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_goes_on_as_a_reader() {
     let server = EtcdServer::start();

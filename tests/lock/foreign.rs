@@ -25,7 +25,7 @@ struct Books {
     processes: HashMap<String, Arc<Listener>>,
 }
 
-/// Who has a lock, and who waits for it, by ticket.
+/// The holders of a lock and its waiters, by ticket.
 #[derive(Default)]
 struct Lock {
     leases: Vec<Lease>,
@@ -61,7 +61,7 @@ impl Lock {
         !self.leases.iter().any(|lease| lease.limit.is_alone()) && limit.fits(self.leases.len())
     }
 
-    /// Until one more fits, if nobody leaves or is renewed.
+    /// Until one more fits, if no holder leaves or is renewed.
     fn remaining(&self, limit: Limit, now: Moment) -> Option<Duration> {
         let mut ends: Vec<_> = self.leases.iter().map(|lease| lease.until.since(now)).collect();
         ends.sort_unstable();
@@ -98,7 +98,7 @@ impl Way {
         self.0.0.lock().expect("no panic")
     }
 
-    /// Once the books are closed: whoever hears it may open them.
+    /// Once the books are closed: a listener may open them.
     fn send(&self, news: Vec<News>) {
         for News { kind, name, token } in news {
             let process = token.split('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How long a lock is held, who may end it, and what is seen of it.
+//! How long a lock is held, what may end it, and what is seen of it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -98,13 +98,13 @@ async fn min_hold_is_kept_on_every_way_out() {
             _ => unreachable!(),
         }
         assert_busy(other.lock(out).acquire().await);
-        // The store frees it by itself: nobody need be left to do it.
+        // The store frees it by itself: no process need be left to do it.
         drop(own);
         let next = other.lock(out).wait(30 * SECOND).acquire().await.expect("free in the end");
         assert!(start.elapsed() >= MIN * 9 / 10, "{out}: free after {:?}", start.elapsed());
         next.release().await.expect("it was held");
     }
-    // Lost, by the clock alone: the key stays what it was told to be.
+    // Lost, by the clock alone: the key stays as it was set.
     let start = Instant::now();
     let request = manager.lock("lost").ttl(ms(100)).renew(false).min_hold(MIN);
     assert_lost(request.run(std::future::pending::<()>()).await);
@@ -283,7 +283,7 @@ async fn remaining_counts_down_and_is_renewed() {
 }
 
 /// A body in the middle of a poll may still touch what the lock protects: its lock is freed when it
-/// comes to an await, and nobody else has it before.
+/// comes to an await, and no other caller has it before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_waits_for_running_bodies() {
     let server = RedisServer::start();

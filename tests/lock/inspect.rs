@@ -1,4 +1,4 @@
-//! Who holds a lock, who waits for it, and which processes there are.
+//! The holders of a lock, its waiters, and which processes there are.
 
 use std::collections::HashMap;
 use std::process;
@@ -10,7 +10,7 @@ use distlock_testkit::{
     patient_builder, runs, served, stand, wait_for, wait_until, waits,
 };
 
-/// Who holds it and who waits, of a lock that is held.
+/// The holders and waiters of a lock that is held.
 async fn inspected(by: &LockManager, key: &str) -> (Vec<Holder>, Vec<Waiter>) {
     match by.inspect(key).await.expect("an answer") {
         LockStatus::Held { holders, waiters, .. } => (holders, waiters),
@@ -91,7 +91,7 @@ async fn of_four_processes_the_right_one_is_named() {
     sorted.sort_unstable();
     assert_eq!(known(operator.processes().await.expect("an answer")), sorted);
 
-    // A killed process is gone with its record, which nobody renews.
+    // A killed process is gone with its record, which is not renewed any more.
     let id = operator.processes().await.expect("an answer");
     let id = id.into_iter().find(|process| process.app == "yard").expect("listed").id;
     forks.pop().expect("the last one").kill9();
@@ -106,7 +106,7 @@ async fn of_four_processes_the_right_one_is_named() {
     assert_eq!(server.cli::<i64>(&["EXISTS", &record]), 0);
 }
 
-/// Its own locks as well, and those who wait behind the holder in one process.
+/// Its own locks as well, and those that wait behind the holder in one process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_in_the_order_in_which_they_will_be_served() {
     let server = RedisServer::start();
@@ -190,7 +190,7 @@ async fn the_rights_that_locks_need_are_enough() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// Whoever may not publish is named by his record.
+/// A process that may not publish is named by its record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_pub_sub_a_holder_is_named_by_its_record() {
     let server = RedisServer::start();

@@ -21,13 +21,13 @@ use tokio::task::JoinSet;
 use tokio::task::coop::poll_proceed;
 use tokio::time::{sleep, timeout};
 
-/// A lock of somebody who keeps no rules.
+/// A lock of a client that keeps no rules.
 fn foreign(server: &RedisServer, key: &str, ttl: Duration) {
     let (key, ttl) = (format!("distlock:lock:{{{key}}}"), ttl.as_millis().to_string());
     server.cli::<()>(&["SET", &key, "somebody else's", "PX", &ttl]);
 }
 
-/// Somebody was granted the lock and not polled, so that it was taken back from him.
+/// A caller was granted the lock and not polled, so that it was taken back.
 async fn passed_over(
     server: &RedisServer,
     manager: &LockManager,
@@ -54,7 +54,7 @@ async fn a_try_that_is_sent_after_its_token_was_released_leaves_nothing_behind()
     nothing_is_left(&server);
 }
 
-/// Under a counter value that is older than that of whoever had the lock in between.
+/// Under a counter value that is older than that of the holder in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_that_is_sent_late_does_not_take_a_lock_again_that_was_taken_away() {
     let server = RedisServer::start();
@@ -166,7 +166,7 @@ async fn a_lease_that_was_passed_on_is_renewed() {
             timeout(ms(4000), guard.lost()).await.is_err()
         };
         let mut rounds = 0;
-        // A machine that stands still for so long loses one for everybody.
+        // A machine that stalls for so long fails one round for all.
         while !is_renewed(rounds).await {
             rounds += 1;
             assert!(rounds < 5, "{ttl:?}: nobody renews it");
@@ -186,7 +186,7 @@ async fn who_is_granted_what_a_neighbour_asked_for_has_his_own_terms() {
     sleep(ms(100)).await;
     network.set(Mode::Delay(ms(300)));
     guard.release().await.expect("it was held");
-    // He leaves while his question is under way.
+    // The short one leaves while its request is under way.
     sleep(ms(450)).await;
     short.abort();
     let guard = long.await.expect("no panic").expect("granted");
@@ -271,8 +271,8 @@ async fn those_behind_a_lost_lease_keep_their_place() {
             });
             let holder = tokio::spawn(holder);
             has_started.await.expect("it is held");
-            // The stranger is not the first who looks when the lease is over: it may be over at the
-            // server before this process has woken up.
+            // The stranger is not the first to poll when the lease is over: it may be over at the server
+            // before this process has woken up.
             let place: u64 = server.cli(&["INCR", "distlock:fence"]);
             let place = ["ZADD", &format!("distlock:queue:{{{key}}}"), &place.to_string()];
             server.cli::<i64>(&[&place[..], &["dead.1.1000s"]].concat());
@@ -299,8 +299,8 @@ async fn those_behind_a_lost_lease_keep_their_place() {
     }
 }
 
-/// Half of the fencing tokens are used, so that another counter value is drawn: a newer one than
-/// that of who has come since.
+/// Half of the fencing tokens are used, so that another counter value is drawn: a newer one than that of
+/// later waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_enter_again_after_many_hand_overs_keep_their_place() {
     let server = RedisServer::start();
@@ -319,7 +319,7 @@ async fn those_who_enter_again_after_many_hand_overs_keep_their_place() {
     for _ in 0..900 {
         all.spawn(work(&here, LONG, None).await);
     }
-    // His ttl does not fit the lease: he enters the queue.
+    // This one's ttl does not fit the lease: it enters the queue.
     all.spawn(work(&here, ms(5000), Some("here")).await);
     sleep(ms(500)).await;
     all.spawn(work(&there, LONG, Some("there")).await);
@@ -427,7 +427,7 @@ async fn who_took_the_lock_past_the_line_hears_that_it_was_taken_away() {
     foreign(&server, "k", LONG);
     let waiting = tokio::spawn(manager.lock("k").wait(LONG).acquire());
     stand(&server, "k", 1);
-    // Free without anybody being told.
+    // Freed without a message to any waiter.
     server.cli::<i64>(&["DEL", "distlock:lock:{k}", "distlock:queue:{k}"]);
     let request = manager.lock("k").ttl(LONG).renew(false);
     let guard = request.acquire().await.expect("it is free");
@@ -447,7 +447,7 @@ async fn a_wait_that_ends_as_the_lock_is_freed_was_for_a_lock_that_was_held() {
     guard.release().await.expect("it was held");
     let error = late.await.expect_err("its wait was over");
     assert!(error.is_busy(), "{error}");
-    // The same of one that is polled long after, when nobody knows of its place any more.
+    // The same of one that is polled long after, when its place is forgotten.
     let theirs =
         connect(&server.url()).await.lock("k").ttl(LONG).acquire().await.expect("it is free");
     let mut late = in_line(manager.lock("k").wait(ms(4000)).acquire()).await;

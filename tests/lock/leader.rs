@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 const KEY: &str = "scheduler";
 const TTL: Duration = Duration::from_secs(10);
 
-/// Who leads: a body counts itself in and out, and panics if it is not alone.
+/// The leader's seat: a body counts itself in and out, and panics if it is not alone.
 #[derive(Clone, Default)]
 struct Throne {
     leaders: Arc<AtomicUsize>,
@@ -97,7 +97,7 @@ async fn who_cannot_reach_the_store_does_not_lead_after_its_term() {
     next.abort();
 }
 
-/// The body has died, and the lease is renewed for ever: nobody does the work.
+/// Otherwise the lease of a dead body would be renewed for ever, and its work not done.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_panics_or_fails_leads_no_more() {
     let locks = Locks::new();
@@ -141,7 +141,7 @@ async fn terms_that_end_at_once_are_far_apart() {
     campaign.abort();
 }
 
-/// Who takes longer to begin than its lease lasts keeps it all the same.
+/// A leader that takes longer to begin than its lease lasts keeps it all the same.
 #[tokio::test(start_paused = true)]
 async fn a_leader_may_take_its_time_to_begin() {
     let locks = Locks::new();
@@ -210,7 +210,7 @@ async fn a_campaign_ends_with_its_manager_and_with_options_that_cannot_work() {
     hopeless.resign().await;
 }
 
-/// A resignation is no failure: with a pause behind it all who resign would pause in the end, and nobody lead.
+/// A resignation is no failure: with a pause behind it, all that resign would pause in the end and none lead.
 #[tokio::test(start_paused = true)]
 async fn whoever_resigns_campaigns_again_without_a_pause() {
     let mut leader = LockManager::in_memory().leader(KEY).ttl(TTL).start();
@@ -233,7 +233,7 @@ async fn on_a_server_three_processes_take_turns_and_leave_nothing() {
     let mut turns = Vec::new();
     for _ in 0..9 {
         wait_for("one leads", async || who().len() == 1).await;
-        // Whoever resigned stands behind the others at once, however short its term was.
+        // The leader that resigned queues behind the others at once, however short its term was.
         wait_for("the others wait", async || queue(&server, KEY).len() == 2).await;
         let leader = who()[0];
         turns.push(leader);

@@ -169,7 +169,7 @@ async fn init_sets_the_manager_once() {
         distlock::init(LockManager::in_memory()).expect("the first");
         let again = distlock::init(LockManager::in_memory()).expect_err("the second");
         assert!(matches!(again, LockError::InvalidOption { .. }), "{again:?}");
-        // The one in memory, not the one of the environment, where nobody listens.
+        // The one in memory, not the one of the environment, where no server listens.
         let _guard = distlock::manager().expect("set").lock("k").acquire().await;
         assert!(locked().await.expect_err("held").is_busy());
     }

@@ -99,8 +99,8 @@ async fn branches_of_a_select_leave_nothing_behind_when_they_are_dropped() {
     nothing_is_left(&server);
 }
 
-/// A task that a body spawns is not part of the body: it waits like anybody else, and gets the lock
-/// when the body is done.
+/// A task that a body spawns is not part of the body: it waits like any other, and gets the lock when
+/// the body is done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spawned_task_is_not_nested() {
     let server = RedisServer::start();
@@ -138,7 +138,7 @@ async fn calls_through_different_managers_are_not_nested() {
     nothing_is_left(&server);
 }
 
-/// A guard may be handed to anybody, so nobody knows who waits for himself.
+/// A guard may be handed to any task, so it is unknown which task waits for itself.
 #[tokio::test]
 async fn locks_taken_by_hand_are_not_tracked() {
     let server = RedisServer::start();
@@ -163,7 +163,7 @@ async fn a_reentrant_call_joins_and_leaves_the_lock_to_the_outermost() {
     };
     let body = async {
         let (before, sets) = (owner(&server, "k"), commands());
-        // The durations of whoever joins are ignored: all of these would be over at once.
+        // The durations of a call that joins are ignored: all of these would be over at once.
         let inner = request().ttl(ms(20)).renew(false).max_hold(ms(20));
         let deeper = async {
             let guard = request().acquire().await.expect("joined");
@@ -199,7 +199,7 @@ async fn a_reentrant_call_that_finds_the_lease_lost_is_lost_too() {
     // The outer call ends first, and its body, the inner call, with it.
     assert_lost(request().run(body).await);
 
-    // With one that goes on, the inner one is told.
+    // With one that goes on, the inner one is notified.
     let request = || request().on_lost(distlock::OnLost::Continue);
     let body = async {
         server.cli::<()>(&["DEL", &stored("k")]);

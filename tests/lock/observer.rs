@@ -1,4 +1,4 @@
-//! What observers are told: the end of every call, once, and gauges that come back to zero.
+//! The events that observers get: the end of every call, once, and gauges that come back to zero.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use distlock_testkit::{
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 
-/// Keeps what it is told, with two gauges.
+/// Records every event, with two gauges.
 #[derive(Default)]
 struct Told {
     waiting: i64,
@@ -237,7 +237,7 @@ async fn renewals_losses_connections_and_commands_are_told() {
     assert!(commands.contains_key(&("renew", false)), "{commands:?}");
 }
 
-/// Panics whatever it is told.
+/// Panics on every event.
 struct Panics;
 
 impl Observer for Panics {
@@ -290,7 +290,7 @@ fn observers_that_panic_harm_no_lock_and_no_other_observer() {
     });
 }
 
-/// Sleeps when it is told that a lease was lost or renewed.
+/// Sleeps on the events of a lost and of a renewed lease.
 struct Sleeps;
 
 impl Observer for Sleeps {
@@ -304,7 +304,7 @@ impl Observer for Sleeps {
 
 #[tokio::test]
 async fn an_observer_that_sleeps_in_the_background_holds_up_no_renewal() {
-    // What is told in the background is told one after the other.
+    // Events in the background come one after the other.
     if !in_own_process(this_test!(), &[]) {
         return;
     }
@@ -368,7 +368,7 @@ impl tracing::Subscriber for Spans {
 async fn a_wait_is_a_span_that_ends_at_the_grant() {
     let spans = Spans::default();
     // With one subscriber known, a span that another test opens for the first time meanwhile, on a thread
-    // without any, counts as one that nobody wants.
+    // without any, counts as unwanted.
     let _second = tracing::Dispatch::new(spans.clone());
     let _log = tracing::subscriber::set_default(spans.clone());
     let manager = LockManager::in_memory();

@@ -95,7 +95,7 @@ async fn what_cannot_be_stored_is_refused_without_being_repeated() {
     no_row_is_left(&server);
 }
 
-/// Rows of processes that died, and that nobody has come across since, do not stay for good.
+/// Rows of dead processes that no call has come across since do not stay for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_dead_have_left_is_swept_up() {
     let server = PostgresServer::start();
@@ -125,8 +125,8 @@ async fn what_an_older_version_has_made_is_brought_up_to_date() {
     no_row_is_left(&server);
 }
 
-/// Every message wakes every session that listens: a place in the queue sends none, and the release that calls the next
-/// one says who waits behind it.
+/// Every message wakes every session that listens: a place in the queue sends none, and the release that
+/// wakes the next waiter names the one behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_stands_in_front_is_told_with_the_next_release_or_after_a_while() {
     let server = PostgresServer::start();
@@ -159,7 +159,7 @@ async fn who_stands_in_front_is_told_with_the_next_release_or_after_a_while() {
     assert_eq!(heard("d", &then), ["g one.1.1000s d", "s two.1.1000s d"]);
 }
 
-/// Who comes later in the process in front comes later.
+/// A later caller of the process in front is served later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_does_not_join_those_in_front_of_another_process() {
     let server = PostgresServer::start();
@@ -186,8 +186,8 @@ async fn a_caller_does_not_join_those_in_front_of_another_process() {
     no_row_is_left(&server);
 }
 
-/// A release and a place in the queue do not wait for the disk. Whoever has the lock next does, and what came before
-/// is written with it: a crash right after that forgets neither, or two could have the lock.
+/// A release and a place in the queue do not wait for the disk. The next holder does, and what came before is
+/// written with it: a crash right after that forgets neither, or two could have the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_of_the_server_forgets_no_lock_that_was_handed_on() {
     let mut server = PostgresServer::start();
@@ -197,7 +197,7 @@ async fn a_crash_of_the_server_forgets_no_lock_that_was_handed_on() {
     wait_for("it waits", async || server.left().len() == 2).await;
     guard.release().await.expect("it was held");
     let guard = served(waiting).await;
-    // Not a moment later, in which the server would write what nobody waits for.
+    // Not a moment later, in which the server would write what no caller waits for.
     server.kill9();
     server.restart();
     let left = server.left();
@@ -260,7 +260,7 @@ async fn connections_that_the_server_ends_cost_no_lock() {
     no_row_is_left(&server);
 }
 
-/// Who has a lock and who waits says so itself, over the server's messages; where it stands still its record does.
+/// Holders and waiters report themselves, over the server's messages; for a frozen process its record does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_say_who_they_are_and_what_they_hold() {
     let server = PostgresServer::start();
@@ -279,7 +279,7 @@ async fn processes_say_who_they_are_and_what_they_hold() {
             && waiter.map(|process| process.pid) == Some(own)
     })
     .await;
-    // A third one is told by the two others, whom it finds in the table.
+    // A third one gets answers from the two others, which it finds in the table.
     let third = connect(&server.url()).await;
     let status = third.inspect("k").await.expect("an answer");
     let LockStatus::Held { holders, .. } = status else { panic!("{status:?}") };

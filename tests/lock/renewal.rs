@@ -192,7 +192,7 @@ async fn a_lock_taken_away_is_lost() {
     }
 }
 
-/// The engine has not looked yet, as after a suspension: who polls at the deadline is told all the same.
+/// The engine has not looked yet, as after a suspension: a poll at the deadline sees the loss all the same.
 #[tokio::test]
 async fn a_guard_is_lost_at_the_first_poll_after_its_deadline() {
     let (_server, manager) = setup().await;

@@ -55,7 +55,7 @@ async fn all_or_nothing() {
     drop(guard);
 }
 
-/// Its `wait` is over although nobody polls it: what it already had is given back all the same.
+/// Its `wait` is over although it is not polled: what it already had is given back all the same.
 #[tokio::test]
 async fn a_call_that_is_not_polled_any_more_keeps_nothing() {
     let server = RedisServer::start();
@@ -128,7 +128,7 @@ async fn there_is_one_wait_for_all() {
 async fn they_are_freed_in_reverse_order() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
-    // The server tells of every key that is deleted, in order.
+    // The server reports every key that is deleted, in order.
     server.cli::<()>(&["CONFIG", "SET", "notify-keyspace-events", "Eg"]);
     let client = redis::Client::open(server.url()).expect("a URL");
     let mut eye = client.get_connection().expect("connect");
@@ -180,8 +180,8 @@ async fn one_lost_is_all_lost() {
     nothing_is_left(&server);
 }
 
-/// The first may be lost while the last is waited for: then none of them is handed out, and who may
-/// wait asks for all of them again.
+/// The first may be lost while the last is waited for: then none of them is handed out, and a call
+/// that may wait asks for all of them again.
 #[tokio::test]
 async fn one_lost_while_another_is_waited_for_is_asked_for_again() {
     let server = RedisServer::start();
@@ -246,8 +246,8 @@ async fn a_fault_among_them_leaves_none() {
     nothing_is_left(&server);
 }
 
-/// Everybody wants two of five, in every order: whoever held one and waited for another in the
-/// opposite order would wait for ever.
+/// All callers want two of five, in every order: two that took the same pair in opposite orders would
+/// wait for each other for ever.
 #[tokio::test]
 async fn opposite_orders_do_not_deadlock() {
     let server = RedisServer::start();
@@ -329,7 +329,7 @@ fn bank(test: &str) -> Vec<i64> {
     (0..ACCOUNTS).map(|account| balance(account).expect("a number")).collect()
 }
 
-/// Clerks who move money between any two accounts, in any order.
+/// Clerks that move money between any two accounts, in any order.
 async fn transfers(locked: bool) {
     let manager = Arc::new(distlock::manager().expect("of the environment"));
     let url = std::env::var(Data::URL).expect("where the data is");

@@ -34,7 +34,7 @@ async fn alone() -> Result<(), LockError> {
     Ok(())
 }
 
-/// A key that only one of them wants: nobody is in its way.
+/// A key that only one of them wants: nothing is in its way.
 #[redis_lock(key = "own:{name}", ttl = "10s")]
 async fn own(name: &str) -> Result<bool, LockError> {
     let key = format!("distlock:lock:{{own:{name}}}");

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Ten times what it takes to be served once nobody is in the way.
+/// Ten times what it takes to be served once nothing is in the way.
 const SOON: Duration = ms(5000);
 
 fn read(manager: &LockManager) -> LockRequest {
@@ -89,7 +89,7 @@ enum Work {
     Permits,
 }
 
-/// Works on shared values and notes whom it met there.
+/// Works on shared values and notes which callers it met there.
 async fn work(
     kind: Work,
     n: usize,
@@ -481,7 +481,7 @@ async fn in_memory_the_same_goes_in_the_same_order() {
     let writer = writer.downgrade().await.expect("it is held");
     let (permits, reader) = (served(permits).await, served(reader).await);
     assert!(before.elapsed() < ms(100), "they come in with it, and nobody has to look");
-    // One that is not renewed ends by itself, and takes nothing from those who read with it.
+    // One that is not renewed ends by itself, and takes nothing from its fellow readers.
     let short = taken(read(&manager).ttl(LONG / 10).renew(false)).await;
     sleep(LONG / 5).await;
     assert!(!short.is_held() && reader.is_held() && writer.is_held() && permits.is_held());

@@ -46,7 +46,7 @@ async fn held_elsewhere(locks: &Locks) {
     let reads = locks.read_elsewhere("k");
     assert!(lock().acquire().await.expect_err("read elsewhere").is_busy());
     let beside = lock().mode(LockMode::Read).acquire().await.expect("beside another reader");
-    // A guard that is dropped is given back behind the caller, who may have the store refuse it by then.
+    // A dropped guard is released in the background, when the store may already be set to refuse it.
     beside.release().await.expect("it was held");
     reads.end();
 
@@ -81,7 +81,7 @@ async fn a_store_that_fails(locks: &Locks) {
     rides_it_out.await.expect("no panic").expect("it is back");
 }
 
-/// Who waits while the store is away hears of a release afterwards.
+/// A waiter during an outage is notified of a release afterwards.
 async fn a_wait_over_an_outage(locks: &Locks) {
     let (a, b) = (replica(locks, "a").manager(), replica(locks, "b").manager());
     let held = a.lock("outage").ttl(MINUTE).acquire().await.expect("it is free");

@@ -153,7 +153,7 @@ async fn nobody_reads_where_one_is_alone() {
     let _reading = locks.read_elsewhere("k");
 }
 
-/// Two at once on a store that excludes nobody.
+/// Two at once on a store that excludes no caller.
 async fn together(one: fn(LockManager) -> distlock::LockRequest, other: u32) -> Locks {
     let locks = Locks::broken();
     let one = one(locks.replica("a").manager()).acquire().await.expect("it excludes nobody");

@@ -1,4 +1,4 @@
-//! Waiting: who comes first is served first, on the terms he asked for, and for as long as he said.
+//! Waiting: first come, first served, on the terms each caller asked for, and for as long as it said.
 //!
 //! Each manager is a process to all the others: they know of each other through the server only.
 
@@ -15,8 +15,8 @@ use distlock_testkit::{
 };
 use tokio::task::JoinSet;
 
-/// A message that somebody waits behind has arrived by then, and with it everything that is still
-/// let in in front of him.
+/// A message about a new waiter has arrived by then, and so has everything that is still let in in front of
+/// that waiter.
 const SEALED: Duration = ms(1000);
 
 fn request(manager: &LockManager, key: &str) -> LockRequest {
@@ -102,7 +102,7 @@ async fn newcomers_do_not_overtake() {
         let (order, over, tries) = (order.clone(), over.clone(), tries.clone());
         async move {
             while !over.load(SeqCst) {
-                // Straight for the lock, with nobody of its process in line.
+                // Straight for the lock, with no other caller of its process in line.
                 let guard = newcomer.lock("k").ttl(LONG).try_acquire().await.expect("an answer");
                 tries.fetch_add(1, SeqCst);
                 if let Some(guard) = guard {
@@ -130,7 +130,7 @@ async fn every_wait_ends_in_its_own_time() {
     let server = RedisServer::start();
     let [holder, other] = connect_all(&server.url()).await;
     let guard = held(&holder, "k").await;
-    // One that stays, so that those who come and go are not alone in their line.
+    // One that stays, so that those that come and go are not alone in their line.
     let staying = tokio::spawn(request(&other, "k").acquire());
     stand(&server, "k", 1);
     let mut calls = JoinSet::new();
@@ -192,7 +192,7 @@ async fn several_locks_are_waited_for_in_the_same_line() {
     join_line(&mut tasks, &order, request(&c, "1"), "c: 1").await;
     stand(&server, "1", 3);
     first.release().await.expect("it was held");
-    // b has the first and waits for the second: who is behind it waits as well.
+    // b has the first and waits for the second: the callers behind it wait as well.
     stand(&server, "2", 1);
     join_line(&mut tasks, &order, request(&a, "2"), "a: 2").await;
     stand(&server, "2", 2);
@@ -205,7 +205,7 @@ async fn several_locks_are_waited_for_in_the_same_line() {
     nothing_is_left(&server);
 }
 
-/// Two at a time of three, in every order and from every process: nobody waits in a circle.
+/// Two at a time of three, in every order and from every process: no deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_locks_at_once_lose_no_update_and_end() {
     let server = RedisServer::start();
@@ -348,8 +348,8 @@ async fn everybody_in_a_line_has_his_own_terms() {
     }
 }
 
-/// Its token is the largest of its locks': whoever has any of them next gets a larger one, also who
-/// gets it from the same process without a word to the server.
+/// Its token is the largest of its locks': the next holder of any of them gets a larger one, also if it
+/// gets the lock within the same process without a command to the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_several_locks_is_less_than_all_that_follow() {
     let server = RedisServer::start();
@@ -371,7 +371,7 @@ async fn a_token_of_several_locks_is_less_than_all_that_follow() {
     nothing_is_left(&server);
 }
 
-/// The lock is kept for `min_hold` whoever waits, and then goes to the first of them.
+/// The lock is kept for `min_hold` despite waiters, and then goes to the first of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_with_min_hold_goes_to_the_first_when_it_is_due() {
     const MIN_HOLD: Duration = ms(600);

@@ -75,7 +75,7 @@ async fn a_restart_with_data_costs_no_lock_and_no_place() {
     wait_for("it is seen to be held", is_busy).await;
     guard.release().await.expect("it was held");
     let next = served(waiting).await;
-    // And without data: who held it learns that, and the next one has a higher fencing token.
+    // And without data: the holder learns of the loss, and the next one has a higher fencing token.
     next.release().await.expect("it was held");
     let next = other.lock("k").ttl(2 * SECOND).acquire().await.expect("it is free");
     let last = next.fencing_token();
@@ -109,7 +109,7 @@ async fn a_session_that_expires_is_a_lost_lock_and_no_end() {
     assert!(next.fencing_token() > guard.fencing_token());
     proxy.set(Mode::Reset);
     proxy.set(Mode::Pass);
-    // What the old session has sent belongs to nobody, and a new one is made.
+    // What the old session has sent has no owner, and a new session is made.
     let again = waits(&cut_off, "k");
     wait_for("it waits again", async || server.left().len() == 2).await;
     next.release().await.expect("it was held");
@@ -156,7 +156,7 @@ async fn a_place_whose_answer_is_lost_is_found_by_its_token() {
 }
 
 /// A try beside others takes a place in the queue, and takes it back if it came too late: also if what it sent for
-/// that is lost. Nobody would get past it.
+/// that is lost. No waiter would get past it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_that_came_too_late_leaves_no_place_when_its_connection_is_lost() {
     let server = ZooKeeperPath::start();
@@ -180,8 +180,8 @@ async fn a_try_that_came_too_late_leaves_no_place_when_its_connection_is_lost() 
     wait_until("nothing is left", || server.left().is_empty());
 }
 
-/// A place that cannot be given back for longer than a lease is given back later: its session goes on, and nobody
-/// would get past it.
+/// A place that cannot be given back for longer than a lease is given back later: its session goes on, and no
+/// waiter would get past it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_left_in_an_outage_is_given_back_after_it() {
     let server = ZooKeeperPath::start();
@@ -202,7 +202,7 @@ async fn a_place_that_is_left_in_an_outage_is_given_back_after_it() {
     wait_until("nothing is left", || server.left().is_empty());
 }
 
-/// A waiter whose connection is gone when it would be told is served all the same, at once.
+/// A waiter whose connection is gone when it would be notified is served all the same, at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_lost_delays_nobody_for_long() {
     let server = ZooKeeperPath::start();
@@ -223,7 +223,7 @@ async fn a_watch_that_is_lost_delays_nobody_for_long() {
     wait_until("nothing is left", || server.left().is_empty());
 }
 
-/// Each waiter watches the one in front: whoever leaves wakes one other, and no herd.
+/// Each waiter watches the one in front: one that leaves wakes one other, and no herd.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_wakes_one_other() {
     let server = ZooKeeperPath::start();
@@ -236,7 +236,7 @@ async fn who_leaves_wakes_one_other() {
         managers.push(manager);
         wait_until("it waits", || server.left().len() == n);
     }
-    // The holder watches its own node as well; of five waiters the last one is nobody's.
+    // The holder watches its own node as well; the last of five waiters is watched by no other.
     wait_until("they watch", || {
         watchers(&server, "x-") == [2] && watchers(&server, "q-") == [1; 4]
     });
@@ -260,8 +260,7 @@ fn watchers(server: &ZooKeeperPath, kind: &str) -> Vec<usize> {
     watched.iter().filter_map(|(path, n)| path.starts_with(&beginning).then_some(*n)).collect()
 }
 
-/// A place that was lost with its session is put back in front of who came later, and not overtaken by that
-/// one.
+/// A place that was lost with its session is put back in front of later waiters, and not overtaken by them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_put_back_is_not_overtaken() {
     let server = ZooKeeperPath::start();
@@ -287,7 +286,7 @@ async fn a_place_that_is_put_back_is_not_overtaken() {
     wait_until("nothing is left", || server.left().is_empty());
 }
 
-/// A lease may become longer than its session: the lock goes to another one, with nobody in between.
+/// A lease may become longer than its session: the lock moves to another one, with no holder in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_extended_moves_to_a_longer_session() {
     let server = ZooKeeperPath::start();

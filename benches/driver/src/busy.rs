@@ -57,7 +57,7 @@ pub(crate) async fn starve(manager: &LockManager, scenario: &Scenario) -> Result
         .map(|task| {
             let manager = manager.clone();
             tokio::spawn(async move {
-                // One after the other, so that there is always one who reads.
+                // One after the other, so that there is always a reader.
                 tokio::time::sleep(READ * task / tasks).await;
                 let mut locks = 0_u64;
                 while Instant::now() < stop {

@@ -1,4 +1,4 @@
-//! Holders of which one is killed, and who waits behind them.
+//! Holders, one of which is killed, and the waiters behind them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One holder, and many who wait for it: how soon they are served once it lets go.
+//! One holder and many waiters: how soon they are served once it releases.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

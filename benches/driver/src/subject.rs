@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, LockManager, LockMode, LockRequest, Release};
 use tokio::sync::Mutex;
 
-/// Longer than any run: what is measured is how long waiting takes, not who gives up.
+/// Longer than any run: what is measured is how long waiting takes, not how many give up.
 pub(crate) const WAIT: Duration = Duration::from_secs(600);
 /// In `mix` one turn in so many is for writing.
 const WRITES: u64 = 20;

@@ -78,7 +78,7 @@ fn without_standard_streams() {
     ran(command).ends_with(4);
 }
 
-/// A file is not opened anew: whoever shares it goes on where the command stopped.
+/// A file is not opened anew: a process that shares it goes on where the command stopped.
 #[test]
 fn a_file_on_standard_input_is_shared() {
     let dir = Dir::new();

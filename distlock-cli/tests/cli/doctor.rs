@@ -173,7 +173,7 @@ fn a_server_of_another_kind() {
 #[test]
 fn a_counter_that_is_no_number() {
     let server = healthy();
-    // Of whoever asks for it by itself.
+    // Only where it is asked for by itself.
     let url = in_front(server.addr(), |bytes| say_instead(bytes, b"$16\r\n1", b"$16\r\nx"));
     let report = Report::of(&format!("redis://{url}"));
     report.ends_with(2).has("fence", "fail", &["distlock:fence", "no number"]);
@@ -223,7 +223,7 @@ fn in_front(server: SocketAddr, change: fn(&mut [u8])) -> SocketAddr {
     addr
 }
 
-/// Of whoever asks for the time alone: it is about 31 years ahead.
+/// Sets the answer to a lone `TIME` ahead by about 31 years.
 fn set_ahead(bytes: &mut [u8]) {
     const TIME: &[u8] = b"*2\r\n$10\r\n1";
     // Seconds and microseconds, as texts.
@@ -232,7 +232,7 @@ fn set_ahead(bytes: &mut [u8]) {
     }
 }
 
-/// The same of one answer, and not of the next.
+/// The same for every other answer only.
 fn set_ahead_every_other(bytes: &mut [u8]) {
     static TIMES: AtomicU64 = AtomicU64::new(0);
     if bytes.starts_with(b"*2\r\n$10\r\n1") && TIMES.fetch_add(1, Ordering::Relaxed) % 2 == 1 {

@@ -35,7 +35,7 @@ fn wait_until_gone(pids: &[Pid], within: Duration) {
     });
 }
 
-/// With the store frozen nobody else can have the lock before the lease is over by the store's clock.
+/// With the store frozen no other process can have the lock before the lease is over by the store's clock.
 /// The next holder then finds nothing left of the command.
 #[test]
 fn a_frozen_store() {
@@ -53,7 +53,7 @@ fn a_frozen_store() {
     }
 }
 
-/// A script that says which of these processes run. One that has ended and that nobody has asked after does not.
+/// A script that says which of these processes run. A zombie, ended but not waited for, does not.
 fn which_are_alive(pids: &[Pid]) -> String {
     let look = |pid: &Pid| {
         let pid = pid.as_raw_pid();
@@ -73,7 +73,7 @@ fn one_that_has_ended_is_not_alive() {
         let look = Command::new("sh").args(["-c", &which_are_alive(&[pid])]).output();
         String::from_utf8(look.expect("look").stdout).expect("a number")
     };
-    // Nobody asks after it before that.
+    // It stays a zombie until `wait` below.
     wait_until("it has ended", || !is_alive(pid));
     assert_eq!(look(pid), "");
     ended.wait().expect("ask after it");
@@ -237,7 +237,7 @@ fn a_tool_that_is_killed() {
     assert!(is_held(&SERVER, &key), "the lock is kept until its ttl is over");
 }
 
-/// Whoever comes next waits for the ttl, and finds nothing of the command.
+/// The next holder waits for the ttl, and finds nothing of the command.
 #[test]
 fn the_lock_of_a_killed_tool_is_free_after_its_ttl() {
     let (key, dir) = (key(), Dir::new());

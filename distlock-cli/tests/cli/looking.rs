@@ -76,7 +76,7 @@ fn ls_lists_locks_beside_what_is_none() {
             assert!(line.is_some_and(|line| line.contains(amiss.unwrap_or("@"))), "{table}");
         }
     }
-    // Who may not ask for types sees that it is none.
+    // A user that may not ask for types still sees that it is no lock.
     let user = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-type"];
     let _: () = ask(&server, &user);
     let url = format!("redis://app:pw@{}", server.addr());
@@ -118,7 +118,7 @@ fn inspect_shows_one() {
     }
 }
 
-/// The holder says itself who it is, since when, and what the lock is called; those who wait do, too.
+/// The holder itself reports its process, since when it holds, and the lock's name; so do the waiters.
 #[test]
 fn inspect_names_who_holds_and_who_waits() {
     let server = RedisServer::start();
@@ -212,7 +212,7 @@ fn a_store_that_cannot_be_looked_into() {
     }
 }
 
-/// Who may only take locks is told what is missing.
+/// A user that may only take locks sees which right is missing.
 #[test]
 fn a_right_that_is_missing_is_named() {
     let server = RedisServer::start();

@@ -51,7 +51,7 @@ fn as_many_as_there_are_permits() {
     wait_until("both have one", || together(&key) == 2);
     let refused = ran(distlock_here(&[&["run"], &two[..], &[&key, "--", "true"]].concat()));
     refused.ends_with(75).says(&["all 2 permits", "are taken"]);
-    // Who allows more is let in, and who wants to be alone is not.
+    // A caller that allows more is let in; one that wants the lock alone is not.
     ran(distlock_here(&["run", "--permits", "3", &key, "--", "true"])).ends_with(0);
     ran(distlock_here(&["run", &key, "--", "true"])).ends_with(75);
     holders.into_iter().for_each(ends);

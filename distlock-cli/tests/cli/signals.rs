@@ -59,7 +59,7 @@ fn each_ends_the_whole_command() {
     }
 }
 
-/// The lock is not free while a part of the command that was told to end is still at work.
+/// The lock is not free while a part of the command that was signalled to end is still at work.
 #[test]
 fn the_lock_is_kept_until_all_of_it_has_ended() {
     let (key, dir) = (key(), Dir::new());
@@ -152,7 +152,7 @@ fn whoever_ignores_term_is_killed_after_a_grace_that_was_given() {
     }
 }
 
-/// Those behind it would wait for somebody who is not there.
+/// The waiters behind it would wait for a process that is gone.
 #[test]
 fn whoever_has_waited_long_enough_leaves_the_queue() {
     let key = key();

@@ -19,7 +19,7 @@ use crate::support::{Dir, SERVER, Tool, ask, distlock_here, is_alive, is_held, k
 pub(crate) struct Terminal {
     keyboard: File,
     screen: Arc<Mutex<String>>,
-    /// Reads what is shown, until that ends or this is told to.
+    /// Reads what is shown, until that ends or this is asked to stop.
     reader: JoinHandle<()>,
     is_open: Arc<AtomicBool>,
     tool: Tool,
@@ -32,7 +32,7 @@ impl Terminal {
         if !has_setsid {
             return None;
         }
-        // Not for the program: as long as anybody has this end, the terminal is there.
+        // Not for the program: the terminal exists as long as any process has this end open.
         #[cfg(target_os = "linux")]
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         #[cfg(not(target_os = "linux"))]

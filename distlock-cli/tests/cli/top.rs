@@ -51,7 +51,7 @@ fn it_shows_and_releases() {
     terminal.ends_with(0);
 }
 
-/// A service counts while somebody watches.
+/// A service counts while a `top` is watching.
 #[test]
 fn it_shows_how_often_locks_are_taken() {
     let server = RedisServer::start();

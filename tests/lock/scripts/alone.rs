@@ -193,7 +193,7 @@ fn a_dead_process_is_skipped_and_may_come_back() {
     bench.acquire(&a);
     let (ticket, ..) = bench.acquire(&b).place();
     bench.acquire(&c);
-    // Who listens to everything is nobody's process.
+    // A subscriber to everything is not the process of any waiter.
     let mut monitor = bench.server.eye();
     redis::cmd("PSUBSCRIBE").arg("*").exec(&mut monitor).expect("subscribed");
     bench.deafen("b");

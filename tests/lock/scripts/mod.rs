@@ -1,5 +1,5 @@
-//! What each script does to a lock, one at a time on a real server: who has it afterwards, who is told,
-//! and when it ends.
+//! What each script does to a lock, one at a time on a real server: which token holds it afterwards, which is
+//! notified, and when it ends.
 
 mod alone;
 mod amiss;

@@ -1,4 +1,4 @@
-//! Tokens that read: any number of them hold the lock together, and nobody who does not.
+//! Tokens that read: any number of them hold the lock together, and no writer with them.
 
 use super::{about, bench, from, lasting};
 
@@ -225,7 +225,7 @@ fn a_dead_reader_is_not_waited_for() {
     assert!(bench.acquire(&writer).is_granted(), "the lock ends with its last holder");
 }
 
-/// Nobody is told when a lease runs out: a writer that waits for it has to know when that is.
+/// No message comes when a lease runs out: a writer that waits for it has to know when that is.
 #[test]
 fn a_writer_learns_that_the_last_lease_ends_earlier() {
     let mut bench = bench();

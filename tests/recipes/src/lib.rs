@@ -1,5 +1,5 @@
-//! The guide's recipes, run beside a Postgres of their own. They are in a workspace of its own, so that nobody else
-//! waits for what they need.
+//! The guide's recipes, run beside a Postgres of their own. They are in a workspace of their own, so that no
+//! other build waits for what they need.
 
 /// The page.
 #[cfg(doctest)]

@@ -20,7 +20,7 @@ struct RouteKeys;
 #[doc = include_str!("../../../docs/guide/web.md")]
 struct Guide;
 
-/// The first thing that anybody reads.
+/// The first thing that users read.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

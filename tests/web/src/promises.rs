@@ -168,7 +168,7 @@ pub async fn a_lock_held_elsewhere_is_423(site: Site) {
         let start = Instant::now();
         is_busy(&site.post(&format!("/layer/{WHO}/brief")).await);
         assert!(start.elapsed() >= BRIEF, "after {:?}", start.elapsed());
-        // Or the lock would be kept for who has just left.
+        // Or the lock would be kept for a client that has just left.
         wait_for("nobody stands in line", async || site.redis.lock_keys().len() == 1).await;
         finish(&site, client).await;
     }
@@ -251,7 +251,7 @@ pub async fn a_lost_lease_stops_the_handler(site: Site) {
     site.nothing_is_locked().await;
 }
 
-/// The attribute inside a layer with the same key is told at once, and does not wait for itself.
+/// The attribute inside a layer with the same key fails at once, and does not wait for itself.
 pub async fn the_attribute_inside_a_layer_is_nested(site: Site) {
     let log = Log::start_of("distlock");
     let start = Instant::now();
@@ -267,7 +267,7 @@ pub async fn a_body_streams_after_the_layers_lock(site: Site) {
     let mut client = site.begin("/layer/7/stream").await;
     let head = client.head().await.expect("an answer");
     assert_eq!(head.status, 200);
-    // No waiting: whoever has the head finds the lock free.
+    // No waiting: a client that has the head finds the lock free.
     assert_eq!(site.redis.lock_keys(), Vec::<String>::new());
     assert_eq!(site.post("/layer/7/brief").await.status, 200);
     site.work.go.add_permits(3);
@@ -407,7 +407,7 @@ pub async fn r10_a_body_that_does_not_come_frees_the_lock(site: Site) {
     let mut late = slow.head().await.expect("an answer");
     late.body = slow.chunk(&late).await.expect("a body").unwrap_or_default();
     is_problem(&late, 408, "Request Timeout", "lock-body-timeout");
-    // No waiting: whoever has the answer finds the lock free.
+    // No waiting: a client that has the answer finds the lock free.
     assert_eq!(site.redis.lock_keys(), Vec::<String>::new());
     let mut other = HttpClient::connect(site.addr).await.expect("connect");
     let answer = other.request("POST", "/late/7/body", "all of it").await.expect("an answer");
@@ -459,7 +459,7 @@ pub async fn wh3_a_body_that_is_worked_on_piece_by_piece_is_no_matter(site: Site
     site.nothing_is_locked().await;
 }
 
-/// Who reads the body in another task gets an error there, and the handler is dropped.
+/// A task that reads the body beside the handler gets an error, and the handler is dropped.
 pub async fn wh3_a_body_read_in_another_task_is_bounded(site: Site) {
     let mut slow = HttpClient::connect(site.addr).await.expect("connect");
     slow.send_beginning("/late/7/spawned", 1000, "x").await.expect("sent");
@@ -549,7 +549,7 @@ pub async fn wh5_without_a_manager_nobody_is_locked_by_another(site: Site) {
     assert!(named.iter().any(|mend| text.contains(mend)), "{text}");
 }
 
-/// `Retry-After` is short, or what a layer says, and not the same for everybody.
+/// `Retry-After` is short, or what a layer says, and not the same for all clients.
 pub async fn wl1_clients_are_sent_back_at_different_times(site: Site) {
     let client = site.begin("/own/7/hold").await;
     site.work.wait_until_begun(1).await;
@@ -564,7 +564,7 @@ pub async fn wl1_clients_are_sent_back_at_different_times(site: Site) {
     finish(&site, client).await;
 }
 
-/// A path that leads nowhere stays a 404, takes no lock, and is nobody's mistake.
+/// A path that leads nowhere stays a 404, takes no lock, and is not reported as a mistake.
 pub async fn wm3_a_path_without_a_route_stays_404(site: Site) {
     let log = Log::start_of("distlock");
     for path in ["/lost", "/lost/7/leads/nowhere", "/lost/7/8"] {
@@ -697,15 +697,15 @@ pub async fn wh3_a_body_that_trickles_in_is_bounded(site: Site) {
     let start = Instant::now();
     let mut slow = HttpClient::connect(site.addr).await.expect("connect");
     slow.send_beginning("/late/7/work", 100_000, "x").await.expect("sent");
-    // Who has been answered is cut off.
+    // A client that has been answered is cut off.
     wait_for("it is cut off", async || slow.send_more("x").await.is_err()).await;
     assert!(start.elapsed() >= BODY_TIMEOUT, "after {:?}", start.elapsed());
     site.nothing_is_locked().await;
     assert_eq!(site.work.begun.load(SeqCst), 0, "a handler ran without its body");
 }
 
-/// The manager's `retry_after` is what clients are told, whatever the lease says, also by answers of
-/// the application's own.
+/// The manager's `retry_after` is what clients get, whatever the lease says, also in answers of the
+/// application's own.
 pub async fn wm1_retry_after_is_the_managers(site: Site) {
     let builder = LockManager::builder().url(site.redis.url()).ttl(TTL);
     let manager = builder.retry_after(Duration::from_secs(20)).build().expect("good options");

@@ -36,7 +36,7 @@ fn recorders_of_two_threads_do_not_meet() {
                         manager.lock(format!("{n}")).name("pay").acquire().await.expect("free")
                     });
                     assert_eq!(sum(&text(), "distlock_held", &[]), 1.0, "{}", text());
-                    // Its end is told to whom its beginning was told, wherever it comes.
+                    // Its end goes to the recorder that got its beginning, on whichever thread it comes.
                     std::thread::spawn(move || drop(guard)).join().expect("no panic");
                     both.wait();
                 });

@@ -1,4 +1,4 @@
-//! What is sent to the server, counted there: the same whether anybody observes or not.
+//! What is sent to the server, counted there: the same with and without an observer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use distlock_testkit::{LONG, RedisServer, SECOND, in_own_process, stand, this_te
 use crate::text::{install, sum};
 
 const LOCKS: u64 = 200;
-/// A process says who it is so often, while it takes locks.
+/// How often a process sends its record while it takes locks.
 const RECORD: Duration = Duration::from_secs(20);
 
 /// How often the server has run each command, those of the test itself aside.
@@ -24,7 +24,7 @@ fn sent(server: &RedisServer) -> BTreeMap<String, u64> {
     info.lines().filter_map(line).collect()
 }
 
-/// What locks take that nobody else wants.
+/// What uncontended locks cost.
 async fn work(server: &RedisServer, identify: bool) -> BTreeMap<String, u64> {
     let builder = LockManager::builder().url(server.url()).identify(identify);
     let manager = builder.connect().await.expect("a manager");

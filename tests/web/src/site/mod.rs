@@ -80,7 +80,7 @@ impl Site {
     }
 }
 
-/// What handlers do, and what they tell and are told.
+/// What handlers do, and the signals they send and get.
 pub struct Work {
     /// Waits for its turn.
     pub patient: LockManager,
@@ -127,7 +127,7 @@ impl Work {
         (value + 1).to_string()
     }
 
-    /// Returns when it is told to.
+    /// Returns when the test lets it.
     pub async fn hold(&self) -> String {
         struct Ended<'a>(&'a AtomicU32);
         impl Drop for Ended<'_> {
@@ -147,7 +147,7 @@ impl Work {
         panic!("this handler is meant to panic");
     }
 
-    /// A body of three pieces, of which each is sent when it is told to. `lock` lives as long.
+    /// A body of three pieces, each sent when the test lets it. `lock` lives as long.
     pub fn stream<L>(
         self: Arc<Self>,
         lock: L,
@@ -192,7 +192,7 @@ impl LockOptions for OneOfTwo {
     const PERMITS: Option<u32> = Some(2);
 }
 
-/// What users do who take any error.
+/// The error type of users who take any error.
 #[derive(Debug)]
 pub struct AnyError(anyhow::Error);
 

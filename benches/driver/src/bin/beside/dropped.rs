@@ -23,7 +23,7 @@ pub(crate) async fn left_behind(way: &Way, server: &Server) -> String {
         let limit = Duration::from_micros((random >> 33) % 4000);
         let _ = tokio::time::timeout(limit, one.lock(9, Duration::from_millis(1))).await;
     }
-    // Whoever has it holds it for some milliseconds.
+    // The holder keeps it for some milliseconds.
     busy.abort();
     let _ = busy.await;
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -1,4 +1,4 @@
-//! Who wants what.
+//! Which callers want which locks.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use redis::{Cmd, Script};
 #[derive(Clone)]
 pub(crate) enum Locker {
     Manager(LockManager),
-    /// `SET NX` and `DEL`, which frees the lock of whoever has it by then.
+    /// `SET NX` and `DEL`, which frees the lock whichever client holds it by then.
     Raw(Raw),
     /// `SET NX` and `INCR` in one write, and a script that deletes what is its own: the least that is a lock with a
     /// fencing token.
