@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ENTRIES: [(&str, usize); 18] = [
+const ENTRIES: [(&str, usize); 23] = [
     ("A", 12),
     ("B", 14),
     ("C", 10),
@@ -24,6 +24,11 @@ const ENTRIES: [(&str, usize); 18] = [
     ("WM", 9),
     ("WL", 2),
     ("Z", 5),
+    ("FC", 10),
+    ("FS", 3),
+    ("FD", 11),
+    ("FW", 11),
+    ("FO", 14),
 ];
 
 struct Row {
