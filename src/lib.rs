@@ -33,7 +33,7 @@ pub use distlock_runtime::{
 pub use distlock_runtime::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
 
 // What a manager reports.
-pub use distlock_runtime::observe::{self, Observer};
+pub use distlock_runtime::observe::{self, LostReason, Observer};
 pub use distlock_runtime::{
     CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Process, Waiter, WakeUps,
 };
@@ -60,7 +60,7 @@ pub use distlock_runtime::tower;
 
 #[cfg(any(feature = "axum", feature = "actix"))]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
-pub use distlock_runtime::{FencingToken, LockOptions, Locked, RouteKey};
+pub use distlock_runtime::{FencingToken, Locked, LockedOptions, RouteKey};
 
 #[cfg(feature = "test-util")]
 #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]

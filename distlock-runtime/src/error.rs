@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use crate::jitter::seconds_around;
 use crate::limit::Limit;
-use crate::name::{LockName, RETRY_AFTER};
-use text::{Aftermath, Of, Retry};
+use crate::name::{Advice, LockName};
+use crate::observe::LostReason;
+use text::{Aftermath, LeaseRemaining, Of};
 
 pub use backend_kind::BackendKind;
 
@@ -65,16 +66,14 @@ pub use backend_kind::BackendKind;
 pub enum LockError {
     /// Others hold the lock, and the time to wait for it, if any, is over. The body did not run. Trying
     /// again later makes sense.
-    #[error("{lock} is held elsewhere{}", Retry(*retry_after))]
+    #[error("{lock} is held elsewhere{}", LeaseRemaining(*lease_remaining))]
     #[non_exhaustive]
     Busy {
         /// Which lock.
         lock: Box<LockName>,
         /// How long the present holder's lease still runs, if the store could tell; see
-        /// [`retry_after`](LockError::retry_after).
-        retry_after: Option<Duration>,
-        /// What this is as an HTTP status: the manager's `busy_status`.
-        status: u16,
+        /// [`lease_remaining`](LockError::lease_remaining).
+        lease_remaining: Option<Duration>,
     },
 
     /// The lease ended before its holder was done: it could not be renewed in time, an operator took it
@@ -86,7 +85,7 @@ pub enum LockError {
         /// Which lock.
         lock: Box<LockName>,
         /// How it was lost.
-        reason: &'static str,
+        reason: LostReason,
         /// A body under it was stopped. Otherwise there was none (a guard was held), or it has
         /// returned.
         stopped: bool,
@@ -124,18 +123,18 @@ pub enum LockError {
         details: Box<str>,
     },
 
-    /// A call would wait for a lock that its own caller holds, and so for ever. `reentrant` lets it join
+    /// A call would wait for a lock that its own caller holds, and so forever. `reentrant` lets it join
     /// the lock instead, unless the call asks for more than its caller has: a write inside a read, or a
     /// permit of fewer than the caller's. Such a call has to come after its caller's lock is free.
     #[error(
-        "{lock} is already held by the caller of this call; it would wait for itself for ever ({mend})"
+        "{lock} is already held by the caller of this call; it would wait for itself forever ({hint})"
     )]
     #[non_exhaustive]
     WouldDeadlock {
         /// Which lock.
         lock: Box<LockName>,
         /// What to do instead.
-        mend: &'static str,
+        hint: &'static str,
     },
 
     /// There is no process-wide manager: [`init`](crate::init) was not called, and `DISTLOCK_URL` is not
@@ -200,13 +199,13 @@ impl LockError {
     /// # let locks = distlock::LockManager::in_memory();
     /// let _first = locks.lock("report").ttl(Duration::from_secs(5)).acquire().await?;
     /// let refused = locks.lock("report").acquire().await.unwrap_err();
-    /// assert!(refused.retry_after().is_none_or(|rest| rest <= Duration::from_secs(5)));
+    /// assert!(refused.lease_remaining().is_none_or(|rest| rest <= Duration::from_secs(5)));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn retry_after(&self) -> Option<Duration> {
+    pub fn lease_remaining(&self) -> Option<Duration> {
         match self {
-            Self::Busy { retry_after, .. } => *retry_after,
+            Self::Busy { lease_remaining, .. } => *lease_remaining,
             _ => None,
         }
     }
@@ -258,7 +257,7 @@ impl LockError {
     /// ```
     pub fn http_status(&self) -> u16 {
         match self {
-            Self::Busy { status, .. } => *status,
+            Self::Busy { lock, .. } => lock.advice.busy_status,
             Self::Backend { .. } | Self::Closed => 503,
             Self::InvalidKey { .. } => 400,
             Self::Lost { .. }
@@ -269,7 +268,7 @@ impl LockError {
     }
 
     /// With it a body may have been `stopped`.
-    pub(crate) fn lost(lock: &LockName, reason: &'static str, stopped: bool) -> Self {
+    pub(crate) fn lost(lock: &LockName, reason: LostReason, stopped: bool) -> Self {
         Self::Lost { lock: Box::new(lock.clone()), reason, stopped }
     }
 
@@ -310,7 +309,7 @@ impl LockError {
     /// It is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after) (1 s), with jitter:
     /// each call draws a value between half and one and a half of it, so that clients that were refused
     /// together do not come back together. The rest of the holder's lease
-    /// ([`retry_after`](Self::retry_after)) would be too long: the lock is usually free much earlier.
+    /// ([`lease_remaining`](Self::lease_remaining)) would be too long: the lock is usually free much earlier.
     ///
     /// ```
     /// # use distlock_runtime::LockError;
@@ -319,15 +318,15 @@ impl LockError {
     /// ```
     pub fn http_retry_after(&self) -> Option<u64> {
         let asked = matches!(self, Self::Busy { .. } | Self::Backend { .. } | Self::Closed);
-        let after = self.lock().map_or(RETRY_AFTER, |lock| lock.retry_after);
+        let after = self.lock().map_or(Advice::DEFAULT, |lock| lock.advice).retry_after;
         asked.then(|| seconds_around(after))
     }
 
-    /// The same with this `retry_after`.
-    pub(crate) fn advising(mut self, retry_after: Duration) -> Self {
+    /// The same error, with this advice for clients that are refused.
+    pub(crate) fn advising(mut self, advice: Advice) -> Self {
         match &mut self {
             Self::Busy { lock, .. } | Self::Backend { lock: Some(lock), .. } => {
-                lock.retry_after = retry_after;
+                lock.advice = advice;
             }
             _ => {}
         }
@@ -336,7 +335,7 @@ impl LockError {
 
     /// A call with the limit `inner` came inside a body that holds the lock with `outer`.
     pub(crate) fn would_deadlock(lock: &LockName, outer: Limit, inner: Limit) -> Self {
-        let mend = match () {
+        let hint = match () {
             () if outer <= inner => "add `reentrant = true` to join the lock",
             () if outer.is_read() && inner.is_alone() => {
                 "a reader cannot become the writer: let the read end, take `mode = write`, and look again at \
@@ -344,7 +343,7 @@ impl LockError {
             }
             () => "the caller's lock lets in more than this call allows: let it end first",
         };
-        Self::WouldDeadlock { lock: Box::new(lock.clone()), mend }
+        Self::WouldDeadlock { lock: Box::new(lock.clone()), hint }
     }
 
     pub(crate) fn invalid_option(details: impl Into<Box<str>>) -> Self {

@@ -89,6 +89,7 @@ pub use leader::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
 pub use lock::guard::LockGuard;
 pub use manager::LockManager;
 pub use name::LockName;
+pub use observe::LostReason;
 pub use options::{LockMode, OnLost, Release};
 pub use process::Process;
 pub use request::LockRequest;
@@ -103,4 +104,4 @@ pub use web::actix;
 #[cfg(feature = "axum")]
 pub use web::axum;
 #[cfg(any(feature = "axum", feature = "actix"))]
-pub use web::{FencingToken, LockOptions, Locked, RouteKey};
+pub use web::{FencingToken, Locked, LockedOptions, RouteKey};

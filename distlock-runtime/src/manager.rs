@@ -96,7 +96,7 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future drops the manager with its connections.
-    pub async fn connect(url: &str) -> Result<Self, LockError> {
+    pub async fn connect(url: impl Into<String>) -> Result<Self, LockError> {
         Self::builder().url(url).connect().await
     }
 
@@ -115,7 +115,7 @@ impl LockManager {
     /// # Errors
     ///
     /// [`InvalidOption`](LockError::InvalidOption) for a URL that cannot be used.
-    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+    pub fn connect_lazy(url: impl Into<String>) -> Result<Self, LockError> {
         Self::builder().url(url).build()
     }
 

@@ -45,12 +45,23 @@ pub struct LockName {
     /// How much of `stored` is the prefix, with its separator.
     prefix: usize,
     fence: Option<Arc<str>>,
-    /// How long a client is advised to wait before it tries again.
-    pub(crate) retry_after: Duration,
+    /// It is kept here, in the box, because a `LockError` may take no more than 32 bytes.
+    pub(crate) advice: Advice,
 }
 
-/// The default of the manager's `retry_after`.
-pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How to answer a client that is refused a lock: settings of the manager or of the layer, which an error
+/// carries to the code that turns it into a response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Advice {
+    /// How long the client should wait before it tries again.
+    pub(crate) retry_after: Duration,
+    /// The status of the response if others hold the lock.
+    pub(crate) busy_status: u16,
+}
+
+impl Advice {
+    pub(crate) const DEFAULT: Self = Self { retry_after: Duration::from_secs(1), busy_status: 423 };
+}
 
 /// What a lock is called.
 #[derive(Debug, Clone)]
@@ -82,7 +93,7 @@ impl LockName {
         prefix: usize,
         fence: Option<Arc<str>>,
     ) -> Self {
-        Self { label, key, stored, prefix, fence, retry_after: RETRY_AFTER }
+        Self { label, key, stored, prefix, fence, advice: Advice::DEFAULT }
     }
 
     /// A lock of which only the name in the store is known; `None` if it is not one of ours.

@@ -42,6 +42,7 @@ use crate::store::Term;
 /// # Ok(())
 /// # }
 /// ```
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
     /// The body is dropped at its next await, and the caller gets [`LockError::Lost`]. The default: work

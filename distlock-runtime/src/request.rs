@@ -150,8 +150,9 @@ impl LockRequest {
         }
     }
 
-    /// Takes the lock, or returns `None` where [`acquire`](Self::acquire) returns `Busy`: others hold it,
-    /// and the time to wait for it, if any, is over.
+    /// Acquires the lock if it is free, or returns `None` if others hold it. It never waits for them:
+    /// [`wait`](Self::wait) and the manager's are ignored. To wait, call [`acquire`](Self::acquire) and ask
+    /// its error whether it [`is_busy`](LockError::is_busy).
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -172,7 +173,8 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// Cancel safe, like [`acquire`](Self::acquire).
-    pub async fn try_acquire(self) -> Result<Option<LockGuard>, LockError> {
+    pub async fn try_acquire(mut self) -> Result<Option<LockGuard>, LockError> {
+        self.options.wait = Some(Duration::ZERO);
         let call = self.begin()?;
         match call.acquire().await {
             Ok(guard) => Ok(Some(guard)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::LockError;
 use crate::limits::{check_busy_status, check_timeout};
-use crate::name::RETRY_AFTER;
+use crate::name::Advice;
 use crate::namespace::Namespace;
 use crate::options::{Options, Resolved};
 #[cfg(feature = "tls")]
@@ -17,8 +17,7 @@ use crate::tls::TlsOptions;
 pub(crate) struct Settings {
     /// Of the locks whose request does not say otherwise.
     pub(crate) options: Options,
-    pub(crate) busy_status: u16,
-    pub(crate) retry_after: Duration,
+    pub(crate) advice: Advice,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) outage_grace: Duration,
@@ -88,9 +87,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             options: Options::default(),
-            // Locked.
-            busy_status: 423,
-            retry_after: RETRY_AFTER,
+            advice: Advice::DEFAULT,
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
             // Most restarts and failovers are over by then.
@@ -119,7 +116,7 @@ impl Settings {
         if self.connections.is_some_and(|connections| !(1..=64).contains(&connections)) {
             return Err(LockError::invalid_option("connections: give 1 to 64; 1 is fastest"));
         }
-        check_busy_status(self.busy_status)
+        check_busy_status(self.advice.busy_status)
     }
 
     /// Which part of the store is the manager's.

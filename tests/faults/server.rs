@@ -409,7 +409,7 @@ async fn a11_a_waiter_looks_at_a_foreign_key_without_end() {
     let manager = patient(&server.url()).await;
     server.cli::<()>(&["SET", &stored("k"), "somebody else's"]);
     let error = manager.lock("k").acquire().await.expect_err("it is taken");
-    assert!(error.is_busy() && error.retry_after().is_none(), "{error}");
+    assert!(error.is_busy() && error.lease_remaining().is_none(), "{error}");
     let waiter = tokio::spawn(manager.lock("k").wait(2 * LONG).acquire());
     wait_for("it stands in the queue", async || queue(&server, "k").len() == 1).await;
     let looks = runs(&server, "evalsha");

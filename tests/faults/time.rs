@@ -306,9 +306,10 @@ async fn f8_a_renewal_after_the_loss_neither_takes_the_lock_back_nor_extends_it(
             (guard, owner(&server, "k"))
         };
         let (result, (guard, owner_before)) = tokio::join!(holder, thief);
-        match on_lost {
-            OnLost::Cancel => assert_lost(result),
-            OnLost::Continue => result.expect("it runs to its end"),
+        if on_lost == OnLost::Cancel {
+            assert_lost(result);
+        } else {
+            result.expect("it runs to its end");
         }
         settle(&manager).await;
         assert_eq!(owner(&server, "k"), owner_before);

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use distlock::{LockError, LockManager, redis_lock, with_manager};
+use distlock::{LockError, LockManager, LockMode, LostReason, redis_lock, with_manager};
 use distlock_testkit::{SECOND, block_on, ms};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
@@ -72,6 +72,48 @@ async fn a_waiter_gets_the_lock_when_it_is_free_or_learns_that_it_is_busy() {
     assert!((5 * SECOND..6 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
+/// Whatever the manager or the request says about waiting.
+#[tokio::test(start_paused = true)]
+async fn fw6_a_try_does_not_wait() {
+    let manager = LockManager::builder().url("memory://").wait(60 * SECOND).build();
+    let manager = manager.expect("good options");
+    let holder = manager.lock("k").acquire().await.expect("granted");
+    let start = Instant::now();
+    for request in [manager.lock("k"), manager.lock("k").wait(Duration::MAX)] {
+        assert!(request.try_acquire().await.expect("an answer").is_none());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+    let several = manager.lock_all(["j", "k"]).wait(60 * SECOND);
+    assert!(several.try_acquire().await.expect("an answer").is_none());
+    let read = manager.lock("k").mode(LockMode::Read).wait(60 * SECOND);
+    assert!(read.try_acquire().await.expect("an answer").is_none());
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    holder.release().await.expect("it was held");
+    assert!(manager.lock("k").try_acquire().await.expect("an answer").is_some());
+}
+
+/// What programs match on, by the names that stay.
+#[tokio::test(start_paused = true)]
+async fn fw6_errors_have_a_hint_a_reason_and_the_remaining_lease() {
+    let url = String::from("memory://");
+    let manager = LockManager::connect(&url).await.expect("good URL");
+    LockManager::connect_lazy(url).map(drop).expect("good URL");
+    let guard = manager.lock("k").ttl(10 * SECOND).acquire().await.expect("granted");
+    let busy = manager.lock("k").acquire().await.expect_err("held");
+    let LockError::Busy { lease_remaining, .. } = &busy else { panic!("{busy}") };
+    assert_eq!(busy.lease_remaining(), *lease_remaining);
+
+    manager.force_release("k").await.expect("an answer");
+    let lost = guard.release().await.expect_err("it was taken away");
+    assert_eq!(lost.lease_remaining(), None);
+    assert!(matches!(lost, LockError::Lost { reason: LostReason::Forced, .. }), "{lost}");
+
+    let nested = manager.lock("k").run(manager.lock("k").run(async {})).await;
+    let nested = nested.expect("the outer one is free").expect_err("its caller has it");
+    let LockError::WouldDeadlock { hint, .. } = nested else { panic!("{nested}") };
+    assert!(hint.contains("reentrant = true"), "{hint}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_renewed_for_as_long_as_it_is_held() {
     let manager = LockManager::in_memory();
@@ -89,7 +131,7 @@ async fn a_lease_that_is_not_renewed_ends() {
     let request = || manager.lock("k").ttl(10 * SECOND).renew(false);
     let guard = request().acquire().await.expect("granted");
     let busy = request().acquire().await.expect_err("held");
-    let rest = busy.retry_after().expect("memory can tell");
+    let rest = busy.lease_remaining().expect("memory can tell");
     assert!((9 * SECOND..=10 * SECOND).contains(&rest), "{rest:?}");
 
     let start = Instant::now();

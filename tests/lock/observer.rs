@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use distlock::observe::{
-    Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate, Via,
+    Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate,
+    Renewed, Via, Waiting,
 };
 use distlock::{LockManager, LockManagerBuilder, LockName};
 use distlock_testkit::{
@@ -25,6 +26,7 @@ struct Told {
     calls: BTreeMap<String, usize>,
     lost: Vec<LostReason>,
     renewed: [usize; 2],
+    outages: usize,
     late: usize,
     connections: Vec<Connection>,
     commands: BTreeMap<(&'static str, bool), usize>,
@@ -60,8 +62,9 @@ impl Keeper {
 }
 
 impl Observer for Keeper {
-    fn waiting(&self, _: &LockName) {
+    fn waiting(&self, _: &LockName, event: &Waiting) {
         self.told().waiting += 1;
+        self.told().outages += usize::from(event.outage);
     }
 
     fn acquired(&self, lock: &LockName, event: &Acquired) {
@@ -82,8 +85,8 @@ impl Observer for Keeper {
         told.lowest = told.lowest.min(told.held);
     }
 
-    fn renewed(&self, _: &LockName, ok: bool) {
-        self.told().renewed[usize::from(ok)] += 1;
+    fn renewed(&self, _: &LockName, event: &Renewed) {
+        self.told().renewed[usize::from(event.ok)] += 1;
     }
 
     fn lost(&self, _: &LockName, event: &Lost) {
@@ -215,6 +218,7 @@ async fn renewals_losses_connections_and_commands_are_told() {
     assert_eq!(keeper.calls(), once(&["Free", "Queue"]));
 
     let _held = manager.lock("k").ttl(SECOND).acquire().await.expect("free");
+    assert_eq!(keeper.told().outages, 0, "the others waited for their turn");
     server.kill9();
     wait_for("a renewal fails", async || keeper.told().renewed[0] > 0).await;
     wait_for("it is lost", async || keeper.told().lost.contains(&LostReason::Expired)).await;
@@ -225,6 +229,7 @@ async fn renewals_losses_connections_and_commands_are_told() {
     let refused = manager.lock("other").wait(LONG).acquire().await;
     refused.expect_err("the store is down, and has been for longer than the grace");
     drop(in_line(manager.lock("other").wait(LONG).acquire()).await);
+    assert_eq!(keeper.told().outages, 2, "these waited for the store");
     assert_eq!(keeper.calls(), once(&["Free", "backend", "cancelled"]));
     assert_eq!(keeper.gauges().0, 0);
 
@@ -241,7 +246,7 @@ async fn renewals_losses_connections_and_commands_are_told() {
 struct Panics;
 
 impl Observer for Panics {
-    fn waiting(&self, _: &LockName) {
+    fn waiting(&self, _: &LockName, _: &Waiting) {
         panic!("waiting")
     }
     fn acquired(&self, _: &LockName, _: &Acquired) {
@@ -253,7 +258,7 @@ impl Observer for Panics {
     fn released(&self, _: &LockName, _: &Released) {
         panic!("released")
     }
-    fn renewed(&self, _: &LockName, _: bool) {
+    fn renewed(&self, _: &LockName, _: &Renewed) {
         panic!("renewed")
     }
     fn lost(&self, _: &LockName, _: &Lost) {
@@ -294,7 +299,7 @@ fn observers_that_panic_harm_no_lock_and_no_other_observer() {
 struct Sleeps;
 
 impl Observer for Sleeps {
-    fn renewed(&self, _: &LockName, _: bool) {
+    fn renewed(&self, _: &LockName, _: &Renewed) {
         std::thread::sleep(SECOND);
     }
     fn lost(&self, _: &LockName, _: &Lost) {

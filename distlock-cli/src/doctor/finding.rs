@@ -30,38 +30,38 @@ pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) level: Level,
     text: String,
-    mend: Option<String>,
+    hint: Option<String>,
 }
 
 impl Finding {
     pub(super) fn ok(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, text: text.into(), mend: None }
+        Self { check, level: Level::Ok, text: text.into(), hint: None }
     }
 
     pub(super) fn unknown(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, level: Level::Unknown, text: text.into(), mend: None }
+        Self { check, level: Level::Unknown, text: text.into(), hint: None }
     }
 
     pub(super) fn warn(
         check: &'static str,
         text: impl Into<String>,
-        mend: impl Into<String>,
+        hint: impl Into<String>,
     ) -> Self {
-        Self { check, level: Level::Warn, text: text.into(), mend: Some(mend.into()) }
+        Self { check, level: Level::Warn, text: text.into(), hint: Some(hint.into()) }
     }
 
     pub(super) fn fail(
         check: &'static str,
         text: impl Into<String>,
-        mend: impl Into<String>,
+        hint: impl Into<String>,
     ) -> Self {
-        Self { check, level: Level::Fail, text: text.into(), mend: Some(mend.into()) }
+        Self { check, level: Level::Fail, text: text.into(), hint: Some(hint.into()) }
     }
 
     pub(super) fn lines(&self) -> String {
         let mut lines = format!("{:<8} {:<12} {}\n", self.level.word(), self.check, self.text);
-        if let Some(mend) = &self.mend {
-            lines += &format!("{:<8} {:<12} -> {mend}\n", "", "");
+        if let Some(hint) = &self.hint {
+            lines += &format!("{:<8} {:<12} -> {hint}\n", "", "");
         }
         lines
     }
@@ -71,7 +71,7 @@ impl Finding {
             "check": self.check,
             "level": self.level.word(),
             "text": self.text,
-            "mend": self.mend,
+            "hint": self.hint,
         })
     }
 }

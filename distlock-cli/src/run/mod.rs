@@ -87,12 +87,12 @@ async fn life(store: &StoreOptions, options: &RunOptions, say: &Say) -> Result<u
     };
     let guard = match acquired {
         Ok(guard) => guard,
-        Err(LockError::Busy { retry_after, .. }) => {
+        Err(LockError::Busy { lease_remaining, .. }) => {
             if !options.wait.is_zero() {
                 // As above: the waiter behind it must not find it there.
                 manager.close(FAREWELL).await;
             }
-            return Ok(run.busy(retry_after));
+            return Ok(run.busy(lease_remaining));
         }
         Err(error) => return Err(error.into()),
     };

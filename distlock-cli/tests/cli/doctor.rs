@@ -46,8 +46,8 @@ impl Report {
         for word in words {
             assert!(found.to_string().contains(word), "{word}: {found}");
         }
-        let needs_mend = ["warn", "fail"].contains(&level);
-        assert_eq!(found["mend"].is_string(), needs_mend, "{found}");
+        let needs_hint = ["warn", "fail"].contains(&level);
+        assert_eq!(found["hint"].is_string(), needs_hint, "{found}");
         self
     }
 

@@ -169,7 +169,7 @@ impl LockManagerBuilder {
     /// # }
     /// ```
     pub fn busy_status(mut self, status: u16) -> Self {
-        self.settings.busy_status = status;
+        self.settings.advice.busy_status = status;
         self
     }
 
@@ -192,7 +192,7 @@ impl LockManagerBuilder {
     /// # }
     /// ```
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
-        self.settings.retry_after = retry_after;
+        self.settings.advice.retry_after = retry_after;
         self
     }
 

@@ -18,9 +18,9 @@ impl fmt::Display for Aftermath {
 }
 
 /// How long the present holder's lease still runs.
-pub(super) struct Retry(pub(super) Option<Duration>);
+pub(super) struct LeaseRemaining(pub(super) Option<Duration>);
 
-impl fmt::Display for Retry {
+impl fmt::Display for LeaseRemaining {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             // Tenths of a second: a lease's rest is an estimate, more digits would pretend otherwise.

@@ -79,7 +79,7 @@ impl<'a> Acquiring<'a> {
     fn waits_in_line(&mut self, place: &Waiting<'a>) -> WaitSpan {
         if self.told == Told::Nothing {
             self.told = Told::Waits;
-            let in_line = self.locks.table.observers().waiting(self.wanted);
+            let in_line = self.locks.table.observers().waiting(self.wanted, false);
             if in_line.is_counted() {
                 self.wait = Some(Box::new(Wait { _in_line: in_line, got: None }));
             }
@@ -315,7 +315,7 @@ impl<'a> Acquiring<'a> {
             Denied::NoFence => Fault::lasting(BackendKind::Other, "no fencing token is left"),
             Denied::Closed => Fault::closed(),
         };
-        fault.into_error(Some(wanted)).advising(self.locks.settings.retry_after)
+        fault.into_error(Some(wanted)).advising(self.locks.settings.advice)
     }
 
     /// Reports a refused call to observers, and returns what they know of one that was not refused.

@@ -28,14 +28,7 @@ use crate::select::until;
 use crate::shield::shield;
 
 impl Loss {
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Abandoned => "the call that took it was not polled until the others were free",
-            reported => reported.reported().sentence(),
-        }
-    }
-
-    /// As it is reported. No caller has a lease that is abandoned.
+    /// How it is reported. An abandoned lease has no holder, so its loss is reported to nobody.
     fn reported(self) -> LostReason {
         match self {
             Self::Expired | Self::Abandoned => LostReason::Expired,
@@ -305,7 +298,7 @@ impl Lease {
     /// The error for the caller once the lease is lost; with it a body may have been `stopped`.
     pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
-        LockError::lost(self.name(), loss.reason(), stopped)
+        LockError::lost(self.name(), loss.reported(), stopped)
     }
 
     pub(super) fn seat(&self) -> std::sync::MutexGuard<'_, Seat> {

@@ -60,15 +60,14 @@ impl Locks {
         Ok(Self { settings, usual, namespace, table, store, engine })
     }
 
-    /// The error of a call that did not get a lock because others have it: for so long, if that is
-    /// known. Or because the manager was closed, which looks the same.
-    pub(crate) fn busy(&self, lock: &LockName, retry_after: Option<Duration>) -> LockError {
+    /// Returns the error of a call that did not get a lock because others hold it, or because the manager
+    /// was closed, which looks the same.
+    pub(crate) fn busy(&self, lock: &LockName, lease_remaining: Option<Duration>) -> LockError {
         if self.table.is_closed() {
             return LockError::Closed;
         }
-        let status = self.settings.busy_status;
-        let busy = LockError::Busy { lock: Box::new(lock.clone()), retry_after, status };
-        busy.advising(self.settings.retry_after)
+        let busy = LockError::Busy { lock: Box::new(lock.clone()), lease_remaining };
+        busy.advising(self.settings.advice)
     }
 
     /// Resolves at a moment.

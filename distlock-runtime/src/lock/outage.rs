@@ -68,7 +68,7 @@ struct Telling<'a> {
 
 impl<'a> Telling<'a> {
     fn begin(locks: &'a Locks, lock: Arc<LockName>, asked: Moment) -> Self {
-        let in_line = locks.table.observers().waiting(&lock);
+        let in_line = locks.table.observers().waiting(&lock, true);
         Self { locks, lock, asked, ended: false, _in_line: in_line }
     }
 

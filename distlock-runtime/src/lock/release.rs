@@ -39,23 +39,19 @@ use super::table::LockTable;
 use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
-use crate::observe::Verb;
+use crate::observe::{LostReason, Verb};
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
 
 /// Why a release did not free a lock that its holder believed to have; `None` if it did, or another
 /// release of the same token.
-pub(super) fn not_ours(
-    freeing: &Freeing<Live>,
-    freed: &Freed,
-    clock: Clock,
-) -> Option<&'static str> {
+pub(super) fn not_ours(freeing: &Freeing<Live>, freed: &Freed, clock: Clock) -> Option<LostReason> {
     match freed.was_ours || freeing.token.was_undone() {
         true => None,
         // It was held until its holder was done.
-        false if clock.now() >= freeing.deadline => Some("its lease ran out while it was released"),
-        false => Some("the store had it free or with another owner when it was released"),
+        false if clock.now() >= freeing.deadline => Some(LostReason::Expired),
+        false => Some(LostReason::Taken),
     }
 }
 

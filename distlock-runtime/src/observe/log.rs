@@ -238,8 +238,8 @@ mod tests {
             #[cfg(any(feature = "axum", feature = "actix"))]
             {
                 answered(&error(), "name", 503, 1);
-                let (lock, retry_after) = (Box::new((*lock).clone()), None);
-                answered(&LockError::Busy { lock, retry_after, status: 423 }, "name", 423, 1);
+                let (lock, lease_remaining) = (Box::new((*lock).clone()), None);
+                answered(&LockError::Busy { lock, lease_remaining }, "name", 423, 1);
                 body_too_late("name");
             }
             let seen = || log.0.lock().expect("no panic").clone();

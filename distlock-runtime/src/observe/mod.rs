@@ -54,7 +54,8 @@ pub(crate) use log::{answered, body_too_late};
 pub(crate) use log::{not_returned, term_failed};
 pub(crate) use metrics::InLine;
 pub use observer::{
-    Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate, Via,
+    Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate,
+    Renewed, Via, Waiting,
 };
 pub(crate) use span::{WaitSpan, in_acquire_span};
 pub(crate) use tally::Tally;
@@ -139,11 +140,11 @@ impl Observers {
         any.then_some(Listening(recorder))
     }
 
-    /// A call begins to wait, until what is returned is dropped.
+    /// A call begins to wait, until what is returned is dropped: for the store in an `outage`, else for others.
     #[inline]
-    pub(crate) fn waiting(&self, lock: &LockName) -> InLine {
+    pub(crate) fn waiting(&self, lock: &LockName, outage: bool) -> InLine {
         if !self.users().is_empty() {
-            self.tell(|observer| observer.waiting(lock));
+            self.tell(|observer| observer.waiting(lock, &Waiting { outage }));
         }
         shield(|| self.metrics.waiting(lock)).unwrap_or_default()
     }
@@ -260,7 +261,9 @@ impl Observers {
         shield(|| self.metrics.renewed(lock, true));
         if !self.users().is_empty() {
             let lock = lock.clone();
-            self.tell_later(Level::TRACE, move |observer| observer.renewed(&lock, true));
+            self.tell_later(Level::TRACE, move |observer| {
+                observer.renewed(&lock, &Renewed { ok: true })
+            });
         }
     }
 
@@ -277,7 +280,9 @@ impl Observers {
             reporter::report(move || log::renew_failed(&lock, &error));
         }
         if !self.users().is_empty() {
-            self.tell_later(Level::TRACE, move |observer| observer.renewed(&lock, false));
+            self.tell_later(Level::TRACE, move |observer| {
+                observer.renewed(&lock, &Renewed { ok: false })
+            });
         }
     }
 

@@ -68,7 +68,7 @@ use crate::name::LockName;
 #[allow(unused_variables)]
 pub trait Observer: Send + Sync + 'static {
     /// A call waits for a lock: for others to let go of it, or for a store that cannot be reached.
-    fn waiting(&self, lock: &LockName) {}
+    fn waiting(&self, lock: &LockName, event: &Waiting) {}
 
     /// A call has its lock.
     fn acquired(&self, lock: &LockName, event: &Acquired) {}
@@ -81,7 +81,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// The manager has renewed a lease, or has failed to; then it tries again while the lease lasts. Not called
     /// for [`LockGuard::extend`](crate::LockGuard::extend).
-    fn renewed(&self, lock: &LockName, ok: bool) {}
+    fn renewed(&self, lock: &LockName, event: &Renewed) {}
 
     /// A lease was lost while it was held.
     fn lost(&self, lock: &LockName, event: &Lost) {}
@@ -94,6 +94,14 @@ pub trait Observer: Send + Sync + 'static {
 
     /// The store has answered a command, or has not.
     fn command(&self, event: &Command) {}
+}
+
+/// What a call waits for.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The call waits for the store, which cannot be reached. If false, others hold the lock.
+    pub outage: bool,
 }
 
 /// How a call got its lock.
@@ -181,6 +189,14 @@ pub struct Released {
     pub lost: bool,
 }
 
+/// How the renewal of a lease ended.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    /// The store has confirmed it. If false, it has failed, and is tried again while the lease lasts.
+    pub ok: bool,
+}
+
 /// How a lease was lost.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,7 +213,7 @@ pub struct Lost {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LostReason {
-    /// It ran out before it could be renewed.
+    /// It ran out before it was renewed or released.
     Expired,
     /// The store has the lock free or with another owner.
     Taken,
@@ -223,7 +239,7 @@ impl LostReason {
 
     pub(crate) fn sentence(self) -> &'static str {
         match self {
-            Self::Expired => "its lease ran out before it could be renewed",
+            Self::Expired => "its lease ran out before it was renewed or released",
             Self::Taken => "the store has it free or with another owner",
             Self::Forced => "it was taken away by force_release",
             Self::MaxHold => "it was held for its `max_hold`",

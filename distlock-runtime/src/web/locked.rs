@@ -20,7 +20,7 @@ use crate::request::LockRequest;
 ///
 /// It is an extractor of axum and of actix-web, with their features. `K` is an extractor of the
 /// framework that can be made into a [`LockKey`]; a failure of its own is answered as it is without
-/// this. `O` has the lock's own `ttl`, `wait`, `mode` and so on ([`LockOptions`]); without it the lock is
+/// this. `O` has the lock's own `ttl`, `wait`, `mode` and so on ([`LockedOptions`]); without it the lock is
 /// exclusive, and the others are its manager's.
 ///
 /// It dereferences to the [`LockGuard`], for the fencing token, `extend` and `lost`. Unlike the
@@ -28,7 +28,7 @@ use crate::request::LockRequest;
 /// wait for [`lost`](LockGuard::lost), before what must not be done without the lock.
 ///
 /// An argument that reads the request's body reads it under the lock, for as long as the client takes
-/// to send it: give it a [`MAX_HOLD`](LockOptions::MAX_HOLD), or use the attribute, whose handler has
+/// to send it: give it a [`MAX_HOLD`](LockedOptions::MAX_HOLD), or use the attribute, whose handler has
 /// its arguments before it asks for the lock.
 ///
 /// Dropped, at the latest with the handler's future, it frees the lock in the background; so the
@@ -73,7 +73,7 @@ pub struct Locked<K, O = Defaults> {
 /// /// For people who wait in front of a screen.
 /// struct Patient;
 ///
-/// impl distlock::LockOptions for Patient {
+/// impl distlock::LockedOptions for Patient {
 ///     const WAIT: Option<Duration> = Some(Duration::from_secs(2));
 ///     const MAX_HOLD: Option<Duration> = Some(Duration::from_secs(30));
 /// }
@@ -82,12 +82,12 @@ pub struct Locked<K, O = Defaults> {
 /// /// Any number at once, while none writes.
 /// struct Reading;
 ///
-/// impl distlock::LockOptions for Reading {
+/// impl distlock::LockedOptions for Reading {
 ///     const MODE: Option<distlock::LockMode> = Some(distlock::LockMode::Read);
 /// }
 /// // lock: Locked<OrderId, Reading>
 /// ```
-pub trait LockOptions {
+pub trait LockedOptions {
     /// The length of the lease: how long the lock stays taken if this process dies.
     const TTL: Option<Duration> = None;
     /// How long to wait while others hold the lock; zero is not to wait.
@@ -106,11 +106,11 @@ pub trait LockOptions {
     const NAME: Option<&'static str> = None;
 }
 
-/// The [`LockOptions`] of a [`Locked<K>`](Locked): the manager's.
+/// The [`LockedOptions`] of a [`Locked<K>`](Locked): the manager's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults;
 
-impl LockOptions for Defaults {}
+impl LockedOptions for Defaults {}
 
 impl<K, O> Locked<K, O> {
     /// The guard itself: to release the lock before the response is sent, and to learn whether that
@@ -135,7 +135,7 @@ impl<K, O> Locked<K, O> {
     }
 }
 
-impl<K, O: LockOptions> Locked<K, O> {
+impl<K, O: LockedOptions> Locked<K, O> {
     pub(super) async fn take(
         manager: Result<LockManager, LockError>,
         key: LockKey,
@@ -143,14 +143,17 @@ impl<K, O: LockOptions> Locked<K, O> {
         Self::request(&manager?, key).acquire().await.map(Self::of)
     }
 
-    /// `None` if others hold it.
+    /// Returns `None` if others hold the lock, and still do when the time to wait is over.
     #[cfg(feature = "axum")]
     pub(super) async fn try_take(
         manager: Result<LockManager, LockError>,
         key: LockKey,
     ) -> Result<Option<Self>, LockError> {
-        let guard = Self::request(&manager?, key).try_acquire().await?;
-        Ok(guard.map(Self::of))
+        match Self::take(manager, key).await {
+            Ok(locked) => Ok(Some(locked)),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn request(manager: &LockManager, key: LockKey) -> LockRequest {

@@ -21,6 +21,6 @@ mod setters;
 mod template;
 
 pub use fencing::FencingToken;
-pub use locked::{Defaults, LockOptions, Locked};
+pub use locked::{Defaults, Locked, LockedOptions};
 pub use route_key::RouteKey;
 pub use rule::{KeyOrResponse, MaybeKey};

@@ -13,7 +13,7 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::limits::check_busy_status;
 use crate::manager::LockManager;
-use crate::name::Label;
+use crate::name::{Advice, Label};
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
 use crate::request::LockRequest;
@@ -133,13 +133,11 @@ impl<R, A> Rule<R, A> {
     }
 
     /// What a failed lock is answered with, and the error as it goes along with the answer.
-    pub(super) fn answer(&self, mut error: LockError) -> (Answer<A>, LockError) {
-        let of_manager = self.manager.locks().settings.retry_after;
-        let retry_after = self.retry_after.unwrap_or(of_manager);
-        if let (LockError::Busy { status, .. }, Some(own)) = (&mut error, self.busy_status) {
-            *status = own;
-        }
-        let error = error.advising(retry_after);
+    pub(super) fn answer(&self, error: LockError) -> (Answer<A>, LockError) {
+        let of_manager = self.manager.locks().settings.advice;
+        let retry_after = self.retry_after.unwrap_or(of_manager.retry_after);
+        let busy_status = self.busy_status.unwrap_or(of_manager.busy_status);
+        let error = error.advising(Advice { retry_after, busy_status });
         let problem = Problem::answer(&error, Some(&Answering { name: &self.name(), retry_after }));
         let answer = match &self.on_fail {
             Some(on_fail) => Answer::Own(on_fail(&error)),

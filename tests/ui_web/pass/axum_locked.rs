@@ -6,7 +6,7 @@ use axum::extract::{FromRef, FromRequestParts, Path};
 use axum::response::Response;
 use axum::routing::post;
 use distlock::axum::LockedRejection;
-use distlock::{LockError, LockKey, LockManager, LockOptions, Locked, key};
+use distlock::{LockError, LockKey, LockManager, LockedOptions, Locked, key};
 
 #[derive(FromRequestParts)]
 struct Order(#[from_request(via(Path))] u64);
@@ -19,7 +19,7 @@ impl From<Order> for LockKey {
 
 struct Patient;
 
-impl LockOptions for Patient {
+impl LockedOptions for Patient {
     const WAIT: Option<Duration> = Some(Duration::from_secs(2));
 }
 

@@ -10,7 +10,7 @@ use actix_web::{Error, FromRequest, HttpRequest};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::web::locked::{LockOptions, Locked};
+use crate::web::locked::{Locked, LockedOptions};
 
 /// The manager is the one that the `App`, scope or resource was given with
 /// `app_data(web::Data::new(manager))` or `app_data(manager)`. Without one the answer is a 500, and the
@@ -64,7 +64,7 @@ use crate::web::locked::{LockOptions, Locked};
 impl<K, O> FromRequest for Locked<K, O>
 where
     K: FromRequest + Into<LockKey> + 'static,
-    O: LockOptions + 'static,
+    O: LockedOptions + 'static,
 {
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;

@@ -47,5 +47,5 @@ mod locked;
 mod middleware;
 mod response;
 
-pub use super::{Defaults, FencingToken, KeyOrResponse, LockOptions, Locked, MaybeKey, RouteKey};
+pub use super::{Defaults, FencingToken, KeyOrResponse, Locked, LockedOptions, MaybeKey, RouteKey};
 pub use middleware::{LockMiddleware, LockService};

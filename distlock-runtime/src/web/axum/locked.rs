@@ -9,7 +9,7 @@ use ::axum::response::{IntoResponse, Response};
 use super::state::HasLockManager;
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::web::locked::{LockOptions, Locked};
+use crate::web::locked::{Locked, LockedOptions};
 
 /// The manager is the one of the router's state: `LockManager: FromRef<S>`, as with everything that a
 /// handler takes from a state. With the state `()` it is the process-wide one. A state without a
@@ -45,7 +45,7 @@ impl<S, K, O> FromRequestParts<S> for Locked<K, O>
 where
     S: HasLockManager + Send + Sync,
     K: FromRequestParts<S> + Into<LockKey>,
-    O: LockOptions,
+    O: LockedOptions,
 {
     type Rejection = LockedRejection<K::Rejection>;
 
@@ -63,7 +63,7 @@ impl<S, K, O> OptionalFromRequestParts<S> for Locked<K, O>
 where
     S: HasLockManager + Send + Sync,
     K: FromRequestParts<S> + Into<LockKey>,
-    O: LockOptions,
+    O: LockedOptions,
 {
     type Rejection = LockedRejection<K::Rejection>;
 

@@ -48,7 +48,7 @@ mod locked;
 mod response;
 mod state;
 
-pub use super::{Defaults, FencingToken, KeyOrResponse, LockOptions, Locked, MaybeKey, RouteKey};
+pub use super::{Defaults, FencingToken, KeyOrResponse, Locked, LockedOptions, MaybeKey, RouteKey};
 pub use layer::{LockLayer, LockService, ResponseFuture};
 pub use locked::LockedRejection;
 pub use state::HasLockManager;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use distlock::{LockKey, LockManager, LockMode, LockOptions, key};
+use distlock::{LockKey, LockManager, LockMode, LockedOptions, key};
 use distlock_testkit::{HttpClient, HttpResponse, RedisServer, wait_for};
 use futures_util::Stream;
 use tokio::sync::Semaphore;
@@ -173,7 +173,7 @@ impl Work {
 /// Waits for its turn, whatever the manager says.
 pub struct Patient;
 
-impl LockOptions for Patient {
+impl LockedOptions for Patient {
     const WAIT: Option<Duration> = Some(PATIENCE);
     const NAME: Option<&'static str> = Some("patient");
 }
@@ -181,14 +181,14 @@ impl LockOptions for Patient {
 /// Holds its lock together with other readers.
 pub struct Reading;
 
-impl LockOptions for Reading {
+impl LockedOptions for Reading {
     const MODE: Option<LockMode> = Some(LockMode::Read);
 }
 
 /// Holds its lock together with one other.
 pub struct OneOfTwo;
 
-impl LockOptions for OneOfTwo {
+impl LockedOptions for OneOfTwo {
     const PERMITS: Option<u32> = Some(2);
 }
 
