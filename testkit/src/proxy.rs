@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::refusal::Refusal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What the network does with bytes. Connections are always accepted, except with [`Reset`](Self::Reset).
@@ -51,6 +52,8 @@ pub struct Proxy {
 enum Order {
     /// Answered when the mode holds.
     Set(Mode, Sender<()>),
+    /// Answered when it is in force.
+    Refuse(Option<Refusal>, Sender<()>),
     Stop,
 }
 
@@ -63,7 +66,8 @@ impl Proxy {
         let (bell, wake) = UnixStream::pair().expect("a pair of sockets");
         wake.set_nonblocking(true).expect("set a socket up");
         let (orders, inbox) = mpsc::channel();
-        let network = Network { listener, server, wake, inbox, new: Mode::Pass, links: Vec::new() };
+        let (new, links, refusal) = (Mode::Pass, Vec::new(), None);
+        let network = Network { listener, server, wake, inbox, new, links, refusal };
         let thread = thread::Builder::new()
             .name("proxy".into())
             .spawn(move || network.run())
@@ -75,6 +79,13 @@ impl Proxy {
     pub fn set(&self, mode: Mode) {
         let (done, in_force) = mpsc::channel();
         self.order(Order::Set(mode, done));
+        in_force.recv().expect("the proxy's thread runs");
+    }
+
+    /// Has these scripts refused from now on, on all connections; with `None`, none.
+    pub fn refuse(&self, refusal: Option<Refusal>) {
+        let (done, in_force) = mpsc::channel();
+        self.order(Order::Refuse(refusal, done));
         in_force.recv().expect("the proxy's thread runs");
     }
 
@@ -113,6 +124,7 @@ struct Network {
     /// The mode of connections to come.
     new: Mode,
     links: Vec<Link>,
+    refusal: Option<Refusal>,
 }
 
 /// One client's connection and the one made for it to the server.
@@ -144,6 +156,10 @@ struct Flow {
     torn: bool,
     /// How many bytes are handed on before the connection is reset.
     cut_after: Option<usize>,
+    /// Which scripts a client does not get through.
+    refusal: Option<Refusal>,
+    /// The beginning of a command whose end has not arrived, where scripts are refused.
+    partial: Vec<u8>,
 }
 
 /// What a mode means for one direction.
@@ -166,6 +182,12 @@ impl Network {
                     Order::Stop => return,
                     Order::Set(mode, done) => {
                         self.set(mode);
+                        let _ = done.send(());
+                    }
+                    Order::Refuse(refusal, done) => {
+                        let links = &mut self.links;
+                        links.iter_mut().for_each(|link| link.up.refusal = refusal.clone());
+                        self.refusal = refusal;
                         let _ = done.send(());
                     }
                 }
@@ -223,7 +245,11 @@ impl Network {
                 _ => TcpStream::connect_timeout(&self.server, Duration::from_secs(1)).ok(),
             };
             match server {
-                Some(server) => self.links.push(Link::new(client, server, self.new)),
+                Some(server) => {
+                    let mut link = Link::new(client, server, self.new);
+                    link.up.refusal = self.refusal.clone();
+                    self.links.push(link);
+                }
                 None => linger_zero(&client),
             }
         }
@@ -322,7 +348,14 @@ impl Flow {
                     let begins = self.through.map_or(now, |through| through.max(now));
                     let arrived = begins + per_kilobyte.mul_f64(n as f64 / 1024.0);
                     self.through = (!per_kilobyte.is_zero()).then_some(arrived);
-                    self.pieces.push_back((arrived, buffer[..n].to_vec()));
+                    let piece = match &self.refusal {
+                        Some(refusal) if n > 0 => refusal.rewrite(&mut self.partial, &buffer[..n]),
+                        _ => buffer[..n].to_vec(),
+                    };
+                    // An empty piece would be the end of the stream.
+                    if n == 0 || !piece.is_empty() {
+                        self.pieces.push_back((arrived, piece));
+                    }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

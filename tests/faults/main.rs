@@ -24,6 +24,7 @@ mod questions;
 mod refusals;
 mod release;
 mod renewals;
+mod scripts;
 mod server;
 mod several;
 mod sharing;

@@ -16,6 +16,7 @@ use super::renew::Renewals;
 use super::replicas::Asker;
 use super::replicated;
 use super::server::Server;
+use super::trial;
 use crate::clock::{Clock, Moment};
 use crate::limits::millis;
 use crate::store::{Answer, Attempt, Fault};
@@ -40,6 +41,7 @@ pub(super) async fn try_acquire(
     }
     // Before the first grant on a connection: the server behind it may have lost its data.
     if !fences.is_raised(counter, live) {
+        Box::pin(trial::run(server, &owner.lock, live, answer_by)).await?;
         let lock = Some(&*owner.lock);
         Box::pin(fences.raise(counter, lock, live, answer_by)).await?;
     }

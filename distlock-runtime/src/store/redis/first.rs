@@ -5,12 +5,13 @@ use super::connection::Connection;
 use super::layout::Layout;
 use super::server::Server;
 use super::slots::Slot;
+use super::trial;
 use crate::clock::Moment;
 use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::store::Fault;
 
-/// Raises a counter on every connection for commands; in a cluster, on one of the node that has its slot.
+/// Raises a counter on every connection for commands, and tries every script once; in a cluster, on one of the node that has its slot.
 pub(super) async fn first_contact(server: &Server, answer_by: Moment) -> Result<(), Fault> {
     let unused = server.unused();
     match &server.layout {
@@ -74,6 +75,6 @@ async fn raise(
     match raised {
         // A server that is out of memory can still free and renew; acquires will say so.
         Err(fault) if fault.kind != BackendKind::OutOfMemory => Err(fault),
-        _ => Ok(()),
+        _ => trial::run(server, lock, live, answer_by).await,
     }
 }

@@ -9,6 +9,7 @@ use super::connection::{Connection, RedisOr, ints};
 use super::fence::Fence;
 use super::script::{Arg, Script};
 use super::server::Server;
+use super::trial;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::store::owner::Owner;
@@ -65,6 +66,7 @@ impl Grant<'_, '_> {
         server.keep_subscribed(lock, self.term.stored_for());
         for _ in 0..TRIES {
             if fences.needs_raise(counter, live) {
+                Box::pin(trial::run(server, lock, live, answer_by)).await?;
                 fences.raise(counter, Some(lock), live, answer_by).await?;
             }
             let seen = counter.seen();

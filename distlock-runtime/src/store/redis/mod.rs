@@ -11,7 +11,7 @@
 //! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
 //!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `followed`, `primary`
-//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`: what a node of a quorum is asked; `first`, `server`
+//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
 
 mod able;
 mod acquire;
@@ -61,6 +61,7 @@ mod slots;
 mod target;
 #[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
 mod tls;
+mod trial;
 pub(crate) mod vote;
 
 use std::fmt;
@@ -101,6 +102,7 @@ pub(crate) use sentinels::Sentinels;
 use server::Server;
 pub(crate) use target::Target;
 pub(crate) use tls::TlsClient;
+use trial::Trials;
 
 /// Where locks are kept.
 pub(crate) enum Place {
@@ -188,6 +190,7 @@ impl RedisStore {
             alarms: alarms.clone(),
             command_timeout,
             replicas,
+            trials: Trials::default(),
         };
         Self {
             server,

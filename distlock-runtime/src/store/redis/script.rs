@@ -171,6 +171,11 @@ impl Scripts {
         }
     }
 
+    /// The one for tokens that are alone, and the one for those that are not.
+    pub(super) fn both(self) -> (Script, Script) {
+        (self.alone, self.shared)
+    }
+
     /// The script for tokens with this limit.
     pub(crate) fn of(&self, limit: Limit) -> &Script {
         if limit.is_alone() { &self.alone } else { &self.shared }

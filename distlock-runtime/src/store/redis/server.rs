@@ -12,6 +12,7 @@ use super::record::{self, Record};
 use super::replicas::Replicas;
 use super::replicated;
 use super::slots::Slot;
+use super::trial::Trials;
 use crate::clock::Moment;
 use crate::engine::alarm::Alarms;
 use crate::name::{LockName, StoredName};
@@ -26,6 +27,8 @@ pub(super) struct Server {
     pub(super) command_timeout: Duration,
     /// The replicas that have to confirm grants and renewals, if any.
     pub(super) replicas: Option<Replicas>,
+    /// Where every script has run once.
+    pub(super) trials: Trials,
 }
 
 impl Server {

@@ -18,6 +18,7 @@ use super::layout::Layout;
 use super::link::Link;
 use super::pairing::{echo, of_mark};
 use super::script::Arg;
+use super::trial;
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -84,6 +85,9 @@ impl RedisStore {
         answer_by: Moment,
     ) -> Result<(u64, Identity), Fault> {
         let mut live = self.link()?.first(answer_by).await?;
+        if let Some(unused) = self.server.unused() {
+            Box::pin(trial::run(&self.server, &unused, &mut live, answer_by)).await?;
+        }
         let key = [self.server.record.prefix(), "quorum"].concat();
         let mut pipeline = redis::pipe();
         pipeline.cmd("INFO").arg("server").cmd("TIME");
