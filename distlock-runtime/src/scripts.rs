@@ -14,6 +14,8 @@ pub enum Step {
     Renew,
     /// Give the lock from a token that has it alone to one that does not keep others out.
     Downgrade,
+    /// Free it while its slot of a cluster moves: nothing but the lock itself.
+    Free,
     /// Raise the fence counter.
     Raise,
 }
@@ -27,6 +29,7 @@ pub fn text(step: Step, alone: bool) -> String {
         Step::Release => Scripts::release(wakes).of(limit).text().to_owned(),
         Step::Renew => Scripts::renew().of(limit).text().to_owned(),
         Step::Downgrade => Script::downgrade(wakes).text().to_owned(),
+        Step::Free => Scripts::free().of(limit).text().to_owned(),
         Step::Raise => Script::raise().text().to_owned(),
     }
 }

@@ -285,6 +285,14 @@ impl Bench {
         })
     }
 
+    /// Frees the lock and looks at nothing else, as while its slot of a cluster moves. Whether the token held it.
+    #[track_caller]
+    pub fn free(&mut self, token: &str) -> bool {
+        let words = [token.to_owned()];
+        let freed = self.run(Step::Free, is_alone(token), &words).expect("an answer");
+        freed == Value::Int(1)
+    }
+
     /// Extends a lease: 0 if there is none, 2 if others wait, else 1.
     #[track_caller]
     pub fn renew(&mut self, token: &str, ttl: u64) -> i64 {

@@ -39,8 +39,12 @@ impl Pair {
     }
 
     async fn manager(&self, replica_timeout: Duration) -> LockManager {
+        self.manager_that_asks(1, replica_timeout).await
+    }
+
+    async fn manager_that_asks(&self, replicas: u32, replica_timeout: Duration) -> LockManager {
         let builder = LockManager::builder().url(self.primary.url()).command_timeout(5 * SECOND);
-        let builder = builder.replicas(1).replica_timeout(replica_timeout);
+        let builder = builder.replicas(replicas).replica_timeout(replica_timeout);
         notified(builder.connect().await.expect("connect")).await
     }
 
@@ -120,6 +124,27 @@ async fn without_the_replica_no_lock_is_given_and_none_is_left() {
     pair.network.set(Mode::Pass);
     served(patient).await.release().await.expect("it was held");
     wait_until("nothing is left", || pair.primary.lock_keys().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_fewer_replicas_than_asked_for_no_lock_is_given_and_none_is_extended() {
+    let pair = Pair::start();
+    let manager = pair.manager_that_asks(2, ms(500)).await;
+    for mode in [distlock::LockMode::Exclusive, distlock::LockMode::Read] {
+        let error =
+            manager.lock("k").mode(mode).ttl(LONG).acquire().await.expect_err("one is missing");
+        assert!(whole_text(&error).contains("1 of 2 replicas confirmed"), "{error:?}");
+        wait_until("it is free again", || pair.primary.lock_keys().is_empty());
+    }
+    let port = pair.primary.addr().port().to_string();
+    let second = RedisServer::builder().args(["--replicaof", "127.0.0.1", &port]).start();
+    wait_until("both are in step", || pair.primary.cli::<i64>(&["WAIT", "2", "100"]) == 2);
+    let ttl = 6 * SECOND;
+    let guard = manager.lock("k").ttl(ttl).wait(LONG).acquire().await.expect("both confirm");
+    drop(second);
+    let alone = Instant::now();
+    timeout(LONG, guard.lost()).await.expect("it is lost");
+    assert!(alone.elapsed() <= ttl + 3 * SECOND, "after {:?}", alone.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,8 @@ use std::time::Duration;
 use distlock::{LockError, LockGuard, LockManager, LockMode, LockRequest};
 use distlock_testkit::{
     LONG, RedisServer, Waiting, connect, connect_all, data_at, fork_self, in_fork, in_line, info,
-    ms, nothing_is_left, queue, served, settle, stand, stored, this_test, wait_for, wait_until,
+    ms, nothing_is_left, queue, served, settle, stand, stored, this_test, ttl_of, wait_for,
+    wait_until,
 };
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -347,6 +348,26 @@ async fn a_writer_goes_on_as_a_reader_and_no_other_writer_comes_between() {
     }
     let pool = taken(permit(&a, 2)).await.downgrade().await;
     assert!(matches!(pool, Err(LockError::InvalidOption { .. })), "{pool:?}");
+    nothing_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_writer_that_goes_on_as_a_reader_keeps_its_min_hold_and_its_max_hold() {
+    let server = RedisServer::start();
+    let [a, b] = connect_all(&server.url()).await;
+    let min_hold = write(&a).ttl(LONG / 20).min_hold(LONG);
+    let guard = taken(min_hold).await.downgrade().await.expect("it was held");
+    assert!(ttl_of(&server, "k") > 60_000, "a process that dies must not free it earlier");
+    freed(guard).await;
+    assert!(ttl_of(&server, "k") > 60_000, "nor does the reader's release");
+    assert!(is_refused(write(&b)).await);
+    server.cli::<()>(&["FLUSHALL"]);
+
+    let max_hold = write(&a).max_hold(LONG / 4);
+    let guard = taken(max_hold).await.downgrade().await.expect("it was held");
+    assert!(guard.remaining() <= LONG / 4, "{:?}", guard.remaining());
+    assert!(ttl_of(&server, "k") <= 40_000, "a process that dies must not keep it longer");
+    freed(guard).await;
     nothing_is_left(&server);
 }
 

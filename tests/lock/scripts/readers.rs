@@ -68,6 +68,25 @@ fn a_readers_lease_is_extended_and_never_shortened_or_made() {
     assert_eq!(bench.renew(&a, 90_000), 0, "alone is another one");
 }
 
+/// What is left of a release while the slot of the lock moves from one node to another.
+#[test]
+fn a_reader_that_frees_the_lock_alone_takes_its_end_with_it() {
+    let mut bench = bench();
+    let [a, b, c] = ["a", "b", "c"].map(|process| bench.token(process, "r"));
+    let writer = bench.token("d", "");
+    bench.ask(&a, lasting(50_000));
+    bench.ask(&b, lasting(90_000));
+    assert!(!bench.free(&c) && !bench.free(&writer), "nothing of others");
+    assert!(bench.lives() > 80_000);
+    assert!(bench.free(&b));
+    assert_eq!(bench.together(), [a.as_str()]);
+    assert!(bench.lives() <= 50_000, "a lock without its last holder ends earlier");
+    bench.ends_with_the_last();
+    assert!(!bench.free(&b), "the same again");
+    assert!(bench.free(&a));
+    assert_eq!(bench.lives(), -2);
+}
+
 #[test]
 fn a_writer_that_waits_keeps_later_readers_out() {
     let mut bench = bench();

@@ -338,3 +338,6 @@ impl OtherFences {
         fence.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

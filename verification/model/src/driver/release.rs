@@ -98,8 +98,7 @@ impl Turn<'_> {
         let next = released.next.iter();
         let next = next
             .map(|next| NextOwner { ours: next.process == own, reserved_for: millis(next.claim) });
-        let latest = next.max_by_key(|next| (!next.ours, next.reserved_for));
-        match follow_up(keep, released.awaited, latest, notified) {
+        match follow_up(keep, released.awaited, next, notified) {
             FollowUp::Nothing | FollowUp::Called => {}
             FollowUp::Look => self.on(key, |line, _, _| line.look()),
             FollowUp::RepeatAfter(pause) => {

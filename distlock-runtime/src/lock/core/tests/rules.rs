@@ -358,3 +358,17 @@ fn r5_all_counter_values_that_were_drawn_at_once_are_used_before_others_are_draw
     let highest = (8 + FENCES + 1) * TOKENS_PER_FENCE - 1;
     assert!(matches!(given.last(), Some(Did::Granted(_, token)) if *token == highest), "{given:?}");
 }
+
+#[test]
+fn r7_a_lock_that_was_handed_to_several_is_looked_at_after_the_longest_reservation() {
+    let next = |ours, ms| NextOwner { ours, reserved_for: Duration::from_millis(ms) };
+    for several in [[1000, 3000, 2000], [3000, 1000, 2000], [1000, 2000, 3000]] {
+        let several = several.map(|ms| next(false, ms));
+        let repeat = FollowUp::RepeatAfter(Duration::from_millis(3005));
+        assert_eq!(follow_up(None, false, several, true), repeat);
+    }
+    // Ours are looked at in any case, however long they are reserved.
+    let mixed = [next(true, 3000), next(false, 1000)];
+    let repeat = FollowUp::RepeatAfter(Duration::from_millis(1005));
+    assert_eq!(follow_up(None, false, mixed, true), repeat);
+}

@@ -329,6 +329,28 @@ fn a_writer_goes_on_as_a_reader_and_those_behind_it_ask_from_its_place() {
 }
 
 #[test]
+fn a_writer_that_goes_on_as_a_reader_keeps_its_min_hold_and_its_max_hold() {
+    for (min_hold, max_hold) in [(Some(60 * SECOND), None), (None, Some(20 * SECOND))] {
+        let mut bench = Bench::new();
+        let term = Term { min_hold, max_hold, ..request(30 * SECOND).term };
+        let writer = bench.leads(Request { term, ..request(30 * SECOND) }, 7, at(0));
+        let exchange = bench.line.downgrade(writer, at(10_000), &mut bench.notes).expect("held");
+        let stored_for = exchange.term.stored_for();
+        match max_hold {
+            // Ten seconds are left of each, and a little for the drift of clocks.
+            Some(_) => assert!(stored_for <= 11 * SECOND, "{stored_for:?}"),
+            None => assert_eq!(stored_for, 50 * SECOND),
+        }
+        let answer = exchanged(9, at(10_000), false);
+        let went = bench.line.exchanged(writer, &exchange, answer, at(10_001), &mut bench.notes);
+        let (place, grant) = went.expect("it was held all the time");
+        assert!(max_hold.is_none() || grant.deadline <= at(21_000));
+        let release = bench.finish(place, at(11_000)).release.expect("it was the last");
+        assert_eq!(release.keep, min_hold.map(|_| 49 * SECOND));
+    }
+}
+
+#[test]
 fn others_read_with_a_writer_that_went_on_as_a_reader_unless_somebody_stands_behind_it() {
     for contended in [false, true] {
         let mut bench = Bench::new();
