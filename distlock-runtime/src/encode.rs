@@ -8,6 +8,11 @@
 //! tell where each value ends, and what it was. (`:`, `{`, `}` and control characters are encoded as
 //! well: they structure keys, choose the Redis Cluster slot, or break a line of a log.)
 //!
+//! If the text that separates two values begins with `%`, this `%` is doubled: `{a}%{b}` makes `5%%7`.
+//! Encoding it as `%25` would not help, because the value may end with an encoded `%` itself. No
+//! encoding contains `%%`, so the value ends there. The rest of the text stays as it is written, because
+//! a reader already knows where it begins.
+//!
 //! Values are encoded after they were formatted, widths and fills included: the value writes through its
 //! own `Formatter` into a writer that encodes while a [`Part`] is printing.
 
@@ -27,12 +32,19 @@ pub struct KeyText<'s> {
     printed: Cell<usize>,
     /// Set while a value is printing.
     in_value: Cell<bool>,
+    /// Set after a value that a `%` separates from the next one, until that `%` is printed.
+    doubles_percent: Cell<bool>,
 }
 
 impl<'s> KeyText<'s> {
     /// A template with one separator for each time a [`Part`] of it is printed.
     pub fn new(separators: &'s [Option<char>]) -> Self {
-        Self { separators, printed: Cell::new(0), in_value: Cell::new(false) }
+        Self {
+            separators,
+            printed: Cell::new(0),
+            in_value: Cell::new(false),
+            doubles_percent: Cell::new(false),
+        }
     }
 
     /// A value, to be encoded wherever it is printed.
@@ -61,13 +73,18 @@ impl<'s> KeyText<'s> {
         self.in_value.set(true);
         let result = print();
         self.in_value.set(false);
+        self.doubles_percent.set(self.separator() == Some('%'));
         self.printed.set(self.printed.get() + 1);
         result
     }
 
+    /// The character that ends the value that is printed now.
+    fn separator(&self) -> Option<char> {
+        self.separators.get(self.printed.get()).copied().flatten()
+    }
+
     fn is_encoded(&self, c: char) -> bool {
-        let separator = self.separators.get(self.printed.get()).copied().flatten();
-        matches!(c, '%' | ':' | '{' | '}') || c.is_control() || separator == Some(c)
+        matches!(c, '%' | ':' | '{' | '}') || c.is_control() || self.separator() == Some(c)
     }
 }
 
@@ -80,6 +97,13 @@ struct Encoder<'a> {
 impl Write for Encoder<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if !self.source.in_value.get() {
+            if text.starts_with('%') && self.source.doubles_percent.get() {
+                self.out.push('%');
+            }
+            // Formatting may print an empty text before the separator.
+            if !text.is_empty() {
+                self.source.doubles_percent.set(false);
+            }
             self.out.push_str(text);
             return Ok(());
         }
@@ -141,6 +165,8 @@ forward!(LowerHex UpperHex Octal Binary LowerExp UpperExp);
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{HashMap, HashSet};
+
     use super::*;
 
     const NASTY: [&str; 22] = [
@@ -155,29 +181,132 @@ mod tests {
         text.key("", format_args!("{a}{between}{b}")).as_str().to_owned()
     }
 
+    /// `BEFORE {a} BETWEEN {b} AFTER`, as generated code prints it.
+    fn around([before, between, after]: [&str; 3], a: &str, b: &str) -> String {
+        let separators = [between.chars().next(), None];
+        let text = KeyText::new(&separators);
+        let (a, b) = (text.part(a), text.part(b));
+        text.key("", format_args!("{before}{a}{between}{b}{after}")).as_str().to_owned()
+    }
+
+    /// Every text of up to `longest` of the characters that mean something in a key, and two that
+    /// occur in encodings of them.
+    fn texts(longest: usize) -> Vec<String> {
+        let mut texts = vec![String::new()];
+        let mut from = 0;
+        for _ in 0..longest {
+            let to = texts.len();
+            for at in from..to {
+                let longer = "%25A:-{}".chars().map(|c| format!("{}{c}", texts[at]));
+                let longer: Vec<_> = longer.collect();
+                texts.extend(longer);
+            }
+            from = to;
+        }
+        texts
+    }
+
+    /// Finds two pairs of values whose concatenations are equal, if there are any.
+    ///
+    /// Two different pairs can only meet if one's beginning goes on where the other's has ended. It is
+    /// enough to look at those, and not at each of 25 million pairs.
+    fn meeting(beginnings: &[String], ends: &HashSet<String>) -> Option<(String, String)> {
+        let known: HashSet<&str> = beginnings.iter().map(String::as_str).collect();
+        for long in beginnings {
+            for (at, _) in long.char_indices() {
+                let (short, rest) = long.split_at(at);
+                if known.contains(short)
+                    && let Some(end) =
+                        ends.iter().find(|end| ends.contains(&format!("{rest}{end}")))
+                {
+                    return Some((short.to_owned(), format!("{long}{end}")));
+                }
+            }
+        }
+        None
+    }
+
     #[test]
-    fn different_arguments_never_make_the_same_key() {
-        let templates: [(&'static [Option<char>], &str); 8] = [
-            (&[Some('-'), None], "-"),
-            (&[Some(':'), None], "::"),
-            (&[Some('2'), None], "2"),
-            (&[Some('D'), None], "DD"),
-            (&[Some('%'), None], "%"),
-            (&[Some('{'), None], "{x}"),
-            (&[Some('→'), None], "→-"),
-            (&[Some('a'), None], "ab"),
-        ];
-        for (separators, between) in templates {
-            let mut seen = std::collections::HashMap::new();
-            for a in NASTY {
-                for b in NASTY {
-                    let key = pair(separators, between, a, b);
-                    if let Some(other) = seen.insert(key.clone(), (a, b)) {
-                        panic!("{other:?} and {:?} both make {key:?} around {between:?}", (a, b));
+    fn no_two_of_all_pairs_of_short_texts_make_the_same_key() {
+        let (texts, literals) = (texts(3), texts(2));
+        assert_eq!((texts.len(), literals.len()), (585, 73));
+        for between in &literals[1..] {
+            let beginnings: Vec<_> =
+                texts.iter().map(|a| around(["", between, ""], a, "")).collect();
+            let ends: Vec<_> = texts.iter().map(|b| around(["", ":", ""], "", b)).collect();
+            let ends: HashSet<_> = ends.iter().map(|end| end[1..].to_owned()).collect();
+            let different: HashSet<_> = beginnings.iter().collect();
+            assert_eq!((different.len(), ends.len()), (585, 585), "{{a}}{between}{{b}}");
+            assert_eq!(meeting(&beginnings, &ends), None, "{{a}}{between}{{b}}");
+        }
+    }
+
+    /// The enumeration of all pairs takes a key for its beginning and its end, put together.
+    #[test]
+    fn a_key_is_its_beginning_and_its_end() {
+        let (texts, literals) = (texts(1), texts(2));
+        for between in &literals[1..] {
+            for outside in [["", ""], ["%", "%"], ["25", "%2"], ["{", "A:"]] {
+                let [before, after] = outside;
+                let all = [before, between, after];
+                let beginnings = texts.iter().map(|a| around([before, between, ""], a, ""));
+                for (a, beginning) in texts.iter().zip(beginnings) {
+                    for b in &texts {
+                        let end = around(["", ":", after], "", b);
+                        assert_eq!(around(all, a, b), format!("{beginning}{}", &end[1..]));
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn different_arguments_never_make_the_same_key() {
+        for between in ["-", "::", "2", "DD", "%", "%2", "%25", "%%", "{x}", "→-", "ab"] {
+            for [before, after] in [["", ""], ["%", "%25"], ["a%2", "%"]] {
+                let mut seen = HashMap::new();
+                for a in NASTY {
+                    for b in NASTY {
+                        let key = around([before, between, after], a, b);
+                        if let Some(other) = seen.insert(key.clone(), (a, b)) {
+                            panic!("{other:?} and {:?} make {key:?} around {between:?}", (a, b));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn three_values_never_make_the_same_key_as_three_others() {
+        let texts = texts(1);
+        for (first, second) in [("%", "%"), ("%", "2"), ("2", "%5"), ("-", "%"), ("%-", "-%")] {
+            let separators = [first.chars().next(), second.chars().next(), None];
+            let mut seen = HashSet::new();
+            for a in &texts {
+                for b in &texts {
+                    for c in &texts {
+                        let text = KeyText::new(&separators);
+                        let (a, b, c) = (text.part(a), text.part(b), text.part(c));
+                        let key = text.key("", format_args!("{a}{first}{b}{second}{c}"));
+                        assert!(
+                            seen.insert(key.as_str().to_owned()),
+                            "{{}}{first}{{}}{second}{{}}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_percent_sign_is_doubled_where_it_separates_values_and_nowhere_else() {
+        assert_eq!(around(["", "%", ""], "5", "7"), "5%%7");
+        assert_eq!(around(["", "%25", ""], "%", "%"), "%25%%25%25");
+        assert_eq!(around(["%", "-%", "%"], "5", "7"), "%5-%7%");
+        let text = KeyText::new(&[None]);
+        let share = text.part(&50);
+        assert_eq!(text.key("", format_args!("{share}%")).as_str(), "50%");
     }
 
     #[test]

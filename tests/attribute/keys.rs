@@ -155,6 +155,37 @@ async fn key_macro_and_attribute_make_the_same_key() {
     assert_eq!(key!("{REGION}:{a}").as_str(), "eu:{1}:x-y");
 }
 
+#[redis_lock(key = "{a}%{b}")]
+async fn percent(a: &str, b: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key("{}%25{}", a, b))]
+async fn percent_of_values(a: &str, b: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+/// A value may end with what looks like the separator's encoding.
+#[tokio::test]
+async fn a_percent_sign_between_values_ends_the_first() {
+    assert_locks("50%%7", || percent("50", "7")).await;
+    assert_locks("%%%25%25", || percent("", "%%")).await;
+    assert_locks("%25%%%25", || percent("%", "%")).await;
+    assert_locks("%25%%2525", || percent_of_values("%", "25")).await;
+    let texts = ["", "%", "2", "25", "5", "%2", "%25", "%%", "5%", "%25%"];
+    let mut seen = std::collections::HashMap::new();
+    for a in texts {
+        for b in texts {
+            let keys = [key!("{a}%{b}"), key!("{a}%2{b}"), key!("{}%25{}", a, b), key!("{a}%%{b}")];
+            for (template, key) in keys.iter().enumerate() {
+                if let Some(other) = seen.insert((template, key.as_str().to_owned()), (a, b)) {
+                    panic!("{other:?} and {:?} make {}", (a, b), key.as_str());
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_cannot_be_stored_is_an_error_not_a_panic() {
     struct Failing;

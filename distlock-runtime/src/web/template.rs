@@ -283,6 +283,23 @@ mod tests {
     }
 
     #[test]
+    fn a_percent_sign_between_values_ends_the_first() {
+        let texts = ["", "%", "2", "25", "5", "%2", "%25", "%%", "5%", "%25%"];
+        for source in
+            ["{a:str}%{b:str}", "{a:str}%2{b:str}", "{a:str}%25{b:str}", "%{a:str}%%{b:str}%"]
+        {
+            let mut seen = std::collections::HashMap::new();
+            for a in texts {
+                for b in texts {
+                    let key = fill(source, &[("a", a), ("b", b)]).expect(source);
+                    let other = seen.insert(key.clone(), (a, b));
+                    assert_eq!(other, None, "{:?} makes {key} of {source}, too", (a, b));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_value_has_one_spelling() {
         const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
         for (source, spellings, key) in [
