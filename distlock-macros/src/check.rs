@@ -6,6 +6,7 @@ use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Type};
 
 use crate::answer;
 use crate::errors::Errors;
+use crate::foreign;
 use crate::function::{Function, is_lock};
 use crate::future::Shape;
 use crate::key::{Arguments, Template};
@@ -42,7 +43,7 @@ pub(crate) fn check(
             errors.extend(wrong_guard(guard, function));
         }
         let templates = || keys.iter().flat_map(templates);
-        for (template, _) in templates() {
+        for (template, _) in templates().filter(|(_, values)| values.is_none()) {
             foreign_placeholders(template, function, errors);
         }
         if let Some(Keys::Array(keys)) = &keys {
@@ -216,14 +217,20 @@ fn wrong_return(function: &Function, options: &Options) -> Option<Error> {
     }
 }
 
-/// `${id}`, `#id` and `%s`: placeholders of other libraries, which would lock one and the same key
-/// for every argument.
+/// `${id}`, `#id`, `%s` and a bare `id`: what other libraries would fill in is plain text here, and
+/// would lock the same key for all arguments. `key("…")` takes such a text as it is.
 fn foreign_placeholders(template: &Template, function: &Function, errors: &mut Errors) {
     let names: Vec<String> =
         function.bindings().iter().map(|name| name.unraw().to_string()).collect();
+    let names: Vec<String> = names.into_iter().filter(|name| !name.starts_with("__")).collect();
+    let literal = &template.literal;
     let mut report = |wrong: &str, name: &str| {
-        let message = format!("`{wrong}` is plain text here: write `{{{name}}}` for the argument");
-        errors.push(Error::new(template.literal.span(), message));
+        let message = format!(
+            "`{wrong}` is plain text here: write `{{{name}}}` for the argument, or `key({})` to lock \
+             this very text",
+            literal.token(),
+        );
+        errors.push(Error::new(literal.span(), message));
     };
     for pair in template.pieces.windows(2) {
         if let [Piece::Text(text), Piece::Placeholder(placeholder)] = pair
@@ -234,25 +241,18 @@ fn foreign_placeholders(template: &Template, function: &Function, errors: &mut E
             report(&format!("${{{path}}}"), &path);
         }
     }
-    let [Piece::Text(text)] = &template.pieces[..] else {
-        return;
+    let found = match &template.pieces[..] {
+        [Piece::Text(text)] => foreign::mistakes(text, &names, function.receiver().is_some()),
+        pieces => {
+            let texts = pieces.iter().filter_map(|piece| match piece {
+                Piece::Text(text) => Some(text),
+                Piece::Placeholder(_) => None,
+            });
+            texts.flat_map(|text| foreign::mistakes_in_a_piece(text, &names)).collect()
+        }
     };
-    for name in &names {
-        for sign in ["#", "$"] {
-            let after = text.split_once(&format!("{sign}{name}")).map(|(_, after)| after);
-            let ends = |after: &str| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-            if after.is_some_and(ends) {
-                report(&format!("{sign}{name}"), name);
-            }
-        }
-        if text.contains(&format!("{{{name}}}")) {
-            report(&format!("{{{{{name}}}}}"), name);
-        }
-    }
-    if let (Some(wrong), Some(name)) =
-        (["%s", "%d"].into_iter().find(|wrong| text.contains(wrong)), names.first())
-    {
-        report(wrong, name);
+    for mistake in found {
+        report(&mistake.written, &mistake.meant);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! An annotated function goes through the modules in this order: `options` (with `syntax`, and `value`,
 //! `key_value`, `key`, `scan` and `duration` for the values) → `function` (with `future` and `pattern`) →
-//! `check` (with `names` and `answer`) → `expand`. Mistakes found on the way are collected in `errors` and
+//! `check` (with `names`, `foreign` and `answer`) → `expand`. Mistakes found on the way are collected in `errors` and
 //! reported together by `fallback`, with the function unchanged. `key_call` is `key!`, which has its keys
 //! from the same modules; `route` is `route_key!`, by itself.
 
@@ -13,6 +13,7 @@ mod duration;
 mod errors;
 mod expand;
 mod fallback;
+mod foreign;
 mod function;
 mod future;
 mod key;
