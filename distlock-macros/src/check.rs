@@ -136,14 +136,22 @@ fn wrong_guard(guard: &Ident, function: &Function) -> Option<Error> {
     })
 }
 
+/// The example is made of arguments and not of the function's name: `pay` and `cancel` are to exclude
+/// each other.
 fn missing_key(function: Option<&Function>) -> Error {
     let names = function.map(Function::bindings).unwrap_or_default();
-    let example = match (function, names.first()) {
-        (Some(function), Some(name)) => {
-            format!("{}:{{{}}}", function.sig.ident.unraw(), name.unraw())
+    let names = names.iter().map(|name| name.unraw().to_string());
+    let names: Vec<_> = names.filter(|name| !name.starts_with('_')).collect();
+    let is_id = |name: &&String| *name == "id" || name.ends_with("_id");
+    let example = match (names.iter().find(is_id).or(names.first()), function) {
+        (Some(name), _) => {
+            let noun = name.strip_suffix("_id").unwrap_or(name);
+            let noun = if noun == "id" { "order" } else { noun };
+            format!("{noun}:{{{name}}}")
         }
-        (Some(function), None) => function.sig.ident.unraw().to_string(),
-        (None, _) => "order:{order_id}".to_owned(),
+        (None, Some(function)) if function.receiver().is_some() => "order:{self.id}".to_owned(),
+        (None, Some(_)) => "nightly-report".to_owned(),
+        (None, None) => "order:{order_id}".to_owned(),
     };
     Error::new(
         Span::call_site(),

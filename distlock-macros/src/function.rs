@@ -4,7 +4,9 @@ use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Error, FnArg, Ident, Result, ReturnType, Signature, Token, Type, Visibility};
+use syn::{
+    Attribute, Error, FnArg, Ident, Pat, Result, ReturnType, Signature, Token, Type, Visibility,
+};
 
 use crate::errors::Errors;
 use crate::future::{self, Shape};
@@ -58,6 +60,28 @@ impl Function {
         names
     }
 
+    /// The names of arguments whose type is a type parameter, or a reference to one. The parameters of
+    /// an `impl` block cannot be seen from here, and are known by their capitals.
+    pub(crate) fn parameters(&self) -> Vec<String> {
+        let own: Vec<&Ident> = self.sig.generics.type_params().map(|param| &param.ident).collect();
+        let is_parameter = |ty: &Type| match behind_references(ty) {
+            Type::ImplTrait(_) => true,
+            Type::Path(path) => path.path.get_ident().is_some_and(|name| {
+                own.contains(&name) || !name.to_string().contains(char::is_lowercase)
+            }),
+            _ => false,
+        };
+        let typed = self.sig.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(argument) if is_parameter(&argument.ty) => Some(&*argument.pat),
+            _ => None,
+        });
+        let names = typed.filter_map(|pattern| match pattern {
+            Pat::Ident(pattern) => Some(pattern.ident.unraw().to_string()),
+            _ => None,
+        });
+        names.collect()
+    }
+
     /// What the call comes to: of a function that returns a future, what that comes to. `None` where
     /// nothing is written.
     pub(crate) fn output(&self) -> Option<&Type> {
@@ -109,6 +133,15 @@ impl Function {
 
 const NOT_ASYNC: &str = "a lock is awaited, so the function must be `async`: write `async fn`; or add `blocking`, which \
                          blocks the caller's thread, and accepts that the body runs on when the lock is lost";
+
+fn behind_references(ty: &Type) -> &Type {
+    match ty {
+        Type::Reference(reference) => behind_references(&reference.elem),
+        Type::Paren(inner) => behind_references(&inner.elem),
+        Type::Group(inner) => behind_references(&inner.elem),
+        ty => ty,
+    }
+}
 
 /// The item without the `#[redis_lock]`s that still stand on it.
 pub(crate) fn without_locks(item: TokenStream) -> TokenStream {

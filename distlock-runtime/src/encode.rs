@@ -62,6 +62,16 @@ impl<'s> KeyText<'s> {
         Part { value, text: self, kind: PhantomData }
     }
 
+    /// The same of a type that is a parameter of the function. If it has no bound, rustc then proposes
+    /// `Display`, and not the [`KeyPart`] that users cannot name.
+    pub fn parameter<'a, T: Stands<As> + ?Sized, As>(
+        &'a self,
+        value: &'a T,
+        _kind: As,
+    ) -> Part<'a, T, As, Parameter> {
+        Part { value, text: self, kind: PhantomData }
+    }
+
     /// The key, from the template's own `format_args!` over parts of this text.
     pub fn key(&self, template: &'static str, arguments: fmt::Arguments<'_>) -> LockKey {
         let mut encoder = Encoder { source: self, out: String::new() };
@@ -124,7 +134,8 @@ impl Write for Encoder<'_> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "`{Self}` does not implement `Display`",
-    note = "a key is made of texts that mean the same in every process: use a field that implements `Display`, or implement it"
+    note = "a key is made of texts that mean the same in every process: use a field that implements `Display`, or implement it",
+    note = "a type parameter needs the bound `std::fmt::Display`, and no other"
 )]
 #[cfg_attr(
     feature = "axum",
@@ -138,13 +149,25 @@ pub trait KeyPart: fmt::Display {}
 impl<T: fmt::Display + ?Sized> KeyPart for T {}
 
 /// A value of a template: prints as the value does, and is encoded while it prints.
-pub struct Part<'a, T: ?Sized, As = u8> {
+pub struct Part<'a, T: ?Sized, As = u8, Of = Concrete> {
     value: &'a T,
     text: &'a KeyText<'a>,
-    kind: PhantomData<As>,
+    kind: PhantomData<(As, Of)>,
 }
 
+/// The value's type is written out, as far as the attribute can see.
+pub struct Concrete;
+
+/// The value's type is a parameter of the function.
+pub struct Parameter;
+
 impl<T: KeyPart + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.print_value(|| self.value.fmt(f))
+    }
+}
+
+impl<T: fmt::Display + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As, Parameter> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.text.print_value(|| self.value.fmt(f))
     }
@@ -153,7 +176,7 @@ impl<T: KeyPart + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As> {
 /// The other formats, each of which the value must have of its own: `{id:x}`.
 macro_rules! forward {
     ($($format:ident)*) => {$(
-        impl<T: fmt::$format + ?Sized, As: Accepted<T>> fmt::$format for Part<'_, T, As> {
+        impl<T: fmt::$format + ?Sized, As: Accepted<T>, Of> fmt::$format for Part<'_, T, As, Of> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.text.print_value(|| self.value.fmt(f))
             }

@@ -47,6 +47,13 @@ impl Scope<'_> {
         }
     }
 
+    /// How a name's value is wrapped: of a type parameter rustc is to ask for `Display`.
+    fn wrap(&self, name: &str, span: Span) -> Ident {
+        let is_parameter = matches!(self, Self::Signature { function, .. }
+            if function.parameters().iter().any(|parameter| parameter == name));
+        Ident::new(if is_parameter { "parameter" } else { "value" }, span)
+    }
+
     /// What is wrong with a name that is no value, as far as that can be seen from here.
     fn mistake(&self, name: &str, values: &Arguments) -> Option<String> {
         match self {
@@ -108,14 +115,19 @@ impl Values<'_> {
     }
 
     /// What follows the text: `, __text.value(__value0, 0), name = __text.value(__value1, 0)`.
-    fn tokens(&self, template: &Template) -> TokenStream {
+    fn tokens(&self, template: &Template, scope: &Scope<'_>) -> TokenStream {
         let mut tokens = TokenStream::new();
         for (number, value) in self.all().enumerate() {
             let (first, last) = ends(value);
             let local = local(number, last);
             let mut argument = Group::new(Delimiter::Parenthesis, quote!(#local, 0));
             argument.set_span(last);
-            let part = quote_spanned!(first=> __text.value #argument);
+            let name = match value {
+                Expr::Path(path) => path.path.get_ident().map(|name| name.unraw().to_string()),
+                _ => None,
+            };
+            let wrap = scope.wrap(name.as_deref().unwrap_or_default(), first);
+            let part = quote_spanned!(first=> __text.#wrap #argument);
             let name = number.checked_sub(self.arguments.positional.len());
             tokens.extend(match name.map(|at| &self.arguments.named[at].0) {
                 None => quote!(, #part),
@@ -166,7 +178,7 @@ fn call(
     let (wrappers, arguments) = if template.placeholders().all(plain) {
         let mut wrappers = shadows(template, is_bound, scope);
         wrappers.extend(mistakes(template, values, scope));
-        let values = values.tokens(template);
+        let values = values.tokens(template, scope);
         (wrappers, quote!(#literal #values))
     } else {
         (Vec::new(), rewritten(template, values, scope))
@@ -199,12 +211,13 @@ fn shadows(
     let shadow = |name: &str| {
         let value = scope.value(name, template.generated_span())?;
         let wrapper = key::ident(name, literal);
+        let wrap = scope.wrap(name, Span::mixed_site());
         // The wrapper has the literal's hygiene, so lints take it for the user's own. Only what is
         // needed is allowed: a crate that forbids a lint must not meet an `allow` of it.
         let style = name.contains(char::is_uppercase).then(|| quote!(non_snake_case,));
         Some(quote_spanned! {Span::mixed_site()=>
             #[allow(#style clippy::shadow_reuse)]
-            let #wrapper = __text.value(&#value, 0);
+            let #wrapper = __text.#wrap(&#value, 0);
         })
     };
     template.bases().into_iter().filter(|name| is_bound(name)).filter_map(shadow).collect()
@@ -274,10 +287,15 @@ fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> Tok
         let fields = fields.iter().map(|field| key::member(field, span));
         text.push_str(&format!("{{{argument}{spec}}}"));
         let site = Span::mixed_site().located_at(span);
-        let part = quote_spanned!(site=> __text.value(&#value #(.#fields)*, 0));
+        let part = if fields.len() == 0 {
+            let wrap = scope.wrap(base, site);
+            quote_spanned!(site=> __text.#wrap(&#value, 0))
+        } else {
+            quote_spanned!(site=> __text.value(&#value #(.#fields)*, 0))
+        };
         arguments.extend(quote!(, #argument = #part));
     }
     let text = LitStr::new(&text, span);
-    let values = values.tokens(template);
+    let values = values.tokens(template, scope);
     quote!(#text #values #arguments)
 }

@@ -42,13 +42,19 @@ use crate::store::{Owned, Renewed};
 ///
 /// It is `Send` and may be moved to another task, which then holds the lock.
 ///
+/// # `let _ = …` frees the lock at once
+///
+/// `let _ = locks.lock("order:42").acquire().await?;` drops the guard in the same statement, although
+/// the compiler proposes it for a value that is not used. Bind the guard to a name: `let _guard = …`
+/// holds the lock until the end of the block.
+///
 /// # Dropping a guard does not wait
 ///
 /// `Drop` sends the release and returns. The manager's thread waits for the answer and retries, also
 /// outside a runtime and while a runtime shuts down. A program that ends right after the drop may end
 /// before the command is sent; then the lock is free after its `ttl`. Use [`release`](Self::release) to
 /// wait for the answer, and [`LockManager::close`](crate::LockManager::close) at the end of a program.
-#[must_use = "if unused the lock is freed at once"]
+#[must_use = "if unused the lock is freed at once: bind it to a name, `let _guard = …`; with `let _ = …` it is freed at once, too"]
 pub struct LockGuard {
     pub(super) locks: Arc<Locks>,
     pub(super) on_lost: OnLost,
