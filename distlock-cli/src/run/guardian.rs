@@ -116,7 +116,7 @@ async fn guard(charge: Charge) -> io::Result<()> {
     report(Report::Started(leader));
     let tree = Tree { leader, own_group: !charge.foreground, root: getpid() };
     let mut watch = Watch::new(tree, &charge, until);
-    let (ending, lost) = watch.stand(orders, children, signals).await;
+    let (ending, lost) = watch.stand(orders, children, signals, &report).await;
     report(Report::Ended(ending, lost));
     Ok(())
 }
@@ -185,6 +185,10 @@ struct Watch {
     ended: Option<Ending>,
     /// When what is left of it is killed.
     kill_at: Option<Instant>,
+    /// How often it was killed.
+    kills_sent: u32,
+    /// A process of it runs as another user, and cannot be signalled.
+    denied: bool,
     /// It is ended because of the lease.
     lost: bool,
     /// It was asked to end, so that its other processes are to end too.
@@ -206,6 +210,8 @@ impl Watch {
             until,
             ended: None,
             kill_at: None,
+            kills_sent: 0,
+            denied: false,
             lost: false,
             asked: false,
             passed_on: None,
@@ -220,8 +226,10 @@ impl Watch {
         mut orders: Lines<BufReader<tokio::net::UnixStream>>,
         mut children: tokio::signal::unix::Signal,
         mut signals: Signals,
+        report: &impl Fn(Report),
     ) -> (Ending, bool) {
         let mut tool_lives = true;
+        let mut is_told = false;
         loop {
             self.reap();
             if self.ended.is_some() {
@@ -231,6 +239,10 @@ impl Watch {
                 }
             }
             self.keep_time();
+            if self.denied && !is_told {
+                is_told = true;
+                report(Report::Denied);
+            }
             if let Some(ending) = self.over() {
                 return (ending, self.lost);
             }
@@ -296,8 +308,12 @@ impl Watch {
             if self.kills && signal == Signal::TERM {
                 self.kill_at.get_or_insert_with(|| Instant::now().after(self.grace));
             }
-            self.tree.signal(signal);
+            self.send(signal);
         }
+    }
+
+    fn send(&mut self, signal: Signal) {
+        self.denied |= self.tree.signal(signal).is_err();
     }
 
     /// The command must be gone by then.
@@ -307,9 +323,9 @@ impl Watch {
             Some(earlier) => self.kill_at = Some(earlier.min(kill_at)),
             None => {
                 self.kill_at = Some(kill_at);
-                self.tree.signal(Signal::TERM);
+                self.send(Signal::TERM);
                 // What is stopped cannot end.
-                self.tree.signal(Signal::CONT);
+                self.send(Signal::CONT);
             }
         }
     }
@@ -326,12 +342,17 @@ impl Watch {
             self.end(self.until.before(spare));
         }
         if self.kill_at.is_some_and(Instant::is_past) {
-            self.tree.kill();
+            self.denied |= self.tree.kill().is_err();
+            self.kills_sent = self.kills_sent.saturating_add(1);
         }
     }
 
     /// How long until something is due that no event announces.
     fn nap(&self) -> Duration {
+        if self.kills_sent > 0 {
+            // What has not ended by now is held up in the system, or not ours to kill.
+            return (LOOK * self.kills_sent.min(u32::from(u8::MAX))).min(LONGEST_NAP);
+        }
         let next = match self.kill_at {
             Some(at) => at,
             None => self.until.before(self.grace),
@@ -358,11 +379,11 @@ impl Watch {
     /// may leave a daemon; one that was asked to end is over with its last process.
     fn over(&mut self) -> Option<Ending> {
         let ending = self.ended?;
-        if self.kill_at.is_some() && !self.tree.members().is_empty() {
+        // Also those that ended since: no zombie is to be left of them.
+        self.reap();
+        if self.kill_at.is_some() && !self.tree.is_gone() {
             return None;
         }
-        // Those that ended since: no zombie is to be left of them.
-        self.reap();
         Some(ending)
     }
 }

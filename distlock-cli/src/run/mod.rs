@@ -230,6 +230,7 @@ impl Run<'_> {
                         return Ok(self.ended(ending, by_guardian.then_some(until), held_by));
                     }
                     Some(Report::Started(_)) => {}
+                    Some(Report::Denied) => self.denied(),
                     Some(Report::NotStarted(code, why)) => return Err(Failure { text: why, code }),
                     None if command.has_started() => return Err(self.unguarded(command).await),
                     None => return self.never_started(command, signals).await,
@@ -262,6 +263,16 @@ impl Run<'_> {
         // Read before what is left, so that it is not too late.
         let now = Instant::now();
         now.after(lock.remaining())
+    }
+
+    /// Said once: what happens to the lock then depends on the command.
+    fn denied(&self) {
+        let text = format!(
+            "the command runs as another user, or a process of it does: it cannot be signalled; {} is kept until it \
+             ends, as long as the lease can be renewed",
+            self.keys()
+        );
+        self.say.error("not_permitted", &text, &[self.field()]);
     }
 
     fn lost(&self, command: &Guarded) {

@@ -1,12 +1,13 @@
 //! Processes as Linux lists them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::path::Path;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
 
 /// One process.
-pub(super) struct Process {
+struct Process {
     pid: i32,
     parent: i32,
     group: i32,
@@ -14,11 +15,54 @@ pub(super) struct Process {
     ended: bool,
 }
 
-/// All of this machine (or container); `None` where there is no list.
-pub(super) fn all() -> Option<Vec<Process>> {
-    if !cfg!(target_os = "linux") {
+/// The processes below `root`, and those of a process group; `None` where they are not listed.
+pub(super) fn below(root: Pid, group: Option<Pid>) -> Option<Vec<Pid>> {
+    if !is_ours(Path::new("/proc")) {
         return None;
     }
+    match children(root.as_raw_pid()) {
+        // Only these processes are looked at, however many others the machine has.
+        Some(children) => Some(descendants(root, children)),
+        None => Some(among(&all()?, root, group)),
+    }
+}
+
+/// Whether this lists processes by the numbers that this process knows them by. In a chroot or a container it may be
+/// empty, or that of another namespace, where our number is that of another process.
+fn is_ours(proc: &Path) -> bool {
+    let own = getpid().as_raw_pid().to_string();
+    cfg!(target_os = "linux")
+        && fs::read_link(proc.join("self")).is_ok_and(|own_link| own_link == Path::new(&own))
+}
+
+/// Those that have ended are among them until their parent has looked.
+fn descendants(root: Pid, children_of_root: Vec<i32>) -> Vec<Pid> {
+    // The lists are not made at one instant, and a number may be used again: none is looked at twice.
+    let mut seen = HashSet::from([root.as_raw_pid()]);
+    let (mut open, mut found) = (children_of_root, Vec::new());
+    while let Some(pid) = open.pop() {
+        if seen.insert(pid) {
+            found.extend(Pid::from_raw(pid));
+            open.extend(children(pid).unwrap_or_default());
+        }
+    }
+    found
+}
+
+/// The children of all threads of a process; `None` if it is gone, or the system does not list them.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let mut children = Vec::new();
+    let mut is_listed = false;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let Ok(of_thread) = fs::read_to_string(thread.path().join("children")) else { continue };
+        is_listed = true;
+        children.extend(of_thread.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    is_listed.then_some(children)
+}
+
+/// All of this machine (or container).
+fn all() -> Option<Vec<Process>> {
     let entries = fs::read_dir("/proc").ok()?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Some(pids.filter_map(process).collect())
@@ -35,7 +79,7 @@ fn process(pid: i32) -> Option<Process> {
 }
 
 /// Those below `root`, and those of a process group.
-pub(super) fn below(all: &[Process], root: Pid, group: Option<Pid>) -> Vec<Pid> {
+fn among(all: &[Process], root: Pid, group: Option<Pid>) -> Vec<Pid> {
     let root = root.as_raw_pid();
     let parents: HashMap<i32, i32> = all.iter().map(|one| (one.pid, one.parent)).collect();
     let is_below = |pid: i32| {
@@ -59,6 +103,9 @@ pub(super) fn below(all: &[Process], root: Pid, group: Option<Pid>) -> Vec<Pid> 
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -75,8 +122,35 @@ mod tests {
             one(20, 1, 20),
         ];
         let pid = |pid| Pid::from_raw(pid).expect("positive");
-        let in_group = below(&all, pid(10), Some(pid(11)));
+        let in_group = among(&all, pid(10), Some(pid(11)));
         assert_eq!(in_group, [pid(11), pid(12), pid(13), pid(14)]);
-        assert_eq!(below(&all, pid(10), None), [pid(11), pid(12), pid(13)]);
+        assert_eq!(among(&all, pid(10), None), [pid(11), pid(12), pid(13)]);
+    }
+
+    #[test]
+    fn a_list_without_this_process_is_none() {
+        assert!(!is_ours(&std::env::temp_dir()), "it lists no processes");
+        assert_eq!(is_ours(Path::new("/proc")), cfg!(target_os = "linux"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn both_ways_find_the_same_processes() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 600 & setsid sleep 600 & echo; wait"]);
+        let mut shell = shell.stdout(Stdio::piped()).spawn().expect("start a shell");
+        shell.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("it has started both");
+        let root = Pid::from_child(&shell);
+        let mut by_all = among(&all().expect("a list"), root, None);
+        let mut by_children = children(root.as_raw_pid()).map(|own| descendants(root, own));
+        by_all.sort_unstable_by_key(|pid| pid.as_raw_pid());
+        by_children.iter_mut().for_each(|found| found.sort_unstable_by_key(|pid| pid.as_raw_pid()));
+        for pid in &by_all {
+            let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
+        }
+        shell.wait().expect("wait for the shell");
+        assert_eq!(by_all.len(), 2);
+        // Some systems do not list children.
+        assert!(by_children.is_none_or(|found| found == by_all));
     }
 }

@@ -6,12 +6,16 @@
 
 use std::time::Duration;
 
+use rustix::io::{Errno, Result as Sent};
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process,
     test_kill_process_group, wait,
 };
+#[cfg(target_os = "linux")]
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::processes;
+use super::wire::Instant;
 
 /// The processes below one.
 #[derive(Debug, Clone, Copy)]
@@ -20,59 +24,71 @@ pub(super) struct Tree {
     pub(super) leader: Pid,
     /// It leads a process group.
     pub(super) own_group: bool,
-    /// All of its processes are below this one, which is none of them.
+    /// All of its processes are below this one, which is this process.
     pub(super) root: Pid,
 }
+
+/// A process of the command runs as another user, who is not ours to signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Denied;
 
 /// How often a tree that is being killed is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Tree {
     /// Sends a signal to all processes of the command.
-    pub(super) fn signal(&self, signal: Signal) {
-        // Errors mean that no process is left.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Denied> {
         if self.own_group {
-            let _ = kill_process_group(self.leader, signal);
-            return;
+            return permitted([kill_process_group(self.leader, signal)]);
         }
-        let members = self.members();
-        for member in &members {
-            let _ = kill_process(*member, signal);
-        }
+        permitted(self.members().into_iter().map(|member| kill_process(member, signal)))
     }
 
     /// KILL, to those that have left the group as well.
-    pub(super) fn kill(&self) {
-        if self.own_group {
-            let _ = kill_process_group(self.leader, Signal::KILL);
-        }
-        for member in self.members() {
-            let _ = kill_process(member, Signal::KILL);
-        }
+    pub(super) fn kill(&self) -> Result<(), Denied> {
+        let group = self.own_group.then(|| kill_process_group(self.leader, Signal::KILL));
+        let members = self.members();
+        let members = members.into_iter().map(|member| kill_process(member, Signal::KILL));
+        permitted(group.into_iter().chain(members))
     }
 
     /// Kills all, and returns when none is left, or after `patience`; what was a child of this process is
     /// reaped. Whether none is left.
     pub(super) async fn kill_all(&self, patience: Duration) -> bool {
-        let looks = patience.as_millis() / LOOK.as_millis();
-        for _ in 0..looks {
-            self.kill();
+        let until = Instant::now().after(patience);
+        loop {
+            // What cannot be signalled is left, which is the answer.
+            let _ = self.kill();
             tokio::time::sleep(LOOK).await;
-            let none_left = self.members().is_empty();
             while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-            if none_left {
+            if self.is_gone() {
                 return true;
             }
+            if until.is_past() {
+                return false;
+            }
         }
-        false
+    }
+
+    /// Whether none of its processes is left. What was a child of this process must have been reaped.
+    ///
+    /// All of them are below this process, their subreaper: while one is left, this process has a child. No list of
+    /// processes is needed for that, so it holds where `/proc` is empty, and for those that have left the group.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_gone(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::All, look).is_err_and(|error| error == Errno::CHILD)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn is_gone(&self) -> bool {
+        self.members().is_empty()
     }
 
     /// Its processes that run or could run.
-    pub(super) fn members(&self) -> Vec<Pid> {
-        match processes::all() {
-            Some(all) => processes::below(&all, self.root, self.own_group.then_some(self.leader)),
-            None => self.leader_if_alive(),
-        }
+    fn members(&self) -> Vec<Pid> {
+        let group = self.own_group.then_some(self.leader);
+        processes::below(self.root, group).unwrap_or_else(|| self.leader_if_alive())
     }
 
     /// Where the system does not list processes.
@@ -81,6 +97,16 @@ impl Tree {
             true => test_kill_process_group(self.leader),
             false => test_kill_process(self.leader),
         };
-        alive.is_ok().then_some(self.leader).into_iter().collect()
+        // One that may not be signalled is alive.
+        let is_alive = alive.is_ok() || alive == Err(Errno::PERM);
+        is_alive.then_some(self.leader).into_iter().collect()
     }
+}
+
+/// Other errors mean that no process is left.
+fn permitted(sent: impl IntoIterator<Item = Sent<()>>) -> Result<(), Denied> {
+    let mut denied = false;
+    // All of them are sent.
+    sent.into_iter().for_each(|sent| denied |= sent == Err(Errno::PERM));
+    if denied { Err(Denied) } else { Ok(()) }
 }

@@ -93,6 +93,8 @@ pub(super) enum Report {
     Started(Pid),
     /// It could not be started: the exit code that says so, and why.
     NotStarted(u8, String),
+    /// It runs as another user, or a process of it does: it cannot be signalled.
+    Denied,
     /// It has ended; whether the guardian ended it because of the lease.
     Ended(Ending, bool),
 }
@@ -102,14 +104,16 @@ impl Report {
         match self {
             Self::Started(pid) => format!("started {}\n", pid.as_raw_pid()),
             Self::NotStarted(code, why) => format!("not-started {code} {why}\n"),
+            Self::Denied => "denied\n".to_owned(),
             Self::Ended(Ending::Code(code), lost) => format!("ended {lost} code {code}\n"),
             Self::Ended(Ending::Signal(signal), lost) => format!("ended {lost} signal {signal}\n"),
         }
     }
 
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let (word, rest) = line.split_once(' ')?;
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
+            "denied" => Some(Self::Denied),
             "started" => Pid::from_raw(rest.parse().ok()?).map(Self::Started),
             "not-started" => {
                 let (code, why) = rest.split_once(' ')?;
@@ -145,6 +149,7 @@ mod tests {
         }
         for report in [
             Report::Started(Pid::INIT),
+            Report::Denied,
             Report::NotStarted(127, "no such thing".to_owned()),
             Report::Ended(Ending::Code(7), false),
             Report::Ended(Ending::Signal(9), true),

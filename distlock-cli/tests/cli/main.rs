@@ -1,6 +1,7 @@
 //! The program, run as users run it: real processes, a real server.
 
 mod command;
+mod confined;
 mod deployments;
 mod doctor;
 mod exit_codes;
