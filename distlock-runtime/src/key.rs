@@ -17,8 +17,7 @@ const MAX_LEN: usize = 4096;
 /// # use distlock_runtime as distlock;
 /// use distlock::LockKey;
 ///
-/// let (shop, order) = ("eu", 42);
-/// let key = LockKey::from(format!("{shop}:order:{order}"));
+/// let key = LockKey::from("eu:order:42");
 /// assert_eq!(key.as_str(), "eu:order:42");
 /// ```
 ///

@@ -15,11 +15,12 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
+/// # macro_rules! key { ($($t:tt)*) => { distlock::LockKey::from(format!($($t)*)) } }
 /// use distlock::{LockError, LockManager};
 /// use tonic::{Code, Response, Status};
 ///
 /// async fn pay(locks: &LockManager, order: u64) -> Result<Response<u64>, Status> {
-///     let guard = locks.lock(format!("order:{order}")).acquire().await?;
+///     let guard = locks.lock(key!("order:{order}")).acquire().await?;
 ///     guard.release().await?;
 ///     Ok(Response::new(order))
 /// }

@@ -1,4 +1,5 @@
-//! A lock around the requests of any tower service: hyper, tonic, a worker of a job queue.
+//! A lock around the requests of a tower service whose error can be made from a
+//! [`LockError`](crate::LockError): a client, a worker of a job queue, your own service.
 
 use std::fmt;
 use std::future::Future;
@@ -21,6 +22,7 @@ use crate::request::LockRequest;
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
+/// # macro_rules! key { ($($t:tt)*) => { distlock::LockKey::from(format!($($t)*)) } }
 /// use std::time::Duration;
 ///
 /// use distlock::{LockError, LockManager};
@@ -48,7 +50,7 @@ use crate::request::LockRequest;
 /// # let locks = LockManager::in_memory();
 /// # let work = Work;
 /// let one_at_a_time = distlock::tower::LockLayer::new(locks)
-///     .key_fn(|job: &Job| distlock::LockKey::from(format!("customer:{}", job.customer)))
+///     .key_fn(|job: &Job| key!("customer:{}", job.customer))
 ///     .with(|request| request.wait(Duration::from_secs(2)));
 /// let mut work = one_at_a_time.layer(work);
 /// assert_eq!(work.call(Job { customer: 7 }).await?, 7);
@@ -59,6 +61,11 @@ use crate::request::LockRequest;
 /// If the lock cannot be taken the service is not called; the error is `S::Error`, which has to be
 /// `From<LockError>`. If the lease is lost the service's future is dropped at its next await. The lock ends
 /// when that future is done; a response that streams is sent without it.
+///
+/// The error of a tonic server and of axum's routes is `Infallible`: they answer every error themselves, so
+/// a failed lock has no way through them. On a method of a tonic service use the attribute, whose
+/// `Result<_, tonic::Status>` works with the feature `tonic`; or put an adapter around the service, whose
+/// error is a `LockError`, and answer that with `Status::from(error).into_http()` outside of this layer.
 ///
 /// For routes of axum there is a layer that takes its key from the path: with the feature `axum`,
 /// `distlock::axum::LockLayer`.
@@ -100,19 +107,18 @@ impl LockLayer {
     }
 
     /// What to lock, from the request: a [`LockKey`], or an `Option` of one; with `None` the request is not
-    /// locked. What a client may have written goes into it with `key!`, which escapes it.
+    /// locked. Make it with `key!`, which encodes what a client may have written.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
-    /// use distlock::{LockKey, LockManager};
-    ///
+    /// # macro_rules! key { ($($t:tt)*) => { distlock::LockKey::from(format!($($t)*)) } }
     /// struct Job {
     ///     customer: Option<u64>,
     /// }
-    /// # let locks = LockManager::in_memory();
+    /// # let locks = distlock::LockManager::in_memory();
     /// // What concerns no customer runs without a lock.
     /// let layer = distlock::tower::LockLayer::new(locks).key_fn(|job: &Job| {
-    ///     job.customer.map(|customer| LockKey::from(format!("customer:{customer}")))
+    ///     job.customer.map(|customer| key!("customer:{customer}"))
     /// });
     /// ```
     pub fn key_fn<Req, K: Into<Option<LockKey>>>(

@@ -6,6 +6,8 @@ mod diagram;
 mod documented;
 mod examples;
 mod links;
+mod shown;
+mod whole;
 mod wrong_ways;
 
 use std::collections::BTreeSet;

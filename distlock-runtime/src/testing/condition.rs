@@ -15,7 +15,8 @@ impl Locks {
     /// # runtime.unwrap().block_on(async {
     /// use std::time::Duration;
     ///
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::new();
     /// let guard = locks.manager().lock("k").ttl(Duration::from_secs(10)).acquire().await?;

@@ -18,7 +18,8 @@ impl Locks {
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::new();
     /// let held = locks.held_elsewhere("k");
@@ -43,8 +44,9 @@ impl Locks {
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::LockMode;
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::LockMode;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::new();
     /// let _read = locks.read_elsewhere("k");
@@ -69,7 +71,8 @@ impl Locks {
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::new();
     /// let _out = locks.permits_elsewhere("k", 4);

@@ -12,8 +12,9 @@
 //! leases, renewals and waits take as long as they say, and no real time.
 //!
 //! ```
-//! use distlock_runtime::testing::Locks;
-//! use distlock_runtime::{LockError, LockManager};
+//! # use distlock_runtime as distlock;
+//! use distlock::testing::Locks;
+//! use distlock::{LockError, LockManager};
 //!
 //! async fn pay(locks: LockManager) -> Result<(), LockError> {
 //!     let lock = locks.lock("order:7").name("pay");
@@ -143,7 +144,8 @@ impl Locks {
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::broken();
     /// let _one = locks.replica("a").manager().lock("k").acquire().await?;

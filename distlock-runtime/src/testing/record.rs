@@ -20,7 +20,8 @@ impl Locks {
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::testing::{Ended, Locks};
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::{Ended, Locks};
     ///
     /// let locks = Locks::new();
     /// locks.replica("a").manager().lock("k").name("report").run(async {}).await?;
@@ -81,8 +82,9 @@ impl Locks {
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     /// # runtime.unwrap().block_on(async {
-    /// use distlock_runtime::LockMode;
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::LockMode;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::new();
     /// let read = |replica: &str| locks.replica(replica).manager().lock("k").mode(LockMode::Read);

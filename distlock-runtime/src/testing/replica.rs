@@ -114,7 +114,8 @@ impl Replica {
     /// # runtime.unwrap().block_on(async {
     /// use std::time::Duration;
     ///
-    /// use distlock_runtime::testing::Locks;
+    /// # use distlock_runtime as distlock;
+    /// use distlock::testing::Locks;
     ///
     /// let locks = Locks::new();
     /// let (a, b) = (locks.replica("a"), locks.replica("b"));

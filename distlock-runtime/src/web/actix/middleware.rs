@@ -142,22 +142,31 @@ impl LockMiddleware {
     /// What to lock, from all of the request but its body: a `LockKey`, an `Option` of one (`None`:
     /// this request is not locked), or a `Result` of either whose error is the response instead.
     ///
+    /// Make the key with `key!`, which encodes what a client may have written, and begin it with a text
+    /// of your own. A text that becomes a `LockKey` as it comes can name any other lock:
+    /// `Idempotency-Key: order:7` would block the payment of an order. For a part of the path use
+    /// [`key`](Self::key) with a type: `/orders/7`, `/orders/07` and `/orders/%37` are one order and
+    /// three texts.
+    ///
     /// ```
     /// # extern crate distlock_runtime as distlock;
     /// # use distlock::{LockKey, LockManager};
     /// # use distlock::actix::LockMiddleware;
+    /// # macro_rules! key { ($($t:tt)*) => { LockKey::from(format!($($t)*)) } }
     /// use actix_web::dev::ServiceRequest;
     /// use actix_web::error::ErrorBadRequest;
     ///
+    /// // One change of the catalogue at a time; reading it takes no lock.
     /// let changes_only =
     ///     LockMiddleware::new(LockManager::in_memory()).key_fn(|request: &ServiceRequest| {
-    ///         (!request.method().is_safe()).then(|| LockKey::from(request.path()))
+    ///         (!request.method().is_safe()).then(|| key!("catalogue"))
     ///     });
     ///
     /// let idempotent =
     ///     LockMiddleware::new(LockManager::in_memory()).key_fn(|request: &ServiceRequest| {
     ///         let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok());
-    ///         key.map(LockKey::from).ok_or_else(|| ErrorBadRequest("no Idempotency-Key"))
+    ///         key.map(|key| key!("idempotency:{key}"))
+    ///             .ok_or_else(|| ErrorBadRequest("no Idempotency-Key"))
     ///     });
     /// ```
     pub fn key_fn<F, K>(mut self, key: F) -> Self

@@ -85,8 +85,9 @@ type Rule = rule::Rule<Parts, Response>;
 /// }
 /// ```
 ///
-/// It is made for routes of axum. Under gRPC it is of no use: a client of tonic does not understand a
-/// response with a status of HTTP. Use the attribute there, with `map_err`.
+/// It is made for routes of axum. A gRPC client does not understand its answers, which have a status of
+/// HTTP. For tonic use the attribute and the feature `tonic`: a method that returns
+/// `Result<_, tonic::Status>` works as it is.
 ///
 /// # When the lock ends
 ///
@@ -154,20 +155,28 @@ impl LockLayer {
     /// What to lock, from all of the request but its body: a `LockKey`, an `Option` of one (`None`:
     /// this request is not locked), or a `Result` of either whose error is the response instead.
     ///
+    /// Make the key with `key!`, which encodes what a client may have written, and begin it with a text
+    /// of your own. A text that becomes a `LockKey` as it comes can name any other lock:
+    /// `Idempotency-Key: order:7` would block the payment of an order. For a part of the path use
+    /// [`key`](Self::key) with a type: `/orders/7`, `/orders/07` and `/orders/%37` are one order and
+    /// three texts.
+    ///
     /// ```
     /// # extern crate distlock_runtime as distlock;
     /// # use distlock::{LockKey, LockManager};
     /// # use distlock::axum::LockLayer;
+    /// # macro_rules! key { ($($t:tt)*) => { LockKey::from(format!($($t)*)) } }
     /// use axum::http::StatusCode;
     /// use axum::http::request::Parts;
     ///
-    /// let changes_only = LockLayer::new(LockManager::in_memory()).key_fn(|request: &Parts| {
-    ///     (!request.method.is_safe()).then(|| LockKey::from(request.uri.path()))
-    /// });
+    /// // One change of the catalogue at a time; reading it takes no lock.
+    /// let changes_only = LockLayer::new(LockManager::in_memory())
+    ///     .key_fn(|request: &Parts| (!request.method.is_safe()).then(|| key!("catalogue")));
     ///
     /// let idempotent = LockLayer::new(LockManager::in_memory()).key_fn(|request: &Parts| {
     ///     let key = request.headers.get("idempotency-key").and_then(|key| key.to_str().ok());
-    ///     key.map(LockKey::from).ok_or((StatusCode::BAD_REQUEST, "no Idempotency-Key"))
+    ///     key.map(|key| key!("idempotency:{key}"))
+    ///         .ok_or((StatusCode::BAD_REQUEST, "no Idempotency-Key"))
     /// });
     /// ```
     pub fn key_fn<F, K>(mut self, key: F) -> Self
