@@ -1,9 +1,11 @@
 //! The guide, a page a module.
 //!
-//! Begin with [`start`]; [`keys`], [`attribute`] and [`waiting`] are the daily work, [`several`], [`sharing`]
-//! and [`fencing`] for when it gets serious, [`guarantees`] says what is promised and what breaks it. [`jobs`], [`web`] and
-//! [`testing`] show whole cases, [`operating`], [`observability`], [`stores`], [`production`] and [`io`] are for operators. [`from_java`] is for those
-//! who know Redisson or ShedLock, [`wrong_ways`] shows the locks of tutorials failing, [`faq`] answers the rest;
+//! Begin with [`start`]. [`keys`], [`attribute`] and [`waiting`] are the daily work; [`several`], [`sharing`]
+//! and [`fencing`] are for when it gets serious. [`guarantees`] says what is promised and what breaks it.
+//! [`jobs`], [`web`], [`grpc_tower`] and [`testing`] show whole cases. [`settings`] lists every feature, variable and
+//! setting, and [`troubleshooting`] every message. [`operating`], [`observability`], [`stores`], [`production`] and
+//! [`io`] are for operators. [`from_rust`] is for those who have a lock of their own, [`from_java`] for those who know
+//! Redisson or ShedLock. [`wrong_ways`] shows the locks of tutorials failing, and [`faq`] answers the rest.
 //! [`numbers`] and [`policy`] say how fast it is and what stays as it is.
 
 #[doc = include_str!("links.md")]
@@ -56,6 +58,11 @@ pub mod recipes {}
 pub mod web {}
 
 #[doc = include_str!("links.md")]
+// Tested in `tests/ecosystem`, which has tonic and tower.
+#[cfg_attr(not(doctest), doc = include_str!("../../docs/guide/grpc_tower.md"))]
+pub mod grpc_tower {}
+
+#[doc = include_str!("links.md")]
 // Its tests need the test kit.
 #[cfg_attr(any(not(doctest), feature = "test-util"), doc = include_str!("../../docs/guide/testing.md"))]
 pub mod testing {}
@@ -79,6 +86,18 @@ pub mod stores {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/guide/io.md")]
 pub mod io {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/guide/settings.md")]
+pub mod settings {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/guide/troubleshooting.md")]
+pub mod troubleshooting {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/guide/from_rust.md")]
+pub mod from_rust {}
 
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/guide/from_java.md")]

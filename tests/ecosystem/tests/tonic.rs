@@ -1,9 +1,14 @@
 //! A locked method of a gRPC service: its errors are statuses.
 
-use distlock::testing::Locks;
-use distlock::{BackendKind, LockError, LockManager, key, redis_lock};
+use std::convert::Infallible;
 use std::time::Duration;
+
+use distlock::testing::Locks;
+use distlock::tower::LockLayer;
+use distlock::{BackendKind, LockError, LockManager, key, redis_lock};
+use tonic::body::Body;
 use tonic::{Code, Request, Response, Status};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 struct Payments {
     locks: LockManager,
@@ -66,4 +71,48 @@ async fn each_error_has_its_code_and_no_key_is_told() {
         (of(LockError::Closed), of(LockError::NotConfigured)),
         (Code::Unavailable, Code::Internal)
     );
+}
+
+/// As on the guide's page.
+fn locked<S>(
+    server: S,
+    locks: LockManager,
+) -> impl Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let one_at_a_time = LockLayer::new(locks)
+        .key_fn(|request: &http::Request<Body>| key!("method:{}", request.uri().path()));
+    let locked = one_at_a_time.layer(server.map_err(|never| -> LockError { match never {} }));
+    service_fn(move |request| {
+        let locked = locked.clone();
+        async move {
+            let answer = locked.oneshot(request).await;
+            Ok(answer.unwrap_or_else(|error| Status::from(error).into_http()))
+        }
+    })
+}
+
+/// Its services have an error that cannot be made from a lock's.
+#[tokio::test(start_paused = true)]
+async fn a_server_under_a_layer_answers_a_failed_lock_with_a_status() {
+    let locks = Locks::new();
+    let server = service_fn(async |_: http::Request<Body>| {
+        Ok::<_, Infallible>(http::Response::new(Body::empty()))
+    });
+    let server = locked(server, locks.manager());
+    let call = || {
+        let request = http::Request::builder().uri("/payments.Payments/Pay");
+        server.clone().oneshot(request.body(Body::empty()).expect("a request"))
+    };
+    let Ok(answer) = call().await;
+    assert_eq!(answer.headers().get("grpc-status"), None);
+    let _held = locks.held_elsewhere("method:/payments.Payments/Pay");
+    let Ok(busy) = call().await;
+    assert_eq!(busy.status(), 200, "gRPC has its own");
+    let code = busy.headers().get("grpc-status").map(|code| Code::from_bytes(code.as_bytes()));
+    assert_eq!(code, Some(Code::Aborted));
+    assert!(busy.headers().contains_key("grpc-retry-pushback-ms"));
 }
