@@ -56,6 +56,7 @@ fn check(template: &str) -> std::result::Result<(), String> {
     let mut rest = template;
     // The parameter that ended just before `rest`.
     let mut before: Option<&str> = None;
+    let mut has_parameters = false;
     while let Some(at) = rest.find(['{', '}']) {
         let (brace, after) = (&rest[at..=at], &rest[at + 1..]);
         if let Some(after) = after.strip_prefix(brace) {
@@ -76,6 +77,45 @@ fn check(template: &str) -> std::result::Result<(), String> {
             ));
         }
         (before, rest) = (Some(name), after);
+        has_parameters = true;
+    }
+    if has_parameters {
+        return Ok(());
+    }
+    foreign_placeholder(&template.replace("{{", "{").replace("}}", "}"))
+}
+
+/// Refuses `order:#id`, `order:${id}`, `/orders/:id`, `order:<id>`, `order:@id` and `order:%s`: other frameworks
+/// would fill these in. Here they are plain text, and the key would be the same for every request.
+fn foreign_placeholder(text: &str) -> std::result::Result<(), String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    for (at, sign) in text.char_indices() {
+        let (before, after) = (&text[..at], &text[at + sign.len_utf8()..]);
+        let (open, close) = match sign {
+            '#' | '$' if after.starts_with('{') => ("{", "}"),
+            '<' => ("", ">"),
+            '#' | '$' | '@' | ':' | '%' => ("", ""),
+            _ => continue,
+        };
+        let inside = after.strip_prefix(open).unwrap_or(after);
+        let name = &inside[..inside.find(|c| !is_word(c)).unwrap_or(inside.len())];
+        let begins_a_name = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+        let is_alone = match sign {
+            ':' => before.ends_with('/'),
+            '%' => matches!(name, "s" | "d"),
+            _ => !before.ends_with(is_word),
+        };
+        if begins_a_name && is_alone && inside[name.len()..].starts_with(close) {
+            let name = if sign == '%' { "order_id" } else { name };
+            return Err(format!(
+                "`{sign}{}` is plain text here, and the key would be the same for every request: write \
+                 `{{{name}:u64}}` (or `i64`, `uuid`, `str`) for a path parameter, or make the key with \
+                 `key_fn`",
+                &after[..open.len()
+                    + inside.find(|c| !is_word(c)).unwrap_or(inside.len())
+                    + close.len()],
+            ));
+        }
     }
     Ok(())
 }
@@ -146,6 +186,14 @@ mod tests {
             ("{a:u64}{b:u64}", "a `:` between"),
             ("{*rest:str}", "write `{rest:str}`"),
             ("{ id:u64}", "write `{id:u64}`"),
+            ("order:#id", "`#id` is plain text here"),
+            ("order:#{{id}}", "`#{id}` is plain text here"),
+            ("order:$id", "write `{id:u64}`"),
+            ("order:${{id}}", "`${id}` is plain text here"),
+            ("/orders/:id/pay", "`:id` is plain text here"),
+            ("order:<id>", "`<id>` is plain text here"),
+            ("order:@id", "`key_fn`"),
+            ("order:%s", "write `{order_id:u64}`"),
         ] {
             let message = check(template).expect_err(template);
             assert!(message.contains(words), "{template}: {message}");
@@ -161,6 +209,14 @@ mod tests {
             "{{{a:i64}}}:x",
             "{a:u64}{{{b:u64}",
             "{{}}{a:str}",
+            "nightly:report",
+            "shop::orders",
+            "ticket #7",
+            "100%",
+            "50%discount",
+            "admin@example.org",
+            "{{cart}}:all",
+            "{a:u64}#main",
         ] {
             assert_eq!(check(template), Ok(()), "{template}");
         }

@@ -67,6 +67,9 @@ impl Template {
     /// The template, or what is wrong with it and how to mend it.
     fn parse(source: &'static str) -> Result<Self, String> {
         let pieces = scan(source)?;
+        if let [Piece::Text(text)] = &pieces[..] {
+            foreign_placeholder(text)?;
+        }
         let separators = separators(&pieces)?;
         Ok(Self { source, pieces, separators })
     }
@@ -239,6 +242,41 @@ fn parameter(inside: &str) -> Result<(&str, Type), String> {
     Ok((name, of))
 }
 
+/// Refuses `order:#id`, `order:${id}`, `/orders/:id`, `order:<id>`, `order:@id` and `order:%s`: other frameworks
+/// would fill these in. Here they are plain text, and the key would be the same for every request.
+fn foreign_placeholder(text: &str) -> Result<(), String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    for (at, sign) in text.char_indices() {
+        let (before, after) = (&text[..at], &text[at + sign.len_utf8()..]);
+        let (open, close) = match sign {
+            '#' | '$' if after.starts_with('{') => ("{", "}"),
+            '<' => ("", ">"),
+            '#' | '$' | '@' | ':' | '%' => ("", ""),
+            _ => continue,
+        };
+        let inside = after.strip_prefix(open).unwrap_or(after);
+        let name = &inside[..inside.find(|c| !is_word(c)).unwrap_or(inside.len())];
+        let begins_a_name = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+        let is_alone = match sign {
+            ':' => before.ends_with('/'),
+            '%' => matches!(name, "s" | "d"),
+            _ => !before.ends_with(is_word),
+        };
+        if begins_a_name && is_alone && inside[name.len()..].starts_with(close) {
+            let name = if sign == '%' { "order_id" } else { name };
+            return Err(format!(
+                "`{sign}{}` is plain text here, and the key would be the same for every request; write \
+                 `{{{name}:u64}}` (or `i64`, `uuid`, `str`) for a path parameter, or make the key with \
+                 `key_fn`",
+                &after[..open.len()
+                    + inside.find(|c| !is_word(c)).unwrap_or(inside.len())
+                    + close.len()],
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// As in the attribute: the first character of the text between a value and the next one.
 fn separators(pieces: &[Piece]) -> Result<Vec<Option<char>>, String> {
     let mut separators = Vec::new();
@@ -357,6 +395,25 @@ mod tests {
         assert!(fill("{a:u64}", &[]).is_err_and(|error| error.contains("it has none")));
     }
 
+    #[test]
+    fn constant_keys_are_left_alone() {
+        for source in [
+            "nightly:report",
+            "shop::orders",
+            "ticket #7",
+            "a#b",
+            "100%",
+            "50%discount",
+            "admin@example.org",
+            "a<b",
+            "{{cart}}:all",
+            "{id:u64}#main",
+            "http://host",
+        ] {
+            assert!(Template::parse(source).is_ok(), "{source}");
+        }
+    }
+
     /// `distlock-macros` has the same table for `route_key!`.
     #[test]
     fn mistakes_name_the_mend() {
@@ -377,6 +434,14 @@ mod tests {
             ("{a:u64}{b:u64}", "a `:` between"),
             ("{*rest:str}", "write `{rest:str}`"),
             ("{ id:u64}", "write `{id:u64}`"),
+            ("order:#id", "`#id` is plain text here"),
+            ("order:#{{id}}", "`#{id}` is plain text here"),
+            ("order:$id", "write `{id:u64}`"),
+            ("order:${{id}}", "`${id}` is plain text here"),
+            ("/orders/:id/pay", "`:id` is plain text here"),
+            ("order:<id>", "`<id>` is plain text here"),
+            ("order:@id", "`key_fn`"),
+            ("order:%s", "write `{order_id:u64}`"),
         ] {
             let message = Template::parse(source).expect_err(source);
             assert!(message.contains(words), "{source}: {message}");
