@@ -112,6 +112,22 @@ impl LockManager {
         asked.await.map_err(|fault| fault.into_error(None))
     }
 
+    /// What each sentinel says of the primary (`SENTINEL MASTER`) and of a failover (`SENTINEL CKQUORUM`), by its address;
+    /// or one error. None where no sentinels name the primary.
+    ///
+    /// # Errors
+    ///
+    /// [`Backend`](LockError::Backend) if the manager is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    #[doc(hidden)]
+    pub async fn ask_sentinels(&self) -> Result<Vec<(String, Vec<StoreReply>)>, LockError> {
+        let asked = self.store()?.sentinels();
+        asked.await.map_err(|fault| fault.into_error(None))
+    }
+
     /// The next names of locks of the manager's prefix, from a cursor on. A walk begins with an empty one.
     ///
     /// # Errors

@@ -3,10 +3,12 @@
 //! Some checks are of the store as a whole, and do with any; the others are of each of its servers.
 
 mod asked;
+mod cluster;
 mod finding;
 mod keys;
 mod locking;
 mod rights;
+mod sentinels;
 mod server;
 mod timing;
 
@@ -21,7 +23,7 @@ use crate::say;
 use crate::store::Named;
 
 /// In this order they are shown.
-const CHECKS: [&str; 14] = [
+const CHECKS: [&str; 16] = [
     "reachable",
     "version",
     "latency",
@@ -32,7 +34,9 @@ const CHECKS: [&str; 14] = [
     "locks",
     "eviction",
     "persistence",
+    "slots",
     "replicas",
+    "sentinels",
     "fence",
     "expiry",
     "contents",
@@ -69,6 +73,7 @@ async fn findings(store: &Named) -> Result<Vec<Finding>, Failure> {
     // Before anything that has processes come and go: it counts them, and this one is among them then.
     findings.push(locking::told(&manager).await);
     findings.extend(of_servers(store, &manager).await);
+    findings.extend(sentinels::check(&manager).await);
     findings.push(timing::latency(&manager).await);
     findings.push(locking::check(store, &manager).await);
     let place = |finding: &Finding| CHECKS.iter().position(|check| *check == finding.check);
@@ -110,7 +115,9 @@ async fn of_server(store: &Named, server: &Server<'_>, info: &Info) -> Vec<Findi
     findings.extend(rights::check(store, server, info).await);
     findings.push(server::eviction(info));
     findings.push(server::persistence(info, server::fsync(server).await.as_deref()));
+    findings.extend(cluster::slots(server, info).await);
     findings.extend(server::replicas(info, server).await);
+    findings.extend(cluster::without_replica(info));
     findings.extend(keys::check(store, server, info).await);
     findings
 }

@@ -85,7 +85,12 @@ fn doctor(url: &str, words: &[(&str, &str)]) -> Vec<Value> {
         let ran = At(url).run(&["doctor", "--json"]);
         assert_eq!(ran.code, Some(1), "{url}: {ran:?}");
         let findings: Vec<Value> = serde_json::from_str(&ran.stdout).expect("JSON");
-        let is_well = |found: &Value| found["level"] == "ok" || found["check"] == "persistence";
+        // The clusters of these tests have no replicas, unless they are about them.
+        let is_well = |found: &Value| {
+            found["level"] == "ok"
+                || found["check"] == "persistence"
+                || found.to_string().contains("no replica: ")
+        };
         if findings.iter().all(is_well) {
             break (ran, findings);
         }
@@ -104,6 +109,58 @@ fn behind_sentinels() {
     let sentinels = Sentinels::start(3);
     doctor(&sentinels.url(), &[("replicas", "confirmed"), ("locks", "handed on")]);
     all_of_it(&sentinels.url());
+}
+
+/// The findings of the doctor once one of them has these words, and its exit code.
+fn finds(url: &str, check: &str, level: &str, words: &str) -> Option<i32> {
+    let mut code = None;
+    wait_until(&format!("it finds {words}"), || {
+        let ran = At(url).run(&["doctor", "--json"]);
+        code = ran.code;
+        let findings: Vec<Value> = serde_json::from_str(&ran.stdout).expect("JSON");
+        let is_it = |found: &Value| {
+            let text = found["text"].as_str().unwrap_or_default();
+            found["check"] == check && found["level"] == level && text.contains(words)
+        };
+        let has_found = findings.iter().any(is_it);
+        if !has_found {
+            eprintln!("{}", ran.stdout);
+        }
+        has_found
+    });
+    code
+}
+
+#[test]
+fn a_lone_sentinel() {
+    let sentinels = Sentinels::start(1);
+    assert_eq!(finds(&sentinels.url(), "sentinels", "warn", "a lone sentinel"), Some(1));
+}
+
+#[test]
+fn sentinels_that_cannot_promote_a_replica() {
+    let sentinels = Sentinels::start(3);
+    let url = sentinels.url();
+    assert_eq!(finds(&url, "sentinels", "ok", "3, and enough of them"), Some(1));
+    let name = url.rsplit('/').next().expect("the primary's name");
+    for one in 0..3 {
+        sentinels.sentinel(one).cli::<()>(&["SENTINEL", "SET", name, "quorum", "9"]);
+    }
+    finds(&url, "sentinels", "warn", "NOQUORUM");
+}
+
+/// It goes on with the slots that it has.
+#[test]
+fn half_a_cluster() {
+    let cluster = Cluster::builder(2).args(["--cluster-require-full-coverage", "no"]).start();
+    assert_eq!(finds(&cluster.url(), "slots", "ok", "all are served"), Some(1));
+    finds(&cluster.url(), "replicas", "warn", "no replica");
+    let second: Vec<String> = (8192..16384).map(|slot: u16| slot.to_string()).collect();
+    let second = second.iter().map(String::as_str);
+    let lost: Vec<&str> = ["CLUSTER", "DELSLOTS"].into_iter().chain(second).collect();
+    // First by the node that has them, which would claim them again.
+    [1, 0].into_iter().for_each(|node| cluster.cli::<()>(node, &lost));
+    assert_eq!(finds(&cluster.url(), "slots", "fail", "8192 of 16384 are served"), Some(2));
 }
 
 #[test]

@@ -67,6 +67,12 @@ pub trait Console {
         refused("this store takes no commands as they are")
     }
 
+    /// What each sentinel says of the primary, and whether there are enough of them for a failover (`SENTINEL MASTER`,
+    /// `SENTINEL CKQUORUM`), by its address; or one error. None where no sentinels name the primary.
+    fn sentinels(self: Arc<Self>) -> Op<Vec<(String, Vec<StoreReply>)>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
     /// The next names of locks under a prefix, from a cursor on; it begins with an empty one.
     fn walk(self: Arc<Self>, _prefix: String, _cursor: String, _answer_by: Moment) -> Op<Walked> {
         refused("locks of this kind cannot be listed")

@@ -45,6 +45,18 @@ impl Console for RedisStore {
         })
     }
 
+    fn sentinels(self: Arc<Self>) -> Op<Vec<(String, Vec<StoreReply>)>> {
+        Box::pin(async move {
+            let Layout::One(node) = &self.server.layout else { return Ok(Vec::new()) };
+            let Some(sentinels) = node.sentinels() else { return Ok(Vec::new()) };
+            let said = sentinels.survey().await.into_iter().map(|(sentinel, said)| match said {
+                Ok(answers) => (sentinel, answers.into_iter().map(reply).collect()),
+                Err(fault) => (sentinel, vec![StoreReply::Error(fault.to_string())]),
+            });
+            Ok(said.collect())
+        })
+    }
+
     fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
         Box::pin(async move { self.step(&prefix, &cursor, answer_by).await })
     }

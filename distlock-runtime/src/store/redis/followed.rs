@@ -27,6 +27,10 @@ impl Heard {
         is_new
     }
 
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.followed.iter().map(|(place, _)| place.clone()).collect()
+    }
+
     /// Not followed any more.
     pub(super) fn leave(&mut self, place: &Place, name: &str) {
         self.followed.retain(|(other, _)| other != place);

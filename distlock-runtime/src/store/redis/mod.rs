@@ -10,7 +10,7 @@
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
 //! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
-//!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `followed`, `primary`
+//!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `survey`, `followed`, `primary`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
 
 mod able;
@@ -58,6 +58,7 @@ mod server_clock;
 mod shards;
 mod sign_in;
 mod slots;
+mod survey;
 mod target;
 #[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
 mod tls;

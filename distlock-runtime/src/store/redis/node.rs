@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use super::link::{Link, LinkConfig};
 use super::pool::ConnectionPool;
 use super::pubsub::{Channels, Reached, Subscription};
+use super::sentinels::Sentinels;
 use super::target::Target;
 use crate::engine::alarm::Alarms;
 use crate::store::Listener;
@@ -51,6 +52,14 @@ impl Node {
             Target::Fixed(info) => Some(info.addr().to_string()),
             Target::Member(member) => Some(member.address()),
             Target::Primary(_) | Target::Any(_) => None,
+        }
+    }
+
+    /// What names it, if it is a primary that sentinels know.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.link.target {
+            Target::Primary(sentinels) => Some(sentinels),
+            Target::Fixed(_) | Target::Member(_) | Target::Any(_) => None,
         }
     }
 

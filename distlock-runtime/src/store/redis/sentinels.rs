@@ -40,7 +40,7 @@ const ROUND: Duration = Duration::from_secs(1);
 /// The same while a connection to the primary is missing.
 const SEARCH: Duration = Duration::from_millis(100);
 /// How long one may take to answer, and to be connected to.
-const ANSWER: Duration = Duration::from_millis(500);
+pub(super) const ANSWER: Duration = Duration::from_millis(500);
 /// One that cannot be reached is tried again after so long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -54,13 +54,13 @@ const NEWS: [&str; 5] = ["+switch-master", "+promoted-slave", "+odown", "-odown"
 /// The sentinels of one primary.
 pub(crate) struct Sentinels {
     /// The primary's name.
-    name: String,
+    pub(super) name: String,
     /// User, password and database at the primary.
     servers: RedisConnectionInfo,
     /// Where some of the sentinels are; user and password are the same at all.
-    seeds: Vec<ConnectionInfo>,
+    pub(super) seeds: Vec<ConnectionInfo>,
     /// How sentinels are spoken to; `None`: in plain text.
-    tls: Option<Arc<TlsClient>>,
+    pub(super) tls: Option<Arc<TlsClient>>,
     heard: Mutex<Heard>,
     verdict: watch::Sender<Verdict>,
     /// Changed when all are to be asked now.
@@ -145,6 +145,11 @@ impl Sentinels {
         let ConnectionAddr::Tcp(host, port) = sentinel.addr() else { return None };
         let place = Place { host: host.clone(), port: *port };
         self.heard().is_new(&place).then_some((place, sentinel))
+    }
+
+    /// Where the sentinels are, as far as they are known.
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.heard().places()
     }
 
     fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, place: Place, is_seed: bool) {
@@ -344,7 +349,7 @@ fn not_asked(error: &RedisError) -> Fault {
 }
 
 /// Sentinels have users of their own.
-fn at_sentinel(fault: Fault) -> Fault {
+pub(super) fn at_sentinel(fault: Fault) -> Fault {
     match fault.kind {
         BackendKind::Refused => fault.and(
             "; that was a sentinel: its own user and password are `sentinel_user` and `sentinel_pass` in the URL",

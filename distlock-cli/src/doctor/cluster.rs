@@ -1,0 +1,77 @@
+//! Whether a cluster serves every lock.
+
+use distlock::__console::StoreReply;
+
+use super::asked::{Info, Server, text};
+use super::finding::Finding;
+
+const CHECK: &str = "slots";
+/// How many slots a cluster has.
+const SLOTS: u64 = 16384;
+
+/// Whether each slot is served; nothing where this is not a node of a cluster.
+pub(super) async fn slots(server: &Server<'_>, info: &Info) -> Option<Finding> {
+    if info.get("cluster_enabled") != Some("1") {
+        return None;
+    }
+    let assigned = server.answer(&["CLUSTER", "SLOTS"]).await.and_then(|answer| count(&answer));
+    // Those whose nodes are up. Locks do not need the right to ask.
+    let state = server.answer(&["CLUSTER", "INFO"]).await.and_then(|answer| text(&answer));
+    let state = Info(state);
+    let up = state.number("cluster_slots_ok");
+    let Some(served) = assigned.into_iter().chain(up).min() else {
+        return Some(Finding::unknown(CHECK, "the server does not say which slots are served"));
+    };
+    Some(match served < SLOTS {
+        true => Finding::fail(
+            CHECK,
+            format!("{served} of {SLOTS} are served: locks in the others cannot be taken"),
+            "bring back the nodes that had them, or give them to others (`redis-cli --cluster check`, then `fix`)",
+        ),
+        false => Finding::ok(CHECK, "all are served"),
+    })
+}
+
+/// A primary without a replica.
+pub(super) fn without_replica(info: &Info) -> Option<Finding> {
+    let is_alone =
+        info.get("cluster_enabled") == Some("1") && info.number("connected_slaves") == Some(0);
+    is_alone.then(|| {
+        Finding::warn(
+            "replicas",
+            "no replica: while this node is down, its locks cannot be taken",
+            "give each shard a replica on another machine",
+        )
+    })
+}
+
+/// How many slots have a node: an answer is a list of ranges, each with its first and its last slot before its nodes.
+fn count(answer: &StoreReply) -> Option<u64> {
+    let StoreReply::List(ranges) = answer else { return None };
+    let lengths = ranges.iter().map(|range| match range {
+        StoreReply::List(range) => match range[..] {
+            [StoreReply::Number(first), StoreReply::Number(last), ..] => {
+                u64::try_from(last - first + 1).ok()
+            }
+            _ => None,
+        },
+        _ => None,
+    });
+    lengths.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_counted() {
+        let range = |first, last| {
+            let node = StoreReply::List(vec![StoreReply::Text(b"10.0.0.1".to_vec())]);
+            StoreReply::List(vec![StoreReply::Number(first), StoreReply::Number(last), node])
+        };
+        assert_eq!(count(&StoreReply::List(vec![range(0, 8000), range(9000, 9000)])), Some(8002));
+        assert_eq!(count(&StoreReply::List(vec![])), Some(0));
+        assert_eq!(count(&StoreReply::Error("NOPERM".to_owned())), None);
+    }
+}

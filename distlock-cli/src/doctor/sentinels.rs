@@ -1,0 +1,70 @@
+//! Whether the sentinels of a primary can replace it.
+
+use distlock::__console::StoreReply;
+use distlock::LockManager;
+
+use super::asked::text;
+use super::finding::Finding;
+use crate::text::shown;
+
+const CHECK: &str = "sentinels";
+/// A majority of fewer survives no failure.
+const ENOUGH: u64 = 3;
+
+/// What the sentinels come to; nothing where none name the primary.
+pub(super) async fn check(manager: &LockManager) -> Vec<Finding> {
+    let said = manager.ask_sentinels().await.unwrap_or_default();
+    let mut findings: Vec<Finding> =
+        said.iter().filter_map(|(sentinel, answers)| of_one(sentinel, answers)).collect();
+    let details: Vec<&StoreReply> =
+        said.iter().filter_map(|(_, answers)| answers.first()).collect();
+    let others = details.iter().filter_map(|details| number(details, "num-other-sentinels"));
+    let known = others.max().map_or(said.len() as u64, |others| others + 1);
+    if !said.is_empty() && known < ENOUGH {
+        let text = match known {
+            1 => "a lone sentinel: if it is down, no replica is promoted".to_owned(),
+            _ => format!("{known} sentinels: if one of them is down, no replica is promoted"),
+        };
+        let mend = "run at least three, on machines of their own, and name them in the URL";
+        findings.push(Finding::warn(CHECK, text, mend));
+    }
+    if details.iter().filter_map(|details| number(details, "num-slaves")).max() == Some(0) {
+        let text = "the primary has no replica that could be promoted";
+        findings.push(Finding::warn(CHECK, text, "give the primary a replica (`replicaof`)"));
+    }
+    if !said.is_empty() && findings.is_empty() {
+        findings
+            .push(Finding::ok(CHECK, format!("{known}, and enough of them to promote a replica")));
+    }
+    findings
+}
+
+/// What is wrong at one of them.
+fn of_one(sentinel: &str, answers: &[StoreReply]) -> Option<Finding> {
+    let said = |words: &str| format!("{sentinel}: {}", shown(words));
+    match answers {
+        // The quorum is of those that can be reached, whichever is asked.
+        [_, StoreReply::Error(words)] if words.contains("NOQUORUM") => Some(Finding::warn(
+            CHECK,
+            said(words),
+            "start the sentinels that are missing, or have those that are gone for good forgotten (`SENTINEL RESET`)",
+        )),
+        [StoreReply::Error(words), ..] if answers.len() == 1 => {
+            Some(Finding::warn(CHECK, said(words), "start it, or take it out of the URL"))
+        }
+        [StoreReply::Error(words), _] | [_, StoreReply::Error(words)] => {
+            Some(Finding::unknown(CHECK, said(words)))
+        }
+        _ => None,
+    }
+}
+
+/// A field of what a sentinel knows: names and values take turns.
+fn number(details: &StoreReply, name: &str) -> Option<u64> {
+    let StoreReply::List(fields) = details else { return None };
+    let at = fields.iter().step_by(2).position(|field| text(field).as_deref() == Some(name))?;
+    match fields.get(2 * at + 1)? {
+        StoreReply::Number(number) => u64::try_from(*number).ok(),
+        value => text(value)?.parse().ok(),
+    }
+}
