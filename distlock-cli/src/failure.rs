@@ -30,7 +30,7 @@ impl From<LockError> for Failure {
 /// What an error says, and why, without the label of a lock: the user who typed the key knows it.
 pub(crate) fn describe(error: &LockError) -> String {
     match error {
-        LockError::Backend { kind, source: Some(source), .. } => format!("{kind}: {source}"),
+        LockError::Backend { kind, cause: Some(cause), .. } => format!("{kind}: {cause}"),
         LockError::Backend { kind, .. } => kind.to_string(),
         LockError::InvalidKey { reason, .. } => format!("the key cannot be used: {reason}"),
         LockError::InvalidOption { .. } => as_options(&error.to_string()),

@@ -13,6 +13,11 @@ pub struct Address {
 }
 
 impl Address {
+    /// `host:port` of each member that was named.
+    pub fn servers(&self) -> String {
+        self.hosts.join(",")
+    }
+
     /// Reads `etcd://[user:password@]host[:port],host[:port]`.
     ///
     /// # Errors

@@ -48,6 +48,14 @@ impl Fault {
         Self { ends_connection: true, ..fault }
     }
 
+    /// The same, with the servers that it is about.
+    pub(crate) fn at(mut self, node: &str) -> Self {
+        if !self.words.contains(node) {
+            self.words = format!("{node}: {}", self.words);
+        }
+        self
+    }
+
     pub(crate) fn timed_out() -> Self {
         Self::new(Kind::TimedOut, "no connection in time", true, false)
     }

@@ -28,8 +28,8 @@ const MANY_SILENT: u32 = 2;
 /// How much may be on its way to us.
 const WINDOW: u32 = 4 << 20;
 
-/// Is told whether the connection is there; dropped when it is not wanted any more.
-pub type Watch = Box<dyn FnMut(bool) + Send>;
+/// Is told to which servers one connection is there, or why it is not; dropped when it is not wanted any more.
+pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 /// What hears of what is seen.
 pub(crate) type OnMessage = Box<dyn Fn(Message<'_>) + Send + Sync>;
@@ -231,7 +231,7 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
                 (pause, failed) = (FIRST_PAUSE, 0);
                 let (health, watches) = (live.health.clone(), live.watches.clone());
                 link.went(State::Up(live));
-                watch(true);
+                watch(host, None);
                 link.tell(Message::Interrupted);
                 let seen = watches.run(answers, |message| link.tell(message));
                 either(&mut ended, either(seen, health.gone_bad())).await;
@@ -239,6 +239,7 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
             }
             Err(fault) => (fault, None),
         };
+        let fault = fault.at(host);
         // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
         // must find it down, and wait for the next one.
         let was_up = ended.is_some();
@@ -246,11 +247,13 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
         // The other members are asked first.
         let all_failed = failed % hosts.len() == 0;
         if was_up || all_failed || !fault.passing {
-            link.went(State::Down(fault));
+            link.went(State::Down(fault.clone()));
         }
         drop(ended);
+        if was_up || all_failed {
+            watch(host, Some(&fault));
+        }
         if was_up {
-            watch(false);
             link.tell(Message::Interrupted);
         }
         if all_failed || was_up {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// A dead peer is noticed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -35,6 +35,21 @@ pub struct Address {
 }
 
 impl Address {
+    /// `host:port` of each server, or the directory of its socket.
+    pub fn servers(&self) -> String {
+        let ports = self.config.get_ports();
+        let host = |(at, host): (usize, &Host)| match host {
+            Host::Tcp(host) => {
+                let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+                format!("{host}:{port}")
+            }
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts: Vec<_> = self.config.get_hosts().iter().enumerate().map(host).collect();
+        hosts.join(",")
+    }
+
     /// Reads `postgres://user:password@host:port/database?…`, with the parameters of libpq and two of ours:
     /// `durability=async` and `listen=false`. TLS is asked for with `sslmode=require`, `verify-ca` or
     /// `verify-full`, which are the same: the server's certificate is always looked at.

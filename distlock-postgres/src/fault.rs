@@ -40,6 +40,14 @@ impl Fault {
         Self { kind: Kind::Unreachable, words: words.into(), passing: true, answered: false }
     }
 
+    /// The same, with the servers that it is about.
+    pub(crate) fn at(mut self, node: &str) -> Self {
+        if !self.words.contains(node) {
+            self.words = format!("{node}: {}", self.words);
+        }
+        self
+    }
+
     pub(crate) fn timed_out() -> Self {
         let words = "no connection in time".to_owned();
         Self { kind: Kind::TimedOut, words, passing: true, answered: false }

@@ -18,8 +18,8 @@ use crate::schema;
 use crate::select::{either, race};
 use crate::shared::{Health, Shared};
 
-/// Is told whether one connection is there; dropped when it is not wanted any more.
-pub type Watch = Box<dyn FnMut(bool) + Send>;
+/// Is told to which servers one connection is there, or why it is not; dropped when it is not wanted any more.
+pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -116,13 +116,14 @@ impl Link {
 async fn supervise(link: Arc<Link>, mut watch: Watch) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
+    let servers = link.shared.address.servers();
     loop {
         let (fault, ended) = match establish(&link.shared).await {
             Ok((live, mut ended)) => {
                 pause = FIRST_PAUSE;
                 let (health, own) = (live.health.clone(), live.clone());
                 link.went(State::Up(live));
-                watch(true);
+                watch(&servers, None);
                 let serve = async {
                     own.prepare().await;
                     pending::<()>().await;
@@ -134,9 +135,10 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
         };
         // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
         // must find it down, and wait for the next one.
-        link.went(State::Down(fault));
+        let fault = fault.at(&servers);
+        link.went(State::Down(fault.clone()));
         drop(ended);
-        watch(false);
+        watch(&servers, Some(&fault));
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

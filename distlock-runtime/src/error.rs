@@ -16,9 +16,11 @@ use crate::jitter::seconds_around;
 use crate::limit::Limit;
 use crate::name::{Advice, LockName};
 use crate::observe::LostReason;
-use text::{Aftermath, LeaseRemaining, Of};
+use text::{Aftermath, Because, LeaseRemaining, Of};
 
 pub use backend_kind::BackendKind;
+#[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
+pub(crate) use text::ForClients;
 
 /// Why a lock was not taken, not kept, or not released.
 ///
@@ -53,8 +55,8 @@ pub use backend_kind::BackendKind;
 /// and never a password, so an error may be logged. Code that needs the key asks for
 /// [`key`](Self::key).
 ///
-/// `Debug` is the same text, followed by the store's own words if there are any, since it is what
-/// `unwrap` and a `main` that returns the error print:
+/// An error of the store names its host and port and the cause. `Debug` is the same text as `Display`,
+/// since it is what `unwrap` and a `main` that returns the error print:
 ///
 /// ```
 /// # use distlock_runtime::LockManager;
@@ -93,15 +95,16 @@ pub enum LockError {
 
     /// The store could not be asked, or refused. The body did not run. Whether the lock is free is not
     /// known; if the store granted it and only the answer was lost, it is released in the background.
-    #[error("{}{kind}", Of(lock.as_deref()))]
+    #[error("{}{kind}{}", Of(lock.as_deref()), Because(cause.as_deref()))]
     #[non_exhaustive]
     Backend {
         /// Which lock; `None` where the manager itself could not be connected.
         lock: Option<Box<LockName>>,
         /// What kind of failure, for code that treats them differently.
         kind: BackendKind,
-        /// The store's own words, without keys and passwords; also what `Error::source` returns.
-        source: Option<Arc<dyn Error + Send + Sync>>,
+        /// Which node it was, and what it or the network said, without keys and passwords. It is a part of
+        /// `Display`, so `Error::source` does not return it again.
+        cause: Option<Arc<dyn Error + Send + Sync>>,
     },
 
     /// The key cannot be stored: it is empty, longer than 4,096 bytes, or could not be printed. Nothing
@@ -351,14 +354,10 @@ impl LockError {
     }
 }
 
-/// The text for people, and the store's own words: `main` and `unwrap` print no source.
+/// The text of `Display`: it is what `unwrap` and a `main` that returns the error print.
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)?;
-        match self.source() {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -369,11 +368,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_is_the_readable_text_with_the_stores_own_words() {
-        let source: Arc<dyn Error + Send + Sync> = Arc::from(Box::from("connection refused"));
+    fn display_and_debug_have_the_stores_own_words() {
+        let cause: Arc<dyn Error + Send + Sync> = Arc::from(Box::from("connection refused"));
         let kind = BackendKind::Unreachable;
-        let error = LockError::Backend { lock: None, kind, source: Some(source) };
+        let error = LockError::Backend { lock: None, kind, cause: Some(cause) };
         let text = "the lock store cannot be reached: connection refused";
+        assert_eq!(format!("{error}"), text);
         assert_eq!(format!("{error:?}"), text);
         assert_eq!(format!("{error:#?}"), text);
         assert_eq!(format!("{:?}", LockError::Closed), LockError::Closed.to_string());

@@ -112,7 +112,8 @@ impl ObjectWriter {
     }
 }
 
-fn push_text(out: &mut String, text: &str) {
+/// Writes a string as JSON does, with its quotes.
+pub(crate) fn push_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

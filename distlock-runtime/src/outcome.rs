@@ -146,8 +146,13 @@ pub fn skipping<R: Skip>() -> Skipping<R> {
 }
 
 impl<R> Skipping<R> {
-    /// What to return where the lock is held elsewhere.
-    pub fn skip(&self) -> R {
+    /// Returns what a function returns whose lock is held elsewhere, and logs that it did not run.
+    pub fn skip_held(&self, error: &LockError) -> R {
+        observe::skipped(error);
+        self.skip()
+    }
+
+    fn skip(&self) -> R {
         (self.skip)()
     }
 }
@@ -222,6 +227,6 @@ mod tests {
         fail!(());
         assert_eq!(fail!(Option<u8>), None);
         assert_eq!(fail!(Result<(), u8>), Ok(()));
-        assert!(skipping::<Alias<()>>().skip().is_ok());
+        assert!(skipping::<Alias<()>>().skip_held(&LockError::Closed).is_ok());
     }
 }

@@ -17,6 +17,11 @@ pub struct Address {
 }
 
 impl Address {
+    /// `host:port` of each server that was named.
+    pub fn servers(&self) -> String {
+        self.servers.join(",")
+    }
+
     /// Reads `zookeeper://[user:password@]host[:port],host[:port]/chroot`.
     ///
     /// # Errors

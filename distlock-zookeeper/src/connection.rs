@@ -5,7 +5,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,8 @@ pub(crate) struct Terms {
     pub(crate) silence: Duration,
     /// How long all servers together may take to greet.
     pub(crate) greeting: Duration,
+    /// Why the last server could not be reached.
+    pub(crate) why: Arc<Mutex<String>>,
 }
 
 /// A session, with what is under way in it.
@@ -124,7 +128,11 @@ impl Session {
     }
 
     async fn greet(&mut self, server: &str) -> Result<TcpStream, Error> {
-        let lost = |_| Error::ConnectionLoss;
+        let lost = |error: io::Error| {
+            let mut why = self.terms.why.lock().unwrap_or_else(PoisonError::into_inner);
+            *why = format!("{server}: {error}");
+            Error::ConnectionLoss
+        };
         let mut stream = TcpStream::connect(server).await.map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
         let mut greeting = Writer::default();

@@ -35,6 +35,14 @@ impl Fault {
         Self { kind: Kind::Unreachable, words: words.into(), passing: true }
     }
 
+    /// The same, with the servers that it is about.
+    pub(crate) fn at(mut self, node: &str) -> Self {
+        if !self.words.contains(node) {
+            self.words = format!("{node}: {}", self.words);
+        }
+        self
+    }
+
     pub(crate) fn timed_out() -> Self {
         Self { kind: Kind::TimedOut, words: "no connection in time".to_owned(), passing: true }
     }

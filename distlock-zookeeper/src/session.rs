@@ -27,8 +27,8 @@ const SILENCE: Duration = Duration::from_secs(4);
 /// That is less than a busy machine may take for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(150);
 
-/// Is told whether one session is connected; dropped when it is not wanted any more.
-pub type Watch = Box<dyn FnMut(bool) + Send>;
+/// Is told to which servers one session is there, or why it is not; dropped when it is not wanted any more.
+pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 /// What is called when watches and places may have been lost.
 pub(crate) type Interrupted = Arc<dyn Fn() + Send + Sync>;
@@ -168,6 +168,7 @@ impl Link {
 async fn supervise(link: Arc<Link>, mut watch: Watch) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
+    let servers = link.shared.address.servers();
     loop {
         let fault = match establish(&link).await {
             Ok(live) => {
@@ -176,8 +177,9 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
             }
             Err(fault) => fault,
         };
-        link.went(State::Down(fault));
-        watch(false);
+        let fault = fault.at(&servers);
+        link.went(State::Down(fault.clone()));
+        watch(&servers, Some(&fault));
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -186,17 +188,19 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
 /// Follows a session's connections until it is over, and says why it is.
 async fn until_over(link: &Link, live: Live, watch: &mut Watch) -> Fault {
     let mut states = live.client.states();
+    let servers = link.shared.address.servers();
     loop {
         let state = *states.borrow_and_update();
         match state {
             Connection::Connected => {
                 link.went(State::Up(live.clone()));
-                watch(true);
+                watch(&servers, None);
                 (link.shared.interrupted)();
             }
             Connection::Disconnected => {
-                link.went(State::Down(Fault::of(Error::ConnectionLoss)));
-                watch(false);
+                let fault = Fault::of(Error::ConnectionLoss).at(&servers);
+                link.went(State::Down(fault.clone()));
+                watch(&servers, Some(&fault));
             }
             Connection::Over(error) => return Fault::of(error),
         }
@@ -208,19 +212,25 @@ async fn until_over(link: &Link, live: Live, watch: &mut Watch) -> Fault {
 
 /// A new session with its root there.
 async fn establish(link: &Link) -> Result<Live, Fault> {
+    let why = Arc::new(Mutex::new(String::new()));
     let made = async {
         let Link { shared, asked, .. } = link;
         let silence = (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE);
         let Address { servers, digest, .. } = shared.address.clone();
         let greeting = shared.connect_timeout;
-        let terms = Terms { servers, digest, timeout: *asked, silence, greeting };
+        let why = why.clone();
+        let terms = Terms { servers, digest, timeout: *asked, silence, greeting, why };
         let client = Client::connect(terms).await?;
         let base = base(shared, &client).await?;
         let (id, timeout) = (client.id(), client.timeout());
         Ok(Live { client, id, timeout, base })
     };
     let made = timeout(link.shared.connect_timeout, made).await;
-    made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of))
+    let made = made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of));
+    made.map_err(|fault| match &*why.lock().unwrap_or_else(PoisonError::into_inner) {
+        why if !fault.passing || why.is_empty() => fault,
+        why => Fault { words: why.clone(), ..fault },
+    })
 }
 
 /// Makes the root where it is missing. Its age distinguishes data that was lost from what is there now.

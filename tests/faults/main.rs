@@ -14,6 +14,7 @@ mod hints;
 mod identity;
 mod input;
 mod limits;
+mod links;
 mod load;
 mod logging;
 mod messages;

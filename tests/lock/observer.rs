@@ -41,10 +41,14 @@ impl Keeper {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, queued: bool, lock: &LockName, outcome: String) {
+    fn queued(&self, queued: bool) {
         let mut told = self.told();
         told.waiting -= i64::from(queued);
         told.lowest = told.lowest.min(told.waiting);
+    }
+
+    fn call(&self, lock: &LockName, outcome: String) {
+        let mut told = self.told();
         told.names.push(lock.name().to_owned());
         *told.calls.entry(outcome).or_default() += 1;
     }
@@ -69,14 +73,16 @@ impl Observer for Keeper {
 
     fn acquired(&self, lock: &LockName, event: &Acquired) {
         self.told().held += i64::from(event.via != Via::Outer);
+        self.queued(event.queued);
         if event.index == 0 {
-            self.call(event.queued, lock, format!("{:?}", event.via));
+            self.call(lock, format!("{:?}", event.via));
         }
     }
 
     fn refused(&self, lock: &LockName, event: &Refused<'_>) {
         assert_eq!(event.error.is_none(), event.outcome() == "cancelled");
-        self.call(event.queued, lock, event.outcome().to_owned());
+        self.queued(event.queued);
+        self.call(lock, event.outcome().to_owned());
     }
 
     fn released(&self, _: &LockName, _: &Released) {
@@ -293,6 +299,23 @@ fn observers_that_panic_harm_no_lock_and_no_other_observer() {
         let calls = [("Free", 2), ("HandOver", 1), ("busy", 1)];
         assert_eq!(keeper.calls(), calls.map(|(how, n)| (how.to_owned(), n)));
     });
+}
+
+/// It waits once, whatever the number of its locks.
+#[tokio::test(start_paused = true)]
+async fn fo9_a_call_for_several_locks_leaves_the_waiting_gauge_once() {
+    let (manager, keeper) = in_memory();
+    for rest in [&["a"][..], &["a", "b", "c"]] {
+        let held = manager.lock_all(rest.iter().copied()).acquire().await.expect("free");
+        let all = manager.lock_all(["a", "b", "c"]).wait(60 * SECOND);
+        let waits = tokio::spawn(all.acquire());
+        wait_for("it waits", async || keeper.told().waiting == 1).await;
+        held.release().await.expect("held");
+        let all = waits.await.expect("no panic").expect("its turn");
+        assert_eq!(keeper.gauges(), (0, 3));
+        all.release().await.expect("held");
+        assert_eq!(keeper.gauges(), (0, 0));
+    }
 }
 
 /// Sleeps on the events of a lost and of a renewed lease.

@@ -63,7 +63,7 @@ impl Code<'_> {
                 return quote_spanned! {site=>
                     let __skipping = &#skipping;
                     if #private::LockError::is_busy(&__error) {
-                        return __skipping.skip();
+                        return __skipping.skip_held(&__error);
                     }
                     return #rest;
                 };

@@ -1,9 +1,29 @@
 //! Parts of the texts of errors.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use super::LockError;
 use crate::name::LockName;
+
+/// An error as clients are told: which lock, the template of its key and how long it is still held, but no key,
+/// no address of a store and no words of a server.
+#[cfg_attr(not(any(feature = "axum", feature = "actix", feature = "tonic")), allow(dead_code))]
+pub(crate) struct ForClients<'a>(pub(crate) &'a LockError);
+
+impl fmt::Display for ForClients<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            LockError::Backend { lock, kind, .. } => write!(f, "{}{kind}", Of(lock.as_deref())),
+            LockError::Closed => f.write_str("The service is shutting down."),
+            LockError::InvalidOption { .. } | LockError::NotConfigured => {
+                f.write_str("A lock is not set up as it should be.")
+            }
+            error => error.fmt(f),
+        }
+    }
+}
 
 /// What a loss means for what was done under the lock.
 pub(super) struct Aftermath(pub(super) bool);
@@ -25,6 +45,18 @@ impl fmt::Display for LeaseRemaining {
         match self.0 {
             // Tenths of a second: a lease's rest is an estimate, more digits would pretend otherwise.
             Some(rest) => write!(f, " (its lease runs for another {:.1} s)", rest.as_secs_f64()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why, in the words of the store or of the network.
+pub(super) struct Because<'a>(pub(super) Option<&'a (dyn Error + Send + Sync)>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(cause) => write!(f, ": {cause}"),
             None => Ok(()),
         }
     }

@@ -307,7 +307,10 @@ impl<'a> Acquiring<'a> {
                 return self.locks.busy(got.unwrap_or(wanted), None);
             }
             Denied::Fault(fault) => fault,
-            Denied::Unanswered => Fault::timed_out(),
+            Denied::Unanswered => {
+                let outage = self.locks.store.outage();
+                outage.map_or_else(Fault::timed_out, |outage| outage.fault)
+            }
             Denied::Outlasted => {
                 let text = "its answer took longer than the lock's ttl";
                 Fault::passing(BackendKind::TimedOut, text)

@@ -1,22 +1,67 @@
-//! Whether a connection is there, for as long as it is wanted.
+//! Whether a connection is there, for as long as it is wanted; and its outages, in the log.
 
-use super::Observers;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::Level;
+
+use super::{Observers, log, reporter};
+
+/// An outage that is shorter is not worth a line: a connection that was closed is mostly back by then.
+const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
 /// The state of one connection as it was last reported. Dropped, the connection is not wanted any more.
 pub(crate) struct LinkWatch {
     observers: Observers,
     is_up: Option<bool>,
+    outage: Option<Arc<Outage>>,
+}
+
+/// A time without the connection. It is shared with the reporter's thread, which logs it once it has lasted.
+struct Outage {
+    since: Instant,
+    told: Mutex<Told>,
+}
+
+enum Told {
+    /// It may end before it is worth a line. This is what the line would say.
+    NotYet {
+        node: String,
+        why: String,
+    },
+    Begun,
+    /// It has ended, or the connection is not wanted any more.
+    Over,
 }
 
 impl LinkWatch {
     /// Nothing is known of it yet.
     pub(crate) fn new(observers: Observers) -> Self {
-        Self { observers, is_up: None }
+        Self { observers, is_up: None, outage: None }
     }
 
-    /// It is there, or is not.
-    pub(crate) fn is(&mut self, up: bool) {
-        self.change(Some(up));
+    /// It is there, to this node.
+    pub(crate) fn up(&mut self, node: &str) {
+        if let Some(outage) = self.outage.take()
+            && outage.ends()
+        {
+            let (node, lasted) = (node.to_owned(), outage.since.elapsed());
+            reporter::report(move || log::link_up(&node, lasted));
+        }
+        self.change(Some(true));
+    }
+
+    /// It is not there: why it was lost, or why the last attempt to make it has failed.
+    pub(crate) fn down(&mut self, node: &str, why: &impl Display) {
+        match &self.outage {
+            Some(outage) => outage.goes_on(node, why),
+            None if reporter::is_logged(Level::WARN) => {
+                self.outage = Some(Outage::begin(node, why))
+            }
+            None => {}
+        }
+        self.change(Some(false));
     }
 
     fn change(&mut self, is_up: Option<bool>) {
@@ -29,6 +74,55 @@ impl LinkWatch {
 
 impl Drop for LinkWatch {
     fn drop(&mut self) {
+        if let Some(outage) = &self.outage {
+            outage.ends();
+        }
         self.change(None);
+    }
+}
+
+impl Outage {
+    fn begin(node: &str, why: &impl Display) -> Arc<Self> {
+        let told = Told::NotYet { node: node.to_owned(), why: why.to_string() };
+        let outage = Arc::new(Self { since: Instant::now(), told: Mutex::new(told) });
+        let lasting = outage.clone();
+        reporter::report_after(WORTH_A_LINE, move || {
+            if let Some((node, why)) = lasting.begins() {
+                log::link_down(&node, &why);
+            }
+        });
+        outage
+    }
+
+    /// Another attempt to connect has failed: until it is logged, the last reason says most.
+    fn goes_on(&self, of: &str, because: &impl Display) {
+        if let Told::NotYet { node, why } = &mut *self.told() {
+            *why = because.to_string();
+            if !of.is_empty() {
+                of.clone_into(node);
+            }
+        }
+    }
+
+    /// What to log of it now, unless it is over.
+    fn begins(&self) -> Option<(String, String)> {
+        let mut told = self.told();
+        match std::mem::replace(&mut *told, Told::Begun) {
+            Told::NotYet { node, why } => Some((node, why)),
+            Told::Begun => None,
+            Told::Over => {
+                *told = Told::Over;
+                None
+            }
+        }
+    }
+
+    /// Whether its beginning was logged.
+    fn ends(&self) -> bool {
+        matches!(std::mem::replace(&mut *self.told(), Told::Over), Told::Begun)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,8 +4,15 @@
 //! As an [`Observer`] it writes what is lost or fails in the background; what happens at the very end of
 //! a call is written there and then, in the caller's spans.
 
-use std::error::Error;
 use std::fmt;
+#[cfg(any(
+    feature = "redis",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "zookeeper",
+    test
+))]
+use std::time::Duration;
 
 use super::{Connection, Lost, Observer, ReleasedLate};
 use crate::error::LockError;
@@ -34,8 +41,7 @@ impl Observer for Log {
     }
 
     fn released_late(&self, lock: &LockName, event: &ReleasedLate) {
-        let cause = event.error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        let error = format_args!("{}{cause}", event.error);
+        let error = &event.error;
         match event.given_up {
             false => about!(warn, label(lock), "released_late", error = %error),
             true => about!(warn, label(lock), "release_given_up", error = %error),
@@ -59,6 +65,19 @@ impl Observer for Log {
     }
 }
 
+/// A connection has been down for a second. `node` may be empty, where none was found.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper", test))]
+pub(super) fn link_down(node: &str, error: &str) {
+    tracing::warn!(target: "distlock", node, error, "link_down");
+}
+
+/// It is back, after this time.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper", test))]
+pub(super) fn link_up(node: &str, after: Duration) {
+    let seconds = after.as_secs_f64();
+    tracing::info!(target: "distlock", node, seconds, "link_up");
+}
+
 /// A renewal failed; it is tried again while the lease lasts.
 pub(super) fn renew_failed(lock: &LockName, error: &impl fmt::Display) {
     about!(debug, label(lock), "renew_failed", error = %error);
@@ -69,6 +88,12 @@ pub(super) fn renew_failed(lock: &LockName, error: &impl fmt::Display) {
 pub(crate) fn not_returned(error: &LockError) {
     let named = error.lock().map_or(("", None), label);
     write_here(|| about!(error, named, "not_returned", error = %error));
+}
+
+/// A locked function did not run because the lock is held elsewhere, and returned as if it had nothing to do.
+pub(crate) fn skipped(error: &LockError) {
+    let named = error.lock().map_or(("", None), label);
+    write_here(|| about!(debug, named, "skipped",));
 }
 
 /// A leader's body has ended with an error, or a campaign cannot succeed.
@@ -129,7 +154,6 @@ mod tests {
     use std::fmt::Debug;
     use std::path::Path;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use tracing::field::{Field, Visit};
 
@@ -199,7 +223,7 @@ mod tests {
                 continue;
             };
             let words = levels.split(|c: char| !c.is_alphabetic());
-            let levels = words.filter(|word| ["error", "warn", "debug"].contains(word));
+            let levels = words.filter(|word| ["error", "warn", "info", "debug"].contains(word));
             let fields = fields.split('`').filter(|field| field.chars().any(char::is_alphabetic));
             let said = (levels.map(str::to_owned).collect(), fields.map(str::to_owned).collect());
             assert!(table.insert(event.to_owned(), said).is_none(), "{event} has two rows");
@@ -231,9 +255,12 @@ mod tests {
             observers.connection(Connection::MayEvict { policy: "allkeys-lru".to_owned() });
             observers.released_late(&lock, error(), false);
             observers.released_late(&lock, error(), true);
+            link_down("host:6379", "no answer");
+            link_up("host:6379", Duration::from_secs(2));
             events_dropped(1);
             too_many_names(1);
             not_returned(&error());
+            skipped(&error());
             term_failed(&"name", "the body has failed");
             #[cfg(any(feature = "axum", feature = "actix"))]
             {

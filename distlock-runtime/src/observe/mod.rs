@@ -51,7 +51,7 @@ pub use calls::Calls;
 pub(crate) use link::LinkWatch;
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) use log::{answered, body_too_late};
-pub(crate) use log::{not_returned, term_failed};
+pub(crate) use log::{not_returned, skipped, term_failed};
 pub(crate) use metrics::InLine;
 pub use observer::{
     Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate,
@@ -169,6 +169,8 @@ impl Observers {
         let tried = account.take_try();
         account.open();
         let waited = account.since().since(asked);
+        // A call waits once, whatever the number of its locks: gauges that `queued` takes one off stay right.
+        let queued = queued && index == 0;
         let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
         if has_metrics {
             shield(|| {

@@ -114,7 +114,8 @@ pub struct Acquired {
     pub via: Via,
     /// Larger than that of every earlier holder.
     pub fencing_token: u64,
-    /// Whether [`Observer::waiting`] was called before.
+    /// Whether [`Observer::waiting`] was called before. It is called once for a call, so of a call for several
+    /// locks only the event with index 0 says so.
     pub queued: bool,
     /// Which of the call's locks it is, from 0 on. To count calls, count those with 0.
     pub index: usize,

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 use tracing::{Dispatch, Level, dispatcher};
@@ -31,6 +31,8 @@ struct Queue {
 
 struct Waiting {
     events: VecDeque<Event>,
+    /// Those that are to be reported later, and when.
+    later: Vec<(Instant, Event)>,
     /// How many there was no room for since that was last said.
     dropped: u64,
     /// There is a thread that writes.
@@ -38,7 +40,16 @@ struct Waiting {
 }
 
 impl Waiting {
-    const NONE: Self = Self { events: VecDeque::new(), dropped: 0, is_written: false };
+    const NONE: Self =
+        Self { events: VecDeque::new(), later: Vec::new(), dropped: 0, is_written: false };
+}
+
+impl Waiting {
+    /// One of those that were to be reported later, if its time has come.
+    fn due(&mut self, now: Instant) -> Option<Event> {
+        let at = self.later.iter().position(|(at, _)| *at <= now)?;
+        Some(self.later.remove(at).1)
+    }
 }
 
 /// An event, and the log of the thread it arose on.
@@ -55,7 +66,13 @@ pub(super) fn is_logged(level: Level) -> bool {
 /// Has the reporter's thread report an event, in order, to the log of the thread this is called on. No code
 /// of the log runs here. `tell` is to write one line at most.
 pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
-    QUEUE.put(Box::new(tell));
+    QUEUE.put(Box::new(tell), None);
+}
+
+/// Has it report an event after a while, however busy other threads are.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
+pub(super) fn report_after(pause: Duration, tell: impl FnOnce() + Send + 'static) {
+    QUEUE.put(Box::new(tell), Some(Instant::now() + pause));
 }
 
 impl Queue {
@@ -67,11 +84,12 @@ impl Queue {
         }
     }
 
-    fn put(&'static self, write: Box<dyn FnOnce() + Send>) {
+    fn put(&'static self, write: Box<dyn FnOnce() + Send>, at: Option<Instant>) {
         if !self.is_ours() {
             return;
         }
-        let refused = self.add(Event { log: dispatcher::get_default(Dispatch::clone), write });
+        let event = Event { log: dispatcher::get_default(Dispatch::clone), write };
+        let refused = self.add(event, at);
         // Not under the mutex: it may be the last that knows of its log.
         drop(refused);
     }
@@ -98,14 +116,17 @@ impl Queue {
     }
 
     /// Gives an event back for which there is no room.
-    fn add(&'static self, event: Event) -> Option<Event> {
+    fn add(&'static self, event: Event, at: Option<Instant>) -> Option<Event> {
         {
             let mut waiting = self.waiting();
-            if waiting.events.len() >= LONGEST {
+            if waiting.events.len().max(waiting.later.len()) >= LONGEST {
                 waiting.dropped += 1;
                 return Some(event);
             }
-            waiting.events.push_back(event);
+            match at {
+                Some(at) => waiting.later.push((at, event)),
+                None => waiting.events.push_back(event),
+            }
             if std::mem::replace(&mut waiting.is_written, true) {
                 self.more.notify_one();
                 return None;
@@ -141,13 +162,16 @@ impl Queue {
     fn next(&self) -> Option<(Event, u64)> {
         let mut waiting = self.waiting();
         loop {
-            if let Some(event) = waiting.events.pop_front() {
+            let event = waiting.due(Instant::now());
+            if let Some(event) = event.or_else(|| waiting.events.pop_front()) {
                 return Some((event, std::mem::take(&mut waiting.dropped)));
             }
+            let first = waiting.later.iter().map(|(at, _)| *at).min();
+            let pause = first.map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
             let (now, waited) =
-                self.more.wait_timeout(waiting, IDLE).unwrap_or_else(PoisonError::into_inner);
+                self.more.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner);
             waiting = now;
-            if waited.timed_out() && waiting.events.is_empty() {
+            if waited.timed_out() && waiting.events.is_empty() && waiting.later.is_empty() {
                 waiting.events.shrink_to_fit();
                 waiting.is_written = false;
                 return None;
@@ -219,7 +243,7 @@ mod tests {
             panic!("{what}: {} lines", lines().len());
         };
         tracing::subscriber::with_default(Log(slow.clone()), || {
-            let line = |n: usize| OWN.put(Box::new(move || tracing::warn!(n, "line")));
+            let line = |n: usize| OWN.put(Box::new(move || tracing::warn!(n, "line")), None);
             line(0);
             wait("the first is being written", &|| lines().len() == 1);
             (1..LONGEST + 8).for_each(line);

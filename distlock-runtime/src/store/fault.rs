@@ -39,6 +39,17 @@ impl Fault {
         Self::lasting(BackendKind::Other, "the lock manager was closed")
     }
 
+    /// The same, with the node that it is about: `host:port`, or several of them.
+    #[must_use]
+    pub fn at(self, node: &str) -> Self {
+        let detail = match self.detail.as_deref() {
+            Some(said) if said.contains(node) => return self,
+            Some(said) => format!("{node}: {said}"),
+            None => node.to_owned(),
+        };
+        Self { detail: Some(detail.into()), ..self }
+    }
+
     /// The same, with more to say about it.
     #[cfg(feature = "redis")]
     pub fn and(self, words: &str) -> Self {
@@ -50,7 +61,7 @@ impl Fault {
         LockError::Backend {
             lock: lock.cloned().map(Box::new),
             kind: self.kind,
-            source: self.detail.map(|text| Arc::new(Detail(text)) as _),
+            cause: self.detail.map(|text| Arc::new(Detail(text)) as _),
         }
     }
 }
@@ -64,7 +75,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A store's own words, as the source of an error.
+/// A store's own words, as the cause in an error.
 #[derive(Debug)]
 struct Detail(Arc<str>);
 

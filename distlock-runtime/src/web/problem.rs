@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::answered::report;
-use crate::error::LockError;
+use crate::error::{ForClients, LockError};
 use crate::jitter::seconds_around;
+use crate::json::push_text;
 use crate::observe;
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What is sent to the client. It names neither the key nor the lock: both are the server's own affair,
-/// and its log has them.
+/// What is sent to the client. It names the lock and the template of its key, as clients of gRPC are told; the
+/// values in the key and the store's address are in the server's log only.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) status: u16,
@@ -35,7 +36,7 @@ impl Problem {
             (Some(_), Some(by)) => Some(seconds_around(by.retry_after)),
             (seconds, _) => seconds,
         };
-        Self { status, retry_after, body: body(status, detail(error), error.code()) }
+        Self { status, retry_after, body: body(status, &detail(error), error.code()) }
     }
 
     /// The answer to a request whose body does not come.
@@ -48,9 +49,11 @@ impl Problem {
 
 fn body(status: u16, detail: &str, code: &str) -> String {
     let title = title(status);
-    format!(
-        r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"{detail}","code":"{code}"}}"#
-    )
+    let mut body =
+        format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"#);
+    // Names of locks and templates may contain anything.
+    push_text(&mut body, detail);
+    body + &format!(r#","code":"{code}"}}"#)
 }
 
 fn title(status: u16) -> &'static str {
@@ -65,18 +68,7 @@ fn title(status: u16) -> &'static str {
     }
 }
 
-/// What happened, without the key or the lock.
-pub(super) fn detail(error: &LockError) -> &'static str {
-    match error {
-        LockError::Busy { .. } => "Another request is at work on this. Try again later.",
-        LockError::Backend { .. } => "The lock store cannot be used at the moment.",
-        LockError::Closed => "The service is shutting down.",
-        LockError::InvalidKey { .. } => "What the request names cannot be locked.",
-        LockError::Lost { .. } => {
-            "The lock was lost while the request was being worked on. Some of it may have been done."
-        }
-        LockError::WouldDeadlock { .. }
-        | LockError::InvalidOption { .. }
-        | LockError::NotConfigured => "A lock is not set up as it should be.",
-    }
+/// What happened, without the values in the key.
+pub(super) fn detail(error: &LockError) -> String {
+    ForClients(error).to_string()
 }

@@ -53,6 +53,8 @@ pub(crate) struct EtcdConfig {
 /// Locks in one etcd.
 pub(crate) struct EtcdStore {
     queues: Arc<Queues>,
+    /// Where the members are, as errors name them.
+    servers: String,
     /// Notified of what is seen.
     listener: Arc<std::sync::OnceLock<Listener>>,
     fence: String,
@@ -68,15 +70,30 @@ impl EtcdStore {
         let EtcdConfig { address, command_timeout, connect_timeout, fence, prefix, observers } =
             config;
         let listener = Arc::new(std::sync::OnceLock::new());
+        let servers = address.servers();
         let settings = distlock_etcd::Settings { address, connect_timeout };
         let mut watch = LinkWatch::new(observers);
         let heard = listener.clone();
         let on = move |seen: Seen<'_>| hand_on(seen, &heard);
-        let queues = Queues::start(settings, handle, Box::new(move |up| watch.is(up)), on);
+        let watch = Box::new(move |node: &str, why: Option<&distlock_etcd::Fault>| match why {
+            None => watch.up(node),
+            Some(why) => watch.down(node, why),
+        });
+        let queues = Queues::start(settings, handle, watch, on);
         let (record, alarms, handle) =
             (Arc::new(Record::new(prefix)), alarms.clone(), handle.clone());
         let contention = Contention::none();
-        Self { queues, listener, fence, record, contention, command_timeout, alarms, handle }
+        Self {
+            queues,
+            servers,
+            listener,
+            fence,
+            record,
+            contention,
+            command_timeout,
+            alarms,
+            handle,
+        }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.
@@ -90,10 +107,15 @@ impl EtcdStore {
         if let Some(done) = until(work, alarm).await {
             return done.map_err(fault_of);
         }
-        if let Some(live) = live {
-            live.missed();
+        let silent = || Fault::timed_out().at(&self.servers);
+        match live {
+            Some(live) => {
+                live.missed();
+                Err(silent())
+            }
+            // There was no connection to ask on.
+            None => Err(self.outage().map_or_else(silent, |outage| outage.fault)),
         }
-        Err(Fault::timed_out())
     }
 
     async fn live(&self, answer_by: Moment) -> Result<Live, Fault> {

@@ -60,6 +60,8 @@ pub(crate) struct PostgresConfig {
 /// Locks in one Postgres database.
 pub(crate) struct PostgresStore {
     table: Arc<Table>,
+    /// Where they are, as errors name them.
+    servers: String,
     record: Arc<Record>,
     contention: Contention,
     command_timeout: Duration,
@@ -80,14 +82,18 @@ impl PostgresStore {
         } = config;
         let lanes = connections.unwrap_or(LANES);
         let (record, handle) = (Arc::new(Record::new(prefix)), handle.clone());
+        let servers = address.servers();
         let settings = distlock_postgres::Settings { address, connect_timeout, lanes };
         let table = Table::start(settings, &handle, || {
             let mut watch = LinkWatch::new(observers.clone());
-            Box::new(move |up| watch.is(up))
+            Box::new(move |node: &str, why: Option<&distlock_postgres::Fault>| match why {
+                None => watch.up(node),
+                Some(why) => watch.down(node, why),
+            })
         });
         let (table, alarms) = (Arc::new(table), alarms.clone());
         let contention = Contention::none();
-        Self { table, record, contention, command_timeout, observers, alarms, handle }
+        Self { table, servers, record, contention, command_timeout, observers, alarms, handle }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.
@@ -103,8 +109,11 @@ impl PostgresStore {
         }
         if let Some(live) = live {
             live.missed();
+        } else if let Some((_, fault)) = self.table.outage() {
+            // There was no connection to ask on.
+            return Err(fault);
         }
-        let words = "no answer in time".to_owned();
+        let words = format!("{}: no answer in time", self.servers);
         let kind = Kind::TimedOut;
         Err(distlock_postgres::Fault { kind, words, passing: true, answered: false })
     }

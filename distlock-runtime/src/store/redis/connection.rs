@@ -185,6 +185,8 @@ pub(crate) struct Live {
     pub(super) able: Able,
     /// Which node of a cluster is behind it; `None` where there is no cluster.
     pub(super) node: Option<Addr>,
+    /// Where the server is, as errors name it.
+    address: Arc<str>,
     /// The clock of the server behind it.
     pub(super) server_clock: ServerClock,
     /// The fence counter was raised to the server's time on this connection.
@@ -209,7 +211,7 @@ impl Live {
         carrier: Arc<dyn Carry>,
         number: u64,
         closed: Range<u64>,
-        (able, node): (Able, Option<Addr>),
+        (able, (node, address)): (Able, (Option<Addr>, Arc<str>)),
         alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
@@ -220,6 +222,7 @@ impl Live {
             closed,
             able,
             node,
+            address,
             server_clock: ServerClock::unknown(),
             fence_raised: AtomicBool::new(false),
             marks: Marks::default(),
@@ -292,7 +295,7 @@ impl Live {
                 if answer_by.since(sent) >= self.command_timeout / 4 * 3 {
                     self.missed(sent);
                 }
-                Err(RedisOr::Fault(Fault::timed_out()))
+                Err(RedisOr::Fault(Fault::timed_out().at(&self.address)))
             }
         }
     }

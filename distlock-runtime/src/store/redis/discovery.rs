@@ -88,7 +88,8 @@ impl Cluster {
             let (mut connection, driver) = match connected {
                 Ok(connected) => connected,
                 Err(error) => {
-                    return Err(why_not(&error, info, tls.as_deref(), Mode::Cluster).await);
+                    let why = why_not(&error, info, tls.as_deref(), Mode::Cluster).await;
+                    return Err(why.at(&info.addr().to_string()));
                 }
             };
             let mut slots = redis::cmd("CLUSTER");
@@ -98,7 +99,8 @@ impl Cluster {
                 .unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()))
                 .map_err(|error| refused(&error))
         };
-        let answer = timeout(limit, asked).await.map_err(|_| Fault::timed_out())??;
+        let late = |_| Fault::timed_out().at(&info.addr().to_string());
+        let answer = timeout(limit, asked).await.map_err(late)??;
         let map = SlotMap::parse(&answer, &addr_of(info))?;
         match map.nodes() {
             [] => Err(Fault::passing(BackendKind::Other, NO_SLOTS)),

@@ -244,24 +244,26 @@ async fn supervise(link: Arc<Link>) {
             }
             Err(fault) => Err(fault.clone()),
         };
+        let node = address.as_ref().map_or_else(|_| String::new(), Address::node);
+        let at_node = |fault: Fault| if node.is_empty() { fault } else { fault.at(&node) };
         let (fault, ended) = match made {
             Ok((live, carrier)) => {
                 pause = FIRST_PAUSE;
                 drop(missing);
                 link.went_up(live.clone());
-                watch.is(true);
+                watch.up(&node);
                 until(carrier.run(), until(live.gone_bad(), moved())).await;
-                (lost("the connection was lost"), Some(carrier))
+                (at_node(lost("the connection was lost")), Some(carrier))
             }
-            Err(fault) => (fault, None),
+            Err(fault) => (at_node(fault), None),
         };
-        link.went_down(fault);
+        link.went_down(fault.clone());
         // After the state has changed: a call that fails with this connection must find it down, and
         // wait for the next one.
         if let Some(carrier) = ended {
             carrier.stop();
         }
-        watch.is(false);
+        watch.down(&node, &fault);
         if target.is_gone() {
             return;
         }
@@ -301,8 +303,8 @@ async fn establish(
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())??;
     let (alarms, own) = (link.alarms.clone(), carrier.clone());
-    let node = target.node();
-    let live = Live::new(connection, own, number, closed, (able, node), alarms, *command_timeout);
+    let at = (target.node(), address.node().into());
+    let live = Live::new(connection, own, number, closed, (able, at), alarms, *command_timeout);
     Ok((Arc::new(live), carrier))
 }
 

@@ -121,7 +121,10 @@ impl Sentinels {
                 Ok(Address { info, server: changes })
             }
             Some(Verdict::NoPrimary(fault)) => Err(fault),
-            Some(Verdict::Open) | None => Err(Fault::timed_out()),
+            Some(Verdict::Open) | None => {
+                let seeds: Vec<_> = self.seeds.iter().map(|seed| seed.addr().to_string()).collect();
+                Err(Fault::timed_out().at(&seeds.join(",")))
+            }
         }
     }
 
@@ -165,7 +168,7 @@ impl Sentinels {
         loop {
             seat.has_answered = false;
             let Some(fault) = self.session(sentinel, &mut seat).await else { return };
-            self.hear(&seat.name, Err(fault));
+            self.hear(&seat.name, Err(fault.at(&seat.name)));
             // It may be reached at another of its places.
             self.heard().forget_aliases();
             if seat.has_answered {

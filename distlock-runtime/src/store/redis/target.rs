@@ -64,6 +64,13 @@ pub(super) struct Address {
     pub(super) server: u64,
 }
 
+impl Address {
+    /// `host:port`, or the path of a socket.
+    pub(super) fn node(&self) -> String {
+        self.info.addr().to_string()
+    }
+}
+
 impl Target {
     /// The server to connect to now.
     pub(super) async fn find(&self) -> Result<Address, Fault> {

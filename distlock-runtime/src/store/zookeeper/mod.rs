@@ -48,6 +48,8 @@ pub(crate) struct ZooKeeperConfig {
 /// Locks in one ensemble.
 pub(crate) struct ZooKeeperStore {
     ensemble: Ensemble,
+    /// Where they are, as errors name them.
+    servers: String,
     prefix: String,
     contention: Contention,
     command_timeout: Duration,
@@ -58,13 +60,17 @@ impl ZooKeeperStore {
     pub(crate) fn start(config: ZooKeeperConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
         let ZooKeeperConfig { address, command_timeout, connect_timeout, ttl, prefix, observers } =
             config;
+        let servers = address.servers();
         let settings = distlock_zookeeper::Settings { address, connect_timeout, ttl };
         let ensemble = Ensemble::start(settings, handle, move || {
             let mut watch = LinkWatch::new(observers.clone());
-            Box::new(move |up| watch.is(up))
+            Box::new(move |node: &str, why: Option<&distlock_zookeeper::Fault>| match why {
+                None => watch.up(node),
+                Some(why) => watch.down(node, why),
+            })
         });
         let contention = Contention::none();
-        Self { ensemble, prefix, contention, command_timeout, alarms: alarms.clone() }
+        Self { ensemble, servers, prefix, contention, command_timeout, alarms: alarms.clone() }
     }
 
     /// What is done by then.
@@ -76,8 +82,14 @@ impl ZooKeeperStore {
         let alarm = Alarm::at(&self.alarms, Clock::Boottime, answer_by);
         match until(work, alarm).await {
             Some(done) => done.map_err(|fault| fault_of(&fault)),
-            None => Err(Fault::timed_out()),
+            None => Err(self.no_answer()),
         }
+    }
+
+    /// Why there was no answer in time.
+    fn no_answer(&self) -> Fault {
+        let silent = || Fault::timed_out().at(&self.servers);
+        self.outage().map_or_else(silent, |outage| outage.fault)
     }
 
     async fn free(

@@ -43,7 +43,7 @@ impl From<LockError> for StatusCode {
 /// The status, and what a response says about the error.
 impl From<LockError> for (StatusCode, String) {
     fn from(error: LockError) -> Self {
-        let detail = problem::detail(&error).to_owned();
+        let detail = problem::detail(&error);
         (error.into(), detail)
     }
 }
