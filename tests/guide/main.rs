@@ -6,6 +6,7 @@ mod diagram;
 mod documented;
 mod examples;
 mod links;
+mod packages;
 mod reference;
 mod shown;
 mod whole;
