@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::exit;
 use crate::failure::Failure;
+use crate::text::is_unseen;
 
 /// How much is said.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +51,7 @@ impl Say {
         object.insert("message".to_owned(), text.into());
         object.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         // With stderr gone there is nowhere to report that it is.
-        let _ = writeln!(io::stderr(), "{}", Value::Object(object));
+        let _ = writeln!(io::stderr(), "{}", harmless(&Value::Object(object).to_string()));
     }
 }
 
@@ -74,5 +75,38 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes JSON to stdout, for people too.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
-    print(&format!("{value:#}\n"))
+    print(&(harmless(&format!("{value:#}")) + "\n"))
+}
+
+/// JSON in which every character is escaped that a terminal would obey or hide. Outside of texts there is none.
+fn harmless(json: &str) -> String {
+    let is_line_break = |c: char| c == '\n';
+    if !json.contains(|c: char| is_line_break(c) || c.is_control() || is_unseen(c)) {
+        return json.to_owned();
+    }
+    let mut harmless = String::with_capacity(json.len());
+    for c in json.chars() {
+        if !is_line_break(c) && (c.is_control() || is_unseen(c)) {
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            harmless.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            harmless.push(c);
+        }
+    }
+    harmless
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_or_hides_is_escaped_in_json() {
+        let key = "a\u{9b}2Jb\u{202e}c\u{e0041}d\n鍵";
+        let json = harmless(&format!("{:#}", serde_json::json!({ "key": key })));
+        assert!(json.contains(r"a\u009b2Jb\u202ec\udb40\udc41d\n鍵"), "{json}");
+        assert!(json.chars().all(|c| c == '\n' || !c.is_control() && !is_unseen(c)), "{json}");
+        let read: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read["key"], key);
+    }
 }

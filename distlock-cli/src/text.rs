@@ -2,15 +2,71 @@
 
 use std::time::Duration;
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 /// A key as it is shown: in quotes, so that spaces are seen, and with nothing in it that moves the
-/// cursor of a terminal.
+/// cursor of a terminal or changes the order of what stands beside it.
 pub(crate) fn quoted(key: &str) -> String {
     format!("\"{}\"", shown(key))
 }
 
 /// The same without the quotes.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            _ if c.is_control() => shown.push('\u{fffd}'),
+            // Written out: two keys that differ only in these must not look alike.
+            _ if is_unseen(c) => shown.extend(c.escape_unicode()),
+            _ => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Whether nothing is seen of it: characters without a width, and those that turn the direction of the text around.
+pub(crate) fn is_unseen(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// How many columns of a terminal it takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The beginning of it, with an ellipsis, if it takes more columns than that.
+pub(crate) fn capped(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    let (mut begin, mut taken) = (String::new(), 1);
+    for c in text.chars() {
+        taken += c.width().unwrap_or(0);
+        if taken > most {
+            break;
+        }
+        begin.push(c);
+    }
+    if most > 0 {
+        begin.push('…');
+    }
+    begin
+}
+
+/// With spaces up to so many columns.
+pub(crate) fn padded(text: &str, columns: usize) -> String {
+    text.to_owned() + &" ".repeat(columns.saturating_sub(width(text)))
 }
 
 /// A time: no finer than is of use.
@@ -27,4 +83,33 @@ pub(crate) fn rounded(time: Duration) -> String {
 /// What is left of a lease.
 pub(crate) fn lease(rest: Option<Duration>) -> String {
     rest.map_or_else(|| "without end".to_owned(), rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_written_out() {
+        for (text, is_shown) in [
+            ("order:1 ✓ ключ 鍵", "order:1 ✓ ключ 鍵"),
+            ("a\u{1b}[2Jb\u{9b}c", "a\u{fffd}[2Jb\u{fffd}c"),
+            ("pay\u{202e}drac", "pay\\u{202e}drac"),
+            ("a\u{2066}b\u{2069}", "a\\u{2066}b\\u{2069}"),
+            ("a\u{200b}b\u{200d}c\u{feff}", "a\\u{200b}b\\u{200d}c\\u{feff}"),
+        ] {
+            assert_eq!(shown(text), is_shown);
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_and_padded_by_columns() {
+        assert_eq!(capped("order:1", 7), "order:1");
+        assert_eq!(capped("order:12", 7), "order:…");
+        assert_eq!(capped("鍵鍵鍵鍵", 6), "鍵鍵…", "each takes two");
+        assert_eq!(capped("order", 1), "…");
+        assert_eq!(capped("order", 0), "");
+        assert_eq!(padded("鍵", 4), "鍵  ");
+        assert_eq!(padded("order", 4), "order");
+    }
 }

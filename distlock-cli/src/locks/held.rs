@@ -5,8 +5,11 @@ use std::time::Duration;
 use distlock::__console::{Glance, Owning};
 use serde_json::{Value, json};
 
-use super::process::{Process, several};
-use crate::text::{lease, quoted, shown};
+use super::process::{Process, several, several_within};
+use crate::text::{capped, lease, padded, quoted, shown, width};
+
+/// A column of a table is no wider, however long a key is. JSON has all of it.
+const WIDEST: usize = 60;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
@@ -21,6 +24,9 @@ pub(crate) struct Held {
     pub(crate) holders: Vec<Process>,
     /// It is held exclusively.
     pub(crate) alone: bool,
+    /// How many may hold it at once; `None` for any number (readers). Of the first holder.
+    #[cfg(feature = "top")]
+    pub(crate) limit: Option<u32>,
     /// What is left of the lease; `None` where it has no end, which no lock of ours is.
     pub(crate) remaining: Option<Duration>,
     /// How many places of its queue are taken.
@@ -40,6 +46,8 @@ impl Held {
             stored: stored.to_owned(),
             #[cfg(feature = "top")]
             token: tokens.join(" "),
+            #[cfg(feature = "top")]
+            limit: tokens.first().map_or(Some(1), |token| limit_of(token)),
             alone,
             remaining,
             waiting,
@@ -67,6 +75,25 @@ impl Held {
         self.amiss.as_deref().map_or_else(|| several(&self.holders), shown)
     }
 
+    /// The same in no more columns than these. How many holders there are is not cut off.
+    pub(crate) fn holder_within(&self, columns: usize) -> String {
+        match &self.amiss {
+            Some(amiss) => capped(&shown(amiss), columns),
+            None => several_within(&self.holders, columns),
+        }
+    }
+
+    /// In at most seven characters: nothing where it is held exclusively, else `read`, or how many permits are taken
+    /// of how many.
+    #[cfg(feature = "top")]
+    pub(crate) fn mode(&self) -> String {
+        match self.limit {
+            _ if self.alone || self.holders.is_empty() => String::new(),
+            None => "read".to_owned(),
+            Some(limit) => format!("{}/{limit}", self.holders.len()),
+        }
+    }
+
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let mut json = json!({
@@ -84,20 +111,32 @@ impl Held {
     }
 }
 
+/// How many may hold a lock at once with this token; `None` for any number. It is at the end of a token: `r` for
+/// readers, a number for permits, nothing for one that is alone.
+#[cfg(feature = "top")]
+fn limit_of(token: &str) -> Option<u32> {
+    let end = token.rsplit('.').next().unwrap_or_default();
+    match end.rsplit(['s', 'n']).next() {
+        Some("r") => None,
+        Some(number) => Some(number.parse().unwrap_or(1)),
+        None => Some(1),
+    }
+}
+
 /// Many, for people.
 pub(crate) fn table(held: &[Held]) -> String {
     let row = |held: &Held| {
         let lease = if held.amiss.is_some() { String::new() } else { lease(held.remaining) };
-        [shown(&held.key), held.holder(), lease, held.waiting.to_string()]
+        let key = capped(&shown(&held.key), WIDEST);
+        [key, held.holder_within(WIDEST), lease, held.waiting.to_string()]
     };
     let heads = ["KEY", "HOLDER", "LEASE", "WAITING"].map(str::to_owned);
     let rows: Vec<[String; 4]> = [heads].into_iter().chain(held.iter().map(row)).collect();
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths = [width(0), width(1), width(2)];
+    let widest =
+        |column: usize| rows.iter().map(|row| width(&row[column])).max().unwrap_or_default();
+    let widths = [widest(0), widest(1), widest(2)];
     let line = |row: &[String; 4]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
+        let cells = row.iter().zip(widths).map(|(cell, width)| padded(cell, width) + "  ");
         cells.collect::<String>() + &row[3] + "\n"
     };
     rows.iter().map(line).collect()
@@ -114,9 +153,41 @@ impl Held {
             token: token.to_owned(),
             holders: vec![Process::unknown(process)],
             alone: true,
+            limit: limit_of(token),
             remaining: Some(Duration::from_secs(20)),
             waiting,
             amiss: None,
         }
+    }
+}
+
+#[cfg(all(test, feature = "top"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_key_pads_no_other_and_wide_ones_are_aligned() {
+        let long = "x".repeat(500);
+        let keys = ["order:1", "鍵:1", "a\u{202e}b", &long];
+        let held: Vec<Held> = keys.iter().map(|key| Held::example(key, "abc.1.1s", 3)).collect();
+        let table = table(&held);
+        assert!(table.contains("a\\u{202e}b") && table.contains('…'), "{table}");
+        for line in table.lines() {
+            assert!(width(line) < 100, "{line}");
+            let at = line.find("abc").or_else(|| line.find("HOLDER")).expect("a holder");
+            assert_eq!(width(&line[..at]), WIDEST + 2, "{table}");
+        }
+    }
+
+    #[test]
+    fn how_many_more_there_are_is_not_cut_off() {
+        let mut held = Held::example("k", "abcdefghijkl.1.1000sr", 0);
+        (held.alone, held.holders) = (false, vec![Process::unknown("abcdefghijkl"); 41]);
+        assert_eq!(held.holder_within(100), "abcdefghijkl +40");
+        assert_eq!(held.holder_within(10), "abcde… +40");
+        assert_eq!(held.mode(), "read");
+        held.limit = limit_of("abc.1.1000s50");
+        assert_eq!(held.mode(), "41/50");
+        assert_eq!(Held::example("k", "abc.1.1000s", 0).mode(), "");
     }
 }

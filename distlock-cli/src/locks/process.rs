@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::text::shown;
+use crate::text::{capped, shown};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -48,6 +48,17 @@ impl fmt::Display for Process {
 impl From<distlock::Process> for Process {
     fn from(process: distlock::Process) -> Self {
         Self { id: process.id.clone(), known: Some(process) }
+    }
+}
+
+/// The first of them, cut where it must be, and how many more there are: all in no more columns than these.
+pub(crate) fn several_within(processes: &[Process], columns: usize) -> String {
+    match processes {
+        [one, more @ ..] if !more.is_empty() => {
+            let more = format!(" +{}", more.len());
+            capped(&one.to_string(), columns.saturating_sub(more.len())) + &more
+        }
+        _ => capped(&several(processes), columns),
     }
 }
 

@@ -6,7 +6,9 @@ mod state;
 mod view;
 mod watch;
 
+use std::future::poll_fn;
 use std::io::{self, IsTerminal};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,7 @@ use distlock::LockManager;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -42,9 +45,31 @@ pub(crate) async fn top(store: &Named, options: &TopOptions) -> Result<u8, Failu
         return once(&locks, options.json).await;
     }
     let mut terminal = ratatui::try_init().map_err(broken)?;
-    let outcome = live(&mut terminal, store, &locks, options.interval).await;
+    let outcome = tokio::select! {
+        outcome = live(&mut terminal, store, &locks, options.interval) => outcome.map(|()| exit::OK),
+        // The terminal is restored before this process ends.
+        signal = ended() => Ok(exit::signalled(signal)),
+    };
     ratatui::restore();
-    outcome.map(|()| exit::OK)
+    outcome
+}
+
+/// Resolves with the first signal that ends a program.
+async fn ended() -> i32 {
+    let catch = |kind: SignalKind| signal(kind).ok().map(|signal| (kind.as_raw_value(), signal));
+    let kinds = [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+    ];
+    let mut signals: Vec<_> = kinds.into_iter().filter_map(catch).collect();
+    poll_fn(|cx| {
+        let mut came = signals.iter_mut();
+        let came = came.find_map(|(kind, signal)| signal.poll_recv(cx).is_ready().then_some(*kind));
+        came.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 async fn once(locks: &Locks<'_>, as_json: bool) -> Result<u8, Failure> {

@@ -89,6 +89,10 @@ fn table(
         (None, "TAKEN/S", Constraint::Length(7)),
         (None, "P99", Constraint::Length(6)),
     ];
+    let is_any_shared = rows.iter().any(|seen| !seen.held.mode().is_empty());
+    if is_any_shared {
+        columns.insert(2, (None, "MODE", Constraint::Length(5)));
+    }
     if area.width < NARROW {
         columns.truncate(3);
     }
@@ -104,29 +108,38 @@ fn table(
     // No more than fit are made: there may be thousands.
     let height = usize::from(area.height.saturating_sub(1));
     let first = (state.chosen + 1).saturating_sub(height.max(1));
+    let widths: Vec<Constraint> = columns.iter().map(|(_, _, width)| *width).collect();
+    // As the table lays them out, with a space between two columns.
+    let holder = Layout::horizontal(widths.clone()).spacing(1).split(area)[1].width;
     let lines = rows.iter().skip(first).take(height).map(|seen| {
         let told = rates.held(&seen.held.stored);
         let rate = told.and_then(|(name, _)| all.iter().find(|rate| rate.name == name));
-        Row::new(row(seen, now, told, rate).into_iter().take(columns.len()))
+        let mut cells = row(seen, now, told, rate, usize::from(holder)).to_vec();
+        if is_any_shared {
+            cells.insert(2, seen.held.mode());
+        }
+        cells.truncate(columns.len());
+        Row::new(cells)
     });
-    let table = Table::new(lines, columns.iter().map(|(_, _, width)| *width))
+    let table = Table::new(lines, widths)
         .header(Row::new(heads))
         .row_highlight_style(Style::new().reversed());
     let mut chosen = TableState::new().with_selected(Some(state.chosen - first));
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-/// `told`: what its holder says of its name and since when it holds it.
+/// `told`: what its holder says of its name and since when it holds it. `holder`: how many columns the holders have.
 fn row(
     seen: &Seen,
     now: Instant,
     told: Option<(&str, Instant)>,
     rate: Option<&Rate>,
+    holder: usize,
 ) -> [String; 9] {
     let changes = seen.changes_a_minute(now);
     [
         shown(&seen.held.key),
-        seen.held.holder(),
+        seen.held.holder_within(holder),
         told.map_or_else(|| held_for(seen, now), |(_, since)| short(now.duration_since(since))),
         lease(&seen.held),
         seen.held.waiting.to_string(),
@@ -250,6 +263,8 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use crate::locks::process::Process;
+
     use super::*;
 
     fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
@@ -288,6 +303,30 @@ mod tests {
         let screen = drawn(80, 24, 500, &mut state);
         // Sorted by waiters, of which order:N has N.
         assert!(screen.iter().any(|line| line.starts_with("order:099")), "{screen:?}");
+    }
+
+    #[test]
+    fn modes_and_the_number_of_holders_are_seen_in_a_usual_terminal() {
+        let mut readers = Held::example("report", "abcdefghijkl.1.1000sr", 0);
+        (readers.alone, readers.holders) = (false, vec![Process::unknown("abcdefghijkl"); 124]);
+        let mut permits = Held::example("pool", "abcdefghijkl.1.1000s5", 0);
+        (permits.alone, permits.holders) = (false, vec![Process::unknown("abcdefghijkl"); 3]);
+        let watch = Watch::of(vec![readers, permits, Held::example("order:1", "abc.1.1s", 2)]);
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a terminal");
+        let (rates, mut state) = (Rates::default(), State::new());
+        terminal
+            .draw(|frame| draw(frame, "redis://host", &watch, &rates, &mut state))
+            .expect("drawn");
+        let screen = terminal.backend().to_string();
+        let line = |key: &str| {
+            screen
+                .lines()
+                .find(|line| line.trim_start_matches('"').starts_with(key))
+                .expect("a row")
+        };
+        assert!(line("report").contains(" +123 ") && line("report").contains(" read "), "{screen}");
+        assert!(line("pool").contains(" +2 ") && line("pool").contains(" 3/5 "), "{screen}");
+        assert!(line("KEY").contains("MODE") && !line("order:1").contains('/'), "{screen}");
     }
 
     #[test]

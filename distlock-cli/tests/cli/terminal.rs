@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use distlock_testkit::wait_until;
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::support::{Dir, SERVER, Tool, ask, distlock_here, is_alive, is_held, key, ran};
 
@@ -87,6 +88,25 @@ impl Terminal {
             let written = self.screen.lock().expect("no panic").clone();
             written.contains(text) || drawn(&written).iter().any(|line| line.contains(text))
         });
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.tool.signal(signal);
+    }
+
+    /// Whether lines are edited and echoed, as a shell expects.
+    pub(crate) fn is_cooked(&self) -> bool {
+        let modes = tcgetattr(&self.keyboard).expect("its settings").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    /// What was written to it, with all sequences.
+    pub(crate) fn written(&self) -> String {
+        self.screen.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.tool.has_ended()
     }
 
     pub(crate) fn ends_with(self, code: i32) {

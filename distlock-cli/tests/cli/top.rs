@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use distlock_testkit::{RedisServer, wait_until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{distlock, distlock_at, holder, is_held, key, ran};
@@ -49,6 +50,22 @@ fn it_shows_and_releases() {
     terminal.shows("no lock is held");
     terminal.press("q");
     terminal.ends_with(0);
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back_as_it_was() {
+    let server = RedisServer::start();
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let Some(mut terminal) = Terminal::start(&distlock_at(&server, &["top"])) else { return };
+        terminal.shows("no lock is held");
+        assert!(!terminal.is_cooked(), "keys are read one by one");
+        terminal.signal(signal);
+        wait_until("it ends", || terminal.has_ended());
+        assert!(terminal.is_cooked(), "{signal:?}");
+        // Back from the screen that only this program had.
+        wait_until("the screen is left", || terminal.written().contains("\x1b[?1049l"));
+        terminal.ends_with(128 + signal.as_raw());
+    }
 }
 
 /// A service counts while a `top` is watching.
