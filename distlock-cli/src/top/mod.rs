@@ -148,7 +148,7 @@ async fn grant(action: Action, locks: &Locks<'_>, watch: &mut Watch, state: &mut
     match action {
         Action::Quit => {}
         Action::Inspect(key) => match One::look(locks, &key).await {
-            Ok(found) => state.focus = Focus::One(key, found),
+            Ok(found) => state.focus = Focus::One(key, found.map(Box::new)),
             Err(failure) => state.said = Some(failure.text),
         },
         Action::Release(key) => {

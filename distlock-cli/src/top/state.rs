@@ -44,7 +44,7 @@ pub(super) enum Focus {
     /// A filter is typed.
     Filter,
     /// One lock is shown; `None` if it is free by now.
-    One(String, Option<One>),
+    One(String, Option<Box<One>>),
     /// Whether to take this lock away is asked.
     Confirm(String),
 }

@@ -35,7 +35,7 @@ pub(super) fn draw(
     }
     frame.render_widget(footer(state), foot);
     if let Focus::One(key, held) = &state.focus {
-        one(frame, body, key, held.as_ref());
+        one(frame, body, key, held.as_deref());
     }
 }
 

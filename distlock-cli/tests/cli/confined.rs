@@ -2,6 +2,7 @@
 //! say what they leave out.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,10 +20,8 @@ fn can(program: &str, args: &[&str], left_out: &str) -> bool {
     let is_root = cfg!(target_os = "linux") && geteuid().is_root();
     let can = is_root && command.status().is_ok_and(|status| status.success());
     if !can {
-        eprintln!(
-            "not tested, because `{program} {}` is not possible here: {left_out}",
-            args.join(" ")
-        );
+        let why = format!("`{program} {}` is not possible here", args.join(" "));
+        let _ = writeln!(std::io::stderr(), "not tested: {left_out}, because {why}");
     }
     can
 }
