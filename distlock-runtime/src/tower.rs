@@ -1,5 +1,5 @@
 //! A lock around the requests of a tower service whose error can be made from a
-//! [`LockError`](crate::LockError): a client, a worker of a job queue, your own service.
+//! [`LockError`]: a client, a worker of a job queue, your own service.
 
 use std::fmt;
 use std::future::Future;

@@ -111,9 +111,8 @@ fn fw10_every_setting_of_a_manager_is_on_the_page_of_settings() {
 
 /// The text of a source, as a program prints it: literals that go over several lines are one.
 fn joined(source: &str) -> String {
-    let mut lines = source.lines();
     let mut text = String::new();
-    while let Some(line) = lines.next() {
+    for line in source.lines() {
         match line.strip_suffix('\\') {
             Some(line) => {
                 text.push_str(if text.ends_with('\n') { line } else { line.trim_start() })
