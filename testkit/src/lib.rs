@@ -43,6 +43,7 @@ mod server;
 mod stored;
 mod time;
 mod wait;
+mod wall_clock;
 mod zookeeper;
 
 pub use calls::{
@@ -71,4 +72,5 @@ pub use server::{RedisServer, RedisServerBuilder, major_version};
 pub use stored::{nothing_is_left, owner, queue, stand, stored, ttl_of};
 pub use time::{LONG, SECOND, ms};
 pub use wait::{wait_for, wait_until, wait_within};
+pub use wall_clock::WallClock;
 pub use zookeeper::{ZooKeeper, ZooKeeperPath, ZooKeeperServer};

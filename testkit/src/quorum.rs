@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use distlock_runtime::LockManager;
 
 use crate::conformance::{Remote, Subject};
-use crate::{RedisServer, connect};
+use crate::{RedisServer, RedisServerBuilder, connect};
 
 /// So many servers, each of which knows nothing of the others.
 pub struct Quorum {
@@ -18,7 +18,13 @@ pub struct Quorum {
 impl Quorum {
     /// Starts them at the same time.
     pub fn of(nodes: usize) -> Self {
-        let starting: Vec<_> = (0..nodes).map(|_| std::thread::spawn(RedisServer::start)).collect();
+        Self::with(vec![RedisServer::builder(); nodes])
+    }
+
+    /// Starts servers with these settings at the same time.
+    pub fn with(nodes: Vec<RedisServerBuilder>) -> Self {
+        let start = |node: RedisServerBuilder| std::thread::spawn(|| node.start());
+        let starting: Vec<_> = nodes.into_iter().map(start).collect();
         let started = starting.into_iter().map(|node| node.join().expect("it starts"));
         Self { nodes: started.collect(), next: 0 }
     }

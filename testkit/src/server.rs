@@ -15,6 +15,7 @@ use redis::FromRedisValue;
 
 use crate::certificates::Certificate;
 use crate::process::{self, Guardian};
+use crate::wall_clock::WallClock;
 
 /// How long a server may take to answer for the first time, and one command of a test later.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -38,6 +39,7 @@ pub struct RedisServerBuilder {
     durable: bool,
     tls: Option<Certificate>,
     sentinel: Option<String>,
+    clock: Option<WallClock>,
 }
 
 /// The process, killed when dropped.
@@ -76,6 +78,12 @@ impl RedisServerBuilder {
     /// one of theirs. To demand that, `args(["--tls-auth-clients", "yes"])`.
     pub fn tls(mut self, certificate: &Certificate) -> Self {
         self.tls = Some(certificate.clone());
+        self
+    }
+
+    /// Goes by this wall clock.
+    pub fn clock(mut self, clock: &WallClock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 
@@ -221,7 +229,10 @@ impl RedisServer {
         keys.retain(|key| {
             let is_list = is_ours(key, "processes") || is_ours(key, "{processes}");
             // What the servers of a quorum keep beside it.
-            let is_rule = is_ours(key, "quorum") || key.ends_with("fence:quorum");
+            let is_rule = is_ours(key, "quorum")
+                || ["fence:quorum", "quorum:id", "quorum:watched"]
+                    .iter()
+                    .any(|name| key.ends_with(name));
             let is_kept = is_counter(key) || is_list || is_record(key) || is_rule;
             key.contains(":lock:") || !is_kept
         });
@@ -308,6 +319,9 @@ impl RedisServer {
             .arg(self.dir.join("log"));
         if let Some(password) = &self.settings.password {
             command.args(["--requirepass", password]);
+        }
+        if let Some(clock) = &self.settings.clock {
+            clock.set_for(&mut command);
         }
         command.args(&self.settings.args).stdin(Stdio::null()).stdout(Stdio::null());
         command

@@ -20,6 +20,8 @@ pub(super) struct Quorum {
     /// For how long one that has restarted does not count.
     pub(super) guard: Duration,
     pub(super) lacks: Lacks,
+    /// The options of locks whose request does not say otherwise.
+    pub(super) options: Options,
 }
 
 impl Quorum {
@@ -36,13 +38,16 @@ impl Quorum {
             guard.or(settings.restart_guard).or(settings.options.ttl).unwrap_or(Options::TTL);
         let longest = (!guard.is_zero()).then_some(guard);
         let lacks = Lacks { permits: Some(NO_PERMITS), longest };
-        lacks.check(&settings.options.resolve(&Options::default())?)?;
+        // A guard that is shorter than the default `ttl` was chosen for shorter leases.
+        let ttl = settings.options.ttl.or(longest.map(|longest| longest.min(Options::TTL)));
+        let options = Options { ttl, ..settings.options.clone() };
+        lacks.check(&options.resolve(&Options::default())?)?;
         let server = |url| {
             let server = redis_config(url, settings, namespace, observers)?;
             // A node is known by the connection on which it has identified itself.
             Ok(RedisConfig { connections: 1, ..server })
         };
         let servers = nodes.into_iter().map(server).collect::<Result<_, LockError>>()?;
-        Ok(Self { servers, guard, lacks })
+        Ok(Self { servers, guard, lacks, options })
     }
 }

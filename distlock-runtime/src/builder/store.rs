@@ -80,9 +80,9 @@ pub(super) fn start(
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) if matches!(url.deployment, Deployment::Redlock { .. }) => {
             let observers = observers.of_manager("redlock");
-            let Quorum { servers, guard, lacks } =
+            let Quorum { servers, guard, lacks, options } =
                 Quorum::new(*url, &settings, &namespace, &observers)?;
-            let settings = Settings { lacks, ..settings };
+            let settings = Settings { lacks, options, ..settings };
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(QuorumStore::start(servers, guard, handle, alarms)), handle, alarms)
             })

@@ -96,6 +96,19 @@ pub(crate) fn skipped(error: &LockError) {
     write_here(|| about!(debug, named, "skipped",));
 }
 
+/// Too few servers of a quorum count yet.
+#[cfg(feature = "redis")]
+pub(crate) fn quorum_waits(wait: std::time::Duration) {
+    let seconds = wait.as_secs() + 1;
+    write_here(|| {
+        tracing::warn!(
+            target: "distlock",
+            seconds,
+            "quorum_waits: no process has watched the servers of the quorum for as long as `restart_guard`; locks are granted after that"
+        );
+    });
+}
+
 /// A leader's body has ended with an error, or a campaign cannot succeed.
 pub(crate) fn term_failed(name: &impl std::fmt::Display, error: &str) {
     write_here(|| tracing::error!(target: "distlock", { lock.name = %name, error }, "term_failed"));

@@ -49,6 +49,8 @@ pub(crate) use account::Account;
 pub use calls::Calls;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 pub(crate) use link::LinkWatch;
+#[cfg(feature = "redis")]
+pub(crate) use log::quorum_waits;
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) use log::{answered, body_too_late};
 pub(crate) use log::{not_returned, skipped, term_failed};

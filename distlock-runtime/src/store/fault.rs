@@ -57,6 +57,12 @@ impl Fault {
         Self { detail: Some([said, words].concat().into()), ..self }
     }
 
+    /// The store's words, or else the kind's.
+    #[cfg(feature = "redis")]
+    pub fn reason(&self) -> String {
+        self.detail.as_deref().map_or_else(|| self.kind.to_string(), str::to_owned)
+    }
+
     pub fn into_error(self, lock: Option<&LockName>) -> LockError {
         LockError::Backend {
             lock: lock.cloned().map(Box::new),

@@ -7,11 +7,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::QuorumStore;
+use super::missing::Missing;
 use super::node::{Node, Voted};
 use super::tally::{Drawn, accepted, median, proposal};
-use super::votes::Ballot;
+use super::votes::{Ballot, Votes};
 use crate::clock::{Clock, Moment};
 use crate::error::BackendKind;
 use crate::name::LockName;
@@ -27,6 +29,24 @@ const LAST_FENCE: u64 = 1 << 53;
 pub(super) struct Proposals {
     /// The largest that was seen.
     seen: AtomicU64,
+}
+
+/// The nodes that have granted a lock, and until when each of them keeps it at least.
+pub(super) struct Granted {
+    by: Vec<usize>,
+    ends: Moment,
+}
+
+impl Granted {
+    /// By these votes, for leases of `ttl`.
+    pub(super) fn by(votes: &Votes, ttl: Duration) -> Self {
+        Self { by: votes.granted().collect(), ends: votes.first_sent().after(ttl) }
+    }
+
+    /// What an answer to a proposed token comes to that came `now`.
+    fn counted(&self, now: Moment, answer: Accepted, counts: bool) -> Ballot {
+        accepted(now, answer, counts && now < self.ends)
+    }
 }
 
 impl Proposals {
@@ -56,33 +76,35 @@ impl Proposals {
     }
 
     /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
-    /// another process may have the lock, and have proposed a token there before.
+    /// another process may have the lock, and have proposed a token there before. So may it at one of these, once
+    /// what it has granted has ended: an acceptance that comes later does not count.
     pub(super) async fn draw(
         &self,
         quorum: &QuorumStore,
-        granted: &[usize],
+        granted: Granted,
         lock: &Arc<LockName>,
         answer_by: Moment,
     ) -> Result<u64, Fault> {
         let nodes = &quorum.nodes;
+        let answer_by = answer_by.min(granted.ends);
         for _ in 0..TRIES {
             let proposal = self.next(nodes);
-            let mut round = quorum.ask(granted.iter().map(|node| {
+            let mut round = quorum.ask(granted.by.iter().map(|node| {
                 let (store, lock) = (nodes[*node].store.clone(), lock.clone());
                 let propose =
                     move || async move { store.propose(&lock, proposal, answer_by).await };
                 (*node, nodes[*node].ask(answer_by, propose))
             }));
-            let mut failed = None;
-            let accepts = |_, answer: Result<Voted<Accepted>, Fault>| match answer {
+            let mut missing = Missing::default();
+            let accepts = |at, answer: Result<Voted<Accepted>, Fault>| match answer {
                 Ok(Voted { answer, counts }) => {
                     if let Accepted::Above(other) = answer {
                         self.saw(other)?;
                     }
-                    Ok(accepted(Clock::Boottime.now(), answer, counts))
+                    Ok(granted.counted(Clock::Boottime.now(), answer, counts))
                 }
                 Err(fault) => {
-                    failed = Some(fault);
+                    missing.add(at, fault);
                     Ok(Ballot::Unknown)
                 }
             };
@@ -91,9 +113,30 @@ impl Proposals {
             match Drawn::of(&votes) {
                 Drawn::Accepted => return Ok(proposal),
                 Drawn::Beaten => {}
-                Drawn::Unknown => return Err(failed.unwrap_or_else(|| quorum.no_majority())),
+                Drawn::Unknown => return Err(quorum.no_majority(missing)),
             }
         }
         Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fc9_an_acceptance_counts_until_the_first_vote_ends() {
+        let at = |millis| Moment::from_nanos(0).after(Duration::from_millis(millis));
+        let mut votes = Votes::of(3, 0..3);
+        for (node, sent) in [1_040, 1_000, 1_070].into_iter().enumerate() {
+            votes.add(node, Ballot::Yes { sent: at(sent) });
+        }
+        let granted = Granted::by(&votes, Duration::from_millis(100));
+        let last = at(1_099);
+        assert_eq!(granted.counted(last, Accepted::Yes, true), Ballot::Yes { sent: last });
+        assert_eq!(granted.counted(last, Accepted::Yes, false), Ballot::Uncounted);
+        // The second server may have given the lock to another process, which has proposed a token as well.
+        assert_eq!(granted.counted(at(1_100), Accepted::Yes, true), Ballot::Uncounted);
+        assert_eq!(granted.counted(last, Accepted::Above(7), true), Ballot::No);
     }
 }

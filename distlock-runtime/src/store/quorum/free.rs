@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::QuorumStore;
+use super::missing::Missing;
 use super::node::Node;
 use super::round::Asked;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
-use crate::error::BackendKind;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Store};
 
@@ -46,7 +46,7 @@ impl QuorumStore {
             (at, self.nodes[at].store.clone().release(parts[at].owner.clone(), keep, answer_by))
         }));
         let needed = self.majority().min(round.unanswered().count());
-        let (mut freed, mut rest, mut failed) = (Freed::nothing(), Vec::new(), None);
+        let (mut freed, mut rest, mut missing) = (Freed::nothing(), Vec::new(), Missing::default());
         let (mut answered, mut ours) = (0, 0);
         while answered < needed {
             match round.next().await {
@@ -63,16 +63,14 @@ impl QuorumStore {
                 }
                 Some((at, Err(fault))) => {
                     rest.push(at);
-                    failed = Some(fault);
+                    missing.add(at, fault);
                 }
                 None => break,
             }
         }
         if answered < needed {
             // The caller repeats the whole of it.
-            let detail = "fewer than a majority of the nodes answer";
-            let fault = || Fault::passing(BackendKind::Unreachable, detail);
-            return Err(failed.unwrap_or_else(fault));
+            return Err(self.no_majority(missing));
         }
         freed.was_ours = ours != 0 && ours + (self.nodes.len() - answered) >= self.majority();
         self.see_to_the_rest(owner, keep, round.into_asked(), rest);

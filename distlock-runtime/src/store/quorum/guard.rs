@@ -1,10 +1,13 @@
-//! The restart guard: a node that has forgotten its locks must not help to give them away again.
+//! The restart guard: a node that has forgotten its locks must not help to grant them again.
 //!
-//! A node counts once it has been up for longer than any lease of this manager: until then it may have
-//! granted a lock, forgotten it in the restart, and grant it to another process. A restart breaks every
-//! connection, so each new one asks which server it is and how long it has been up. No key of ours
-//! and no clock of ours can say it: with an append-only file that is written once a second, a key survives
-//! where the last second of locks does not.
+//! After a restart a node may have granted a lock, forgotten it, and grant it to another process. So it counts once
+//! a process has watched it for longer than any lease lasts. The process measures that by its own clock, from the
+//! first answer of this run of the server on: the server's uptime is computed from its wall clock, which may be
+//! stepped forward after a boot. Nor do the server's data tell how old its run is. With an append-only file that is
+//! written once a second, data survive where the last second of locks does not.
+//!
+//! A process that has watched a server for long enough leaves a note there, which names the run. So only the first
+//! process waits.
 
 // Public for the model, which is built with the feature `model`.
 #![allow(unreachable_pub)]
@@ -13,8 +16,19 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Servers count their uptime in whole seconds.
-const ROUNDING: Duration = Duration::from_secs(1);
+/// For how long a server is watched before it counts: the guard, and how long a process may rely on the list of
+/// servers without reading it again (see [`relies_for`]).
+#[allow(unreachable_pub)] // Public for the model.
+pub fn watch_for(guard: Duration) -> Duration {
+    guard.saturating_add(relies_for(guard))
+}
+
+/// How long a process may rely on the list of servers that it has read from a server. After a server was replaced, a
+/// process that has not noticed takes locks for this long, and they last for a guard at most.
+#[allow(unreachable_pub)]
+pub fn relies_for(guard: Duration) -> Duration {
+    guard / 10
+}
 
 /// Since when a node counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -25,25 +39,35 @@ pub struct RestartGuard {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Seen {
-    /// Another one after every start of the server.
-    run_id: String,
+    /// Another one after every start of the server, and whenever it has lost its data.
+    run: String,
     counts_from: Moment,
 }
 
 impl RestartGuard {
-    /// A server answers on a new connection, which has been `up` for that long.
-    pub fn greeted(&mut self, run_id: &str, up: Duration, guard: Duration, now: Moment) {
-        if self.seen.as_ref().is_some_and(|seen| seen.run_id == run_id) {
-            return;
+    /// The server has answered. `watched`: a process that has watched this run for long enough has said so.
+    pub fn greeted(&mut self, run: &str, watched: bool, guard: Duration, now: Moment) {
+        let counts_from = if watched { now } else { now.after(watch_for(guard)) };
+        match &mut self.seen {
+            Some(seen) if seen.run == run => seen.counts_from = seen.counts_from.min(counts_from),
+            seen => *seen = Some(Seen { run: run.to_owned(), counts_from }),
         }
-        let wanted = if guard.is_zero() { guard } else { guard.saturating_add(ROUNDING) };
-        let counts_from = now.after(wanted.saturating_sub(up));
-        self.seen = Some(Seen { run_id: run_id.to_owned(), counts_from });
     }
 
     /// Whether an answer to what was sent at `sent` counts.
     pub fn counts(&self, sent: Moment) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.counts_from <= sent)
+    }
+
+    /// Whether this run counts.
+    pub fn has_watched(&self, run: &str, now: Moment) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.run == run) && self.counts(now)
+    }
+
+    /// How long it takes until this run counts; `None` if another one was seen since.
+    pub(crate) fn wait_for(&self, run: &str, now: Moment) -> Option<Duration> {
+        let seen = self.seen.as_ref().filter(|seen| seen.run == run)?;
+        Some(seen.counts_from.since(now))
     }
 
     /// How long it takes until it counts; `None` before the first greeting.
@@ -57,23 +81,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_counts_once_it_has_outlived_every_lease() {
+    fn a_node_counts_once_it_was_watched_for_longer_than_any_lease() {
         let at = |secs| Moment::from_nanos(0).after(Duration::from_secs(secs));
         let secs = Duration::from_secs;
         let mut node = RestartGuard::default();
         assert!(!node.counts(at(1000)));
-        node.greeted("a", secs(500), secs(30), at(1000));
-        assert!(node.counts(at(1000)));
-        // The same server on a new connection.
-        node.greeted("a", secs(0), secs(30), at(1001));
-        assert!(node.counts(at(1001)));
-        // It has restarted ten seconds ago.
-        node.greeted("b", secs(10), secs(30), at(1010));
-        assert!(!node.counts(at(1030)));
-        assert_eq!(node.wait(at(1011)), Some(secs(20)));
-        assert!(node.counts(at(1031)));
+        // It may have been up for years: nobody has watched it.
+        node.greeted("a", false, secs(30), at(1000));
+        assert!(!node.counts(at(1032)));
+        assert_eq!(node.wait(at(1011)), Some(secs(22)));
+        // The same run on another connection.
+        node.greeted("a", false, secs(30), at(1020));
+        assert!(node.counts(at(1033)) && node.has_watched("a", at(1033)));
+        assert!(!node.has_watched("b", at(1033)));
+        // It has restarted.
+        node.greeted("b", false, secs(30), at(1040));
+        assert!(!node.counts(at(1072)));
+        // Another process has watched it for longer.
+        node.greeted("b", true, secs(30), at(1050));
+        assert!(node.counts(at(1050)) && !node.counts(at(1049)));
         // Switched off.
-        node.greeted("c", secs(0), secs(0), at(1040));
-        assert!(node.counts(at(1040)));
+        node.greeted("c", false, secs(0), at(1060));
+        assert!(node.counts(at(1060)));
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::QuorumStore;
+use super::fences::Granted;
+use super::missing::Missing;
 use super::node::Voted;
 use super::tally::{Answered, Tally};
 use super::votes::{Ballot, Verdict, Votes};
@@ -55,7 +57,7 @@ impl QuorumStore {
             Verdict::Won { .. } => {}
             Verdict::Lost => return Ok(Owned::No),
             Verdict::Open | Verdict::Undecided => {
-                return Err(counted.failed.unwrap_or_else(|| self.no_majority()));
+                return Err(self.no_majority(counted.missing));
             }
         }
         self.fill(renewal, counted.votes.refused());
@@ -64,8 +66,8 @@ impl QuorumStore {
             true => {
                 self.proposals.saw(renewal.fence)?;
                 let lock = &renewal.owner.lock;
-                let granted: Vec<_> = counted.votes.granted().collect();
-                Some(self.proposals.draw(self, &granted, lock, answer_by).await?)
+                let granted = Granted::by(&counted.votes, renewal.ttl);
+                Some(self.proposals.draw(self, granted, lock, answer_by).await?)
             }
         };
         Ok(Owned::Yes { contended: counted.tally.is_contended(), fence })
@@ -106,16 +108,16 @@ impl QuorumStore {
             let op = node.store.clone().exchange(Exchange { old, new, term }, answer_by);
             (at, node.ask(answer_by, || op))
         }));
-        let (mut behind, mut failed) = (false, None);
+        let (mut behind, mut missing) = (false, Missing::default());
         let votes = self
-            .count(&mut round, |_, answer| match answer {
+            .count(&mut round, |at, answer| match answer {
                 Ok(Voted { answer: Exchanged::Granted { sent, contended, .. }, counts }) => {
                     behind |= contended;
                     Ok(if counts { Ballot::Yes { sent } } else { Ballot::Uncounted })
                 }
                 Ok(Voted { answer: Exchanged::NotHeld, .. }) => Ok(Ballot::No),
                 Err(fault) => {
-                    failed = Some(fault);
+                    missing.add(at, fault);
                     Ok(Ballot::Unknown)
                 }
             })
@@ -124,7 +126,8 @@ impl QuorumStore {
         match votes.verdict() {
             Verdict::Won { sent } => {
                 let granted: Vec<_> = votes.granted().collect();
-                let fence = self.proposals.draw(self, &granted, &new.lock, answer_by).await?;
+                let by = Granted::by(&votes, term.ttl);
+                let fence = self.proposals.draw(self, by, &new.lock, answer_by).await?;
                 new.answered(super::take::ALL);
                 // The others may have the old one still, which is not renewed or released any more.
                 let others = (0..self.nodes.len()).filter(|at| !granted.contains(at));
@@ -135,7 +138,7 @@ impl QuorumStore {
                 new.answered(super::take::ALL);
                 Ok(Exchanged::NotHeld)
             }
-            _ => Err(failed.unwrap_or_else(|| self.no_majority())),
+            _ => Err(self.no_majority(missing)),
         }
     }
 }
@@ -145,13 +148,13 @@ struct Counted {
     owner: Arc<Owner>,
     votes: Votes,
     tally: Tally,
-    failed: Option<Fault>,
+    missing: Missing,
 }
 
 impl Counted {
     fn new(owner: &Arc<Owner>, nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
         let votes = Votes::of(nodes, asked);
-        Self { owner: owner.clone(), votes, tally: Tally::default(), failed: None }
+        Self { owner: owner.clone(), votes, tally: Tally::default(), missing: Missing::default() }
     }
 
     fn add(
@@ -176,7 +179,7 @@ impl Counted {
                 self.tally.renewed(sent, owned, Answered { counts, steady })
             }
             Err(fault) => {
-                self.failed = Some(fault);
+                self.missing.add(at, fault);
                 Ballot::Unknown
             }
         };

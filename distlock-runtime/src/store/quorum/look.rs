@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::QuorumStore;
+use super::missing::Missing;
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarm;
 use crate::error::BackendKind;
 use crate::name::LockName;
+use crate::observe::quorum_waits;
 use crate::select::until;
 use crate::store::{Fault, Held, Holder, Letter, Op, Records, Store};
 
 /// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
 /// not waited for here either.
 const OTHERS: Duration = Duration::from_secs(1);
+/// How often it is looked whether servers count that are watched: another process may have watched them for longer.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Has every node identify itself. A mistake in the list shows here.
 pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
@@ -26,7 +30,7 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
         });
         (at, known)
     }));
-    let (mut well, mut failed) = (0, None);
+    let (mut well, mut missing) = (0, Missing::default());
     let mut over = answer_by;
     while let Some(Some((at, answer))) =
         until(round.next(), Alarm::at(&quorum.alarms, Clock::Boottime, over)).await
@@ -41,26 +45,38 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
             // It does not go away by itself, as a node that is down does. Nor does a replica, which has no
             // place here even if it is promoted: it forgets what its primary has granted.
             Err(fault) if !fault.passing || fault.kind == BackendKind::ReadOnly => {
-                return Err(fault.and(&format!(" (that was server {} of the list)", at + 1)));
+                return Err(fault.and(&format!(" (that was {})", quorum.nodes[at].addr)));
             }
-            Err(fault) => failed = Some(fault),
+            Err(fault) => missing.add(at, fault),
         }
     }
+    round.unanswered().for_each(|at| missing.add(at, Fault::timed_out()));
     round.leave(&quorum.late);
     if well < quorum.majority() {
-        return Err(failed.unwrap_or_else(|| quorum.too_few()));
+        return Err(quorum.no_majority(missing));
     }
-    match quorum.starting() {
-        Some(wait) => Err(too_new(wait)),
-        None => Ok(()),
+    counts(quorum).await;
+    Ok(())
+}
+
+/// Resolves when a majority of the servers counts. A process that gave up instead, and was started again, would begin
+/// to watch them again each time.
+async fn counts(quorum: &QuorumStore) {
+    let mut is_said = false;
+    while let Some(wait) = quorum.starting() {
+        if !std::mem::replace(&mut is_said, true) {
+            quorum_waits(wait);
+        }
+        let next = Clock::Boottime.now().after(wait.min(LOOK));
+        Alarm::at(&quorum.alarms, Clock::Boottime, next).await;
     }
 }
 
-/// Fewer than a majority have been up for long enough.
+/// Fewer than a majority were watched for long enough.
 pub(super) fn too_new(wait: Duration) -> Fault {
     let detail = format!(
-        "a majority of the servers has started too recently to count; locks are granted in {} s (set \
-         `restart_guard`, or `guard=` in the URL, to the longest ttl that is used)",
+        "a majority of the servers was started, or first used, too recently to count; locks are granted in {} s, if \
+         this process lives as long (`restart_guard`, or `guard=` in the URL, is the longest ttl that is used)",
         wait.as_secs() + 1
     );
     Fault::passing(BackendKind::Other, detail)

@@ -8,9 +8,9 @@
 //! Each node is a [`RedisStore`] of its own, with its queue, its messages and its scripts; this is what
 //! counts their answers.
 //!
-//! - `node`: one of them; `guard`: since when its answers count
+//! - `node`: one of them; `members`: whether it belongs to the quorum; `guard`: since when its answers count
 //! - `round`: a question to all; `late`: answers that are not waited for; `votes`: what the answers come to
-//! - `fences`: fencing tokens and tickets
+//! - `fences`: fencing tokens and tickets; `missing`: errors that name the servers that did not answer
 //! - `minorities`: waiters that have some nodes, and none a majority
 //! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
 //!   change nothing; `console`: what tools ask
@@ -22,7 +22,9 @@ pub(crate) mod guard;
 mod keep;
 mod late;
 mod look;
+mod members;
 mod minorities;
+mod missing;
 mod node;
 mod round;
 mod take;
@@ -30,7 +32,7 @@ pub(crate) mod tally;
 pub(crate) mod votes;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -49,8 +51,10 @@ use crate::store::owner::Owner;
 use crate::store::redis::{RedisConfig, RedisStore};
 use fences::Proposals;
 use late::LateAnswers;
+use members::Members;
 use minorities::Minorities;
-use node::{Node, ServerNames};
+use missing::Missing;
+use node::{Common, Node};
 use round::{GRACE, Round};
 use votes::{Ballot, Verdict, Votes, majority};
 
@@ -73,15 +77,24 @@ impl QuorumStore {
         handle: &Handle,
         alarms: &Arc<Alarms>,
     ) -> Self {
-        let rules: Arc<str> = format!("{}:{}", servers.len(), majority(servers.len())).into();
         let command_timeout = servers.iter().map(|server| server.command_timeout).max();
-        let names = ServerNames::of(servers.len());
-        let node = |(place, server)| {
-            let store = Arc::new(RedisStore::start(server, handle, alarms));
-            Arc::new(Node::new(place, store, rules.clone(), guard, &names))
-        };
-        let nodes: Arc<[_]> = servers.into_iter().enumerate().map(node).collect();
         let command_timeout = command_timeout.unwrap_or(GRACE);
+        let addrs: Vec<_> = servers.iter().map(RedisConfig::address).collect();
+        let common = Arc::new(Common {
+            members: Members::at(addrs.clone(), guard),
+            guard,
+            handle: handle.clone(),
+            alarms: alarms.clone(),
+            command_timeout,
+            all: OnceLock::new(),
+        });
+        let node = |(place, (server, addr))| {
+            let store = Arc::new(RedisStore::start(server, handle, alarms));
+            Arc::new(Node::new(place, store, addr, &common))
+        };
+        let nodes: Arc<[_]> = servers.into_iter().zip(addrs).enumerate().map(node).collect();
+        let _ = common.all.set(nodes.iter().map(Arc::downgrade).collect());
+        nodes.iter().for_each(Node::attend);
         let minorities = Minorities::new(nodes.clone(), handle.clone(), command_timeout);
         Self {
             nodes,
@@ -131,24 +144,20 @@ impl QuorumStore {
         ask: impl Fn(Arc<RedisStore>) -> Op<T>,
     ) -> Result<Vec<T>, Fault> {
         let mut round = self.ask(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
-        let (mut answers, mut failed) = (Vec::with_capacity(self.nodes.len()), None);
+        let mut missing = Missing::default();
+        let mut answers = Vec::with_capacity(self.nodes.len());
         // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
-        while let Some((_, answer)) = round.next_unless(answers.len() >= self.majority()).await {
+        while let Some((at, answer)) = round.next_unless(answers.len() >= self.majority()).await {
             match answer {
                 Ok(answer) => answers.push(answer),
-                Err(fault) => failed = Some(fault),
+                Err(fault) => missing.add(at, fault),
             }
         }
         round.leave(&self.late);
         match answers.len() >= self.majority() {
             true => Ok(answers),
-            false => Err(failed.unwrap_or_else(|| self.too_few())),
+            false => Err(self.no_majority(missing)),
         }
-    }
-
-    /// Fewer than a majority of the nodes can be asked.
-    fn too_few(&self) -> Fault {
-        self.outage().map_or_else(Fault::timed_out, |outage| outage.fault)
     }
 }
 
@@ -186,9 +195,12 @@ impl Store for QuorumStore {
     fn listen(&self, process: &str, listener: Listener) {
         let listener: Arc<Listener> = Arc::new(listener);
         for node in self.nodes.iter() {
-            let (listener, minorities) = (listener.clone(), self.minorities.clone());
+            // Weak, because the minorities own the nodes, and a node owns its listener.
+            let (listener, minorities) = (listener.clone(), Arc::downgrade(&self.minorities));
             let both = move |notification: Notification<'_>| {
-                if let Notification::WaiterBehind(Message { token, .. }) = notification {
+                if let Notification::WaiterBehind(Message { token, .. }) = notification
+                    && let Some(minorities) = minorities.upgrade()
+                {
                     minorities.behind(token);
                 }
                 listener(notification);

@@ -1,50 +1,73 @@
 //! One node of a quorum: a Redis of its own, whose answers count while it is known to remember.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use super::guard::RestartGuard;
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use super::guard::{RestartGuard, relies_for};
+use super::members::{Members, Seated};
 use crate::clock::{Clock, Moment};
+use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
+use crate::select::until;
 use crate::store::redis::RedisStore;
-use crate::store::redis::vote::Identity;
+use crate::store::redis::identity::Identity;
 use crate::store::{Fault, Op, Store, on_heap};
 
 const MOVED: &str = "the connection to a node was made again meanwhile";
 
-const LISTED_TWICE: &str = "two of the hosts in the URL are the same server: name each server once";
+const NOT_SEATED: &str =
+    "the other servers of the quorum have not said yet whether this one belongs to it";
 
-/// Which server was found at each place of the list, by its `run_id`. A server that is listed twice would have two
-/// votes, and it is not known before it answers under both names.
-pub(super) struct ServerNames(Mutex<Vec<Option<String>>>);
+/// How long servers that have not answered yet are waited for before the others make the list of the quorum.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// When the others are asked again whose lists decide; twice as long after each.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// How often a server is looked at that is watched: another process may have watched it for longer.
+const LOOK: Duration = Duration::from_secs(1);
 
-impl ServerNames {
-    pub(super) fn of(servers: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(vec![None; servers])))
-    }
-
-    /// Notes that this server is at `place`, unless it is at another one.
-    fn are_different_with(&self, place: usize, run_id: &str) -> bool {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not the one that was here before: it may be what has moved.
-        names[place] = None;
-        let is_new = !names.iter().flatten().any(|other| other == run_id);
-        names[place] = is_new.then(|| run_id.to_owned());
-        is_new
-    }
+/// What all nodes of a quorum have in common.
+pub(super) struct Common {
+    pub(super) members: Members,
+    pub(super) guard: Duration,
+    pub(super) handle: Handle,
+    pub(super) alarms: Arc<Alarms>,
+    pub(super) command_timeout: Duration,
+    /// The nodes themselves.
+    pub(super) all: OnceLock<Box<[Weak<Node>]>>,
 }
 
 pub(super) struct Node {
     pub(super) store: Arc<RedisStore>,
-    /// What all processes must agree on, as it stands in every node.
-    rules: Arc<str>,
-    guard: Duration,
-    names: Arc<ServerNames>,
+    /// `host:port`, or a path.
+    pub(super) addr: String,
+    common: Arc<Common>,
     place: usize,
-    restarts: Mutex<RestartGuard>,
-    /// The connection on which it has identified itself; 0 for none.
-    known_on: AtomicU64,
+    state: Mutex<State>,
+    /// Its list is being read again.
+    is_read: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    restarts: RestartGuard,
+    known: Option<Known>,
+    /// The run that a task watches.
+    watched: Option<String>,
+}
+
+/// The server has identified itself.
+#[derive(Clone, Copy)]
+struct Known {
+    connection: u64,
+    /// The list of the quorum by which it is a member.
+    list: u64,
+    /// When its list was asked for.
+    asked: Moment,
 }
 
 /// An answer, and whether it counts as a vote.
@@ -58,17 +81,33 @@ impl Node {
     pub(super) fn new(
         place: usize,
         store: Arc<RedisStore>,
-        rules: Arc<str>,
-        guard: Duration,
-        names: &Arc<ServerNames>,
+        addr: String,
+        common: &Arc<Common>,
     ) -> Self {
-        let ((restarts, known_on), names) = (Default::default(), names.clone());
-        Self { store, rules, guard, names, place, restarts, known_on }
+        let (state, is_read) = Default::default();
+        Self { store, addr, common: common.clone(), place, state, is_read }
     }
 
     /// It is not waited for.
     pub(super) fn is_down(&self) -> bool {
         self.store.outage().is_some()
+    }
+
+    /// Has it identify itself on every connection, so that a restart is noticed while no call needs it.
+    pub(super) fn attend(self: &Arc<Self>) {
+        let (node, store) = (Arc::downgrade(self), self.store.clone());
+        self.common.handle.spawn(async move {
+            loop {
+                store.is_up(true).await;
+                let Some(up) = node.upgrade() else { return };
+                let answer_by = Clock::Boottime.now().after(up.common.command_timeout);
+                let _ = up.known(answer_by).await;
+                drop(up);
+                store.is_up(false).await;
+                let Some(down) = node.upgrade() else { return };
+                down.common.members.lost(down.place);
+            }
+        });
     }
 
     /// Asks the node something by `op`, over a connection on which it has identified itself.
@@ -95,50 +134,180 @@ impl Node {
             if node.store.connection() != Some(connection) {
                 return Err(Fault::passing(BackendKind::Unreachable, MOVED));
             }
-            let counts = node.restarts().counts(sent);
+            let counts = node.state().restarts.counts(sent);
             Ok(Voted { answer, counts })
         })
     }
 
-    /// The connection, if the node has identified itself on it.
-    fn is_known(&self) -> Option<u64> {
-        let known = self.known_on.load(Ordering::Acquire);
-        (known != 0 && self.store.connection() == Some(known)).then_some(known)
+    /// The connection, if the node has identified itself on it, and its list was read a short time ago.
+    fn is_known(self: &Arc<Self>) -> Option<u64> {
+        let Known { connection, list, asked } = self.state().known?;
+        let is_current = self.store.connection() == Some(connection);
+        if !is_current || list != self.common.members.number() {
+            return None;
+        }
+        let (age, most) = (Clock::Boottime.now().since(asked), relies_for(self.common.guard));
+        if !most.is_zero() && age >= most / 2 {
+            self.read_again();
+        }
+        (most.is_zero() || age < most).then_some(connection)
+    }
+
+    /// Has it identify itself again, without anybody who waits for that.
+    fn read_again(self: &Arc<Self>) {
+        if self.is_read.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let node = self.clone();
+        self.common.handle.spawn(async move {
+            let answer_by = Clock::Boottime.now().after(node.common.command_timeout);
+            let _ = node.identify(answer_by).await;
+            node.is_read.store(false, Ordering::Release);
+        });
     }
 
     /// The connection on which the node has identified itself.
-    pub(super) async fn known(&self, answer_by: Moment) -> Result<u64, Fault> {
-        if let Some(known) = self.is_known() {
-            return Ok(known);
+    pub(super) async fn known(self: &Arc<Self>, answer_by: Moment) -> Result<u64, Fault> {
+        match self.is_known() {
+            Some(known) => Ok(known),
+            None => self.identify(answer_by).await,
         }
-        let (connection, identity) = self.store.identity(&self.rules, answer_by).await?;
-        let Identity { run_id, up, rules } = identity;
-        if rules != *self.rules {
-            return Err(Fault::lasting(BackendKind::Other, other_rules(&rules, &self.rules)));
+    }
+
+    async fn identify(self: &Arc<Self>, answer_by: Moment) -> Result<u64, Fault> {
+        let asked = Clock::Boottime.now();
+        let (connection, server) =
+            self.store.identity(&Uuid::new_v4().simple().to_string(), answer_by).await?;
+        self.common.members.found(self.place, &server, Clock::Boottime.now())?;
+        let list = self.seat(asked, answer_by).await?;
+        if self.store.connection() != Some(connection) {
+            return Err(Fault::passing(BackendKind::Unreachable, MOVED));
         }
-        if !self.names.are_different_with(self.place, &run_id) {
-            return Err(Fault::lasting(BackendKind::Other, LISTED_TWICE));
+        let run = run_of(&server);
+        let is_watched = self.is_vouched_for(&run, server.watched.as_deref());
+        let guard = self.common.guard;
+        {
+            let mut state = self.state();
+            state.restarts.greeted(&run, is_watched, guard, Clock::Boottime.now());
+            state.known = Some(Known { connection, list, asked });
         }
-        self.restarts().greeted(&run_id, up, self.guard, Clock::Boottime.now());
-        self.known_on.store(connection, Ordering::Release);
+        if !is_watched && !guard.is_zero() {
+            self.watch(run);
+        }
         Ok(connection)
+    }
+
+    /// Waits until it is a member of the quorum. Returns the number of the list.
+    async fn seat(self: &Arc<Self>, asked: Moment, answer_by: Moment) -> Result<u64, Fault> {
+        let members = &self.common.members;
+        let patience = asked.after(PATIENCE.min(answer_by.since(asked) / 2));
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut changed = pin!(members.changed.notified());
+            // From now on: what changes before it is waited for counts as well.
+            changed.as_mut().enable();
+            let now = Clock::Boottime.now();
+            match members.seated(self.place, now < patience)? {
+                Seated::Member(number) => return Ok(number),
+                Seated::Write { before, list } => {
+                    let there = self.store.enlist(before.as_deref(), &list, answer_by).await?;
+                    members.stored(self.place, there, Clock::Boottime.now())?;
+                    continue;
+                }
+                Seated::Wait if now >= answer_by => {
+                    return Err(Fault::passing(BackendKind::Other, NOT_SEATED));
+                }
+                Seated::Wait => {}
+            }
+            self.call_others();
+            let wake =
+                Alarm::at(&self.common.alarms, Clock::Boottime, now.after(pause).min(answer_by));
+            if until(changed, wake).await.is_none() {
+                pause = LOOK.min(pause * 2);
+            }
+        }
+    }
+
+    /// Has the others identify themselves again, whose lists decide about this one.
+    fn call_others(&self) {
+        let all = self.common.all.get().into_iter().flatten();
+        let others = all.filter_map(Weak::upgrade).filter(|other| other.place != self.place);
+        let others = others.filter(|other| other.store.connection().is_some());
+        others.for_each(|other| other.read_again());
+    }
+
+    /// Watches this run until it counts, and says so at the server. Looks there now and then, too: another process
+    /// may have watched it for longer.
+    fn watch(self: &Arc<Self>, run: String) {
+        let is_watched = self.state().watched.replace(run.clone()).is_some_and(|one| one == run);
+        if is_watched {
+            return;
+        }
+        let (node, common) = (Arc::downgrade(self), self.common.clone());
+        self.common.handle.spawn(async move {
+            loop {
+                let Some(left) = node.upgrade().and_then(|node| node.left_for(&run)) else {
+                    return;
+                };
+                let next = Clock::Boottime.now().after(left.min(LOOK));
+                Alarm::at(&common.alarms, Clock::Boottime, next).await;
+                let Some(node) = node.upgrade() else { return };
+                if node.look(&run).await {
+                    return;
+                }
+                if left.is_zero() {
+                    // It counts here, and could not be told so.
+                    let next = Clock::Boottime.now().after(LOOK);
+                    drop(node);
+                    Alarm::at(&common.alarms, Clock::Boottime, next).await;
+                }
+            }
+        });
+    }
+
+    /// How long it takes until this run counts, if it is the present one.
+    fn left_for(&self, run: &str) -> Option<Duration> {
+        self.state().restarts.wait_for(run, Clock::Boottime.now())
+    }
+
+    /// Says that this run was watched for long enough if it was, and looks whether another process says so. Whether
+    /// either is said.
+    async fn look(&self, run: &str) -> bool {
+        let now = Clock::Boottime.now();
+        let guard = self.common.guard;
+        let ours = self.state().restarts.has_watched(run, now);
+        let ours = ours.then(|| format!("{run} {}", guard.as_millis()));
+        let answer_by = now.after(self.common.command_timeout);
+        let there = self.store.watched(ours.as_deref(), answer_by).await.unwrap_or_default();
+        let is_said = self.is_vouched_for(run, there.as_deref());
+        let mut state = self.state();
+        let is_present = state.restarts.wait_for(run, now).is_some();
+        if is_said && is_present {
+            state.restarts.greeted(run, true, guard, Clock::Boottime.now());
+        }
+        if is_said && state.watched.as_deref() == Some(run) {
+            state.watched = None;
+        }
+        is_said
+    }
+
+    /// Whether what stands at the server says that a process has watched this run for as long as this one would.
+    fn is_vouched_for(&self, run: &str, said: Option<&str>) -> bool {
+        let millis = said.and_then(|said| said.strip_prefix(run)?.strip_prefix(' ')?.parse().ok());
+        millis.is_some_and(|millis: u128| millis >= self.common.guard.as_millis())
     }
 
     /// How long it takes until its votes count.
     pub(super) fn wait(&self) -> Option<Duration> {
-        self.restarts().wait(Clock::Boottime.now())
+        self.state().restarts.wait(Clock::Boottime.now())
     }
 
-    fn restarts(&self) -> MutexGuard<'_, RestartGuard> {
-        self.restarts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Two processes that list different nodes have majorities that need not share one.
-fn other_rules(there: &str, here: &str) -> String {
-    format!(
-        "another process uses these servers as a quorum of {there} (nodes:majority), and this one of {here}: \
-         give every process the same list; if the other one is gone for good, delete the key \
-         `<prefix>:quorum` on every server"
-    )
+/// One run of one server with the data that it has: it has another name once it has lost them.
+fn run_of(server: &Identity) -> String {
+    [&*server.run_id, &*server.id].join(" ")
 }

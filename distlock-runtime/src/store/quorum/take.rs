@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::QuorumStore;
+use super::fences::Granted;
+use super::missing::Missing;
 use super::node::Voted;
 use super::tally::{Answered, Stands, Tally, Tried};
 use super::votes::Ballot;
@@ -17,7 +19,7 @@ impl QuorumStore {
     /// A try by itself: one write to each node, and one round trip if the token that was proposed with
     /// it is accepted.
     pub(super) async fn take(&self, attempt: Attempt, answer_by: Moment) -> Result<Answer, Fault> {
-        let owner = attempt.owner.clone();
+        let (owner, term) = (attempt.owner.clone(), attempt.term);
         // R2: the engine has sent this token since, and only the answer to that counts.
         if !owner.is_unsent() {
             return Err(Fault::given_up());
@@ -30,8 +32,8 @@ impl QuorumStore {
             let store = node.store.clone();
             (at, node.ask(answer_by, move || store.vote(attempt, proposal, answer_by)))
         }));
-        let (mut tally, mut failed) = (Tally::default(), None);
-        let ballot = |_, answer| match answer {
+        let (mut tally, mut missing) = (Tally::default(), Missing::default());
+        let ballot = |at, answer| match answer {
             Ok(Voted { answer: Vote { sent, given, accepted }, counts }) => {
                 if let (Ok(()), Accepted::Above(other)) = (given, accepted) {
                     self.proposals.saw(other)?;
@@ -39,7 +41,7 @@ impl QuorumStore {
                 Ok(tally.tried(sent, given, accepted, counts))
             }
             Err(fault) => {
-                failed = Some(fault);
+                missing.add(at, fault);
                 Ok(Ballot::Unknown)
             }
         };
@@ -53,8 +55,8 @@ impl QuorumStore {
                 let fence = match accepted {
                     true => proposal,
                     false => {
-                        let granted: Vec<_> = votes.granted().collect();
-                        self.proposals.draw(self, &granted, &owner.lock, answer_by).await?
+                        let granted = Granted::by(&votes, term.ttl);
+                        self.proposals.draw(self, granted, &owner.lock, answer_by).await?
                     }
                 };
                 owner.answered(ALL);
@@ -66,15 +68,7 @@ impl QuorumStore {
                 owner.answered(ALL);
                 Ok(Answer::Taken { remaining })
             }
-            Tried::Unknown => Err(failed.unwrap_or_else(|| self.no_majority())),
-        }
-    }
-
-    /// Nodes can be asked, but fewer than a majority count.
-    pub(super) fn no_majority(&self) -> Fault {
-        match self.starting() {
-            Some(wait) => super::look::too_new(wait),
-            None => self.too_few(),
+            Tried::Unknown => Err(self.no_majority(missing)),
         }
     }
 
@@ -99,14 +93,14 @@ impl QuorumStore {
             let enter = node.store.clone().enter(entry, answer_by);
             (at, node.ask(answer_by, || enter))
         }));
-        let (mut tally, mut failed) = (Tally::default(), None);
+        let (mut tally, mut missing) = (Tally::default(), Missing::default());
         let ballot = |at: usize, answer| match answer {
             Ok(Voted { answer, counts }) => {
                 let steady = parts[at].is_steady();
                 Ok(tally.entered(answer, Answered { counts, steady }))
             }
             Err(fault) => {
-                failed = Some(fault);
+                missing.add(at, fault);
                 Ok(Ballot::Unknown)
             }
         };
@@ -116,8 +110,8 @@ impl QuorumStore {
         match Stands::of(&votes, &tally) {
             Stands::Won { sent, contended } => {
                 self.minorities.settled(&owner);
-                let granted: Vec<_> = votes.granted().collect();
-                let fence = self.proposals.draw(self, &granted, &owner.lock, answer_by).await?;
+                let granted = Granted::by(&votes, term.ttl);
+                let fence = self.proposals.draw(self, granted, &owner.lock, answer_by).await?;
                 Ok(Entered::Granted { fence, sent, contended })
             }
             Stands::Queued { remaining, rank, behind, added } => {
@@ -127,7 +121,7 @@ impl QuorumStore {
             }
             Stands::Unknown => {
                 self.minorities.counted(&owner, [].into_iter());
-                Err(failed.unwrap_or_else(|| self.no_majority()))
+                Err(self.no_majority(missing))
             }
         }
     }

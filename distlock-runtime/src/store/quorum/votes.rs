@@ -114,6 +114,15 @@ impl Votes {
         self.which(|vote| matches!(vote, Vote::Said(Ballot::Yes { .. })))
     }
 
+    /// When the first of those was asked whose yes counts: what it has granted ends first.
+    pub fn first_sent(&self) -> Moment {
+        let sent = self.nodes.iter().filter_map(|vote| match vote {
+            Vote::Said(Ballot::Yes { sent }) => Some(*sent),
+            _ => None,
+        });
+        sent.min().unwrap_or(Moment::from_nanos(0))
+    }
+
     /// The nodes that have said no.
     pub fn refused(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| *vote == Vote::Said(Ballot::No))

@@ -11,7 +11,7 @@
 //! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
 //! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
 //!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `survey`, `followed`, `primary`
-//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
+//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`, `identity`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
 
 mod able;
 mod acquire;
@@ -28,6 +28,7 @@ mod first;
 mod followed;
 mod grant;
 mod greeting;
+pub(crate) mod identity;
 mod inspect;
 mod io;
 mod layout;
@@ -128,6 +129,17 @@ pub(crate) struct RedisConfig {
     /// What all names in the store begin with.
     pub(crate) prefix: String,
     pub(crate) observers: Observers,
+}
+
+impl RedisConfig {
+    /// `host:port` of the server, or its path; of several servers one.
+    pub(crate) fn address(&self) -> String {
+        match &self.place {
+            Place::At(target) => target.address(),
+            Place::Cluster(nodes) => nodes.first().map(|info| info.addr().to_string()),
+        }
+        .unwrap_or_default()
+    }
 }
 
 /// Locks on one Redis.

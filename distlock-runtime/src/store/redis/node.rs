@@ -48,11 +48,7 @@ impl Node {
 
     /// Where it is; `None` where that is asked of others, or it is reached by a file.
     pub(super) fn address(&self) -> Option<String> {
-        match &self.link.target {
-            Target::Fixed(info) => Some(info.addr().to_string()),
-            Target::Member(member) => Some(member.address()),
-            Target::Primary(_) | Target::Any(_) => None,
-        }
+        self.link.target.address()
     }
 
     /// What names it, if it is a primary that sentinels know.

@@ -72,6 +72,15 @@ impl Address {
 }
 
 impl Target {
+    /// `host:port`, or a path, where it is known beforehand.
+    pub(super) fn address(&self) -> Option<String> {
+        match self {
+            Self::Fixed(info) => Some(info.addr().to_string()),
+            Self::Member(member) => Some(member.address()),
+            Self::Primary(_) | Self::Any(_) => None,
+        }
+    }
+
     /// The server to connect to now.
     pub(super) async fn find(&self) -> Result<Address, Fault> {
         match self {

@@ -1,5 +1,5 @@
 //! What one node of a quorum is asked beyond what any store is: to vote in one write, to accept a fencing
-//! token, to take a vote back, and which server it is.
+//! token, and to take a vote back. Which server it is, is asked in `identity`.
 //!
 //! A fencing token of a quorum is proposed by the process, since counters of several nodes agree on
 //! nothing. A node accepts it if it is above all that it has accepted, which `ZADD GT` does in one step,
@@ -18,27 +18,13 @@ use super::layout::Layout;
 use super::link::Link;
 use super::pairing::{echo, of_mark};
 use super::script::Arg;
-use super::trial;
 use crate::clock::{Clock, Moment};
-use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Entry, Fault};
 
 /// The member of the sorted set whose score is the last fencing token that was accepted.
 const LAST: &str = "last";
-const INFO_DENIED: &str = "redlock:// needs `INFO`, which tells whether a server has restarted: permit it with \
-    `+info`";
-
-/// Which server it is, and how long it has been up.
-#[derive(Debug)]
-pub(crate) struct Identity {
-    pub(crate) run_id: String,
-    pub(crate) up: Duration,
-    /// The rules that stand there: ours, or another process's.
-    pub(crate) rules: String,
-}
-
 /// What a node says to a try.
 #[derive(Debug)]
 pub(crate) struct Vote {
@@ -65,7 +51,7 @@ impl RedisStore {
     }
 
     /// Everything that is asked of a node goes over one connection. No node of a quorum is a cluster.
-    fn link(&self) -> Result<&Arc<Link>, Fault> {
+    pub(super) fn link(&self) -> Result<&Arc<Link>, Fault> {
         match &self.server.layout {
             Layout::One(node) => Ok(node.any_link()),
             Layout::Cluster(_) => Err(unexpected()),
@@ -75,49 +61,6 @@ impl RedisStore {
     /// The server's time in µs, as far as it is known from its answers; else 0.
     pub(crate) fn time(&self) -> u64 {
         self.link().map_or(0, |link| link.server_time())
-    }
-
-    /// Asks which server it is, and leaves the `rules` of the quorum there unless it has some. Returns
-    /// the number of the connection as well.
-    pub(crate) async fn identity(
-        &self,
-        rules: &str,
-        answer_by: Moment,
-    ) -> Result<(u64, Identity), Fault> {
-        let mut live = self.link()?.first(answer_by).await?;
-        if let Some(unused) = self.server.unused() {
-            Box::pin(trial::run(&self.server, &unused, &mut live, answer_by)).await?;
-        }
-        let key = [self.server.record.prefix(), "quorum"].concat();
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("INFO").arg("server").cmd("TIME");
-        pipeline.cmd("SET").arg(&key).arg(rules).arg("NX").cmd("GET").arg(&key);
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
-        let [info, time, set, there] = answers.as_slice() else {
-            return Err(live.unexpected_answer());
-        };
-        for answer in [info, set, there] {
-            if let Value::ServerError(error) = answer {
-                let error = RedisError::from(error.clone());
-                live.check_error(&error);
-                let denied = std::ptr::eq(answer, info) && error.code() == Some("NOPERM");
-                return Err(match denied {
-                    true => Fault::lasting(BackendKind::Refused, INFO_DENIED),
-                    false => fault(&error),
-                });
-            }
-        }
-        if let Some(micros) = micros(time) {
-            live.server_clock.set(micros);
-        }
-        let info = text(info).ok_or_else(|| live.unexpected_answer())?;
-        let rules = text(there).ok_or_else(|| live.unexpected_answer())?;
-        let field =
-            |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let run_id = field("run_id:").map(str::to_owned);
-        let up = field("uptime_in_seconds:").and_then(|secs| secs.parse().ok());
-        let (Some(run_id), Some(up)) = (run_id, up) else { return Err(live.unexpected_answer()) };
-        Ok((live.number, Identity { run_id, up: Duration::from_secs(up), rules }))
     }
 
     /// Takes the lock if it is free and proposes a fencing token, in one write.
@@ -310,15 +253,7 @@ fn accepted(changed: &Value, score: &Value, live: &Live) -> Result<Accepted, Fau
     Ok(Accepted::Above(score as u64))
 }
 
-/// What `TIME` says.
-fn micros(time: &Value) -> Option<i64> {
-    let Value::Array(parts) = time else { return None };
-    let [seconds, micros] = parts.as_slice() else { return None };
-    let number = |value: &Value| text(value)?.parse::<i64>().ok();
-    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
-}
-
-fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),

@@ -156,15 +156,19 @@ impl Sent {
 impl Link {
     fn new(rules: &Rules) -> Self {
         let mut guard = RestartGuard::default();
-        let long = rules.guard() + Duration::from_secs(1);
-        guard.greeted("0", long, rules.guard(), at(0));
+        // Others have watched it before.
+        guard.greeted("0", true, rules.guard(), at(0));
         let (requests, answers, hints, stale) = Default::default();
         Self { guard, requests, answers, hints, stale }
     }
 
-    pub(super) fn greeted(&mut self, rules: &Rules, start: u32, up: u32, tick: u32) {
-        let up = Duration::from_secs(up.into());
-        self.guard.greeted(&start.to_string(), up, rules.guard(), at(tick));
+    pub(super) fn greeted(&mut self, rules: &Rules, start: u32, watched: bool, tick: u32) {
+        self.guard.greeted(&start.to_string(), watched, rules.guard(), at(tick));
+    }
+
+    /// It has watched this start of the node for long enough to say so there.
+    pub(super) fn has_watched(&self, start: u32, tick: u32) -> bool {
+        self.guard.has_watched(&start.to_string(), at(tick))
     }
 
     fn is_quiet(&self, lag: u8) -> bool {
@@ -655,7 +659,7 @@ impl Turn<'_> {
     }
 
     /// A connection is lost, and another one is there.
-    pub(super) fn reconnect(&mut self, node: usize, lingers: bool, (start, up): (u32, u32)) {
+    pub(super) fn reconnect(&mut self, node: usize, lingers: bool, (start, watched): (u32, bool)) {
         let link = &mut self.client.links[node];
         let requests = std::mem::take(&mut link.requests);
         let answers = std::mem::take(&mut link.answers);
@@ -666,7 +670,7 @@ impl Turn<'_> {
         if !self.client.alive {
             return;
         }
-        link.greeted(self.rules, start, up, self.tick);
+        link.greeted(self.rules, start, watched, self.tick);
         for sent in answers.into_iter().map(|(sent, _)| sent).chain(requests) {
             self.on_answer(node, sent, None);
         }

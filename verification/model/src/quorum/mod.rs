@@ -100,11 +100,6 @@ impl Rules {
         Duration::from_secs(self.guard.into())
     }
 
-    /// So long has a node been up that counts in any case.
-    fn guard_ticks(&self) -> u32 {
-        self.guard + 1
-    }
-
     /// The time in µs by the servers' clocks, as a client knows it; 0 where it does not.
     fn clock(&self, client: u16, tick: u32) -> u64 {
         let ahead = |ahead: u32| if client == 0 { ahead } else { 0 };

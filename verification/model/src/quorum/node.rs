@@ -17,6 +17,8 @@ pub(super) struct Node {
     accepted: u64,
     /// How often it has started, which is its `run_id`.
     pub(super) start: u32,
+    /// A process has watched this start for as long as the guard, and has said so.
+    pub(super) watched: bool,
 }
 
 /// What a node is asked.
@@ -80,12 +82,12 @@ impl Command {
 impl Node {
     pub(super) fn new() -> Self {
         let server = Server { keys: vec![Key::default()], fence: 0, clock: 0 };
-        Self { server, accepted: 0, start: 0 }
+        Self { server, accepted: 0, start: 0, watched: true }
     }
 
     /// It starts again without any data.
     pub(super) fn restart(&mut self) {
-        *self = Self { start: self.start + 1, ..Self::new() };
+        *self = Self { start: self.start + 1, watched: false, ..Self::new() };
     }
 
     pub(super) fn key(&self) -> &Key {

@@ -39,8 +39,6 @@ impl Invariant {
 pub(super) struct World {
     rules: Rc<Rules>,
     nodes: Vec<Node>,
-    /// For how many ticks each has been up.
-    up: Vec<u32>,
     clients: Vec<Client>,
     tick: u32,
     faults: Faults,
@@ -57,8 +55,8 @@ pub(super) struct World {
 
 impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { nodes, up, clients, tick, faults, highest, idle, stray, broken, .. } = self;
-        (nodes, up, clients, tick).hash(state);
+        let Self { nodes, clients, tick, faults, highest, idle, stray, broken, .. } = self;
+        (nodes, clients, tick).hash(state);
         (faults, highest, idle, stray, broken).hash(state);
     }
 }
@@ -142,7 +140,6 @@ impl World {
         Self {
             rules: rules.clone(),
             nodes: vec![Node::new(); rules.nodes],
-            up: vec![rules.guard_ticks(); rules.nodes],
             clients,
             tick: 0,
             faults: rules.faults,
@@ -211,7 +208,8 @@ impl World {
     }
 
     fn lose(&mut self, client: u8, node: u8, lingers: bool) {
-        let is = (self.nodes[usize::from(node)].start, self.up[usize::from(node)]);
+        let Node { start, watched, .. } = self.nodes[usize::from(node)];
+        let is = (start, watched);
         self.turn(client, |turn| turn.reconnect(node.into(), lingers, is));
     }
 
@@ -230,7 +228,6 @@ impl World {
 
     fn restart(&mut self, node: u8) {
         self.nodes[usize::from(node)].restart();
-        self.up[usize::from(node)] = 0;
         for client in 0..self.clients.len() as u8 {
             self.clients[usize::from(client)].links[usize::from(node)].stale.clear();
             self.lose(client, node, false);
@@ -240,9 +237,10 @@ impl World {
     fn tick(&mut self) {
         self.measure();
         self.tick += 1;
-        for (node, up) in self.nodes.iter_mut().zip(&mut self.up) {
+        for (at, node) in self.nodes.iter_mut().enumerate() {
             node.server.tick(super::TICK);
-            *up = (*up + 1).min(self.rules.guard_ticks());
+            let mut alive = self.clients.iter().filter(|client| client.alive);
+            node.watched |= alive.any(|client| client.links[at].has_watched(node.start, self.tick));
         }
         for client in 0..self.clients.len() as u8 {
             self.turn(client, |turn| turn.tick());
@@ -472,7 +470,10 @@ impl World {
                 node.key().lock.holders.iter().map(|holder| (holder.token, holder.ttl)).collect();
             let queue: Vec<_> =
                 node.key().queue.iter().map(|entry| (entry.ticket, entry.token)).collect();
-            text.push_str(&format!("    node {at}: {held:?} queue {queue:?} up {}\n", self.up[at]));
+            text.push_str(&format!(
+                "    node {at}: {held:?} queue {queue:?} watched {}\n",
+                node.watched
+            ));
         }
         for client in &self.clients {
             text.push_str(&client.brief());
