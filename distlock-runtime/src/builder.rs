@@ -149,7 +149,8 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// As [`build`](Self::build), and [`Backend`](LockError::Backend) if the store cannot be reached,
-    /// does not answer within `connect_timeout`, or refuses (a wrong password, for example).
+    /// does not answer within `connect_timeout`, or refuses (a wrong password, for example). Servers of a quorum
+    /// that answer are waited for until they count, see [`restart_guard`](Self::restart_guard).
     ///
     /// # Cancel safety
     ///

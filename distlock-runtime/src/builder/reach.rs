@@ -230,11 +230,18 @@ impl LockManagerBuilder {
     }
 
     /// How long a server of a quorum (`redlock://`) does not count after it has started: it may have
-    /// forgotten locks that it gave before. At least the longest `ttl` and `min_hold` of every process that
+    /// forgotten locks that it granted before. At least the longest `ttl` and `min_hold` of every process that
     /// uses these servers; locks that last longer are refused as
-    /// [`InvalidOption`](crate::LockError::InvalidOption). For as long nothing is granted after all servers
-    /// have started anew; zero switches it off, for tests. `guard=` in a URL goes before it. Default: the
-    /// manager's `ttl`.
+    /// [`InvalidOption`](crate::LockError::InvalidOption).
+    ///
+    /// A process measures this by its own clock, from its first answer of the restarted server on, and adds a
+    /// tenth. Then it leaves a note at the server, so that later processes do not wait. Nothing is granted for as long after
+    /// the servers were used for the first time, or were all restarted: [`connect`](Self::connect) waits for it,
+    /// beyond `connect_timeout`, and calls of a manager that was made by [`build`](Self::build) wait within their
+    /// `wait`, or fail with [`Backend`](crate::LockError::Backend).
+    ///
+    /// Zero switches it off, for tests and development. `guard=` in a URL takes precedence. Default: the manager's
+    /// `ttl`. If the guard is given and shorter than 30 s, it is also the default `ttl`.
     ///
     /// ```
     /// # use distlock_runtime as distlock;

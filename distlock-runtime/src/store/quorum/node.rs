@@ -311,3 +311,95 @@ impl Node {
 fn run_of(server: &Identity) -> String {
     [&*server.run_id, &*server.id].join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+    use std::process::{Child, Command, Stdio};
+
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+    use crate::LockManager;
+    use crate::observe::Observers;
+    use crate::store::redis::{Place, RedisConfig, Target};
+
+    /// A redis-server that ends with the test.
+    struct Server(Child, SocketAddr);
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    impl Server {
+        fn start() -> Self {
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+            let addr = free.local_addr().expect("an address");
+            drop(free);
+            let port = addr.port().to_string();
+            let mut server = Command::new("redis-server");
+            server.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+            let server = server.stdout(Stdio::null()).spawn().expect("redis-server is installed");
+            let server = Self(server, addr);
+            while TcpStream::connect(addr).is_err() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            server
+        }
+
+        /// The only node of a quorum, which is enough to ask it.
+        fn node(&self, manager: &LockManager) -> Arc<Node> {
+            let engine = &manager.locks().engine;
+            let info = self.1.to_string();
+            let info = format!("redis://{info}").into_connection_info().expect("a URL");
+            let config = RedisConfig {
+                place: Place::At(Target::Fixed(info)),
+                tls: None,
+                replicas: None,
+                command_timeout: Duration::from_secs(10),
+                connect_timeout: Duration::from_secs(10),
+                connections: 1,
+                io_on_caller_runtime: false,
+                fence: "fence".to_owned(),
+                prefix: String::new(),
+                observers: Observers::default(),
+            };
+            let common = Common {
+                members: Members::at(vec![self.1.to_string()], Duration::ZERO),
+                guard: Duration::ZERO,
+                handle: engine.handle().clone(),
+                alarms: engine.alarms().clone(),
+                command_timeout: Duration::from_secs(10),
+                all: OnceLock::new(),
+            };
+            let store = Arc::new(RedisStore::start(config, engine.handle(), engine.alarms()));
+            Arc::new(Node::new(0, store, self.1.to_string(), &Arc::new(common)))
+        }
+    }
+
+    /// Between two steps of what it is asked, the server may have been replaced by one that knows nothing of the first.
+    #[tokio::test]
+    async fn an_answer_over_another_connection_than_it_identified_itself_on_does_not_count() {
+        let server = Server::start();
+        let manager = LockManager::builder().url("memory://").build().expect("in memory");
+        let node = server.node(&manager);
+        let answer_by = Clock::Boottime.now().after(Duration::from_secs(60));
+        let (asked, addr) = (node.clone(), server.1);
+        let stays = node.ask(answer_by, || async { Ok(()) }).await;
+        assert!(stays.is_ok_and(|voted| voted.counts));
+        let moved = node.ask(answer_by, move || async move {
+            let first = asked.store.connection();
+            let mut killer = TcpStream::connect(addr).expect("connect");
+            killer.write_all(b"CLIENT KILL TYPE normal\r\n").expect("kill");
+            while [None, first].contains(&asked.store.connection()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        });
+        assert_eq!(moved.await.map(|voted| voted.counts).unwrap_err().reason(), MOVED);
+    }
+}
