@@ -258,70 +258,35 @@ mod tests {
         found.into_iter().map(|foreign| (foreign.written, foreign.meant)).collect()
     }
 
+    /// Separated by ` ; `.
+    const SPELLINGS: [&str; 15] = [
+        // Separated by ` ; `.
+        // Spring's expressions, and Redisson's and ShedLock's users.
+        "order:#orderId ; 'order:' + #orderId ; #orderId ; order:#order_id",
+        "order:#ORDER_ID ; order:#p0 ; order:#a0 ; order:#args[0] ; order:#root.args[0]",
+        "order:#root.method ; order:#{orderId} ; order:#{#orderId}",
+        "T(java.lang.String).valueOf(#orderId)",
+        // Shells, Scala, Kotlin, JavaScript, Java's properties.
+        "order:$orderId ; order:$order_id ; order:${orderId} ; order:${order_id}",
+        "order:$1",
+        // Format strings.
+        "order:%s ; order:%d ; order:%05d ; order:%1$s ; order:%ld ; order:%(order_id)s",
+        "%s ; order:%v",
+        // Routes and statements.
+        "order::order_id ; order/:order_id ; order:<order_id> ; order:<int:order_id>",
+        "order:@order_id ; order:@orderId ; order:? ; order:?1 ; /orders/:orderId/pay",
+        // Handlebars, Jinja.
+        "order:{order_id} ; order:{ order_id } ; order:{orderId}",
+        // A name and nothing else.
+        "order_id ; order:order_id ; order:orderId ; order:OrderId ; order:ORDER_ID",
+        "orderid ; order:order-id ; order-ID ; order[order_id] ; (order_id)",
+        r"order:%order_id% ; order.id ; order:\(order_id) ; order:~order_id",
+        "'order:' + order_id ; order:*order_id",
+    ];
+
     #[test]
     fn every_spelling_of_another_framework_is_found() {
-        for text in [
-            // Spring's expressions, and Redisson's and ShedLock's users
-            "order:#orderId",
-            "'order:' + #orderId",
-            "#orderId",
-            "order:#order_id",
-            "order:#ORDER_ID",
-            "order:#p0",
-            "order:#a0",
-            "order:#args[0]",
-            "order:#root.args[0]",
-            "order:#root.method",
-            "order:#{orderId}",
-            "order:#{#orderId}",
-            "T(java.lang.String).valueOf(#orderId)",
-            // shells, Scala, Kotlin, JavaScript, Java's properties
-            "order:$orderId",
-            "order:$order_id",
-            "order:${orderId}",
-            "order:${order_id}",
-            "order:$1",
-            // format strings
-            "order:%s",
-            "order:%d",
-            "order:%05d",
-            "order:%1$s",
-            "order:%ld",
-            "order:%(order_id)s",
-            "%s",
-            "order:%v",
-            // routes and statements
-            "order::order_id",
-            "order/:order_id",
-            "order:<order_id>",
-            "order:<int:order_id>",
-            "order:@order_id",
-            "order:@orderId",
-            "order:?",
-            "order:?1",
-            "/orders/:orderId/pay",
-            // Handlebars, Jinja
-            "order:{order_id}",
-            "order:{ order_id }",
-            "order:{orderId}",
-            // a name and nothing else
-            "order_id",
-            "order:order_id",
-            "order:orderId",
-            "order:OrderId",
-            "order:ORDER_ID",
-            "orderid",
-            "order:order-id",
-            "order-ID",
-            "order[order_id]",
-            "(order_id)",
-            "order:%order_id%",
-            "order.id",
-            "order:\\(order_id)",
-            "order:~order_id",
-            "'order:' + order_id",
-            "order:*order_id",
-        ] {
+        for text in SPELLINGS.iter().flat_map(|texts| texts.split(" ; ")) {
             let found = found(text, &["order_id"]);
             assert_eq!(found.len(), 1, "{text}: {found:?}");
             assert_eq!(found[0].1, "order_id", "{text}");
