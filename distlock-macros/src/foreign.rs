@@ -27,7 +27,7 @@ pub(crate) fn mistakes(text: &str, arguments: &[String], has_self: bool) -> Vec<
     let mut before = None;
     while let Some(first) = rest.chars().next() {
         let is_inside = before.is_some_and(is_word);
-        let (length, mistake) = match token(rest).filter(|_| !is_inside) {
+        let (length, mistake) = match token(rest, before).filter(|_| !is_inside) {
             Some(token) => (token.length, Some(token.foreign(rest, arguments))),
             None if is_word(first) && !is_inside => word(rest, before, arguments),
             None => (first.len_utf8(), None),
@@ -84,8 +84,8 @@ impl Token<'_> {
     }
 }
 
-/// A placeholder of another framework, if the text begins with one.
-fn token(text: &str) -> Option<Token<'_>> {
+/// A placeholder of another framework, if the text begins with one; `before` is the character before it.
+fn token(text: &str, before: Option<char>) -> Option<Token<'_>> {
     let sign = text.chars().next()?;
     let after = &text[sign.len_utf8()..];
     match sign {
@@ -114,6 +114,11 @@ fn token(text: &str) -> Option<Token<'_>> {
             let name = inside.rsplit(':').next()?.trim();
             let is_name = !name.is_empty() && expression(name) == Some(name.len());
             is_name.then(|| Token { length: inside.len() + 2, name: Named::Name(name) })
+        }
+        // A route. In `nightly:report` the `:` separates words.
+        ':' if matches!(before, None | Some('/')) => {
+            let length = expression(after)?;
+            Some(Token { length: 1 + length, name: Named::Name(&after[..length]) })
         }
         '%' => printf(after),
         '?' => {
@@ -259,7 +264,7 @@ mod tests {
     }
 
     /// Separated by ` ; `.
-    const SPELLINGS: [&str; 15] = [
+    const SPELLINGS: [&str; 16] = [
         // Separated by ` ; `.
         // Spring's expressions, and Redisson's and ShedLock's users.
         "order:#orderId ; 'order:' + #orderId ; #orderId ; order:#order_id",
@@ -275,6 +280,7 @@ mod tests {
         // Routes and statements.
         "order::order_id ; order/:order_id ; order:<order_id> ; order:<int:order_id>",
         "order:@order_id ; order:@orderId ; order:? ; order:?1 ; /orders/:orderId/pay",
+        "/orders/:number ; :number",
         // Handlebars, Jinja.
         "order:{order_id} ; order:{ order_id } ; order:{orderId}",
         // A name and nothing else.

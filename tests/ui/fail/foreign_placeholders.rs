@@ -102,7 +102,7 @@ async fn locked_16(order_id: u64) -> Result<u64, LockError> {
     Ok(order_id)
 }
 
-//~ ERROR ""order/:order_id"" `order_id` is plain text here: write `{order_id}` for the argument, or `key("order/:order_id")`
+//~ ERROR ""order/:order_id"" `:order_id` is plain text here: write `{order_id}` for the argument, or `key("order/:order_id")`
 #[redis_lock(key = "order/:order_id")]
 async fn locked_17(order_id: u64) -> Result<u64, LockError> {
     Ok(order_id)
