@@ -87,6 +87,38 @@ pub struct Unkeyed(());
 /// Makes a key from a request.
 pub struct KeyFn<Req>(Arc<MakeKey<Req>>);
 
+/// Of a [`LockLayer`]: it knows what to lock. Only one with a [`key_fn`](LockLayer::key_fn) does.
+#[diagnostic::on_unimplemented(
+    message = "this layer does not say what to lock",
+    label = "it has no key",
+    note = "add `.key_fn(|request: &Request| key!(\"order:{{}}\", request.order_id))` before the layer is given a service"
+)]
+pub trait HasKey {
+    /// What the key is made from.
+    type Request;
+
+    /// What makes it.
+    #[doc(hidden)]
+    fn key_fn(&self) -> KeyFn<Self::Request>;
+}
+
+/// The same for the call of `layer`. Nothing has it.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "this layer does not say what to lock",
+    label = "it has no key",
+    note = "add `.key_fn(|request: &Request| key!(\"order:{{}}\", request.order_id))` before the layer is given a service"
+)]
+pub trait KeyFor<S> {}
+
+impl<Req> HasKey for KeyFn<Req> {
+    type Request = Req;
+
+    fn key_fn(&self) -> Self {
+        self.clone()
+    }
+}
+
 type MakeKey<Req> = dyn Fn(&Req) -> Option<LockKey> + Send + Sync;
 
 /// How a request for a lock is made.
@@ -104,6 +136,15 @@ impl LockLayer {
     pub fn new(manager: LockManager) -> Self {
         let asks = Asks { manager, caller: Location::caller(), set: Arc::new(|request| request) };
         Self { asks, key: Unkeyed(()) }
+    }
+
+    /// Says why it is no layer yet, where [`Layer::layer`] would only say that it is none.
+    #[doc(hidden)]
+    pub fn layer<S>(&self, inner: S) -> S
+    where
+        Unkeyed: KeyFor<S>,
+    {
+        inner
     }
 
     /// What to lock, from the request: a [`LockKey`], or an `Option` of one; with `None` the request is not
@@ -151,11 +192,11 @@ impl<K> LockLayer<K> {
     }
 }
 
-impl<S, Req> Layer<S> for LockLayer<KeyFn<Req>> {
-    type Service = LockService<S, Req>;
+impl<S, K: HasKey> Layer<S> for LockLayer<K> {
+    type Service = LockService<S, K::Request>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LockService { inner, asks: self.asks.clone(), key: self.key.clone() }
+        LockService { inner, asks: self.asks.clone(), key: self.key.key_fn() }
     }
 }
 

@@ -49,13 +49,15 @@ const PLAIN_PACKAGES: [Package; 4] = [
     Package { name: "edition_2018", edition: "2018", ..PLAIN },
     Package { name: "edition_2021", edition: "2021", ..PLAIN },
 ];
-const WEB_PACKAGES: [Package; 1] = [Package {
+const WEB: Package = Package {
     name: "web",
     features: &["axum", "actix"],
     more: "axum = { version = \"0.8\", default-features = false, features = [\"json\", \"macros\"] }\n\
            actix-web = { version = \"4\", default-features = false, features = [\"macros\"] }\n",
     ..PLAIN
-}];
+};
+const WEB_PACKAGES: [Package; 2] =
+    [WEB, Package { name: "tower", features: &["tower"], more: "", ..PLAIN }];
 
 #[derive(Debug, Clone, PartialEq)]
 struct Said {

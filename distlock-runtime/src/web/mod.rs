@@ -13,6 +13,7 @@ mod arrival;
 #[cfg(feature = "axum")]
 pub mod axum;
 mod fencing;
+mod keyed;
 mod locked;
 mod problem;
 mod route_key;
@@ -21,6 +22,7 @@ mod setters;
 mod template;
 
 pub use fencing::FencingToken;
+pub use keyed::{HasKey, Keyed, Unkeyed};
 pub use locked::{Defaults, Locked, LockedOptions};
 pub use route_key::RouteKey;
 pub use rule::{KeyOrResponse, MaybeKey};

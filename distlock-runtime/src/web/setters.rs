@@ -126,7 +126,10 @@ macro_rules! setters {
         /// # Errors
         ///
         /// [`InvalidOption`](crate::LockError::InvalidOption) says what is wrong, and how to fix it.
-        pub fn checked(self) -> Result<Self, $crate::LockError> {
+        pub fn checked(self) -> Result<Self, $crate::LockError>
+        where
+            Key: $crate::web::HasKey,
+        {
             self.rule.check()?;
             Ok(self)
         }

@@ -1,7 +1,7 @@
 use axum::http::StatusCode;
 use distlock::redis_lock;
 
-//~ ERROR "(StatusCode, String)" `(StatusCode, String)` cannot be made from a `distlock::LockError`
+//~ ERROR "(StatusCode, String)" StatusCode, String)` cannot be made from a `distlock::LockError`
 #[redis_lock(key = "a")]
 async fn pair() -> (StatusCode, String) {
     (StatusCode::OK, "done".to_owned())

@@ -1,6 +1,7 @@
 //! A lock around services.
 
 use std::future::{Future, Ready, ready};
+use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
 use std::pin::{Pin, pin};
@@ -18,13 +19,13 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::one_or_many::OneOrMany;
 use crate::request::hold_and_release;
-use crate::web::FencingToken;
 use crate::web::arrival::in_time;
 use crate::web::problem::Problem;
 use crate::web::route_key::RouteKey;
 use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
 use crate::web::setters::setters;
 use crate::web::template::Template;
+use crate::web::{FencingToken, HasKey, Keyed, Unkeyed};
 
 type Rule = rule::Rule<ServiceRequest, HttpResponse>;
 
@@ -85,16 +86,24 @@ type Rule = rule::Rule<ServiceRequest, HttpResponse>;
 /// When the server drops the handler, the lock is freed after that.
 #[derive(Debug, Clone)]
 #[must_use = "a middleware does nothing before it is given to `wrap`"]
-pub struct LockMiddleware {
+pub struct LockMiddleware<K = Keyed> {
     rule: Rule,
+    key: PhantomData<K>,
 }
 
-impl LockMiddleware {
+impl LockMiddleware<Unkeyed> {
     /// A middleware with the manager's defaults, which needs a [`key`](Self::key),
     /// [`keys`](Self::keys) or a [`key_fn`](Self::key_fn).
     #[track_caller]
     pub fn new(manager: LockManager) -> Self {
-        Self { rule: Rule::new(manager, Location::caller()) }
+        Self { rule: Rule::new(manager, Location::caller()), key: PhantomData }
+    }
+}
+
+impl<Key> LockMiddleware<Key> {
+    /// The same with this rule, which has a key.
+    fn keyed(rule: Rule) -> LockMiddleware {
+        LockMiddleware { rule, key: PhantomData }
     }
 
     /// What to lock: a template whose placeholders are path parameters with their type,
@@ -117,7 +126,7 @@ impl LockMiddleware {
     ///
     /// If the template is malformed or leaves a type out.
     #[track_caller]
-    pub fn key(self, key: impl Into<RouteKey>) -> Self {
+    pub fn key(self, key: impl Into<RouteKey>) -> LockMiddleware {
         self.keys([key])
     }
 
@@ -134,9 +143,9 @@ impl LockMiddleware {
     ///
     /// If a template is malformed or leaves a type out.
     #[track_caller]
-    pub fn keys<K: Into<RouteKey>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+    pub fn keys<K: Into<RouteKey>>(mut self, keys: impl IntoIterator<Item = K>) -> LockMiddleware {
         self.rule.templates(keys.into_iter().map(Into::into), Location::caller());
-        self
+        Self::keyed(self.rule)
     }
 
     /// What to lock, from all of the request but its body: a `LockKey`, an `Option` of one (`None`:
@@ -169,13 +178,13 @@ impl LockMiddleware {
     ///             .ok_or_else(|| ErrorBadRequest("no Idempotency-Key"))
     ///     });
     /// ```
-    pub fn key_fn<F, K>(mut self, key: F) -> Self
+    pub fn key_fn<F, K>(mut self, key: F) -> LockMiddleware
     where
         F: Fn(&ServiceRequest) -> K + Send + Sync + 'static,
         K: KeyOrResponse<HttpResponse>,
     {
         self.rule.function(move |request| key(request).key_or_response());
-        self
+        Self::keyed(self.rule)
     }
 
     /// What to answer instead of the response of a [`LockError`], `Lost` included: an `HttpResponse`,
@@ -212,7 +221,7 @@ impl<K: MaybeKey, R: Into<HttpResponse>> KeyOrResponse<HttpResponse> for Result<
     }
 }
 
-impl<S, B> Transform<S, ServiceRequest> for LockMiddleware
+impl<S, B, Key: HasKey> Transform<S, ServiceRequest> for LockMiddleware<Key>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: MessageBody + 'static,

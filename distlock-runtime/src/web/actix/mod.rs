@@ -47,5 +47,8 @@ mod locked;
 mod middleware;
 mod response;
 
-pub use super::{Defaults, FencingToken, KeyOrResponse, Locked, LockedOptions, MaybeKey, RouteKey};
+pub use super::{
+    Defaults, FencingToken, HasKey, KeyOrResponse, Keyed, Locked, LockedOptions, MaybeKey,
+    RouteKey, Unkeyed,
+};
 pub use middleware::{LockMiddleware, LockService};

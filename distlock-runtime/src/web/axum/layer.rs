@@ -1,6 +1,7 @@
 //! A lock around routes.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
 use std::pin::{Pin, pin};
@@ -22,13 +23,13 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::one_or_many::OneOrMany;
 use crate::request::hold_and_release;
-use crate::web::FencingToken;
 use crate::web::arrival::in_time;
 use crate::web::problem::Problem;
 use crate::web::route_key::RouteKey;
 use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
 use crate::web::setters::setters;
 use crate::web::template::Template;
+use crate::web::{FencingToken, HasKey, Keyed, Unkeyed};
 
 type Rule = rule::Rule<Parts, Response>;
 
@@ -99,16 +100,24 @@ type Rule = rule::Rule<Parts, Response>;
 /// When the client disconnects, the handler is dropped and then the lock is freed.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing before it is given to `route_layer`"]
-pub struct LockLayer {
+pub struct LockLayer<K = Keyed> {
     rule: Rule,
+    key: PhantomData<K>,
 }
 
-impl LockLayer {
+impl LockLayer<Unkeyed> {
     /// A layer with the manager's defaults, which needs a [`key`](Self::key), [`keys`](Self::keys) or
     /// a [`key_fn`](Self::key_fn).
     #[track_caller]
     pub fn new(manager: LockManager) -> Self {
-        Self { rule: Rule::new(manager, Location::caller()) }
+        Self { rule: Rule::new(manager, Location::caller()), key: PhantomData }
+    }
+}
+
+impl<Key> LockLayer<Key> {
+    /// The same with this rule, which has a key.
+    fn keyed(rule: Rule) -> LockLayer {
+        LockLayer { rule, key: PhantomData }
     }
 
     /// What to lock: a template whose placeholders are path parameters with their type,
@@ -130,7 +139,7 @@ impl LockLayer {
     ///
     /// If the template is malformed or leaves a type out.
     #[track_caller]
-    pub fn key(self, key: impl Into<RouteKey>) -> Self {
+    pub fn key(self, key: impl Into<RouteKey>) -> LockLayer {
         self.keys([key])
     }
 
@@ -147,9 +156,9 @@ impl LockLayer {
     ///
     /// If a template is malformed or leaves a type out.
     #[track_caller]
-    pub fn keys<K: Into<RouteKey>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+    pub fn keys<K: Into<RouteKey>>(mut self, keys: impl IntoIterator<Item = K>) -> LockLayer {
         self.rule.templates(keys.into_iter().map(Into::into), Location::caller());
-        self
+        Self::keyed(self.rule)
     }
 
     /// What to lock, from all of the request but its body: a `LockKey`, an `Option` of one (`None`:
@@ -179,13 +188,13 @@ impl LockLayer {
     ///         .ok_or((StatusCode::BAD_REQUEST, "no Idempotency-Key"))
     /// });
     /// ```
-    pub fn key_fn<F, K>(mut self, key: F) -> Self
+    pub fn key_fn<F, K>(mut self, key: F) -> LockLayer
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
         K: KeyOrResponse<Response>,
     {
         self.rule.function(move |parts| key(parts).key_or_response());
-        self
+        Self::keyed(self.rule)
     }
 
     /// What to answer instead of the response of a [`LockError`], `Lost` included. The error is in the
@@ -223,7 +232,7 @@ impl<K: MaybeKey, R: IntoResponse> KeyOrResponse<Response> for Result<K, R> {
     }
 }
 
-impl<S> Layer<S> for LockLayer {
+impl<S, Key: HasKey> Layer<S> for LockLayer<Key> {
     type Service = LockService<S>;
 
     fn layer(&self, inner: S) -> LockService<S> {

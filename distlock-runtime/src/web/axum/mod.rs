@@ -48,7 +48,10 @@ mod locked;
 mod response;
 mod state;
 
-pub use super::{Defaults, FencingToken, KeyOrResponse, Locked, LockedOptions, MaybeKey, RouteKey};
+pub use super::{
+    Defaults, FencingToken, HasKey, KeyOrResponse, Keyed, Locked, LockedOptions, MaybeKey,
+    RouteKey, Unkeyed,
+};
 pub use layer::{LockLayer, LockService, ResponseFuture};
 pub use locked::LockedRejection;
 pub use state::HasLockManager;
