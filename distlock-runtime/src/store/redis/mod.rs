@@ -195,11 +195,10 @@ impl RedisStore {
                 (Layout::Cluster(cluster), Fences::of_slots(fence), Wakes::Shards)
             }
         };
-        let is_cluster = layout.cluster().is_some();
         let server = Server {
+            record: Arc::new(Record::new(prefix, layout.cluster().is_some())),
             layout,
             fences,
-            record: Arc::new(Record::new(prefix, is_cluster)),
             alarms: alarms.clone(),
             command_timeout,
             replicas,
