@@ -55,8 +55,9 @@ impl Named {
     /// Connects, to look; fails at once if the store cannot be reached.
     pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
         let builder = self.builder(Duration::from_millis(10));
-        match self.url.contains("-cluster://") {
-            // What its other nodes have is to be seen while one is away.
+        match self.url.contains("-cluster://") || self.is_quorum() {
+            // What the other nodes have is to be seen while one is away. And whoever looks does not wait until the
+            // servers of a quorum count.
             true => Ok(builder.build()?),
             false => Ok(builder.connect().await?),
         }
