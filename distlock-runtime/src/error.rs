@@ -5,6 +5,7 @@
 //! asks for it.
 
 mod backend_kind;
+mod lost_reason;
 mod text;
 
 use std::error::Error;
@@ -15,12 +16,10 @@ use std::time::Duration;
 use crate::jitter::seconds_around;
 use crate::limit::Limit;
 use crate::name::{Advice, LockName};
-use crate::observe::LostReason;
 use text::{Aftermath, Because, LeaseRemaining, Of};
 
 pub use backend_kind::BackendKind;
-#[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
-pub(crate) use text::ForClients;
+pub use lost_reason::LostReason;
 
 /// Why a lock was not taken, not kept, or not released.
 ///
@@ -362,6 +361,25 @@ impl fmt::Debug for LockError {
 }
 
 const _: () = assert!(size_of::<LockError>() <= 32);
+
+/// An error as clients are told: which lock, the template of its key and how long it is still held, but no key,
+/// no address of a store and no words of a server.
+#[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
+pub(crate) struct ForClients<'a>(pub(crate) &'a LockError);
+
+#[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
+impl fmt::Display for ForClients<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            LockError::Backend { lock, kind, .. } => write!(f, "{}{kind}", Of(lock.as_deref())),
+            LockError::Closed => f.write_str("The service is shutting down."),
+            LockError::InvalidOption { .. } | LockError::NotConfigured => {
+                f.write_str("A lock is not set up as it should be.")
+            }
+            error => error.fmt(f),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

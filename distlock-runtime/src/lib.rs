@@ -82,14 +82,13 @@ mod who;
 mod witness;
 
 pub use builder::LockManagerBuilder;
-pub use error::{BackendKind, LockError};
+pub use error::{BackendKind, LockError, LostReason};
 pub use global::{init, manager, with_manager};
 pub use key::LockKey;
 pub use leader::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
 pub use lock::guard::LockGuard;
 pub use manager::LockManager;
 pub use name::LockName;
-pub use observe::LostReason;
 pub use options::{LockMode, OnLost, Release};
 pub use process::Process;
 pub use request::LockRequest;

@@ -4,26 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::LockError;
 use crate::name::LockName;
-
-/// An error as clients are told: which lock, the template of its key and how long it is still held, but no key,
-/// no address of a store and no words of a server.
-#[cfg_attr(not(any(feature = "axum", feature = "actix", feature = "tonic")), allow(dead_code))]
-pub(crate) struct ForClients<'a>(pub(crate) &'a LockError);
-
-impl fmt::Display for ForClients<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            LockError::Backend { lock, kind, .. } => write!(f, "{}{kind}", Of(lock.as_deref())),
-            LockError::Closed => f.write_str("The service is shutting down."),
-            LockError::InvalidOption { .. } | LockError::NotConfigured => {
-                f.write_str("A lock is not set up as it should be.")
-            }
-            error => error.fmt(f),
-        }
-    }
-}
 
 /// What a loss means for what was done under the lock.
 pub(super) struct Aftermath(pub(super) bool);

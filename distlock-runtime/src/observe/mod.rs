@@ -44,6 +44,7 @@ use crate::shield::shield;
 use log::Log;
 use metrics::{Hold, Metrics, Recorder};
 
+pub use crate::error::LostReason;
 pub(crate) use account::Account;
 #[doc(hidden)]
 pub use calls::Calls;
@@ -56,8 +57,8 @@ pub(crate) use log::{answered, body_too_late};
 pub(crate) use log::{not_returned, skipped, term_failed};
 pub(crate) use metrics::InLine;
 pub use observer::{
-    Acquired, Command, Connection, Lost, LostReason, Observer, Refused, Released, ReleasedLate,
-    Renewed, Via, Waiting,
+    Acquired, Command, Connection, Lost, Observer, Refused, Released, ReleasedLate, Renewed, Via,
+    Waiting,
 };
 pub(crate) use span::{WaitSpan, in_acquire_span};
 pub(crate) use tally::Tally;
