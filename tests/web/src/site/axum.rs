@@ -133,7 +133,10 @@ fn router(work: &Arc<Work>) -> Router<Arc<Work>> {
     let wrong = Router::new()
         .route("/missing/{thing}", post(bare_add).route_layer(layer(&work.patient)))
         .route("/missing", post(bare_add).route_layer(layer(&work.patient)))
-        .route("/keyless", post(bare_add).route_layer(LockLayer::new(work.patient.clone())));
+        .route(
+            "/keyless",
+            post(bare_add).route_layer(LockLayer::new(work.patient.clone()).keys([""; 0])),
+        );
     Router::new()
         .route("/fn/{item}/add", post(add).get(add))
         .route("/fn/{item}/hold", post(hold).get(hold))
