@@ -47,6 +47,8 @@ impl Quorum {
 }
 
 impl Subject for Quorum {
+    const PERMITS: bool = false;
+
     fn start() -> Self {
         Self::of(3)
     }

@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Subject;
-use super::tools::{Inside, nothing_is_left};
+use super::modes::Kind;
+use super::tools::{Inside, all_of, nothing_is_left, until_waiting};
 use crate::{LONG, SECOND, assert_busy, dropped_after, held, ms, served, wait_for, waits};
 
 /// No call that comes while others wait gets the lock before them, and each is alone with it.
@@ -37,63 +38,74 @@ pub async fn nobody_overtakes<S: Subject>(_: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// Without renewal a lock is free when its lease is over, and not before.
+/// Without renewal a lock is free when its lease is over, and not before, in every mode.
 pub async fn a_lease_that_is_not_renewed_ends<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
+    all_of(Kind::all::<S>().map(async |kind| {
+        let key = format!("{kind:?}");
+        let request = kind.of(&one, &key).ttl(SECOND).renew(false);
+        let guard = request.acquire().await.expect("it is free");
+        let next = other.lock(&*key).ttl(LONG).wait(LONG).acquire();
+        let next = timeout(20 * SECOND, next).await.expect("the lease ends").expect("granted");
+        assert!(!guard.is_held(), "two hold the lock");
+        assert!(next.fencing_token() > guard.fencing_token());
+    }))
+    .await;
     let guard = one.lock("k").ttl(SECOND).renew(false).acquire().await.expect("it is free");
     assert_busy(other.lock("k").acquire().await);
-    let next = other.lock("k").ttl(LONG).wait(LONG).acquire();
-    let next = timeout(20 * SECOND, next).await.expect("the lease ends").expect("granted");
-    assert!(!guard.is_held(), "two hold the lock");
-    assert!(next.fencing_token() > guard.fencing_token());
-    drop((guard, next));
+    drop(guard);
     nothing_is_left(&subject).await;
 }
 
-/// A lock that is held for longer than its ttl stays its holder's.
+/// A lock that is held for longer than its ttl stays its holder's, in every mode.
 pub async fn a_lease_that_is_renewed_lasts<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    let guard = one.lock("k").ttl(3 * SECOND).acquire().await.expect("it is free");
-    for _ in 0..40 {
-        sleep(ms(100)).await;
-        assert_busy(other.lock("k").acquire().await);
-        assert!(guard.is_held());
-    }
-    // A waiter may hear of a renewal, which is no end.
-    let waiting = waits(&other, "k");
-    for _ in 0..25 {
-        sleep(ms(100)).await;
-        assert!(guard.is_held() && !waiting.is_finished());
-    }
-    guard.release().await.expect("it was held");
-    served(waiting).await.release().await.expect("it was held");
+    all_of(Kind::all::<S>().map(async |kind| {
+        let key = format!("{kind:?}");
+        let guard = kind.of(&one, &key).ttl(3 * SECOND).acquire().await.expect("it is free");
+        for _ in 0..40 {
+            sleep(ms(100)).await;
+            assert_busy(other.lock(&*key).acquire().await);
+            assert!(guard.is_held());
+        }
+        // A waiter may hear of a renewal, which is no end.
+        let waiting = waits(&other, &key);
+        for _ in 0..25 {
+            sleep(ms(100)).await;
+            assert!(guard.is_held() && !waiting.is_finished());
+        }
+        guard.release().await.expect("it was held");
+        served(waiting).await.release().await.expect("it was held");
+    }))
+    .await;
     nothing_is_left(&subject).await;
 }
 
-/// What an operator takes away is lost, and free for others.
+/// What an operator takes away is lost, and free for others, in every mode.
 pub async fn a_lock_taken_away_is_lost_and_free<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    assert!(!other.force_release("k").await.expect("an answer"), "it is free");
-    let guard = held(&one, "k").await;
-    let waiting = waits(&other, "k");
-    wait_for("it waits", async || {
-        matches!(other.inspect("k").await, Ok(LockStatus::Held { .. }))
-            && other.status().waiting > 0
-    })
+    all_of(Kind::all::<S>().map(async |kind| {
+        let key = format!("{kind:?}");
+        let taken = other.force_release(&*key).await.expect("an answer");
+        assert!(!taken, "it is free");
+        let guard = kind.of(&one, &key).acquire().await.expect("it is free");
+        let waiting = waits(&other, &key);
+        until_waiting(&other, &key, 1).await;
+        assert!(other.force_release(&*key).await.expect("an answer"), "it was held");
+        timeout(LONG, guard.lost()).await.expect("its holder learns of it");
+        let next = served(waiting).await;
+        assert!(next.fencing_token() > guard.fencing_token());
+        // What the former holder gives back is not the next one's.
+        drop(guard);
+        sleep(ms(50)).await;
+        assert!(next.is_held());
+        assert_busy(kind.of(&one, &key).acquire().await);
+        next.release().await.expect("it was held");
+    }))
     .await;
-    assert!(other.force_release("k").await.expect("an answer"), "it was held");
-    timeout(LONG, guard.lost()).await.expect("its holder learns of it");
-    let next = served(waiting).await;
-    assert!(next.fencing_token() > guard.fencing_token());
-    // What the former holder gives back is not the next one's.
-    drop(guard);
-    sleep(ms(50)).await;
-    assert!(next.is_held());
-    assert_busy(one.lock("k").acquire().await);
-    next.release().await.expect("it was held");
     nothing_is_left(&subject).await;
 }
 
@@ -212,20 +224,24 @@ pub async fn no_more_than_there_are_permits<S: Subject>(_: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// A call that is dropped, wherever it is, leaves nothing.
+/// A call that is dropped, wherever it is, leaves nothing, whichever mode it asked for.
 pub async fn what_is_dropped_leaves_nothing<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    for polls in 0..6 {
-        // It may be reserved for the one that was dropped last, until its place is given up.
-        let guard = served(waits(&other, "k")).await;
-        let waiting = dropped_after(polls, one.lock("k").ttl(LONG).wait(LONG).acquire());
-        // A waiter may not be polled as often.
-        let waiting = timeout(ms(50), waiting).await.ok().flatten();
-        assert!(waiting.is_none(), "it is held elsewhere");
-        drop(dropped_after(polls, one.lock("free").ttl(LONG).acquire()).await);
-        drop(dropped_after(polls, guard.release()).await);
-    }
+    all_of(Kind::all::<S>().map(async |kind| {
+        let (key, free) = (format!("{kind:?}"), format!("free {kind:?}"));
+        for polls in 0..6 {
+            // It may be reserved for the one that was dropped last, until its place is given up.
+            let guard = served(waits(&other, &key)).await;
+            let waiting = dropped_after(polls, kind.of(&one, &key).wait(LONG).acquire());
+            // A waiter may not be polled as often.
+            let waiting = timeout(ms(50), waiting).await.ok().flatten();
+            assert!(waiting.is_none(), "it is held elsewhere");
+            drop(dropped_after(polls, kind.of(&one, &free).acquire()).await);
+            drop(dropped_after(polls, guard.release()).await);
+        }
+    }))
+    .await;
     nothing_is_left(&subject).await;
     assert_eq!((one.status().held, one.status().waiting), (0, 0));
 }

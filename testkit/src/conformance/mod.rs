@@ -6,6 +6,7 @@
 mod alone;
 mod faults;
 mod line;
+mod modes;
 mod processes;
 mod subject;
 mod tools;
@@ -21,6 +22,10 @@ pub use faults::{
     fencing_tokens_grow_over_a_restart,
 };
 pub use line::{a_lock_is_handed_on_at_once, first_come_first_served};
+pub use modes::{
+    a_try_beside_changing_modes_is_granted_or_busy, a_waiter_that_gives_up_keeps_nobody_out,
+    a_writer_that_goes_on_as_a_reader_lets_readers_in,
+};
 pub use processes::{
     a_dead_holder_is_outlived, a_dead_waiter_is_passed_over,
     holders_and_waiters_are_named_and_gone_when_they_close, one_at_a_time_over_processes,
@@ -47,6 +52,9 @@ macro_rules! conformance {
             a_lease_that_is_not_renewed_ends,
             a_lease_that_is_renewed_lasts,
             a_lock_taken_away_is_lost_and_free,
+            a_try_beside_changing_modes_is_granted_or_busy,
+            a_waiter_that_gives_up_keeps_nobody_out,
+            a_writer_that_goes_on_as_a_reader_lets_readers_in,
             inspect_says_who_holds_and_who_waits,
             no_more_than_there_are_permits,
             nobody_overtakes,

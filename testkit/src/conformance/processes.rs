@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Remote;
-use super::tools::{Number, nothing_is_left, until_waiting};
+use super::modes::Kind;
+use super::tools::{Number, all_of, nothing_is_left, until_waiting};
 use crate::{
     LONG, SECOND, fork_self, held, in_fork, ms, patient, patient_builder, served, wait_for, waits,
 };
@@ -146,12 +147,16 @@ pub async fn a_dead_waiter_is_passed_over<S: Remote>(test: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// A holder that dies keeps the lock for as long as its lease runs, and no longer.
+/// A holder that dies keeps the lock for as long as its lease runs, and no longer, in every mode.
 pub async fn a_dead_holder_is_outlived<S: Remote>(test: &str) {
     const TTL: Duration = Duration::from_secs(2);
     if in_fork() {
         let manager = of_parent().await;
-        let _guard = manager.lock("k").ttl(TTL).acquire().await.expect("it is free");
+        let mut guards = Vec::new();
+        for kind in Kind::all::<S>() {
+            let request = kind.of(&manager, &format!("{kind:?}")).ttl(TTL);
+            guards.push(request.acquire().await.expect("it is free"));
+        }
         sleep(LONG).await;
         panic!("it was to die");
     }
@@ -159,15 +164,24 @@ pub async fn a_dead_holder_is_outlived<S: Remote>(test: &str) {
     let (one, other) = (subject.manager().await, subject.manager().await);
     let url = subject.url();
     let child = fork_self(test, &[("DISTLOCK_URL", &url)]);
-    wait_for("it is held", async || one.inspect("k").await.is_ok_and(|status| !status.is_free()))
+    let mut waiting = Vec::new();
+    for kind in Kind::all::<S>() {
+        let key = format!("{kind:?}");
+        wait_for("it is held", async || {
+            one.inspect(&*key).await.is_ok_and(|status| !status.is_free())
+        })
         .await;
-    let waiting = waits(&other, "k");
-    until_waiting(&one, "k", 1).await;
+        waiting.push(waits(&other, &key));
+        until_waiting(&one, &key, 1).await;
+    }
     child.kill9();
     let died = Instant::now();
-    let next = timeout(10 * TTL, served(waiting)).await.expect("the lease ends");
-    // It was renewed after a third of it at the latest, so at least a half was left.
-    assert!(died.elapsed() > TTL / 4, "it was taken from its holder");
-    next.release().await.expect("it was held");
+    all_of(waiting.into_iter().map(async |waiting| {
+        let next = timeout(10 * TTL, served(waiting)).await.expect("the lease ends");
+        // It was renewed after a third of it at the latest, so at least a half was left.
+        assert!(died.elapsed() > TTL / 4, "it was taken from its holder");
+        next.release().await.expect("it was held");
+    }))
+    .await;
     nothing_is_left(&subject).await;
 }

@@ -9,6 +9,9 @@ use crate::{RedisServer, connect};
 
 /// A place that keeps locks, of the test's own.
 pub trait Subject: Sized + Send + Sync + 'static {
+    /// Whether it has permits.
+    const PERMITS: bool = true;
+
     /// Starts it, empty.
     fn start() -> Self;
 

@@ -1,13 +1,25 @@
 //! What the promises have in common.
 
+use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::Duration;
 
 use distlock_runtime::{LockManager, LockStatus};
 
 use super::Subject;
 use crate::{ms, wait_for};
+
+/// Runs all of them at the same time.
+pub(super) async fn all_of(futures: impl IntoIterator<Item = impl Future<Output = ()>>) {
+    let mut left: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    poll_fn(|cx| {
+        left.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if left.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
 
 /// Waits until so many processes wait for the lock of `key`.
 pub(super) async fn until_waiting(manager: &LockManager, key: &str, n: usize) {
