@@ -288,17 +288,35 @@ impl Bench {
     /// Frees the lock and looks at nothing else, as while its slot of a cluster moves. Whether the token held it.
     #[track_caller]
     pub fn free(&mut self, token: &str) -> bool {
+        self.try_free(token).expect("an answer")
+    }
+
+    /// The same, also if the server refuses.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    pub fn try_free(&mut self, token: &str) -> RedisResult<bool> {
         let words = [token.to_owned()];
-        let freed = self.run(Step::Free, is_alone(token), &words).expect("an answer");
-        freed == Value::Int(1)
+        Ok(self.run(Step::Free, is_alone(token), &words)? == Value::Int(1))
     }
 
     /// Extends a lease: 0 if there is none, 2 if others wait, else 1.
     #[track_caller]
     pub fn renew(&mut self, token: &str, ttl: u64) -> i64 {
-        let (state, number): (i64, u64) = self.renewal(token, ttl, 0);
+        self.try_renew(token, ttl).expect("an answer")
+    }
+
+    /// The same, also if the server refuses.
+    ///
+    /// # Errors
+    ///
+    /// What the server says.
+    #[track_caller]
+    pub fn try_renew(&mut self, token: &str, ttl: u64) -> RedisResult<i64> {
+        let (state, number): (i64, u64) = self.renewal(token, ttl, 0)?;
         assert_eq!(number, 7, "another one's answer");
-        state
+        Ok(state)
     }
 
     /// The same, with a value of the fence counter.
@@ -310,15 +328,15 @@ impl Bench {
     /// The same, with so many values, of which this is the last.
     #[track_caller]
     pub fn renew_and_draw_several(&mut self, token: &str, ttl: u64, count: u64) -> u64 {
-        let (_, _, fence): (i64, u64, u64) = self.renewal(token, ttl, count);
+        let (_, _, fence): (i64, u64, u64) = self.renewal(token, ttl, count).expect("an answer");
         fence
     }
 
     #[track_caller]
-    fn renewal<T: FromRedisValue>(&mut self, token: &str, ttl: u64, draw: u64) -> T {
+    fn renewal<T: FromRedisValue>(&mut self, token: &str, ttl: u64, draw: u64) -> RedisResult<T> {
         let words = [token.to_owned(), ttl.to_string(), draw.to_string(), "7".to_owned()];
-        let answer = self.run(Step::Renew, is_alone(token), &words).expect("an answer");
-        T::from_redis_value(answer).expect("what a renewal says")
+        let answer = self.run(Step::Renew, is_alone(token), &words)?;
+        Ok(T::from_redis_value(answer).expect("what a renewal says"))
     }
 
     /// Gives the lock from one token to another; `None` if the old one does not have it.

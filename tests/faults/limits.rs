@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockMode, WakeUps};
 use distlock_testkit::{
-    LONG, Log, RedisServer, assert_lost, backend, clients, connect, in_own_process, info, ms,
-    patient, patient_builder, runs, stored, this_test, wait_for, wait_until, wait_within,
+    LONG, Log, Quorum, RedisServer, assert_lost, backend, clients, connect, in_own_process, info,
+    ms, patient, patient_builder, runs, stored, this_test, wait_for, wait_until, wait_within,
     whole_text,
 };
 use tokio::task::JoinSet;
@@ -287,6 +288,129 @@ async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in
     wait_for("it has expired", async || server.lock_keys().is_empty()).await;
     config(&server, "min-replicas-to-write", "0");
     drop(waiter.await.expect("no panic").expect("granted as soon as the server takes writes"));
+    works_again(&manager, &server).await;
+}
+
+/// A release that the server refuses is an error, is repeated, and is done as soon as the server takes it: for each way
+/// to hold a lock, with others waiting and without.
+#[tokio::test]
+async fn fc2_a_refused_release_is_repeated_in_every_mode() {
+    const REFUSALS: [(&str, &str); 2] = [
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    ];
+    let server = RedisServer::start();
+    // A replica is asked again for that long.
+    let manager = patient_builder(&server.url()).command_timeout(ms(3000)).connect().await;
+    let (manager, other) = (manager.expect("connect"), connect(&server.url()).await);
+    let command = |words: &str| server.cli::<()>(&words.split(' ').collect::<Vec<_>>());
+    for (refuse, accept) in REFUSALS {
+        let exclusive = |key: &str| manager.lock(key).ttl(LONG);
+        let requests = |of: &str| {
+            let key = |mode: &str| format!("{of} {mode}");
+            [
+                exclusive(&key("exclusive")),
+                exclusive(&key("write")).mode(LockMode::Write),
+                exclusive(&key("read")).mode(LockMode::Read),
+                exclusive(&key("permit")).permits(2),
+            ]
+        };
+        let (mut guards, mut dropped) = (Vec::new(), Vec::new());
+        for of in ["waited for", "alone"] {
+            for request in requests(of) {
+                guards.push(request.acquire().await.expect("free"));
+            }
+            let writer = exclusive(&format!("{of} downgraded")).mode(LockMode::Write);
+            let writer = writer.acquire().await.expect("free");
+            guards.push(writer.downgrade().await.expect("it is held"));
+        }
+        for request in requests("dropped") {
+            dropped.push(request.acquire().await.expect("free"));
+        }
+        let mut waiting = JoinSet::new();
+        for mode in ["exclusive", "write", "read", "permit", "downgraded"] {
+            let request = other.lock(format!("waited for {mode}")).ttl(LONG).wait(LONG);
+            waiting.spawn(request.acquire());
+        }
+        wait_for("all wait", async || server.lock_keys().len() == 14 + 5).await;
+        command(refuse);
+        drop(dropped);
+        let mut releases = JoinSet::new();
+        guards.into_iter().for_each(|guard| _ = releases.spawn(guard.release()));
+        while let Some(released) = releases.join_next().await {
+            // Not that it was lost.
+            backend(released.expect("no panic"));
+        }
+        command(accept);
+        while let Some(served) = waiting.join_next().await {
+            drop(served.expect("no panic").expect("it is handed on when the server takes writes"));
+        }
+        // Long before the leases are over.
+        wait_within(BACK, "all are free", || server.lock_keys().is_empty());
+    }
+    works_again(&manager, &server).await;
+}
+
+/// The same in a cluster, whose scripts are others, and over several servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fc2_a_refused_release_is_repeated_in_a_cluster_and_at_a_quorum() {
+    let cluster = RedisServer::builder().args(["--cluster-enabled", "yes"]).start();
+    cluster.cli::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    wait_until("the cluster is up", || {
+        cluster.cli::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    });
+    let url = format!("redis-cluster://{}", cluster.addr());
+    refused_and_repeated(&url, &[cluster], true).await;
+    let quorum = Quorum::of(3);
+    refused_and_repeated(&quorum.url(), &quorum.nodes, false).await;
+}
+
+async fn refused_and_repeated(url: &str, nodes: &[RedisServer], has_permits: bool) {
+    let manager = patient(url).await;
+    let lock = |key: &str| manager.lock(key).ttl(LONG);
+    let mut guards = vec![
+        lock("exclusive").acquire().await.expect("free"),
+        lock("read").mode(LockMode::Read).acquire().await.expect("free"),
+    ];
+    if has_permits {
+        guards.push(lock("permit").permits(2).acquire().await.expect("free"));
+    }
+    nodes.iter().for_each(|node| config(node, "min-replicas-to-write", "1"));
+    for guard in guards {
+        let error = guard.release().await.expect_err("no server takes writes");
+        assert!(whole_text(&error).contains("NOREPLICAS"), "{error:?}");
+    }
+    nodes.iter().for_each(|node| config(node, "min-replicas-to-write", "0"));
+    wait_for("all are free", async || nodes.iter().all(|node| node.lock_keys().is_empty())).await;
+}
+
+/// A server that refuses to read takes no lock from its holder: that is no "it is not yours".
+#[tokio::test]
+async fn fc2_a_server_that_refuses_to_read_takes_no_lock_from_its_holder() {
+    const TTL: Duration = ms(9000);
+    let server = RedisServer::start();
+    let manager = patient(&server.url()).await;
+    let start = Instant::now();
+    let lock = |key: &str| manager.lock(key).ttl(TTL);
+    let guards = [
+        lock("exclusive").acquire().await.expect("free"),
+        lock("read").mode(LockMode::Read).acquire().await.expect("free"),
+        lock("permit").permits(2).acquire().await.expect("free"),
+    ];
+    server.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zscore"]);
+    wait_for("renewals were due", async || start.elapsed() > TTL / 2).await;
+    for guard in &guards {
+        let ran_out = guard.remaining() == Duration::ZERO && start.elapsed() > TTL;
+        assert!(guard.is_held() || ran_out, "{guard:?} was lost after {:?}", start.elapsed());
+    }
+    server.cli::<()>(&["ACL", "SETUSER", "default", "+@all"]);
+    for guard in &guards {
+        // On a busy machine its time may have run out.
+        if guard.is_held() && start.elapsed() < TTL * 2 / 3 {
+            renewed(guard).await;
+        }
+    }
+    drop(guards);
     works_again(&manager, &server).await;
 }
 

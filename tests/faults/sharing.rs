@@ -261,3 +261,47 @@ async fn s7_what_an_operator_takes_away_is_lost_to_all_who_have_it() {
     freed(taken(write(&operator)).await).await;
     nothing_is_left(&server);
 }
+
+/// Readers and a writer by turns: the key is a string for one question and a set for the next.
+#[tokio::test]
+async fn fc4_a_try_is_busy_and_a_look_is_answered_while_readers_and_a_writer_take_turns() {
+    const TRIES: usize = 400;
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let turns = {
+        // Each turn is a transaction: there is always a holder.
+        let (mut eye, is_over, key) = (server.eye(), is_over.clone(), stored("k"));
+        std::thread::spawn(move || {
+            let mut turns = 0;
+            while !is_over.load(SeqCst) {
+                let mut alone = redis::pipe();
+                alone.atomic().cmd("SET").arg(&key).arg("w.1.1000s").arg("PX").arg(60_000);
+                alone.query::<()>(&mut eye).expect("written");
+                let mut together = redis::pipe();
+                together.atomic().del(&key).zadd(&key, "r.2.1000sr", 99_999_999_999_999_u64);
+                together.pexpire(&key, 60_000).query::<()>(&mut eye).expect("written");
+                turns += 1;
+            }
+            turns
+        })
+    };
+    for _ in 0..TRIES {
+        // A reader may read beside a reader.
+        for request in [read(&manager), write(&manager), permit(&manager), manager.lock("k")] {
+            let tried = request.wait(Duration::ZERO).try_acquire().await;
+            drop(tried.expect("granted or busy"));
+        }
+        manager.inspect("k").await.expect("an answer");
+    }
+    is_over.store(true, SeqCst);
+    let turns = turns.join().expect("no panic");
+    assert!(turns > TRIES / 10, "it hardly changed: {turns}");
+    // What refuses both questions is no lock, and is said to be none.
+    server.cli::<()>(&["DEL", &stored("k")]);
+    server.cli::<()>(&["RPUSH", &stored("k"), "no lock"]);
+    assert_eq!(backend(manager.lock("k").acquire().await), BackendKind::Other);
+    assert!(manager.inspect("k").await.is_err());
+    server.cli::<()>(&["DEL", &stored("k")]);
+    works_again(&manager, &server).await;
+}

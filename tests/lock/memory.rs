@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::{LockError, LockManager, LockMode, LostReason, redis_lock, with_manager};
-use distlock_testkit::{SECOND, block_on, ms};
+use distlock_testkit::{SECOND, block_on, dropped_after, ms};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep};
 
@@ -70,6 +70,65 @@ async fn a_waiter_gets_the_lock_when_it_is_free_or_learns_that_it_is_busy() {
     let ((), got) = tokio::join!(release, request.acquire());
     assert!(got.expect("free now").is_held());
     assert!((5 * SECOND..6 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// Asks for a lock that others hold: a place in the line is given up in whichever way the call ends.
+#[tokio::test(start_paused = true)]
+async fn fc1_a_waiter_of_another_mode_that_gives_up_keeps_nobody_out() {
+    let manager = LockManager::in_memory();
+    let of = |kind: &str| {
+        let request = manager.lock("k").wait(SECOND);
+        match kind {
+            "read" => request.mode(LockMode::Read),
+            "permit" => request.permits(2),
+            _ => request.mode(LockMode::Write),
+        }
+    };
+    for held in ["write", "read", "permit"] {
+        for asked in ["write", "read", "permit"] {
+            // All readers count as one, so permits may be beside them.
+            if !(held == "write" || asked == "write" || held == "permit" && asked == "permit") {
+                continue;
+            }
+            let mut guards = vec![of(held).acquire().await.expect("free")];
+            if held != "write" {
+                guards.push(of(held).acquire().await.expect("there is room"));
+            }
+            let busy = of(asked).wait(ms(50)).acquire().await.expect_err("held");
+            assert!(busy.is_busy(), "{busy:?}");
+            for polls in 1..4 {
+                let dropped = dropped_after(polls, of(asked).acquire()).await;
+                assert!(!matches!(dropped, Some(Ok(_))), "it is held");
+            }
+            let several = manager.lock_all(["a", "k"]).wait(ms(50)).acquire().await;
+            assert!(several.expect_err("one is held").is_busy());
+            for guard in guards {
+                guard.release().await.expect("it was held");
+            }
+            for next in ["read", "permit", "write"] {
+                let next = of(next).acquire().await;
+                drop(next.unwrap_or_else(|error| panic!("{held}, {asked}: {error}")));
+            }
+        }
+    }
+    assert!(manager.inspect("k").await.expect("an answer").is_free());
+    assert!(manager.inspect("a").await.expect("an answer").is_free());
+}
+
+/// The one behind it is next, and does not look on a timer: on a paused clock that would take time.
+#[tokio::test(start_paused = true)]
+async fn fc1_a_waiter_that_gives_up_makes_way_at_once() {
+    let manager = LockManager::in_memory();
+    let read = || manager.lock("k").mode(LockMode::Read).wait(60 * SECOND);
+    let reader = read().acquire().await.expect("free");
+    let writer = tokio::spawn(manager.lock("k").wait(SECOND).acquire());
+    sleep(ms(1)).await;
+    let start = Instant::now();
+    let next = tokio::spawn(read().acquire());
+    assert!(writer.await.expect("no panic").expect_err("it is held").is_busy());
+    let next = next.await.expect("no panic").expect("granted");
+    assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
+    assert!(reader.is_held() && next.is_held());
 }
 
 /// Whatever the manager or the request says about waiting.

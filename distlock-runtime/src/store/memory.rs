@@ -14,8 +14,8 @@ use super::console::Console;
 use super::memory_line::MemoryLine;
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Holder, Limit, Listener, Op,
-    OpOn, Outage, Owned, Renewal, Renewed, Store, Term,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
+    Listener, Op, OpOn, Outage, Owned, Renewal, Renewed, Store, Term,
 };
 use crate::clock::{Clock, Moment};
 use crate::name::{BuildStoredHasher, LockName, StoredName};
@@ -168,6 +168,17 @@ impl MemoryStore {
         Ok((state.fence, now))
     }
 
+    /// Notes that something of the token may be stored from now on: a lease, or a place in the line. Both are
+    /// there until its release, so the engine must not pass over that.
+    fn leaves_a_trace(&self, owner: &Owner, term: Term) -> Result<(), Fault> {
+        // R7: nothing of it may come to be stored behind its release.
+        if !owner.may_send(self.clock.now(), term.stored_for(), 1) {
+            return Err(Fault::given_up());
+        }
+        owner.answered_yes(1);
+        Ok(())
+    }
+
     /// Until when a lock is kept that is taken now.
     fn end(&self, now: Moment, term: Term) -> Moment {
         match term.max_hold {
@@ -267,6 +278,7 @@ impl Store for MemoryStore {
 
     fn enter(self: Arc<Self>, entry: Entry, _answer_by: Moment) -> Op<Entered> {
         Box::pin(async move {
+            self.leaves_a_trace(&entry.owner, entry.term)?;
             Ok(match self.take(&entry.owner, entry.term) {
                 Ok((fence, sent)) => Entered::Granted { fence, sent, contended: false },
                 Err(remaining) => {

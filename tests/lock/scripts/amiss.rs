@@ -1,7 +1,8 @@
 //! What may go wrong around a script: it comes late, the server is full or forbids messages, and others
 //! write what they should not.
 
-use distlock_testkit::{Args, Said};
+use distlock_testkit::{Args, Bench, Said};
+use redis::RedisError;
 
 use super::{PROCESSES, bench, lasting};
 
@@ -103,6 +104,62 @@ fn a_full_server_goes_on_with_what_several_hold() {
     for time in ["at first", "again"] {
         assert!(bench.downgrade(&old, &new).is_some_and(Said::is_granted), "{time}");
         bench.ends_with_the_last();
+    }
+}
+
+/// "Not this token's" would be the end of a lock that is there.
+#[test]
+fn fc2_a_refused_command_is_an_error_and_no_answer_about_the_lock() {
+    // How a server comes to refuse a read or a write, and how it takes them again.
+    const REFUSALS: [(&str, &str); 4] = [
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("CONFIG SET replica-serve-stale-data no", "CONFIG SET replica-serve-stale-data yes"),
+        ("ACL SETUSER default -get -zscore -zcard -zrem", "ACL SETUSER default +@all"),
+        (
+            "ACL SETUSER default -del -zrem -pexpire -pexpireat -zpopmin",
+            "ACL SETUSER default +@all",
+        ),
+    ];
+    let mut bench = bench();
+    let command = |bench: &mut Bench, words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        bench.raw::<()>(redis::cmd(words[0]).arg(&words[1..])).expect("done");
+    };
+    for limit in ["", "r", "3"] {
+        for waits in [false, true] {
+            for (refuse, accept) in REFUSALS {
+                let (token, next) = (bench.token("a", limit), bench.token("b", ""));
+                bench.acquire(&token);
+                if waits {
+                    bench.acquire(&next);
+                }
+                // A replica that has never seen its primary.
+                command(&mut bench, "CONFIG SET replica-read-only no");
+                let is_replica = refuse.contains("stale");
+                if is_replica {
+                    command(&mut bench, "REPLICAOF 127.0.0.1 1");
+                }
+                command(&mut bench, refuse);
+                let is_refused = |error: Option<RedisError>, what: &str| {
+                    let text = error.map(|error| error.to_string()).unwrap_or_default();
+                    let words = ["NOREPLICAS", "MASTER is down", "permission", "can't run this"];
+                    let is_one = words.iter().any(|word| text.contains(word));
+                    assert!(is_one, "{refuse}, {limit:?}, waits: {waits}, {what}: {text:?}");
+                };
+                is_refused(bench.try_release(&token, None).err(), "release");
+                is_refused(bench.try_release(&token, Some(1000)).err(), "keep");
+                is_refused(bench.try_free(&token).err(), "free");
+                is_refused(bench.try_renew(&token, 200_000).err(), "renew");
+                command(&mut bench, accept);
+                if is_replica {
+                    command(&mut bench, "REPLICAOF NO ONE");
+                }
+                assert_eq!(bench.renew(&token, 10), if waits { 2 } else { 1 }, "{refuse}");
+                let let_in = if waits { vec![next] } else { vec![] };
+                assert_eq!(bench.release(&token), (1, let_in), "{refuse}");
+                bench.clear();
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use redis::{Cmd, FromRedisValue, RedisError, Value};
 use super::connection::{Connection, RedisOr, integer};
 use super::error::fault;
 use super::fence::Fences;
+use super::refused::{LOOKS, is_wrong_type};
 use super::script::Arg;
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
@@ -27,7 +28,16 @@ pub(super) async fn inspect(
     pipeline.cmd("GET").arg(&**name).cmd("PTTL").arg(&**name);
     pipeline.cmd("ZRANGE").arg(&**name).arg(0).arg(-1).arg("WITHSCORES").cmd("TIME");
     pipeline.add_command(Cmd::zrange(Arg::Queue(lock), 0, -1));
-    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    let mut answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    for _ in 1..LOOKS {
+        // It may have changed from one type to the other between the two questions.
+        let refuses =
+            |answer: &Value| matches!(answer, Value::ServerError(error) if is_wrong_type(error));
+        if ![0, 2].iter().all(|question| answers.get(*question).is_some_and(refuses)) {
+            break;
+        }
+        answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    }
     let [alone, remaining, together, time, queue] = answers.as_slice() else {
         return Err(live.unexpected_answer());
     };

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{RedisError, ServerError, Value};
 
-use super::connection::{Connection, RedisOr, integer};
+use super::connection::{Connection, integer};
 use super::error::fault;
 use super::inspect::{WRONG_TYPE, after};
 use crate::clock::{Clock, Moment};
 use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Fault};
+
+/// How often a key is asked about that is neither a string nor a sorted set: the commands of a pipeline may see
+/// it before and after it changes from one to the other.
+pub(super) const LOOKS: usize = 3;
 
 /// The lock is another token's, or free by now; `None` if it is this token's.
 pub(super) async fn taken(
@@ -20,28 +24,35 @@ pub(super) async fn taken(
     let lock = &**owner.lock.stored();
     let mut pipeline = redis::pipe();
     pipeline.cmd("GET").arg(lock).cmd("PTTL").arg(lock);
-    let remaining =
-        match live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?.as_slice() {
-            [Value::Nil, _] => Some(Duration::ZERO),
-            [Value::BulkString(token), _] if *token == owner.token.as_bytes() => return Ok(None),
-            [Value::BulkString(_), left] => after(integer(left)?),
-            [Value::ServerError(error), left] => {
-                let error = RedisError::from(error.clone());
-                if error.code() != Some(WRONG_TYPE) {
-                    return Err(fault(&error));
-                }
-                // Rare, so not worth a command of every try: a set is held together, anything else is no
-                // lock, and refuses this too.
-                let mut own = redis::cmd("ZSCORE");
-                own.arg(lock).arg(&owner.token);
-                match live.command(&own, answer_by).await.map_err(RedisOr::into_fault)? {
-                    Value::Nil => after(integer(left)?),
-                    _ => return Ok(None),
-                }
+    pipeline.cmd("ZSCORE").arg(lock).arg(&owner.token);
+    let mut looks = 1;
+    let remaining = loop {
+        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        match answers.as_slice() {
+            [Value::Nil, _, _] => break Some(Duration::ZERO),
+            [Value::BulkString(token), _, _] if *token == owner.token.as_bytes() => {
+                return Ok(None);
+            }
+            [Value::BulkString(_), left, _] => break after(integer(left)?),
+            // A set is held together. What refuses both questions, and goes on to, is no lock.
+            [Value::ServerError(alone), left, together] if is_wrong_type(alone) => match together {
+                Value::Nil => break after(integer(left)?),
+                Value::ServerError(other) if is_wrong_type(other) && looks < LOOKS => looks += 1,
+                Value::ServerError(other) => return Err(fault(&RedisError::from(other.clone()))),
+                _ => return Ok(None),
+            },
+            [Value::ServerError(error), _, _] => {
+                return Err(fault(&RedisError::from(error.clone())));
             }
             _ => return Err(live.unexpected_answer()),
-        };
+        }
+    };
     Ok(Some(Answer::Taken { remaining }))
+}
+
+/// The key is there and is of another type.
+pub(super) fn is_wrong_type(error: &ServerError) -> bool {
+    error.code() == WRONG_TYPE
 }
 
 /// What a try comes to whose token the engine has sent. Its line has the counter value.

@@ -5,6 +5,10 @@
 -- (In a cluster: whether the slot stays where it is.)
 local L, q, f = KEYS[1], KEYS[2], KEYS[3]
 if type(v) == 'table' then
+  -- A read that is refused for another reason says nothing about the lock: fail with that reason.
+  if not string.find(v.err, 'WRONGTYPE', 1, true) then
+    redis.call('GET', L)
+  end
   -- No string. If it is no sorted set either, it is no lock, and this fails.
   v, n = false, redis.call('ZCARD', L)
 end

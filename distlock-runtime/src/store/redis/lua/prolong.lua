@@ -3,7 +3,11 @@
 local t, till = redis.call('TIME'), redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 local at = t[1] * 1000000 + t[2]
 local now = math.floor(at / 1000)
--- (`pcall`: a lock that one has alone is no set, and not this token's.)
+-- (`pcall`: a lock that one has alone is no set, and not this token's. Whatever else is refused is an error: the
+-- token may hold it.)
+if type(till) == 'table' and not string.find(till.err, 'WRONGTYPE', 1, true) then
+  till = redis.call('ZSCORE', KEYS[1], ARGV[1])
+end
 if type(till) ~= 'string' or tonumber(till) < now then
   return {0, tonumber(ARGV[4])}
 end

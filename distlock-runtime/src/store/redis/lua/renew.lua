@@ -4,8 +4,13 @@
 -- ms, [3] how many values to draw from the counter as well (R5), [4] a number that no other renewal has.
 -- Answers with 0 if it is not this token's, 1 if it is, 2 if others stand in the queue; with that
 -- number, which says whose answer it is; and with the last of the values, if some were drawn.
--- (`pcall`: a lock that is held together is no string, and not this token's.)
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+-- (`pcall`: a lock that is held together is no string, and not this token's. Whatever else is refused is an error:
+-- the token may hold it.)
+local v = redis.pcall('GET', KEYS[1])
+if type(v) == 'table' and not string.find(v.err, 'WRONGTYPE', 1, true) then
+  v = redis.call('GET', KEYS[1])
+end
+if v ~= ARGV[1] then
   return {0, tonumber(ARGV[4])}
 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

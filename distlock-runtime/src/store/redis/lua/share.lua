@@ -9,6 +9,9 @@ local limit = tonumber(string.match(ARGV[1], '[sn](%d+)$')) or math.huge
 -- (`pcall`: a lock that one has alone is no set.)
 local v, n, first = false, redis.pcall('ZCARD', KEYS[1]), nil
 if type(n) == 'table' then
+  if not string.find(n.err, 'WRONGTYPE', 1, true) then
+    redis.call('ZCARD', KEYS[1])
+  end
   v, n = redis.call('GET', KEYS[1]), 0
 else
   local now, behind = math.floor(at / 1000), redis.call('ZCARD', KEYS[2])
