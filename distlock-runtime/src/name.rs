@@ -108,6 +108,13 @@ impl LockName {
         Some(Self::new(label, LockKey::from(key), stored, prefix.len(), None))
     }
 
+    /// The same where the prefix is not known either. A prefix contains no brace, and no `lock` with an empty
+    /// part behind it: the first place where a key can begin is where it does.
+    pub(crate) fn of_message(stored: &str) -> Option<Self> {
+        let mut places = stored.match_indices("lock:").map(|(at, _)| &stored[..at]);
+        places.find_map(|prefix| Self::of_stored(prefix, stored))
+    }
+
     /// A lock that was asked for without a key that could be stored.
     pub(crate) fn unstored(label: Label) -> Self {
         Self::new(label, LockKey::from(""), StoredName::new(String::new()), 0, None)

@@ -19,6 +19,7 @@ mod load;
 mod logging;
 mod messages;
 mod network;
+mod older;
 mod outage;
 mod pairing;
 mod questions;

@@ -137,8 +137,7 @@ impl LockTable {
                 turn.see(lease, Seen::Released);
             }
             if let Some(Freeing { token, keep: Some(keep), .. }) = &finished.release {
-                // Before it is retired: see `Lead::undo`.
-                token.keep_until(now.after(*keep));
+                self.keep_until(token, now.after(*keep));
             }
             Some(finished)
         });

@@ -170,6 +170,7 @@ pub(super) struct Alone<'a> {
 
 impl<'a> Alone<'a> {
     pub(super) fn new(table: &'a Arc<LockTable>, attempt: Attempt<Live>) -> Self {
+        table.strays.tries(&attempt.token);
         Self { table, owner: attempt.token, lease: attempt.seat, open: true }
     }
 
@@ -195,7 +196,12 @@ impl<'a> Alone<'a> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        if self.open && self.table.home().is_here() {
+        if !self.table.home().is_here() {
+            return;
+        }
+        // Once its line knows it, or it is of no use to anybody.
+        self.table.strays.tried(&self.owner);
+        if self.open {
             self.table.release_in_background(self.owner.clone(), None);
         }
     }

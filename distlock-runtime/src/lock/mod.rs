@@ -12,7 +12,7 @@
 //! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
 //! | a writer goes on as a reader | `downgrade` |
 //! | the lease is renewed, or said to be taken away | `renew`, `force_released` |
-//! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat` |
+//! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat`; `strays` for tokens that only the store still knows |
 //!
 //! `locks` is what a manager and its guards share.
 //!
@@ -60,6 +60,7 @@ mod release_repeat;
 pub(crate) mod release_retry;
 mod renew;
 pub(crate) mod serve;
+mod strays;
 pub(crate) mod table;
 pub(crate) mod told;
 mod turn;

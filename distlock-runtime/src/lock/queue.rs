@@ -25,6 +25,7 @@ impl LockTable {
         let entry = Entry { owner: owner.clone(), term, ticket };
         let (clock, now) = (self.clock(), self.clock().now());
         let limit = now.after(self.command_timeout);
+        owner.will_stand(now);
         let verb = if ticket == 0 { Verb::Acquire } else { Verb::Confirm };
         let op = self.observers().timed(verb, (clock, now), self.store.clone().enter(entry, limit));
         let table = self.clone();
@@ -68,28 +69,43 @@ impl LockTable {
     pub(crate) fn on_notification(self: &Arc<Self>, notification: Notification<'_>) {
         match notification {
             Notification::Reserved(message) => self.reserved(message),
-            Notification::WaiterBehind(Message { stored, token }) => {
+            Notification::WaiterBehind(message) => {
                 let now = self.clock().now();
-                self.change_stored(stored, |line| line.sealed(|own| own.token == token, now));
+                self.hears(message, |line| line.sealed(|own| own.token == message.token, now));
             }
             Notification::TakenAway(message) => self.look_into(message),
             Notification::Question { prefix, text } => self.asked(prefix, text),
             Notification::Answer(text) => self.questions.answered(text),
-            Notification::Interrupted => self.look_at(|_| true),
-            Notification::InterruptedFor(which) => self.look_at(which.0),
+            Notification::Interrupted => self.interrupted(|_| true),
+            Notification::InterruptedFor(which) => self.interrupted(which.0),
         }
     }
 
-    /// Every waiter for one of these locks polls.
-    fn look_at(self: &Arc<Self>, which: impl Fn(&LockName) -> bool) {
+    /// Every waiter for one of these locks polls. The store may have come back in an older state.
+    fn interrupted(self: &Arc<Self>, which: impl Fn(&LockName) -> bool) {
+        self.strays.is_another_store();
         for lock in self.locks().iter().filter(|lock| which(lock)) {
             self.change_known(lock, |line, _| line.look_all());
         }
     }
 
     /// R4: a lock may have been reserved for this token.
-    pub(super) fn reserved(self: &Arc<Self>, Message { stored, token }: Message<'_>) {
-        self.change_stored(stored, |line| line.called(|own| own.token == token));
+    pub(super) fn reserved(self: &Arc<Self>, message: Message<'_>) {
+        self.hears(message, |line| line.called(|own| own.token == message.token));
+    }
+
+    /// R4: a message about a token comes to its line, or the token is given back if no call goes by it.
+    fn hears(self: &Arc<Self>, message: Message<'_>, act: impl FnOnce(&mut Line<Live>)) {
+        let mut known = false;
+        self.change_stored(message.stored, |line| {
+            known = line.knows(|own| own.token == message.token);
+            if known {
+                act(line);
+            }
+        });
+        if !known {
+            self.asked_for_stray(message);
+        }
     }
 
     /// The lock may be free: the first waiter of this process polls.

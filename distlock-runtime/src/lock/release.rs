@@ -110,6 +110,9 @@ impl LockTable {
         freed: &Freed,
     ) {
         let lock = &owner.lock;
+        if owner.stood() || freed.awaited || !freed.next.is_empty() {
+            self.strays.released(owner, self.clock().now());
+        }
         let owner_of = |token: Token<'_>| {
             let ours = token.process == self.process();
             NextOwner { ours, reserved_for: token.reservation }

@@ -25,7 +25,7 @@ impl LockTable {
     }
 
     /// Releases a token once: if this fails, the lock expires by itself.
-    async fn release_once(self: &Arc<Self>, owner: Arc<Owner>) {
+    pub(super) async fn release_once(self: &Arc<Self>, owner: Arc<Owner>) {
         let limit = self.clock().now().after(self.command_timeout);
         if let Ok(freed) = self.store.clone().release(owner.clone(), None, limit).await {
             self.freed(&owner, None, &freed);

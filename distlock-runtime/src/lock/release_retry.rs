@@ -1,4 +1,5 @@
-//! Releases that are not confirmed: tried until they are, or until the lock has expired by itself.
+//! Releases that are not confirmed: tried until they are, or until the lock, and a place in the queue, has
+//! expired by itself.
 //! See [`release`](super::release) for which those are.
 //!
 //! There may be thousands of them when a server is in trouble, and it must not be pressed then. So
@@ -92,15 +93,17 @@ impl Unconfirmed {
         }
         let may_be_held = owner.was_granted() || owner.in_doubt();
         let again = match &fault {
-            _ if now >= owner.gone_by() => None,
+            // A place that stays delays those behind it by a reservation when its turn comes.
+            _ if now >= owner.gone_by().max(owner.stands_until()) => None,
             Fault { passing: true, .. } => Some(Verdict::Again),
-            // A place in the queue, no more: it is passed over when its turn comes.
-            _ if !may_be_held => return nothing,
-            // What an operator may mend, and mostly does soon.
+            // Operators often fix this soon.
             Fault { kind: BackendKind::Refused, .. } => Some(Verdict::Again),
             _ => self.repeat(),
         };
         again.unwrap_or_else(|| {
+            if !may_be_held {
+                return nothing;
+            }
             let lock = &self.owner.lock;
             table.observers().released_late(lock, fault.into_error(Some(lock)), true);
             nothing

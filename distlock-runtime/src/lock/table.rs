@@ -20,6 +20,7 @@ use super::release_repeat::Repeats;
 use super::release_retry::Retries;
 use super::renew::Turns;
 use super::serve::Due;
+use super::strays::Strays;
 use super::turn::{Live, Turn};
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
@@ -52,6 +53,7 @@ pub(crate) struct LockTable {
     pub(crate) retries: Retries,
     pub(super) many_renewals: Turns,
     pub(super) force_released: ForceReleased,
+    pub(super) strays: Strays,
     pub(super) agenda: Agenda,
     timers: Arc<Timers<Due>>,
     alarms: Arc<Alarms>,
@@ -86,6 +88,7 @@ impl LockTable {
             retries: Retries::default(),
             many_renewals: Turns::default(),
             force_released: ForceReleased::default(),
+            strays: Strays::default(),
             agenda: Agenda::of(clock, engine.reads(clock)),
             timers: engine.timers().clone(),
             alarms: engine.alarms().clone(),

@@ -245,8 +245,7 @@ impl Shell<Live> for Turn<'_> {
 
     fn release(&mut self, token: Arc<Owner>, keep: Option<Duration>) {
         if let Some(keep) = keep {
-            // Before it is retired: see `Lead::undo`.
-            token.keep_until(self.table.clock().now().after(keep));
+            self.table.keep_until(&token, self.table.clock().now().after(keep));
         }
         token.retire();
         self.more().sent.push(Sent::Release(token, keep));

@@ -27,6 +27,8 @@ const COUNT: u32 = 16;
 /// An acquire without an answer may run long after its time, when a server that stood still goes
 /// on, and its ttl counts from there. A server that stands still for longer is not waited for.
 const LATEST: Duration = Duration::from_secs(10 * 60);
+/// How long a queue lasts after its last poll. Every waiter polls more often than that (R11).
+pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(20);
 /// How much of the process's name is in a mark.
 const MARK: usize = 8;
 
@@ -62,6 +64,8 @@ pub struct Owner {
     undone: AtomicBool,
     /// The store has freed the lock, but has not let in the next waiter.
     freed: AtomicBool,
+    /// Until when it may stand in the queue; 0 if it never stood there.
+    stands_until: AtomicU64,
     /// The same token at each node of a quorum, where it is one.
     parts: OnceLock<Box<[Part]>>,
 }
@@ -111,6 +115,7 @@ impl Owner {
             kept_until: AtomicU64::new(0),
             undone: AtomicBool::new(false),
             freed: AtomicBool::new(false),
+            stands_until: AtomicU64::new(0),
             parts: OnceLock::new(),
         }
     }
@@ -181,6 +186,21 @@ impl Owner {
     /// To be called before the bytes of a command go out that may keep the lock until `end`.
     pub fn stored_until(&self, end: Moment) {
         self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// To be called before it is sent to the queue: the queue ends this long after its last poll.
+    pub fn will_stand(&self, now: Moment) {
+        self.stands_until.fetch_max(now.after(QUEUE_LIFE).as_nanos(), Ordering::AcqRel);
+    }
+
+    /// Until when its place in the queue may be there, if no other token polls.
+    pub fn stands_until(&self) -> Moment {
+        Moment::from_nanos(self.stands_until.load(Ordering::Acquire))
+    }
+
+    /// It was sent to the queue.
+    pub fn stood(&self) -> bool {
+        self.stands_until.load(Ordering::Acquire) != 0
     }
 
     /// Not later than the grant, if there was one: read before the first acquire was sent.

@@ -77,9 +77,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R4: the lock may be reserved for a token. One without a batch was released, or
-    /// is about to be; another release would free what `min_hold` keeps, or make the first one find
-    /// the lock gone.
+    /// R4: the lock may be reserved for a token. One that the line does not [know](Self::knows) is not its
+    /// business.
     pub fn called(&mut self, is: impl Fn(&K::Token) -> bool) {
         if let Some(queued) = self.of_token(is).and_then(Batch::queued) {
             queued.hint = true;

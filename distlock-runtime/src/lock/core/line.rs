@@ -151,6 +151,21 @@ impl<K: Kinds> Line<K> {
         self.claims().flat_map(|claim| claim.holders.iter().map(|holder| (&claim.token, holder)))
     }
 
+    /// R4: a call of this process goes by this token, or the line has it released in its time. What
+    /// this does not know is released at once when the store asks for it.
+    pub fn knows(&self, is: impl Fn(&K::Token) -> bool) -> bool {
+        let is = &is;
+        let or = |token: &Option<K::Token>| token.as_ref().is_some_and(is);
+        self.batches().any(|batch| match &batch.stage {
+            Stage::Leading { token, .. } => is(token),
+            Stage::Queued(queued) => {
+                is(&queued.token) || or(&queued.instead_of) || or(&queued.lost)
+            }
+            Stage::Owned(_) => false,
+        }) || self.claims().any(|claim| is(&claim.token) || or(&claim.exchange))
+            || self.lost.iter().any(|lost| is(&lost.token))
+    }
+
     #[cfg(feature = "model")]
     /// Every lease that was lost in the hand of a holder that has not let go.
     pub fn lost(&self) -> &[Lost<K>] {

@@ -10,10 +10,8 @@ use super::script::{Arg, Script, Scripts, Wakes};
 use super::server::Server;
 use crate::clock::Moment;
 use crate::limits::millis;
+use crate::store::owner::QUEUE_LIFE;
 use crate::store::{Answer, Attempt, Entered, Entry, Fault};
-
-/// A queue is deleted so many ms after its last poll; every waiter polls more often than that (R11).
-const QUEUE_EXPIRY: u64 = 20_000;
 
 /// What becomes of a token that cannot have the lock yet.
 #[derive(Clone, Copy)]
@@ -92,7 +90,7 @@ impl Queue {
             Arg::Text(&owner.token),
             Arg::Number(millis(term.stored_for())),
             Arg::Number(*ticket),
-            Arg::Number(QUEUE_EXPIRY),
+            Arg::Number(millis(QUEUE_LIFE)),
             Arg::Number(0),
             Arg::Number(1),
             Arg::Number(0),

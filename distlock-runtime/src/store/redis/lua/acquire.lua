@@ -28,7 +28,7 @@ if not v then
     return {1, token, fence(), 0}
   end
 end
-local rank, behind, new = 0, 0, 0
+local rank, behind, new, let_in = 0, 0, 0, {}
 if not try then
   if ticket == 0 then
     ticket = fence()
@@ -36,18 +36,20 @@ if not try then
   new = redis.call('ZADD', q, 'NX', string.format('%.0f', ticket), token)
   redis.call('PEXPIRE', q, ARGV[4])
   -- Free: lower tickets go first (I7).
-  if not v and admit(ttl, {}) then
+  if not v and admit(ttl, let_in) then
     return {1, token, fence(), redis.call('EXISTS', q)}
   end
 
   local last = redis.call('ZCARD', q) - 1
   rank = redis.call('ZRANK', q, token)
   behind = last - rank
-  if rank == 0 and v then
-    -- Also if notified before: the holder may have come by the fast path, or missed the message.
+  if v and (rank == 0 or new == 0) then
+    -- Also if notified before: the holder may have come by the fast path, or missed the message. Behind
+    -- others, too, when this token polls: a server that has come back with older data may have the lock,
+    -- and those before this token, in the names of processes that are done with it (R4).
     tell_behind(v)
-  elseif rank == 0 then
-    for _, m in ipairs(redis.call('ZRANGE', L, 0, -1)) do
+  elseif rank == 0 or new == 0 then
+    for _, m in ipairs(redis.call('ZRANGE', L, 0, rank == 0 and -1 or 15)) do
       tell_behind(m)
     end
   elseif new == 1 and rank == last then
@@ -88,4 +90,6 @@ if n > 0 and n >= limit and limit > 1 then
 else
   remaining = redis.call('PTTL', L)
 end
-return {0, token, ticket, remaining, rank, behind, new}
+-- Whoever lets others in sees to it that they come: it polls next when their reservation is over, as if it
+-- were the first.
+return {0, token, ticket, remaining, let_in[1] and 0 or rank, behind, new}

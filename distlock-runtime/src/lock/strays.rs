@@ -1,0 +1,212 @@
+//! Tokens of this process that only the store still knows.
+//!
+//! A server that comes back with an older state of its data (a restart from a snapshot, a failover to a
+//! replica that lags) has locks and places in queues again that were released since. Their process is alive,
+//! so the store waits for it: a whole lease, or a reservation for each place. It asks that process, though:
+//! it sends a hint when it has reserved the lock for such a token, and says when others wait behind one. A
+//! token that no call goes by is then released. // R4
+//!
+//! # What must not be released
+//!
+//! A message may be late, doubled or forged, and must not free a lock that is in use. So a token is given
+//! back only if all of these say that it is not theirs:
+//!
+//! - the line of its lock ([`Line::knows`](super::core::Line::knows));
+//! - the tries of callers that have no place in a line;
+//! - the locks that are kept for their `min_hold` after their holder is done.
+//!
+//! Tokens are used once, and none gets back into a line. So what was said of it here stays true.
+//!
+//! A message often comes a little later than the release of its token. Such a release is on its way or was
+//! answered a moment ago, and another one would cost a command for nothing, or come first and have the
+//! holder's own release find the lock gone. Therefore a token is given back after a pause, and not if its
+//! release was answered only just before.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::core::Line;
+use super::table::{LockTable, SHARDS, lock};
+use crate::clock::Moment;
+use crate::name::{LockName, StoredName};
+use crate::shield::shielded;
+use crate::store::Message;
+use crate::store::owner::Owner;
+use crate::token::Token;
+
+/// After a message, before its token is given back.
+const PAUSE: Duration = Duration::from_millis(25);
+/// A message may come this long after the answer to the release of its token.
+const LATE: Duration = Duration::from_millis(100);
+/// Messages beyond that are ignored: the store sends them again.
+const MOST: usize = 1000;
+/// From this many locks that are kept on, those that are free by now are forgotten.
+const MANY_KEPT: usize = 64;
+
+/// What one manager knows of such tokens.
+pub(super) struct Strays {
+    /// The tries of callers that have no place in a line, by the part of their lock.
+    tries: [Mutex<Vec<Arc<Owner>>>; SHARDS],
+    kept: Mutex<Kept>,
+    /// Those whose release was answered a moment ago, the last one at the end.
+    released: Mutex<VecDeque<(Moment, Arc<Owner>)>>,
+    asked: Mutex<Asked>,
+}
+
+/// The tokens that are kept, and until when.
+#[derive(Default)]
+struct Kept {
+    until: HashMap<String, Moment>,
+    /// With this many, those that are over are forgotten.
+    full: usize,
+}
+
+#[derive(Default)]
+struct Asked {
+    tokens: HashMap<String, StoredName>,
+    /// There is a task that gives them back.
+    runs: bool,
+}
+
+impl Default for Strays {
+    fn default() -> Self {
+        Self {
+            tries: std::array::from_fn(|_| Mutex::default()),
+            kept: Mutex::default(),
+            released: Mutex::default(),
+            asked: Mutex::default(),
+        }
+    }
+}
+
+impl Strays {
+    fn tries_of(&self, stored: &StoredName) -> MutexGuard<'_, Vec<Arc<Owner>>> {
+        lock(&self.tries[stored.part(SHARDS)])
+    }
+
+    /// A caller is about to try with this token, past the line.
+    pub(super) fn tries(&self, owner: &Arc<Owner>) {
+        self.tries_of(owner.lock.stored()).push(owner.clone());
+    }
+
+    /// Its try is over.
+    pub(super) fn tried(&self, owner: &Arc<Owner>) {
+        let mut tries = self.tries_of(owner.lock.stored());
+        let at = tries.iter().position(|other| Arc::ptr_eq(other, owner));
+        let tried = at.map(|at| tries.swap_remove(at));
+        drop(tries);
+        drop(tried);
+    }
+
+    /// The store has answered a release behind which others stood.
+    pub(super) fn released(&self, owner: &Arc<Owner>, now: Moment) {
+        let mut released = lock(&self.released);
+        while released.front().is_some_and(|(at, _)| at.after(LATE + PAUSE) <= now) {
+            released.pop_front();
+        }
+        released.push_back((now, owner.clone()));
+    }
+
+    /// Messages of before do not come any more.
+    pub(super) fn is_another_store(&self) {
+        lock(&self.released).clear();
+    }
+
+    fn was_just_released(&self, token: &str, now: Moment) -> bool {
+        let released = lock(&self.released);
+        let mut late = released.iter().rev().take_while(|(at, _)| at.after(LATE + PAUSE) > now);
+        late.any(|(_, owner)| owner.token == token)
+    }
+
+    fn keep(&self, token: &str, end: Moment, now: Moment) {
+        let Kept { until, full } = &mut *lock(&self.kept);
+        if until.len() >= (*full).max(MANY_KEPT) {
+            until.retain(|_, end| *end > now);
+            *full = 2 * until.len();
+        }
+        until.insert(token.to_owned(), end);
+    }
+
+    fn is_kept(&self, token: &str, now: Moment) -> bool {
+        lock(&self.kept).until.get(token).is_some_and(|end| *end > now)
+    }
+
+    /// True if a task has to be started that gives it back.
+    fn note(&self, message: Message<'_>) -> bool {
+        let mut asked = lock(&self.asked);
+        if asked.tokens.len() < MOST && !asked.tokens.contains_key(message.token) {
+            asked.tokens.insert(message.token.to_owned(), message.stored.clone());
+        }
+        !std::mem::replace(&mut asked.runs, true)
+    }
+
+    /// What was noted since; if nothing was, the next note has to start a task again.
+    fn take(&self) -> HashMap<String, StoredName> {
+        let mut asked = lock(&self.asked);
+        asked.runs = !asked.tokens.is_empty();
+        std::mem::take(&mut asked.tokens)
+    }
+}
+
+impl LockTable {
+    /// The last holder by this token is done, and the lock is not to be free before `end`. To be called
+    /// before the token is retired (see `Lead::undo`), and while its line still knows it.
+    pub(super) fn keep_until(&self, owner: &Owner, end: Moment) {
+        owner.keep_until(end);
+        self.strays.keep(&owner.token, end, self.clock().now());
+    }
+
+    /// The store asks for a token that no line knows.
+    pub(super) fn asked_for_stray(self: &Arc<Self>, message: Message<'_>) {
+        let process = Token::parse(message.token).map(|token| token.process);
+        // Where no engine looks at lines, the store ends with this process.
+        if process != Some(self.process()) || !self.agenda.is_the_engines() || self.is_closed() {
+            return;
+        }
+        if self.strays.was_just_released(message.token, self.clock().now())
+            || !self.strays.note(message)
+        {
+            return;
+        }
+        let table = self.clone();
+        self.background().spawn(async move {
+            loop {
+                tokio::time::sleep(PAUSE).await;
+                let tokens = table.strays.take();
+                if tokens.is_empty() {
+                    return;
+                }
+                for (token, stored) in tokens {
+                    if table.is_stray(&stored, &token) {
+                        table.give_back(&stored, token);
+                    }
+                }
+            }
+        });
+    }
+
+    /// No call of this process goes by that token, and none ever will.
+    fn is_stray(&self, stored: &StoredName, token: &str) -> bool {
+        let now = self.clock().now();
+        // In this order: a try that was granted is in its line before it is out of the tries, and a lock
+        // that is kept is noted before it is out of its line.
+        let tries = self.strays.tries_of(stored).iter().any(|owner| owner.token == token);
+        let known = || self.read_stored(stored, |line| line.knows(|own| own.token == token));
+        !tries
+            && known() != Some(true)
+            && !self.strays.is_kept(token, now)
+            && !self.strays.was_just_released(token, now)
+    }
+
+    fn give_back(self: &Arc<Self>, stored: &StoredName, token: String) {
+        let Some(name) = LockName::of_message(stored) else { return };
+        let owner = Arc::new(Owner::stray(Arc::new(name), token));
+        let table = self.clone();
+        self.background().spawn(async move {
+            let _ = shielded(table.release_once(owner.clone())).await;
+            // What is before this one in the queue may be as old.
+            table.change_known(&owner.lock, |line, _| Line::look(line));
+        });
+    }
+}
