@@ -123,6 +123,12 @@ pub(crate) enum Action {
     LoseQueue {
         key: u8,
     },
+    /// The server saves its state.
+    Save,
+    /// It comes back with the state that it has saved: after a crash, or by a replica that lags.
+    Restore {
+        drops_connections: bool,
+    },
     /// R15: a question goes from one process to another.
     Ask {
         process: u8,
@@ -179,6 +185,17 @@ impl Config {
         if world.faults.data_losses > 0 {
             actions.push(Action::LoseData { drops_connections: false });
             actions.push(Action::LoseData { drops_connections: true });
+        }
+        self.states(world, actions);
+    }
+
+    fn states(&self, world: &World, actions: &mut Vec<Action>) {
+        if world.faults.saves > 0 {
+            actions.push(Action::Save);
+        }
+        if world.faults.restores > 0 && world.saved.is_some() {
+            actions.push(Action::Restore { drops_connections: false });
+            actions.push(Action::Restore { drops_connections: true });
         }
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Faults {
     pub(crate) force_releases: u8,
     /// The server loses everything.
     pub(crate) data_losses: u8,
+    /// The server saves its state, and comes back with what it has saved.
+    pub(crate) saves: u8,
+    pub(crate) restores: u8,
     /// The queue key alone is lost (it has an expiry).
     pub(crate) queue_losses: u8,
     /// Futures that are no longer polled.

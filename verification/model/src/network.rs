@@ -121,6 +121,14 @@ impl Command {
         }
     }
 
+    /// The lock whose lease the answer can begin or extend.
+    pub(crate) fn believed(&self) -> Option<(u8, Token)> {
+        match *self {
+            Self::Renew { key, token, .. } => Some((key, token)),
+            _ => self.grants(),
+        }
+    }
+
     pub(crate) fn token(&self) -> Option<Token> {
         { *self }.token_mut().copied()
     }

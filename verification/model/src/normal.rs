@@ -7,20 +7,35 @@ use std::time::Duration;
 use crate::driver::{START, Visit, millis};
 use crate::fingerprint::Mixer;
 use crate::names::{Epochs, Names, Renaming};
+use crate::server::Server;
 use crate::setting::Setting;
 use crate::world::World;
+
+fn visit_keys(server: &mut Server, with: &mut impl Visit) {
+    for key in &mut server.keys {
+        key.lock.holders.iter_mut().for_each(|holder| with.token(&mut holder.token));
+        for entry in &mut key.queue {
+            with.number(&mut entry.ticket);
+            with.token(&mut entry.token);
+        }
+    }
+}
 
 impl World {
     fn visit_server(&mut self, with: &mut impl Visit) {
         with.number(&mut self.server.fence);
         with.number(&mut self.server.clock);
-        for key in &mut self.server.keys {
-            key.lock.holders.iter_mut().for_each(|holder| with.token(&mut holder.token));
-            for entry in &mut key.queue {
-                with.number(&mut entry.ticket);
-                with.token(&mut entry.token);
-            }
+        let saved = self.saved.iter_mut();
+        for server in saved {
+            with.number(&mut server.fence);
+            with.number(&mut server.clock);
+            visit_keys(server, with);
         }
+        visit_keys(&mut self.server, with);
+        self.visit_ghost(with);
+    }
+
+    fn visit_ghost(&mut self, with: &mut impl Visit) {
         let highest = self.ghost.highest.iter_mut().chain(&mut self.ghost.highest_alone);
         highest.for_each(|token| with.fencing(token));
         let noted = self.ghost.outside.iter_mut().chain(&mut self.ghost.stray);
@@ -81,6 +96,7 @@ impl World {
     fn fingerprint(&self) -> u64 {
         let mut mixer = Mixer::default();
         self.server.hash(&mut mixer);
+        self.saved.hash(&mut mixer);
         self.faults.hash(&mut mixer);
         self.ghost.hash(&mut mixer);
         for process in &self.processes {

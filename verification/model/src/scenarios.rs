@@ -17,6 +17,8 @@ const NONE: Faults = Faults {
     deafenings: 0,
     force_releases: 0,
     data_losses: 0,
+    saves: 0,
+    restores: 0,
     queue_losses: 0,
     dozes: 0,
     slow_ticks: 0,
@@ -27,6 +29,10 @@ const NONE: Faults = Faults {
 
 /// Nothing but messages may delay anybody.
 const STRICT: Bounds = Bounds { idle: Some(0), outside: Some(0), stray: Some(0), robbed: None };
+
+/// What an older state has in the names of processes that are done with it lasts until a waiter looks, and no
+/// whole lease of nine ticks.
+const OLDER: Bounds = Bounds { idle: Some(6), outside: Some(6), stray: None, robbed: Some(4) };
 
 /// A scenario.
 #[derive(Debug, Clone)]
@@ -807,6 +813,34 @@ fn outsiders() -> Vec<Scenario> {
                 split_fast_path: true,
                 faults: Faults { data_losses: 1, ..NONE },
                 bounds: Bounds { robbed: Some(1), idle: Some(3), outside: Some(3), ..STRICT },
+                ..base()
+            },
+        },
+        Scenario {
+            name: "older data",
+            about: "the server comes back with a state that it has saved",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                server_time: true,
+                order: false,
+                asks: vec![ask(9000)],
+                faults: Faults { saves: 1, restores: 1, ..NONE },
+                bounds: OLDER,
+                ..base()
+            },
+        },
+        Scenario {
+            name: "older data, shared",
+            about: "the same of a reader and a writer, with leases that are not renewed",
+            cfg: Config {
+                arrivals: Some(1),
+                prompt_hints: true,
+                server_time: true,
+                order: false,
+                asks: vec![Ask { limit: Limit::READ, ..fixed(9000) }, fixed(9000)],
+                faults: Faults { saves: 1, restores: 1, ..NONE },
+                bounds: Bounds { robbed: None, ..OLDER },
                 ..base()
             },
         },

@@ -404,13 +404,20 @@ impl<'a> Script<'a> {
             self.stand(key, token, ticket);
         }
         // Free: lower tickets go first (I7).
-        if self.admit(key, Some((token, ttl))).0 {
+        let (was_own, let_in) = self.admit(key, Some((token, ttl)));
+        if was_own {
             return self.granted(key);
         }
-        self.queued(key, token, ticket, added)
+        self.queued(key, token, ticket, (added, !let_in.is_empty()))
     }
 
-    fn queued(&mut self, key: u8, token: Token, ticket: u64, added: bool) -> Acquired {
+    fn queued(
+        &mut self,
+        key: u8,
+        token: Token,
+        ticket: u64,
+        (added, lets_in): (bool, bool),
+    ) -> Acquired {
         let forgets = self.cfg.is(Mutant::AnswersFreshTicket);
         let remaining = self.remaining(key, token);
         let state = self.key(key);
@@ -429,7 +436,9 @@ impl<'a> Script<'a> {
         if !self.cfg.is(Mutant::NoSealMessage) {
             self.tell_behind(key, token, rank, added);
         }
-        Acquired::Queued { ticket, remaining, rank: rank as u64, behind: behind as u64, added }
+        // Whoever lets others in sees to it that they come.
+        let rank = if lets_in { 0 } else { rank as u64 };
+        Acquired::Queued { ticket, remaining, rank, behind: behind as u64, added }
     }
 
     /// Those that another process waits behind (R4).
@@ -438,7 +447,7 @@ impl<'a> Script<'a> {
             (self.cfg.is(Mutant::TellsOneHolder), self.cfg.is(Mutant::TellsOneReader));
         let state = self.key(key);
         let is_last = rank + 1 == state.queue.len();
-        let told: Vec<Token> = if rank == 0 {
+        let told: Vec<Token> = if rank == 0 || !added {
             let all = state.lock.holders.iter().map(|holder| holder.token);
             all.take(if one_holder { 1 } else { usize::MAX }).collect()
         } else if added && is_last {
@@ -618,6 +627,15 @@ impl<'a> Script<'a> {
 }
 
 impl Server {
+    /// The state that was saved, as it is by now, in place of what came after it.
+    pub(crate) fn restore(&mut self, saved: &Self) {
+        self.keys.clone_from(&saved.keys);
+        // What came after it is lost, and a `min_hold` may be.
+        let holders = self.keys.iter_mut().flat_map(|key| &mut key.lock.holders);
+        holders.for_each(|holder| holder.due = 0);
+        self.fence = saved.fence;
+    }
+
     /// So many ms pass. Answers the keys whose lock expired.
     pub(crate) fn tick(&mut self, tick: u32) -> Vec<u8> {
         let mut expired = Vec::new();

@@ -25,7 +25,10 @@ pub(crate) fn config(seed: u64) -> Config {
     let processes = 1 + random.below(4) as u8;
     let tick = [250, 1000][random.below(2) as usize];
     let lag = random.below(3) as u8;
-    let faults = faults(random);
+    let mut faults = faults(random);
+    // Of its own, so that worlds without it stay what they were.
+    let restores = u8::from(one_in(&mut Random::new(!seed), 2));
+    (faults.saves, faults.restores) = (restores, restores);
     let mut cfg = Config {
         processes,
         keys,
@@ -107,6 +110,8 @@ fn faults(random: &mut Random) -> Faults {
         deafenings: or_not(),
         force_releases: or_not(),
         data_losses: or_not(),
+        saves: 0,
+        restores: 0,
         queue_losses: or_not(),
         dozes: or_not(),
         slow_ticks: or_not(),
@@ -146,5 +151,8 @@ pub(crate) fn weight(action: &Action, storm: bool) -> u64 {
         Action::Forge { .. } | Action::TimeOut { .. } => wrong,
         Action::Crash { .. } | Action::Vanish { .. } => wrong,
         Action::ForceRelease { .. } | Action::LoseData { .. } | Action::LoseQueue { .. } => wrong,
+        // Some time before the storm, or in it.
+        Action::Save => 1,
+        Action::Restore { .. } => wrong,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::actions::Action;
 use crate::config::{Config, Faults};
-use crate::driver::{Input, Process, Shared, Started};
+use crate::driver::{Input, Process, Shared, Started, millis};
 use crate::invariants::{Ghost, Invariant, Noted};
 use crate::network::{
     Answer, Command, Connection, Hint, HintKind, Question, Result, Sent, Wire, Word,
@@ -15,6 +15,8 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) server: Server,
+    /// The state that it comes back with after a crash.
+    pub(crate) saved: Option<Server>,
     pub(crate) processes: Vec<Shared>,
     pub(crate) faults: Faults,
     pub(crate) ghost: Ghost,
@@ -25,13 +27,14 @@ pub(crate) struct World {
 /// An exhaustive run copies states into those that it is done with.
 impl Clone for World {
     fn clone(&self) -> Self {
-        let Self { server, processes, faults, ghost, started } = self;
+        let Self { server, saved, processes, faults, ghost, started } = self;
         let (server, processes, ghost) = (server.clone(), processes.clone(), ghost.clone());
-        Self { server, processes, faults: *faults, ghost, started: *started }
+        Self { server, saved: saved.clone(), processes, faults: *faults, ghost, started: *started }
     }
 
     fn clone_from(&mut self, from: &Self) {
         self.server.clone_from(&from.server);
+        self.saved.clone_from(&from.saved);
         self.processes.clone_from(&from.processes);
         self.ghost.clone_from(&from.ghost);
         (self.faults, self.started) = (from.faults, from.started);
@@ -46,6 +49,7 @@ impl World {
         let processes = (0..cfg.processes).map(process);
         Self {
             server: Server { keys, fence: clock, clock },
+            saved: None,
             processes: processes.collect(),
             faults: cfg.faults,
             ghost: Ghost::new(cfg),
@@ -99,13 +103,9 @@ impl World {
         // An `acquire` that was under way may have made a lock again that was taken away. What is only
         // reserved for it ends with its claim, as a holder that has not heard of its loss confirms nothing.
         if !self.ghost.robbed.is_empty() {
-            let keys = &self.server.keys;
-            let owns = |noted: &Noted| {
-                let holder = keys[usize::from(noted.key)].lock.of(noted.token);
-                holder.is_some_and(|holder| !holder.claimed)
-            };
+            let owns = |noted: &Noted| self.has_again(noted.key, noted.token);
             let (again, robbed): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut self.ghost.robbed).into_iter().partition(owns);
+                self.ghost.robbed.iter().copied().partition(owns);
             self.ghost.robbed = robbed;
             for Noted { key, token, .. } in again {
                 if self.processes.iter().any(|process| process.is_in_doubt(key, token)) {
@@ -117,6 +117,15 @@ impl World {
             self.publish(cfg, hint);
         }
         answer
+    }
+
+    /// A lock that was taken away from a token is in its name again, for at least as long as its process takes
+    /// it to be: it was made again by late bytes, or by an older state of the server, which may end earlier.
+    fn has_again(&self, key: u8, token: Token) -> bool {
+        let holder = self.server.keys[usize::from(key)].lock.of(token);
+        let Some(Holder { ttl, claimed: false, .. }) = holder else { return false };
+        let left = self.place_of(token).map(|place| self.process(place).believes(key, token));
+        left.is_none_or(|left| left <= millis(*ttl))
     }
 
     /// J: the first in the queue that is alive could have the lock.
@@ -244,7 +253,7 @@ impl World {
     }
 
     fn on_answered(&mut self, sent: Sent) {
-        if let Some((key, token)) = sent.command.grants().filter(|_| sent.robbed) {
+        if let Some((key, token)) = sent.command.believed().filter(|_| sent.robbed) {
             self.ghost.rob(key, token);
         }
     }
@@ -258,6 +267,10 @@ impl World {
         // A waiter for a lock that was kept looks right after its end, which here is a tick.
         let kept = |holder: &Holder| holder.kept && holder.ttl <= cfg.tick;
         self.ghost.unordered |= self.server.keys.iter().any(|key| key.lock.live().any(kept));
+        // Leases end by the clock, also in what is saved.
+        if let Some(saved) = &mut self.saved {
+            saved.tick(cfg.tick);
+        }
         for key in self.server.tick(cfg.tick) {
             self.on_expired(cfg, key);
         }
@@ -291,6 +304,10 @@ impl World {
         }
         // A replica that takes over lacks the last writes; `FLUSHALL` leaves nothing.
         self.server.fence = if drops_connections { self.server.fence / 2 } else { 0 };
+        self.drop_connections(cfg, drops_connections);
+    }
+
+    fn drop_connections(&mut self, cfg: &Setting, drops_connections: bool) {
         for process in 0..cfg.processes {
             if drops_connections && self.process(process).alive {
                 for connection in [Connection::Main, Connection::Renewals] {
@@ -298,6 +315,28 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What was done since is undone. Holders of a lock that has others now have lost it.
+    fn restore(&mut self, cfg: &Setting, drops_connections: bool) {
+        let Some(saved) = self.saved.clone() else { return };
+        self.ghost.unordered = true;
+        for key in 0..cfg.keys {
+            let place = usize::from(key);
+            let now = self.server.keys[place].lock.holders.clone();
+            let then = &saved.keys[place];
+            // Also those that are in it: with a lease that is not as long as they know it to be.
+            now.iter().for_each(|holder| self.rob_of(cfg, key, holder.token));
+            // They may have it once more without knowing that others had it in between.
+            let again = then.lock.holders.iter().map(|holder| holder.token);
+            let again = again.chain(then.queue.iter().map(|entry| entry.token));
+            self.ghost.outdated.extend(again.map(|token| (key, token)));
+        }
+        if cfg.server_time {
+            self.server.clock = self.server.clock.max(self.server.fence);
+        }
+        self.server.restore(&saved);
+        self.drop_connections(cfg, drops_connections);
     }
 
     pub(crate) fn apply(&mut self, cfg: &Setting, action: &Action) {
@@ -414,6 +453,14 @@ impl World {
             Action::LoseData { drops_connections } => {
                 self.faults.data_losses -= 1;
                 self.lose_data(cfg, drops_connections);
+            }
+            Action::Save => {
+                self.faults.saves -= 1;
+                self.saved = Some(self.server.clone());
+            }
+            Action::Restore { drops_connections } => {
+                self.faults.restores -= 1;
+                self.restore(cfg, drops_connections);
             }
             Action::LoseQueue { key } => {
                 self.faults.queue_losses -= 1;

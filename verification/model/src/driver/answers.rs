@@ -222,6 +222,12 @@ impl Turn<'_> {
     pub(crate) fn on_hint(&mut self, hint: Hint) {
         let Hint { kind, key, token } = hint;
         let of = |own: &Token| *own == token;
+        if kind != HintKind::Taken && self.is_stray(key, token) {
+            // Nothing is sent behind the release of a token that could make the lock again. // R7
+            self.send(Command::Release { key, token, keep: None }, Origin::Once);
+            self.on(key, |line, _, _| line.look());
+            return self.settle();
+        }
         match kind {
             HintKind::Grant => self.on(key, |line, _, _| line.called(of)),
             HintKind::Seal => self.on(key, |line, now, _| line.sealed(of, now)),
@@ -235,6 +241,18 @@ impl Turn<'_> {
             }
         }
         self.settle();
+    }
+
+    /// R4: no call goes by that token, and none is done with it whose release is not on its way.
+    fn is_stray(&self, key: u8, token: Token) -> bool {
+        let process = &self.process;
+        let line = &process.lines[usize::from(key)];
+        let tries = process.tasks.iter().any(|task| task.tries(key, token));
+        let kept = process.known(key, token).and_then(|entry| entry.kept_until);
+        let kept = kept.is_some_and(|end| process.now < end);
+        let going = process.jobs.iter().any(|job| job.releases(key, token));
+        let known = line.knows(|own| *own == token) || tries;
+        token.process == process.identity && !known && !kept && !going
     }
 
     /// R2: no F below one that was seen, whatever the server lost.

@@ -156,7 +156,10 @@ impl Process {
                 self.subscribed &= cut_off;
                 self.die(lingers);
             }
-            Input::Robbed(token) => self.main.robbed(token),
+            Input::Robbed(token) => {
+                self.main.robbed(token);
+                self.renewals.robbed(token);
+            }
             _ => unreachable!("the process notices everything else"),
         }
     }

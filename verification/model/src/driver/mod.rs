@@ -330,6 +330,13 @@ impl Process {
             || self.tasks.iter().any(|task| task.tries(key, token))
     }
 
+    /// For how long it takes the lock to be this token's.
+    pub(crate) fn believes(&self, key: u8, token: Token) -> Duration {
+        let claims = self.lines[usize::from(key)].claims();
+        let own = claims.filter(|claim| claim.token == token || claim.exchange == Some(token));
+        own.map(|claim| claim.deadline.since(self.now)).max().unwrap_or_default()
+    }
+
     /// Bytes of it may still run where a connection died.
     pub(crate) fn is_in_doubt(&self, key: u8, token: Token) -> bool {
         self.known(key, token).is_some_and(|entry| entry.suspect > 0)

@@ -24,7 +24,8 @@ impl Process {
         ledger.retain(|entry| {
             let (key, token) = (entry.key, entry.token);
             let under_way = |sent: &Sent| sent.command.token() == Some(token);
-            self.accounts_for(key, token)
+            let kept = entry.kept_until.is_some_and(|end| self.now < end);
+            kept || self.accounts_for(key, token)
                 || self.main.under_way().any(under_way)
                 || self.renewals.under_way().any(under_way)
         });
