@@ -32,6 +32,8 @@ pub struct Fault {
     pub(crate) ends_connection: bool,
     /// There is no such lease.
     pub(crate) lease_is_gone: bool,
+    /// The token that stands for the password has ended: nothing was done.
+    pub(crate) signed_out: bool,
     /// The user has no right to this key.
     pub(crate) is_denial: bool,
 }
@@ -39,8 +41,16 @@ pub struct Fault {
 impl Fault {
     fn new(kind: Kind, words: impl Into<String>, passing: bool, answered: bool) -> Self {
         let words = words.into();
-        let (ends_connection, lease_is_gone, is_denial) = (false, false, false);
-        Self { kind, words, passing, answered, ends_connection, lease_is_gone, is_denial }
+        Self {
+            kind,
+            words,
+            passing,
+            answered,
+            ends_connection: false,
+            lease_is_gone: false,
+            signed_out: false,
+            is_denial: false,
+        }
     }
 
     pub(crate) fn unreachable(words: impl Into<String>) -> Self {
@@ -58,6 +68,13 @@ impl Fault {
 
     pub(crate) fn timed_out() -> Self {
         Self::new(Kind::TimedOut, "no connection in time", true, false)
+    }
+
+    /// The server spoke TLS, or closed the connection without a word.
+    pub(crate) fn speaks_tls(how: &str) -> Self {
+        Self::unreachable(format!(
+            "{how}: distlock reaches etcd in plain text, so name a port without TLS, or a TLS tunnel to it"
+        ))
     }
 
     /// Not what etcd answers; whether it was carried out is not known.
@@ -108,9 +125,15 @@ impl Fault {
             16 => (Kind::Unreachable, true, true, true),
             _ => (Kind::Other, true, false, false),
         };
+        // Newer servers have code 16 for the first of these, and older ones others. The last one is that of a
+        // server whose authentication was switched on later than this client signed in.
+        let signed_out = code == 16
+            || said("invalid auth token")
+            || said("auth store is old")
+            || said("user name is empty");
         let fault = Self::new(kind, format!("{words} (code {code})"), passing, answered);
         let lease_is_gone = code == 5 && said("lease");
-        Self { ends_connection: ends, lease_is_gone, is_denial: code == 7, ..fault }
+        Self { ends_connection: ends, lease_is_gone, signed_out, is_denial: code == 7, ..fault }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls of gRPC over one connection of HTTP/2.
 
 use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
@@ -8,6 +9,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 
 use crate::fault::Fault;
+use crate::message;
 
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(crate) const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -28,8 +30,8 @@ pub(crate) struct Channel {
     pub(crate) send: SendRequest<Bytes>,
     /// The host, as sent to the server.
     pub(crate) authority: String,
-    /// Stands for user and password.
-    pub(crate) token: Option<HeaderValue>,
+    /// As whom the calls are made.
+    pub(crate) user: Option<Arc<User>>,
 }
 
 impl Channel {
@@ -39,13 +41,103 @@ impl Channel {
         path: &'static str,
         message: Vec<u8>,
     ) -> Result<Vec<u8>, Fault> {
+        let with = self.signature();
+        let answer = self.once(path, message.clone()).await;
+        match self.was_refused(&answer, with).await? {
+            true => self.once(path, message).await,
+            false => answer,
+        }
+    }
+
+    async fn once(&self, path: &'static str, message: Vec<u8>) -> Result<Vec<u8>, Fault> {
         self.ready().await?.send(path, [message])?.only().await
+    }
+
+    /// Whether an answer says that the token of this number has ended, so that nothing was done, and there is a newer
+    /// one now: then the call is to be made once more.
+    pub(crate) async fn was_refused<T>(
+        &self,
+        answer: &Result<T, Fault>,
+        with: u64,
+    ) -> Result<bool, Fault> {
+        match answer.as_ref().is_err_and(|fault| fault.signed_out) {
+            true => self.sign_in_again(with).await,
+            false => Ok(false),
+        }
+    }
+
+    /// Which token calls have at present.
+    pub(crate) fn signature(&self) -> u64 {
+        self.user.as_ref().map_or(0, |user| user.token().number)
+    }
+
+    /// Gets another token than the one of this number, unless a call beside this one has done so. `false` if there
+    /// is no user to sign in as.
+    pub(crate) async fn sign_in_again(&self, ended: u64) -> Result<bool, Fault> {
+        let Some(user) = &self.user else { return Ok(false) };
+        let _alone = user.signing.lock().await;
+        if self.signature() == ended {
+            self.sign_in(user).await?;
+        }
+        Ok(true)
+    }
+
+    async fn sign_in(&self, user: &User) -> Result<(), Fault> {
+        let request = message::authenticate(&user.name, &user.password);
+        let unsigned = Self { user: None, ..self.clone() };
+        let asked = unsigned.ready().await?.send(AUTHENTICATE, [request])?;
+        let token = match asked.only().await {
+            // Then clients need not authenticate.
+            Err(fault) if fault.words.contains("not enabled") => None,
+            answer => {
+                let token = message::auth_token(&answer?)?;
+                let mut token = HeaderValue::from_str(&token).map_err(|_| Fault::unexpected())?;
+                token.set_sensitive(true);
+                Some(token)
+            }
+        };
+        let mut has = user.token();
+        has.number += 1;
+        has.text = token;
+        Ok(())
     }
 
     /// Resolves when a call can be sent without waiting.
     pub(crate) async fn ready(&self) -> Result<Ready<'_>, Fault> {
         let send = self.send.clone().ready().await?;
         Ok(Ready { channel: self, send })
+    }
+}
+
+/// As whom calls are made.
+pub(crate) struct User {
+    name: String,
+    password: String,
+    token: Mutex<Token>,
+    /// One call signs in, and the others have its token.
+    signing: tokio::sync::Mutex<()>,
+}
+
+/// Stands for user and password.
+#[derive(Default)]
+struct Token {
+    number: u64,
+    text: Option<HeaderValue>,
+}
+
+impl User {
+    /// Has not signed in yet.
+    pub(crate) fn new(name: &str, password: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            password: password.to_owned(),
+            token: Mutex::default(),
+            signing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn token(&self) -> MutexGuard<'_, Token> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,7 +172,8 @@ impl Ready<'_> {
             .uri(uri)
             .header("te", "trailers")
             .header("content-type", "application/grpc");
-        if let Some(token) = &self.channel.token {
+        let token = self.channel.user.as_ref().and_then(|user| user.token().text.clone());
+        if let Some(token) = token {
             request = request.header("token", token);
         }
         if path == WATCH {

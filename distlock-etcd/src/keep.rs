@@ -111,22 +111,12 @@ impl Queues {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let alive = Instant::now();
-        let work = async {
-            let names = leases.iter().map(|lease| message::lease(lease.id));
-            let mut answers = live.channel.ready().await?.send(grpc::KEEP_ALIVE, names)?;
-            let mut kept = Vec::with_capacity(leases.len());
-            for lease in leases {
-                let text = answers.next().await?.ok_or_else(Fault::unexpected)?;
-                let (id, seconds) = message::lease_seconds(&text)?;
-                if id != lease.id {
-                    return Err(Fault::unexpected());
-                }
-                kept.push(seconds > 0);
-            }
-            Ok(kept)
-        };
-        let kept = live.heard(work.await)?;
+        let with = live.channel.signature();
+        let mut kept = ask_to_keep(live, leases).await;
+        if live.heard(live.channel.was_refused(&kept, with).await)? {
+            kept = ask_to_keep(live, leases).await;
+        }
+        let (kept, alive) = live.heard(kept)?;
         self.places.kept_alive(leases, alive);
         Ok(kept)
     }
@@ -385,6 +375,23 @@ impl Queues {
         holders.sort_by_key(|(_, remaining)| *remaining);
         Ok(Held { holders, waiters: waiters.into_iter().map(|entry| entry.token).collect() })
     }
+}
+
+/// Which of some leases are there, and when that was asked.
+async fn ask_to_keep(live: &Live, leases: &[Lease]) -> Result<(Vec<bool>, Instant), Fault> {
+    let alive = Instant::now();
+    let names = leases.iter().map(|lease| message::lease(lease.id));
+    let mut answers = live.channel.ready().await?.send(grpc::KEEP_ALIVE, names)?;
+    let mut kept = Vec::with_capacity(leases.len());
+    for lease in leases {
+        let text = answers.next().await?.ok_or_else(Fault::unexpected)?;
+        let (id, seconds) = message::lease_seconds(&text)?;
+        if id != lease.id {
+            return Err(Fault::unexpected());
+        }
+        kept.push(seconds > 0);
+    }
+    Ok((kept, alive))
 }
 
 fn range(prefix: &Prefix) -> Op {

@@ -15,6 +15,7 @@ mod acquire;
 mod address;
 mod fault;
 mod fence;
+mod first;
 mod grant;
 mod grpc;
 mod keep;

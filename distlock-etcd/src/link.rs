@@ -1,13 +1,12 @@
-//! The connection: made on first use, to one member after the other, and again whenever it is lost.
+//! The connection: made on first use, to the first member that answers, and again whenever it is lost.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -15,8 +14,9 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::fault::Fault;
-use crate::grpc::{self, Answers, Channel};
-use crate::message::{self, Op, Txn};
+use crate::first::{First, Tapped};
+use crate::grpc::{self, Answers, Channel, User};
+use crate::message::{Op, Txn};
 use crate::watch::{Message, Watches};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -25,6 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(1);
 /// So many calls in a row without an answer in time, and it is left.
 const MANY_SILENT: u32 = 2;
+/// While connections are made the next member is asked when one has been silent for so long.
+const SHARE: Duration = Duration::from_millis(300);
 /// How much may be on its way to us.
 const WINDOW: u32 = 4 << 20;
 
@@ -221,59 +223,129 @@ impl Link {
 /// Keeps the link connected from its first use on, until the runtime is dropped.
 async fn supervise(link: Arc<Link>, mut watch: Watch) {
     link.wanted.notified().await;
-    let (mut pause, mut number) = (FIRST_PAUSE, 0);
-    let hosts = &link.settings.address.hosts;
-    let mut failed = 0;
-    for host in hosts.iter().cycle() {
-        number += 1;
-        let (fault, ended) = match establish(&link.settings, host, number).await {
-            Ok((live, answers, mut ended)) => {
-                (pause, failed) = (FIRST_PAUSE, 0);
+    let (hosts, servers) = (&link.settings.address.hosts, link.settings.address.servers());
+    let (mut pause, mut number, mut lost) = (FIRST_PAUSE, 0, None);
+    loop {
+        let order = order(hosts.len(), lost);
+        let (fault, ended) = match reach(&link.settings, &order, number).await {
+            Ok(Made { live, answers, mut ended, host }) => {
+                pause = FIRST_PAUSE;
+                lost = Some(host);
                 let (health, watches) = (live.health.clone(), live.watches.clone());
+                let channel = live.channel.clone();
                 link.went(State::Up(live));
-                watch(host, None);
+                watch(&hosts[host], None);
                 link.tell(Message::Interrupted);
-                let seen = watches.run(answers, |message| link.tell(message));
+                let seen = watches.run(&channel, answers, |message| link.tell(message));
                 either(&mut ended, either(seen, health.gone_bad())).await;
-                (Fault::unreachable("the connection was lost"), Some(ended))
+                (Fault::unreachable("the connection was lost").at(&hosts[host]), Some(ended))
             }
             Err(fault) => (fault, None),
         };
-        let fault = fault.at(host);
+        number += hosts.len() as u64;
         // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
         // must find it down, and wait for the next one.
         let was_up = ended.is_some();
-        failed += 1;
-        // The other members are asked first.
-        let all_failed = failed % hosts.len() == 0;
-        if was_up || all_failed || !fault.passing {
-            link.went(State::Down(fault.clone()));
-        }
+        link.went(State::Down(fault.clone()));
         drop(ended);
-        if was_up || all_failed {
-            watch(host, Some(&fault));
-        }
+        watch(lost.filter(|_| was_up).map_or(&servers, |host| &hosts[host]), Some(&fault));
         if was_up {
             link.tell(Message::Interrupted);
         }
-        if all_failed || was_up {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// A connection with its greeting done, the answers of its watches, and what resolves when it has ended.
-/// Its socket is closed when that is dropped.
-async fn establish(
-    settings: &Settings,
-    host: &str,
-    number: u64,
-) -> Result<(Live, Answers, impl Future<Output = ()> + Unpin + use<>), Fault> {
+/// The members in the order in which they are asked: any of them is the first one, so that clients spread over them,
+/// and the one whose connection was lost is the last one.
+fn order(members: usize, lost: Option<usize>) -> Vec<usize> {
+    let mut order: Vec<_> = (0..members).filter(|member| Some(*member) != lost).collect();
+    for at in 1..order.len() {
+        order.swap(at, any_number() % (at + 1));
+    }
+    order.extend(lost);
+    order
+}
+
+/// A number that differs between processes and calls.
+fn any_number() -> usize {
+    use std::hash::{BuildHasher, Hasher};
+    usize::try_from(std::hash::RandomState::new().build_hasher().finish() >> 33).unwrap_or(0)
+}
+
+/// A connection to the first member that answers. A member that is silent for its share of the time does not hold up
+/// the next one: that is asked beside it. What was begun on the others is dropped.
+async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made, Fault> {
+    let hosts = &settings.address.hosts;
+    let share = settings.connect_timeout / u32::try_from(order.len() + 1).unwrap_or(u32::MAX);
+    let share = share.min(SHARE);
+    let mut rest = order.iter();
+    let mut attempts = Vec::new();
+    let mut failed = None;
+    let (mut next, mut end) =
+        (pin!(tokio::time::sleep(share)), pin!(tokio::time::sleep(settings.connect_timeout)));
+    poll_fn(move |cx| {
+        loop {
+            let is_due = attempts.is_empty() || next.as_mut().poll(cx).is_ready();
+            if let Some(host) = rest.as_slice().first().filter(|_| is_due) {
+                rest.next();
+                attempts.push(Box::pin(establish(settings, *host, number + *host as u64)));
+                next.set(tokio::time::sleep(share));
+                continue;
+            }
+            let mut at = 0;
+            while at < attempts.len() {
+                match attempts[at].as_mut().poll(cx) {
+                    Poll::Pending => at += 1,
+                    Poll::Ready(Ok(made)) => return Poll::Ready(Ok(made)),
+                    Poll::Ready(Err((host, fault))) => {
+                        drop(attempts.swap_remove(at));
+                        let fault = fault.at(&hosts[host]);
+                        // Where a password is wrong it is wrong for all of them.
+                        if !fault.passing {
+                            return Poll::Ready(Err(fault));
+                        }
+                        failed = Some(fault);
+                        next.set(tokio::time::sleep(Duration::ZERO));
+                    }
+                }
+            }
+            let is_over = attempts.is_empty() && rest.as_slice().is_empty();
+            if is_over || end.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(failed
+                    .take()
+                    .unwrap_or_else(|| Fault::timed_out().at(&settings.address.servers()))));
+            }
+            let can_begin = !rest.as_slice().is_empty();
+            if !(can_begin && (attempts.is_empty() || next.as_mut().poll(cx).is_ready())) {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+/// A connection with its greeting done.
+struct Made {
+    live: Live,
+    /// Those of its watches.
+    answers: Answers,
+    /// Resolves when it has ended. Its socket is closed when this is dropped.
+    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Which member it is to.
+    host: usize,
+}
+
+/// Connects to a member.
+async fn establish(settings: &Settings, host: usize, number: u64) -> Result<Made, (usize, Fault)> {
+    let name = &settings.address.hosts[host];
     let greet = async {
         let refused = |error| Fault::unreachable(format!("connect: {error}"));
-        let socket = TcpStream::connect(host).await.map_err(refused)?;
+        let socket = TcpStream::connect(name).await.map_err(refused)?;
         socket.set_nodelay(true).map_err(refused)?;
+        let first = Arc::new(First::default());
+        let socket = Tapped { socket, first: first.clone() };
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
         let (send, connection) = builder.handshake(socket).await?;
@@ -282,24 +354,23 @@ async fn establish(
             ended = ended || connection.as_mut().poll(cx).is_ready();
             if ended { Poll::Ready(()) } else { Poll::Pending }
         });
-        let channel = Channel { send, authority: host.to_owned(), token: None };
-        let greeted = race(greet(settings, channel, number), &mut connection).await;
+        let user = settings.address.user.as_ref();
+        let user = user.map(|(name, password)| Arc::new(User::new(name, password)));
+        let channel = Channel { send, authority: name.clone(), user };
         let closed = || Fault::unreachable("it was closed while it was made");
-        let (live, answers) = greeted.ok_or_else(closed)??;
-        Ok((live, answers, connection))
+        let greeted = race(greet(channel, number), &mut connection).await;
+        match greeted.ok_or_else(closed).and_then(|greeted| greeted) {
+            Ok((live, answers)) => Ok(Made { live, answers, ended: Box::pin(connection), host }),
+            Err(fault) => Err(first.explains(fault)),
+        }
     };
-    timeout(settings.connect_timeout, greet).await.unwrap_or_else(|_| Err(Fault::timed_out()))
+    let made = timeout(settings.connect_timeout, greet).await;
+    made.unwrap_or_else(|_| Err(Fault::timed_out())).map_err(|fault| (host, fault))
 }
 
 /// Signs in, sees that the member answers for the whole cluster, and begins to watch.
-async fn greet(
-    settings: &Settings,
-    mut channel: Channel,
-    number: u64,
-) -> Result<(Live, Answers), Fault> {
-    if let Some((user, password)) = &settings.address.user {
-        channel.token = sign_in(&channel, user, password).await?;
-    }
+async fn greet(channel: Channel, number: u64) -> Result<(Live, Answers), Fault> {
+    channel.sign_in_again(0).await?;
     // Answered by a majority. Whether this key may be read does not matter.
     let look = Txn { then: vec![Op::Get(b"distlock".to_vec())], ..Txn::default() };
     match channel.call(grpc::TXN, look.encode()).await {
@@ -310,23 +381,6 @@ async fn greet(
     let watches = Arc::new(Watches::new(requests));
     let live = Live { channel, watches, number, health: Arc::new(Health::new()) };
     Ok((live, answers))
-}
-
-async fn sign_in(
-    channel: &Channel,
-    user: &str,
-    password: &str,
-) -> Result<Option<HeaderValue>, Fault> {
-    let request = message::authenticate(user, password);
-    let answer = match channel.call(grpc::AUTHENTICATE, request).await {
-        // Then clients need not authenticate.
-        Err(fault) if fault.words.contains("not enabled") => return Ok(None),
-        answer => answer?,
-    };
-    let token = message::auth_token(&answer)?;
-    let mut token = HeaderValue::from_str(&token).map_err(|_| Fault::unexpected())?;
-    token.set_sensitive(true);
-    Ok(Some(token))
 }
 
 /// Runs `work` until `end` resolves; `None` if that came first.

@@ -353,11 +353,22 @@ pub(crate) struct Seen {
     pub(crate) begins: bool,
     /// It sees nothing any more.
     pub(crate) ended: bool,
+    /// It ended because nothing before this revision is known any more; 0 if it ended for another reason.
+    pub(crate) compacted: i64,
+    /// Why it ended.
+    pub(crate) reason: String,
     /// What was deleted, and what was put.
     pub(crate) events: Vec<(bool, KeyValue)>,
 }
 
 impl Seen {
+    /// The token that the stream was opened with has ended.
+    pub(crate) fn is_signed_out(&self) -> bool {
+        ["invalid auth token", "auth store is old", "user name is empty"]
+            .iter()
+            .any(|why| self.reason.contains(why))
+    }
+
     pub(crate) fn decode(text: &[u8]) -> Result<Self, Malformed> {
         let mut seen = Self::default();
         read(text, |field, value| {
@@ -366,6 +377,8 @@ impl Seen {
                 2 => seen.id = value.number(),
                 3 => seen.begins = value.flag(),
                 4 => seen.ended = value.flag(),
+                5 => seen.compacted = value.number(),
+                6 => seen.reason = String::from_utf8_lossy(value.bytes()).into_owned(),
                 11 => seen.events.push(event(value.bytes())?),
                 _ => {}
             }

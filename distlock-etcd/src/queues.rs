@@ -182,14 +182,18 @@ impl Queues {
         lease: &mut Lease,
         note: &dyn Note,
     ) -> Result<(TxnDone, bool), Fault> {
-        let (first, second) = (live.channel.ready().await?, live.channel.ready().await?);
-        if !note.sending(lease.ttl() + LATER) {
-            return Err(Fault::given_up());
+        let signature = live.channel.signature();
+        let (mut asked, mut kept, mut alive) = send(live, ask, lease, note).await?;
+        if matches!(&asked, Err(fault) if fault.signed_out) {
+            // It has done nothing, and may not be sent any more once it was given up.
+            note.answered();
+            if live.heard(live.channel.sign_in_again(signature).await)? {
+                (asked, kept, alive) = send(live, ask, lease, note).await?;
+            }
+        } else if matches!(&kept, Err(fault) if fault.signed_out) {
+            alive = Instant::now();
+            kept = live.channel.call(grpc::KEEP_ALIVE, message::lease(lease.id)).await;
         }
-        let alive = Instant::now();
-        let asked = first.send(grpc::TXN, [ask.encode()]);
-        let kept = second.send(grpc::KEEP_ALIVE, [message::lease(lease.id)]);
-        let (asked, kept) = both(answer(asked), answer(kept)).await;
         let asked = live.heard(asked.and_then(|text| Ok(TxnDone::decode(&text)?)));
         if asked.as_ref().map_or_else(|fault| fault.answered, |_| true) {
             note.answered();
@@ -206,6 +210,22 @@ impl Queues {
         }
         Ok((asked, seconds > 0))
     }
+}
+
+/// The answers to a transaction and to a lease that is kept alive, and when that was asked for.
+type Asked = (Result<Vec<u8>, Fault>, Result<Vec<u8>, Fault>, Instant);
+
+/// Sends both at once.
+async fn send(live: &Live, ask: &Txn, lease: &Lease, note: &dyn Note) -> Result<Asked, Fault> {
+    let (first, second) = (live.channel.ready().await?, live.channel.ready().await?);
+    if !note.sending(lease.ttl() + LATER) {
+        return Err(Fault::given_up());
+    }
+    let alive = Instant::now();
+    let asked = first.send(grpc::TXN, [ask.encode()]);
+    let kept = second.send(grpc::KEEP_ALIVE, [message::lease(lease.id)]);
+    let (asked, kept) = both(answer(asked), answer(kept)).await;
+    Ok((asked, kept, alive))
 }
 
 async fn answer(call: Result<grpc::Answers, Fault>) -> Result<Vec<u8>, Fault> {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use h2::SendStream;
 
 use crate::fault::Fault;
-use crate::grpc::{self, Answers};
-use crate::message::{KeyValue, Seen, Without};
+use crate::grpc::{self, Answers, Channel};
+use crate::message::{KeyValue, Op, Seen, Txn, TxnDone, Without};
 use crate::order::is_reader;
 use crate::{message, message::watch as create};
 
@@ -54,18 +54,49 @@ struct State {
     requests: SendStream<Bytes>,
     last: i64,
     all: HashMap<i64, Watched>,
+    /// What the server calls them: no number is used twice.
+    called: HashMap<i64, i64>,
 }
 
 struct Watched {
     whose: Whose,
     wants: Wants,
-    /// Where it begins at present: the first revision that was not looked at before it was asked for.
-    unseen: Option<i64>,
+    /// What it wanted when it began.
+    wanted: Wants,
+    key: Vec<u8>,
+    /// All keys up to this one; empty for one key.
+    end: Vec<u8>,
+    /// The first revision that was not looked at before it was asked for.
+    from: i64,
+    /// What the server calls it.
+    called: i64,
+    /// It was refused, and asked for again over a stream with a newer token.
+    again: bool,
 }
+
+impl Watched {
+    /// It is about one key, and begins at present.
+    fn begins_at_present(&self) -> bool {
+        self.wanted.is_for_one(&self.end)
+    }
+}
+
+/// What is to be done after an answer.
+enum Next {
+    Nothing,
+    /// The stream's token has ended.
+    Reopen,
+    /// What this watch would have seen is compacted: it is to be found out by a look.
+    Look(i64),
+}
+
+/// How often in a row the stream is opened again before the connection is given up.
+const MOST_REOPENED: u32 = 3;
 
 impl Watches {
     pub(crate) fn new(requests: SendStream<Bytes>) -> Self {
-        Self { state: Mutex::new(State { requests, last: 0, all: HashMap::new() }) }
+        let (all, called) = (HashMap::new(), HashMap::new());
+        Self { state: Mutex::new(State { requests, last: 0, all, called }) }
     }
 
     /// Watches a key, or all up to `end`, from a revision on.
@@ -81,17 +112,14 @@ impl Watches {
         end: &[u8],
         from: i64,
     ) -> i64 {
-        let without = match wants {
-            Wants::Behind { .. } => Without::Deletes,
-            Wants::Turn(_) | Wants::Taken => Without::Puts,
-        };
-        let unseen = wants.is_for_one(end).then_some(from);
-        let start = if unseen.is_some() { 0 } else { from };
         let mut state = self.state();
         state.last += 1;
         let id = state.last;
-        state.all.insert(id, Watched { whose: whose.clone(), wants, unseen });
-        state.send(&create(id, key, end, start, without));
+        let (key, end) = (key.to_vec(), end.to_vec());
+        let whose = whose.clone();
+        let (wanted, called, again) = (wants, 0, false);
+        state.all.insert(id, Watched { whose, wants, wanted, key, end, from, called, again });
+        state.create(id);
         id
     }
 
@@ -111,31 +139,118 @@ impl Watches {
     /// Hands on what is seen, until the connection ends.
     pub(crate) async fn run(
         self: Arc<Self>,
+        channel: &Channel,
         mut answers: Answers,
         on: impl Fn(Message<'_>),
     ) -> Fault {
+        let (mut signature, mut reopened) = (channel.signature(), 0);
         loop {
             let seen = match answers.next().await {
                 Ok(Some(text)) => Seen::decode(&text).map_err(Fault::from),
                 Ok(None) => Err(Fault::unreachable("the server ended its watches")),
                 Err(fault) => Err(fault),
             };
-            match seen {
-                Ok(seen) => self.seen(&seen, &on),
-                Err(fault) => return fault,
+            let done = match seen {
+                Ok(seen) => {
+                    reopened = if seen.begins && !seen.ended { 0 } else { reopened };
+                    match self.seen(&seen, channel.user.is_some(), &on) {
+                        Next::Nothing => Ok(()),
+                        Next::Look(id) => self.look(channel, id, &on).await,
+                        Next::Reopen if reopened == MOST_REOPENED => {
+                            Err(Fault::unreachable("the server refuses its watches"))
+                        }
+                        Next::Reopen => {
+                            reopened += 1;
+                            let opened = self.reopen(channel, signature).await;
+                            signature = channel.signature();
+                            opened.map(|opened| answers = opened)
+                        }
+                    }
+                }
+                Err(fault) if fault.signed_out && reopened < MOST_REOPENED => {
+                    reopened += 1;
+                    let opened = self.reopen(channel, signature).await;
+                    signature = channel.signature();
+                    opened.map(|opened| answers = opened)
+                }
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = done {
+                return fault;
             }
         }
     }
 
-    fn seen(&self, seen: &Seen, on: &impl Fn(Message<'_>)) {
-        let mut heard = Vec::new();
-        {
+    /// Has all watches again on a stream of a newer token: a stream keeps the token that it was opened with.
+    async fn reopen(&self, channel: &Channel, signature: u64) -> Result<Answers, Fault> {
+        channel.sign_in_again(signature).await?;
+        let (requests, answers) = channel.ready().await?.open(grpc::WATCH)?;
+        let mut state = self.state();
+        state.requests = requests;
+        state.called.clear();
+        let ids: Vec<_> = state.all.keys().copied().collect();
+        ids.into_iter().for_each(|id| state.create(id));
+        Ok(answers)
+    }
+
+    /// Finds out what a watch would have seen had the server not forgotten it, and sets it again from there on.
+    async fn look(
+        &self,
+        channel: &Channel,
+        id: i64,
+        on: &impl Fn(Message<'_>),
+    ) -> Result<(), Fault> {
+        let range = |watched: &Watched| match watched.end.is_empty() {
+            true => Op::Get(watched.key.clone()),
+            false => Op::Range(watched.key.clone(), watched.end.clone()),
+        };
+        let Some(op) = self.state().all.get(&id).map(range) else { return Ok(()) };
+        let look = Txn { then: vec![op], ..Txn::default() };
+        let found = TxnDone::decode(&channel.call(grpc::TXN, look.encode()).await?)?;
+        let (heard, whose) = {
             let mut state = self.state();
-            let Some(watched) = state.all.get_mut(&seen.id) else { return };
-            let Watched { whose, wants, unseen } = watched;
-            let is_late = seen.begins && unseen.is_some_and(|from| seen.header.revision >= from);
+            let Some(watched) = state.all.get_mut(&id) else { return Ok(()) };
+            let Watched { whose, wanted, from, .. } = watched;
+            let heard = wanted.find(whose, *from, found.last_keys());
+            *from = found.header.revision + 1;
+            let whose = whose.clone();
+            match heard {
+                Some(_) => drop(state.all.remove(&id)),
+                None => state.create(id),
+            }
+            (heard, whose)
+        };
+        heard.into_iter().for_each(|heard| on(heard.of(&whose)));
+        Ok(())
+    }
+
+    fn seen(&self, seen: &Seen, has_user: bool, on: &impl Fn(Message<'_>)) -> Next {
+        let mut heard = Vec::new();
+        let whose = {
+            let mut state = self.state();
+            let id = state.called.get(&seen.id).copied();
+            let known = id.and_then(|id| Some((id, state.all.get_mut(&id)?)));
+            let Some((id, watched)) = known else {
+                // Newer servers do not say which watch they refuse.
+                let refused = has_user && seen.ended && seen.is_signed_out();
+                return if refused { Next::Reopen } else { Next::Nothing };
+            };
+            // Older ones call it a lack of permission if the token has ended.
+            let is_refused = seen.begins && seen.reason.contains("permission denied");
+            if has_user && seen.ended && (seen.is_signed_out() || is_refused && !watched.again) {
+                watched.again = true;
+                return Next::Reopen;
+            }
+            watched.again &= !seen.begins;
+            let begins_at_present = watched.begins_at_present();
+            let Watched { whose, wants, from, .. } = watched;
+            let is_late = seen.begins && begins_at_present && seen.header.revision >= *from;
             for (deleted, kv) in &seen.events {
                 heard.extend(wants.hear(whose, *deleted, kv));
+            }
+            if seen.compacted > 0 && heard.is_empty() && !matches!(wants, Wants::Turn(_)) {
+                state.called.remove(&seen.id);
+                return Next::Look(id);
             }
             // What it would have seen is compacted: then a look is due.
             if seen.ended && matches!(wants, Wants::Turn(_)) && heard.is_empty() {
@@ -144,24 +259,19 @@ impl Watches {
             heard.truncate(1);
             let whose = whose.clone();
             if seen.ended {
-                state.all.remove(&seen.id);
+                state.all.remove(&id);
+                state.called.remove(&seen.id);
             } else if !heard.is_empty() {
-                state.end(seen.id);
+                state.end(id);
             } else if is_late {
                 // It goes on: the look that is due may find that nothing has happened.
                 heard.push(Heard::Turn);
             }
-            drop(state);
-            // With the mutex free: what is done then may come back here.
-            for heard in heard {
-                let (name, token) = (&*whose.name, &*whose.token);
-                on(match heard {
-                    Heard::Turn => Message::Turn(name, token),
-                    Heard::Behind => Message::Behind(name, token),
-                    Heard::Taken => Message::Taken(name, token),
-                });
-            }
-        }
+            whose
+        };
+        // With the mutex free: what is done then may come back here.
+        heard.into_iter().for_each(|heard| on(heard.of(&whose)));
+        Next::Nothing
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,9 +285,26 @@ impl State {
         let _ = self.requests.send_data(grpc::frame(request).into(), false);
     }
 
+    /// Asks for a watch, or asks again.
+    fn create(&mut self, id: i64) {
+        self.last += 1;
+        let called = self.last;
+        let Some(watched) = self.all.get_mut(&id) else { return };
+        (watched.wants, watched.called) = (watched.wanted, called);
+        let without = match watched.wanted {
+            Wants::Behind { .. } => Without::Deletes,
+            Wants::Turn(_) | Wants::Taken => Without::Puts,
+        };
+        let start = if watched.begins_at_present() { 0 } else { watched.from };
+        let request = create(called, &watched.key, &watched.end, start, without);
+        self.called.insert(called, id);
+        self.send(&request);
+    }
+
     fn end(&mut self, id: i64) {
-        if self.all.remove(&id).is_some() {
-            self.send(&message::unwatch(id));
+        if let Some(watched) = self.all.remove(&id) {
+            self.called.remove(&watched.called);
+            self.send(&message::unwatch(watched.called));
         }
     }
 }
@@ -188,7 +315,35 @@ enum Heard {
     Taken,
 }
 
+impl Heard {
+    fn of<'a>(&self, whose: &'a Whose) -> Message<'a> {
+        let (name, token) = (&*whose.name, &*whose.token);
+        match self {
+            Self::Turn => Message::Turn(name, token),
+            Self::Behind => Message::Behind(name, token),
+            Self::Taken => Message::Taken(name, token),
+        }
+    }
+}
+
 impl Wants {
+    /// What has happened since a revision, by the keys that are there now.
+    fn find(self, whose: &Whose, from: i64, keys: &[KeyValue]) -> Option<Heard> {
+        let is_own = |kv: &KeyValue| *kv.key == *whose.key;
+        match self {
+            Self::Turn(_) => Some(Heard::Turn),
+            Self::Behind { reads } => {
+                let is_behind = |kv: &KeyValue| kv.created >= from && !(reads && is_reader(kv));
+                keys.iter().any(|kv| !is_own(kv) && is_behind(kv)).then_some(Heard::Behind)
+            }
+            // One that was made again since is another one.
+            Self::Taken => {
+                let is_there = |kv: &KeyValue| is_own(kv) && kv.created < from;
+                (!keys.iter().any(is_there)).then_some(Heard::Taken)
+            }
+        }
+    }
+
     /// One key is watched until it leaves.
     fn is_for_one(self, end: &[u8]) -> bool {
         self == Self::Turn(1) && end.is_empty()
@@ -209,5 +364,30 @@ impl Wants {
             Self::Taken if deleted && own => Some(Heard::Taken),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(token: &str, value: &str, created: i64) -> KeyValue {
+        let (key, value) = (token.as_bytes().to_vec(), value.as_bytes().to_vec());
+        KeyValue { key, value, created, modified: created, lease: 7 }
+    }
+
+    #[test]
+    fn a_look_finds_what_a_watch_would_have_seen() {
+        let whose = Whose { name: "k".into(), token: "own".into(), key: b"own"[..].into() };
+        let keys = |more: &[KeyValue]| [&[key("own", "1", 5)], more].concat();
+        let finds = |wants: Wants, keys: &[KeyValue]| wants.find(&whose, 8, keys).is_some();
+        assert!(finds(Wants::Taken, &[]) && !finds(Wants::Taken, &keys(&[])));
+        assert!(finds(Wants::Taken, &[key("own", "1", 9)]), "it is another one");
+        let behind = |reads| Wants::Behind { reads };
+        assert!(!finds(behind(false), &keys(&[key("before", "1", 7)])));
+        assert!(finds(behind(false), &keys(&[key("after", "1", 8)])));
+        assert!(finds(behind(false), &keys(&[key("reader", "r", 8)])));
+        assert!(!finds(behind(true), &keys(&[key("reader", "r", 8)])));
+        assert!(finds(behind(true), &keys(&[key("writer", "1", 8)])));
     }
 }

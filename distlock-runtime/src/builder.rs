@@ -5,6 +5,7 @@ mod environment;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod foreign;
+mod offers;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -21,6 +21,10 @@ use crate::wire::{AUTH, Error, NOTIFICATION, Op, PING, Reader, Writer};
 
 const PAUSE: Duration = Duration::from_millis(50);
 const SHORTEST_GREETING: Duration = Duration::from_millis(500);
+/// While a session is made the next server is asked when one has been silent for so long.
+const SHARE: Duration = Duration::from_millis(300);
+/// How an alert of TLS begins.
+const TLS_ALERT: u32 = 0x1503;
 const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
@@ -71,12 +75,30 @@ pub(crate) struct Session {
     /// What the server has granted.
     pub(crate) timeout: Duration,
     last_zxid: i64,
-    next: usize,
+    /// Which server has it, or had it.
+    server: Option<usize>,
     last_xid: i32,
     unanswered: VecDeque<(i32, Request)>,
     /// By path, and whether it is of the children.
     watches: HashMap<(String, bool), Vec<oneshot::Sender<()>>>,
     last_heard: Instant,
+}
+
+/// What a session says of itself to a server.
+struct Hello {
+    last_zxid: i64,
+    /// 0 for a new one.
+    id: i64,
+    password: Vec<u8>,
+}
+
+/// A server has taken the session.
+struct Greeted {
+    stream: TcpStream,
+    server: usize,
+    id: i64,
+    password: Vec<u8>,
+    timeout: Duration,
 }
 
 /// Why a connection has ended.
@@ -89,15 +111,13 @@ enum End {
 
 impl Session {
     pub(crate) fn new(terms: Terms) -> Self {
-        // Not every process at the same server.
-        let next = any_number() % terms.servers.len().max(1);
         Self {
             timeout: terms.timeout,
             terms,
             id: 0,
             password: vec![0; 16],
             last_zxid: 0,
-            next,
+            server: None,
             last_xid: 0,
             unanswered: VecDeque::new(),
             watches: HashMap::new(),
@@ -105,21 +125,22 @@ impl Session {
         }
     }
 
-    /// Connects to the first server that takes the session.
+    /// Makes the session, at the first server that answers.
     pub(crate) async fn connect(&mut self) -> Result<TcpStream, Error> {
-        let servers = u32::try_from(self.terms.servers.len()).unwrap_or(1);
-        self.connect_within(self.terms.silence.max(self.terms.greeting / servers.max(1))).await
+        let (order, hello) = (self.order(), self.hello());
+        let greeted = greet_one(&self.terms, &order, &hello).await?;
+        Ok(self.is_at(greeted))
     }
 
-    /// The same, with so long for each server.
+    /// Connects a session that there is, to one server after the other with so long for each: it moves to the last one
+    /// that is asked, so that two must not be asked at once.
     async fn connect_within(&mut self, each: Duration) -> Result<TcpStream, Error> {
-        let (mut failed, servers) = (Error::ConnectionLoss, self.terms.servers.len());
-        for _ in 0..servers {
-            let server = self.terms.servers[self.next % self.terms.servers.len()].clone();
-            self.next = self.next.wrapping_add(1);
-            match timeout(each, self.greet(&server)).await {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error @ (Error::SessionExpired | Error::AuthFailed))) => return Err(error),
+        let mut failed = Error::ConnectionLoss;
+        for at in self.order() {
+            let hello = self.hello();
+            match timeout(each, greet(&self.terms, at, &hello)).await {
+                Ok(Ok(greeted)) => return Ok(self.is_at(greeted)),
+                Ok(Err(error)) if error.is_final() => return Err(error),
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = Error::ConnectionLoss,
             }
@@ -127,42 +148,27 @@ impl Session {
         Err(failed)
     }
 
-    async fn greet(&mut self, server: &str) -> Result<TcpStream, Error> {
-        let lost = |error: io::Error| {
-            let mut why = self.terms.why.lock().unwrap_or_else(PoisonError::into_inner);
-            *why = format!("{server}: {error}");
-            Error::ConnectionLoss
-        };
-        let mut stream = TcpStream::connect(server).await.map_err(lost)?;
-        stream.set_nodelay(true).map_err(lost)?;
-        let mut greeting = Writer::default();
-        let timeout = i32::try_from(self.terms.timeout.as_millis()).unwrap_or(i32::MAX);
-        greeting.int(0).long(self.last_zxid).int(timeout).long(self.id);
-        greeting.bytes(&self.password).flag(false);
-        let mut out = Vec::new();
-        frame(&mut out, &greeting.0);
-        if let Some(digest) = &self.terms.digest {
-            let mut auth = Writer::default();
-            auth.int(AUTH).int(Op::Auth as i32).int(0).text("digest").text(digest);
-            frame(&mut out, &auth.0);
+    /// The servers in the order in which they are asked: any of them is the first one, so that clients spread over
+    /// them, and the one whose connection was lost is the last one.
+    fn order(&self) -> Vec<usize> {
+        let servers = 0..self.terms.servers.len();
+        let mut order: Vec<_> = servers.filter(|server| Some(*server) != self.server).collect();
+        for at in 1..order.len() {
+            order.swap(at, any_number() % (at + 1));
         }
-        stream.write_all(&out).await.map_err(lost)?;
-        let length = stream.read_u32().await.map_err(lost)? as usize;
-        if length > LONGEST {
-            return Err(Error::Malformed);
-        }
-        let mut answer = vec![0; length];
-        stream.read_exact(&mut answer).await.map_err(lost)?;
-        let mut answer = Reader(&answer);
-        let (_version, timeout, id) = (answer.int()?, answer.int()?, answer.long()?);
-        if id == 0 || timeout <= 0 {
-            return Err(Error::SessionExpired);
-        }
-        self.password = answer.bytes()?.to_vec();
-        self.id = id;
-        self.timeout = Duration::from_millis(u64::try_from(timeout).unwrap_or(0));
+        order.extend(self.server);
+        order
+    }
+
+    fn hello(&self) -> Hello {
+        Hello { last_zxid: self.last_zxid, id: self.id, password: self.password.clone() }
+    }
+
+    fn is_at(&mut self, greeted: Greeted) -> TcpStream {
+        let Greeted { stream, server, id, password, timeout } = greeted;
+        (self.server, self.id, self.password, self.timeout) = (Some(server), id, password, timeout);
         self.last_heard = Instant::now();
-        Ok(stream)
+        stream
     }
 
     /// Keeps the session until it is no longer used or has expired.
@@ -199,13 +205,13 @@ impl Session {
 
     /// Connects again; an error if the session is over.
     async fn again(&mut self) -> Result<TcpStream, Error> {
-        // A server that is being started may take a connection and never answer on it.
-        let (mut pause, mut patience) = (PAUSE, self.terms.silence.max(SHORTEST_GREETING));
+        // A server that is frozen, or being started, may take a connection and never answer on it.
+        let (mut pause, mut patience) = (PAUSE, SHORTEST_GREETING);
         loop {
             let connected = self.connect_within(patience).await;
             patience = (patience * 2).min(self.terms.greeting.max(SHORTEST_GREETING));
             match connected {
-                Err(error @ (Error::SessionExpired | Error::AuthFailed)) => return Err(error),
+                Err(error) if error.is_final() => return Err(error),
                 // Servers that have lost their data refuse clients that have seen more, and never say so.
                 Err(_) if self.last_heard.elapsed() > self.timeout * 3 / 2 => {
                     return Err(Error::SessionExpired);
@@ -352,7 +358,92 @@ impl Session {
     }
 }
 
-/// A number that differs between processes.
+/// Has the first server that answers make a session. One that is silent for its share of the time does not hold up the
+/// next one: that is asked beside it. A session that a slower one makes as well is used by nobody, and ends.
+async fn greet_one(terms: &Terms, order: &[usize], hello: &Hello) -> Result<Greeted, Error> {
+    let servers = u32::try_from(order.len()).unwrap_or(u32::MAX);
+    let share = SHARE.min(terms.greeting / servers.saturating_add(1));
+    let (mut rest, mut attempts, mut failed) = (order.iter(), Vec::new(), None);
+    let (mut next, mut end) = (pin!(sleep(share)), pin!(sleep(terms.greeting)));
+    poll_fn(move |cx| {
+        loop {
+            let is_due = attempts.is_empty() || next.as_mut().poll(cx).is_ready();
+            if let Some(at) = rest.as_slice().first().filter(|_| is_due) {
+                rest.next();
+                attempts.push(Box::pin(greet(terms, *at, hello)));
+                next.set(sleep(share));
+                continue;
+            }
+            let mut at = 0;
+            while at < attempts.len() {
+                match attempts[at].as_mut().poll(cx) {
+                    Poll::Pending => at += 1,
+                    Poll::Ready(Err(error)) if !error.is_final() => {
+                        drop(attempts.swap_remove(at));
+                        failed = Some(error);
+                        next.set(sleep(Duration::ZERO));
+                    }
+                    Poll::Ready(done) => return Poll::Ready(done),
+                }
+            }
+            let is_over = attempts.is_empty() && rest.as_slice().is_empty();
+            if is_over || end.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(failed.unwrap_or(Error::ConnectionLoss)));
+            }
+            let can_begin = !rest.as_slice().is_empty();
+            if !(can_begin && (attempts.is_empty() || next.as_mut().poll(cx).is_ready())) {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+/// Has a server take a session.
+async fn greet(terms: &Terms, server: usize, hello: &Hello) -> Result<Greeted, Error> {
+    let failed = |error: Error, words: String| {
+        let mut why = terms.why.lock().unwrap_or_else(PoisonError::into_inner);
+        *why = format!("{}: {words}", terms.servers[server]);
+        error
+    };
+    let lost = |error: io::Error| failed(Error::ConnectionLoss, error.to_string());
+    let told = |error: Error| failed(error, error.to_string());
+    let mut stream = TcpStream::connect(&terms.servers[server]).await.map_err(lost)?;
+    stream.set_nodelay(true).map_err(lost)?;
+    let mut greeting = Writer::default();
+    let timeout = i32::try_from(terms.timeout.as_millis()).unwrap_or(i32::MAX);
+    greeting.int(0).long(hello.last_zxid).int(timeout).long(hello.id);
+    greeting.bytes(&hello.password).flag(false);
+    let mut out = Vec::new();
+    frame(&mut out, &greeting.0);
+    if let Some(digest) = &terms.digest {
+        let mut auth = Writer::default();
+        auth.int(AUTH).int(Op::Auth as i32).int(0).text("digest").text(digest);
+        frame(&mut out, &auth.0);
+    }
+    stream.write_all(&out).await.map_err(lost)?;
+    // Also the end of a server that does not serve yet.
+    let length = stream.read_u32().await.map_err(|_| told(Error::Silent))?;
+    if length >> 16 == TLS_ALERT {
+        return Err(told(Error::SpeaksTls));
+    }
+    let length = length as usize;
+    if length > LONGEST {
+        return Err(Error::Malformed);
+    }
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).await.map_err(lost)?;
+    let mut answer = Reader(&answer);
+    let (_version, timeout, id) = (answer.int()?, answer.int()?, answer.long()?);
+    if id == 0 || timeout <= 0 {
+        return Err(Error::SessionExpired);
+    }
+    let password = answer.bytes()?.to_vec();
+    let timeout = Duration::from_millis(u64::try_from(timeout).unwrap_or(0));
+    Ok(Greeted { stream, server, id, password, timeout })
+}
+
+/// A number that differs between processes and calls.
 fn any_number() -> usize {
     use std::hash::{BuildHasher, Hasher};
     usize::try_from(std::hash::RandomState::new().build_hasher().finish() >> 33).unwrap_or(0)

@@ -61,6 +61,8 @@ impl Fault {
             Error::ConnectionLoss
             | Error::SessionExpired
             | Error::SessionMoved
+            | Error::SpeaksTls
+            | Error::Silent
             | Error::ReadOnly => (Kind::Unreachable, true),
             _ => (Kind::Other, true),
         };

@@ -56,9 +56,37 @@ pub(crate) fn waiter(directory: &str, token: &str, reads: bool) -> String {
     format!("{directory}/{}-{token}-", if reads { 'r' } else { 'q' })
 }
 
-/// What the node of a waiter ends with.
-pub(crate) fn number(number: u64) -> String {
+/// The number in the name of a waiter's node, as ZooKeeper writes it: ten digits, or a minus and more of them once
+/// the counter of the directory has wrapped.
+pub(crate) fn number(number: i32) -> String {
     format!("{number:010}")
+}
+
+/// A waiter's token and its number, by what its node is called behind `q-` or `r-`.
+fn token_and_number(text: &str) -> Option<(&str, i32)> {
+    let (rest, digits) = text.rsplit_once('-')?;
+    let digits: i64 = digits.parse().ok()?;
+    // A number below zero has a minus of its own.
+    let (token, number) = match rest.strip_suffix('-') {
+        Some(token) => (token, -digits),
+        None => (rest, digits),
+    };
+    Some((token, i32::try_from(number).ok()?))
+}
+
+/// The number of a waiter whose node has this path.
+pub(crate) fn number_of(path: &str) -> Option<i32> {
+    token_and_number(path.rsplit('/').next()?).map(|(_, number)| number)
+}
+
+/// The place of a waiter as callers know it: never 0, and growing when the number wraps.
+pub(crate) fn ticket(number: i32) -> u64 {
+    u64::from(number.cast_unsigned()) + 1
+}
+
+/// The number of a place; `None` for a place at the end.
+pub(crate) fn number_at(ticket: u64) -> Option<i32> {
+    Some(u32::try_from(ticket.checked_sub(1)?).ok()?.cast_signed())
 }
 
 /// The holders and waiters of a lock.
@@ -80,7 +108,7 @@ pub(crate) struct Holder {
 pub(crate) struct Waiter {
     pub(crate) node: String,
     pub(crate) token: String,
-    pub(crate) number: u64,
+    pub(crate) number: i32,
     pub(crate) reads: bool,
 }
 
@@ -94,8 +122,7 @@ impl Standing {
                     standing.holders.push(Holder { node, token, alone });
                 }
                 Some((kind @ ("q" | "r"), rest)) => {
-                    let Some((token, number)) = rest.rsplit_once('-') else { continue };
-                    let Ok(number) = number.parse() else { continue };
+                    let Some((token, number)) = token_and_number(rest) else { continue };
                     let (reads, token) = (kind == "r", token.to_owned());
                     standing.queue.push(Waiter { node, token, number, reads });
                 }
@@ -103,7 +130,12 @@ impl Standing {
                 _ => {}
             }
         }
-        standing.queue.sort_by(|a, b| (a.number, &a.token).cmp(&(b.number, &b.token)));
+        // The counter wraps: 2147483647 is before -2147483648. No two of a queue are half of all numbers apart.
+        let any = standing.queue.first().map_or(0, |waiter| waiter.number);
+        standing.queue.sort_by(|a, b| {
+            let place = |waiter: &Waiter| waiter.number.wrapping_sub(any);
+            (place(a), &a.token).cmp(&(place(b), &b.token))
+        });
         standing
     }
 
@@ -146,6 +178,41 @@ mod tests {
             assert_eq!(name(path.rsplit('/').next().expect("a node")).as_deref(), Some(text));
         }
         assert_eq!(directory("", &"é".repeat(4000)), None);
+    }
+
+    /// As `String.format("%010d", …)` of Java writes them.
+    #[test]
+    fn fd11_numbers_that_wrapped_are_read_and_in_order() {
+        for (number_is, text) in [
+            (0, "0000000000"),
+            (i32::MAX, "2147483647"),
+            (i32::MIN, "-2147483648"),
+            (-5, "-000000005"),
+        ] {
+            assert_eq!(number(number_is), text);
+            let node = format!("q-a.1.5s-{text}");
+            assert_eq!(number_of(&format!("/distlock/k/{node}")), Some(number_is), "{node}");
+            let standing = Standing::of(vec![node.clone()]);
+            let waiter = Waiter { node, token: "a.1.5s".into(), number: number_is, reads: false };
+            assert_eq!(standing.queue, [waiter]);
+            assert_eq!(number_at(ticket(number_is)), Some(number_is));
+        }
+        assert_eq!(number_at(0), None);
+        assert!(ticket(i32::MIN) > ticket(i32::MAX) && ticket(0) == 1);
+        for come in [[i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1], [-2, -1, 0, 1], [1, 2, 3, 4]]
+        {
+            // However the server lists them.
+            for turn in 0..come.len() {
+                let mut listed = come.map(|n| format!("q-t{}-{}", n.cast_unsigned(), number(n)));
+                listed.rotate_left(turn);
+                listed.swap(0, 2);
+                let standing = Standing::of(listed.to_vec());
+                let order: Vec<_> = standing.queue.iter().map(|waiter| waiter.number).collect();
+                assert_eq!(order, come, "{turn}");
+            }
+        }
+        let odd = ["q-x", "q--", "q-a-", "q-a--", "q-a-99999999999", "q-a--2147483649", "q-"];
+        assert!(Standing::of(odd.map(str::to_owned).to_vec()).queue.is_empty());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Sent {
     /// It may have a node in the queue.
     pub(crate) may_wait: bool,
     /// Where it stands, if that is known.
-    pub(crate) number: Option<u64>,
+    pub(crate) number: Option<i32>,
     /// How many nodes in the queue were asked for.
     pub(crate) asked_for: u64,
     /// Others wait behind it.
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// Its node in the queue.
-    pub(crate) fn waits_at(&self, number: u64) -> String {
+    pub(crate) fn waits_at(&self, number: i32) -> String {
         format!("{}{}", self.waiter, nodes::number(number))
     }
 }

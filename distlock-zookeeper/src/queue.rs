@@ -6,7 +6,7 @@ use crate::acquire::{Ask, Reply, Step, confirm, data, gone_already, granted};
 use crate::client::Refused;
 use crate::ensemble::{Inner, Message};
 use crate::fault::Fault;
-use crate::nodes::Standing;
+use crate::nodes::{self, Standing};
 use crate::places::Place;
 use crate::session::Live;
 use crate::wire::{Error, Mode};
@@ -57,7 +57,7 @@ impl Inner {
             }
         }
         let behind = standing.behind(rank) as u64;
-        let (ticket, rank) = (number + 1, rank as u64);
+        let (ticket, rank) = (nodes::ticket(number), rank as u64);
         Ok(Step::Done(Reply::Waits { ticket, rank, behind, added }))
     }
 
@@ -69,7 +69,7 @@ impl Inner {
         ask: &Ask<'_>,
     ) -> Result<Option<Look>, Fault> {
         let known = place.sent().number;
-        let at = known.or(ask.ticket.checked_sub(1)).map(|number| place.waits_at(number));
+        let at = known.or(nodes::number_at(ask.ticket)).map(|number| place.waits_at(number));
         let client = &waits.client;
         let (own, asked_for, synced, data, children) = {
             let mut sent = place.sent();
@@ -115,7 +115,7 @@ impl Inner {
     }
 
     /// A try that has failed leaves nothing, unless the token waits by now.
-    async fn give_up(&self, place: &Place, waits: &Live, number: u64) -> Result<Step, Fault> {
+    async fn give_up(&self, place: &Place, waits: &Live, number: i32) -> Result<Step, Fault> {
         let left = {
             let mut sent = place.sent();
             let left = (!sent.stays).then(|| waits.client.delete(&place.waits_at(number)));
@@ -206,8 +206,7 @@ async fn added(
     let Some(own) = own else { return Ok(Some(false)) };
     match own.await {
         Ok(path) => {
-            let number = path.rsplit('-').next().and_then(|number| number.parse().ok());
-            place.sent().number = number;
+            place.sent().number = nodes::number_of(&path);
             Ok(Some(true))
         }
         Err(Error::NodeExists) => Ok(Some(false)),

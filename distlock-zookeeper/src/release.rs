@@ -73,7 +73,7 @@ impl Inner {
     }
 
     /// Removes the nodes in the queue.
-    async fn leave(&self, place: &Place, waits: &Live, number: Option<u64>) -> Result<(), Fault> {
+    async fn leave(&self, place: &Place, waits: &Live, number: Option<i32>) -> Result<(), Fault> {
         if let Some(number) = number {
             let left = waits.client.delete(&place.waits_at(number)).await;
             return left.or_else(gone_already).map_err(Fault::of);

@@ -83,10 +83,19 @@ pub(crate) enum Error {
     ReadOnly,
     /// Not as the protocol says.
     Malformed,
+    /// The server answered with an alert of TLS.
+    SpeaksTls,
+    /// The server closed the connection without an answer.
+    Silent,
     Code(i32),
 }
 
 impl Error {
+    /// No other server answers anything else.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(self, Self::SessionExpired | Self::AuthFailed)
+    }
+
     pub(crate) fn of(code: i32) -> Self {
         match code {
             -4 => Self::ConnectionLoss,
@@ -114,6 +123,14 @@ impl fmt::Display for Error {
             Self::BadVersion => "the node was changed",
             Self::NoAuth => "the nodes belong to another user (ACL)",
             Self::AuthFailed => "authentication failed",
+            Self::SpeaksTls => {
+                "this port speaks TLS: distlock reaches ZooKeeper in plain text, so name a port without TLS, or a TLS \
+                 tunnel to it"
+            }
+            Self::Silent => {
+                "it closed the connection without an answer, as a port with TLS does, and a server that is not \
+                 serving: distlock reaches ZooKeeper in plain text, so name a port without TLS, or a TLS tunnel to it"
+            }
             Self::QuotaExceeded => "the quota of the path is exceeded",
             Self::ConnectionLoss => "the connection was lost",
             Self::SessionExpired => "the session has expired",

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::certificates::Certificate;
 use crate::conformance::Subject as _;
 use crate::ensemble::Member;
 use crate::own_server::{Ports, Program, Server};
@@ -21,6 +22,10 @@ pub type EtcdServer = Server<Etcd>;
 pub struct Etcd {
     /// Its number and the ports of all, where it is not alone.
     cluster: Option<(usize, Vec<Ports>)>,
+    /// More of its command line.
+    arguments: Vec<String>,
+    /// Clients have to speak TLS.
+    tls: bool,
 }
 
 impl Program for Etcd {
@@ -28,7 +33,10 @@ impl Program for Etcd {
 
     fn command(server: &EtcdServer) -> Command {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let (client, peer) = (url(server.ports.clients), url(server.ports.members));
+        let (mut client, peer) = (url(server.ports.clients), url(server.ports.members));
+        if server.program.tls {
+            client = client.replace("http://", "https://");
+        }
         let mut command = Command::new("etcd");
         command.arg("--data-dir").arg(server.dir.join("data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
@@ -40,10 +48,15 @@ impl Program for Etcd {
         command.args(["--name", &format!("member{number}")]);
         command.args(["--initial-cluster", &named.collect::<Vec<_>>().join(",")]);
         command.args(["--logger", "zap", "--log-level", "error"]);
+        command.args(&server.program.arguments);
         command
     }
 
     fn answers(server: &EtcdServer) -> bool {
+        if server.program.tls {
+            // It listens once it serves clients.
+            return TcpStream::connect(server.addr()).is_ok();
+        }
         // One that asks for a user is there as well.
         server
             .ask("kv/range", r#"{"key":"AA=="}"#)
@@ -62,7 +75,7 @@ impl Program for Etcd {
 
 impl Member for Etcd {
     fn of(number: usize, ports: &[Ports]) -> Self {
-        Self { cluster: Some((number, ports.to_vec())) }
+        Self { cluster: Some((number, ports.to_vec())), ..Self::default() }
     }
 
     fn leads(server: &EtcdServer) -> bool {
@@ -76,6 +89,43 @@ impl Member for Etcd {
 }
 
 impl EtcdServer {
+    /// Starts one with these arguments.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&one| one.to_owned()).collect();
+        Self::start_program(Etcd { arguments, ..Etcd::default() })
+    }
+
+    /// Starts one that speaks TLS with its clients, of which it cannot be [asked](Self::ask) anything here.
+    pub fn start_tls(own: &Certificate) -> Self {
+        let file = |path: &std::path::Path| path.display().to_string();
+        let arguments = vec![
+            "--cert-file".to_owned(),
+            file(&own.cert),
+            "--key-file".to_owned(),
+            file(&own.key),
+        ];
+        Self::start_program(Etcd { arguments, tls: true, ..Etcd::default() })
+    }
+
+    /// Switches authentication on: the user `shop` with the password `hunter2@` may use all under `distlock:`.
+    pub fn with_users(&self) {
+        let (start, end) = (base64("distlock:"), base64("distlock;"));
+        let grant = format!(
+            r#"{{"name":"locks","perm":{{"permType":2,"key":"{start}","range_end":"{end}"}}}}"#
+        );
+        for (what, json) in [
+            ("auth/user/add", r#"{"name":"root","password":"r"}"#),
+            ("auth/role/add", r#"{"name":"root"}"#),
+            ("auth/user/grant", r#"{"user":"root","role":"root"}"#),
+            ("auth/user/add", r#"{"name":"shop","password":"hunter2@"}"#),
+            ("auth/role/add", r#"{"name":"locks"}"#),
+            ("auth/user/grant", r#"{"user":"shop","role":"locks"}"#),
+            ("auth/role/grant", &grant),
+            ("auth/enable", "{}"),
+        ] {
+            self.ask(what, json).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
     /// Asks its HTTP gateway, past every proxy: `kv/range` and the like, with JSON. Keys and values are in
     /// [base 64](base64).
     ///
@@ -125,6 +175,24 @@ impl EtcdServer {
             keys.push((text("key"), text("value")));
         }
         keys
+    }
+
+    /// The keys that are stored, as the user `root` of [`with_users`](Self::with_users) sees them.
+    pub fn keys_as_root(&self) -> Vec<String> {
+        let signed = self.ask("auth/authenticate", r#"{"name":"root","password":"r"}"#);
+        let signed = signed.unwrap_or_else(|error| panic!("sign in: {error}"));
+        let (_, rest) = signed.split_once("\"token\":\"").expect("a token");
+        let token = rest.split('"').next().expect("its end");
+        let all = base64(b"\0");
+        let json = format!(r#"{{"key":"{all}","range_end":"{all}","keys_only":true}}"#);
+        let request = format!(
+            "POST /v3/kv/range HTTP/1.0\r\nhost: localhost\r\nauthorization: {token}\r\n\
+             content-length: {}\r\n\r\n{json}",
+            json.len()
+        );
+        let answer = self.exchange(&request).unwrap_or_else(|error| panic!("the keys: {error}"));
+        let keys = answer.split("\"key\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+        keys.map(|key| String::from_utf8_lossy(&unbase64(key)).into_owned()).collect()
     }
 
     /// Deletes a key, as an operator would.

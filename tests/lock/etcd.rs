@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::{BackendKind, LockError, LockManager, LockMode};
 use distlock_testkit::conformance::Subject as _;
 use distlock_testkit::{
-    EtcdServer, LONG, Mode, Proxy, SECOND, assert_busy, backend, base64, connect, held, ms,
-    no_key_is_left, patient, patient_builder, served, wait_for, waits, whole_text,
+    EtcdServer, LONG, Mode, Proxy, SECOND, assert_busy, backend, connect, held, ms, no_key_is_left,
+    patient, patient_builder, served, wait_for, waits, whole_text,
 };
 use tokio::time::{sleep, timeout};
 
@@ -247,24 +247,7 @@ async fn the_next_member_is_asked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_the_keys_under_the_prefix_and_no_more() {
     let server = EtcdServer::start();
-    let (start, end) = (base64("distlock:"), base64("distlock;"));
-    for (what, json) in [
-        ("auth/user/add", r#"{"name":"root","password":"r"}"#.to_owned()),
-        ("auth/role/add", r#"{"name":"root"}"#.to_owned()),
-        ("auth/user/grant", r#"{"user":"root","role":"root"}"#.to_owned()),
-        ("auth/user/add", r#"{"name":"shop","password":"hunter2@"}"#.to_owned()),
-        ("auth/role/add", r#"{"name":"locks"}"#.to_owned()),
-        ("auth/user/grant", r#"{"user":"shop","role":"locks"}"#.to_owned()),
-        (
-            "auth/role/grant",
-            format!(
-                r#"{{"name":"locks","perm":{{"permType":2,"key":"{start}","range_end":"{end}"}}}}"#
-            ),
-        ),
-        ("auth/enable", "{}".to_owned()),
-    ] {
-        server.ask(what, &json).unwrap_or_else(|error| panic!("{what}: {error}"));
-    }
+    server.with_users();
     let url = |user: &str| format!("etcd://{user}{}", server.addr());
     let one = patient(&url("shop:hunter2%40@")).await;
     let other = patient(&url("shop:hunter2%40@")).await;
@@ -282,6 +265,118 @@ async fn a_user_needs_the_keys_under_the_prefix_and_no_more() {
         assert!(!text.contains("hunter2") && !text.contains("wrong"), "{text}");
         assert_eq!(backend(refused), BackendKind::Refused, "{text}");
     }
+}
+
+/// Users and passwords whose tokens end after three seconds without use, and a URL that has them.
+fn with_short_tokens() -> (EtcdServer, String) {
+    let server = EtcdServer::start_with(&["--auth-token-ttl=3"]);
+    server.with_users();
+    let url = format!("etcd://shop:hunter2%40@{}", server.addr());
+    (server, url)
+}
+
+/// Longer than a token lasts that is not used, and shorter than the next look of a waiter or the next renewal.
+const IDLE: Duration = Duration::from_millis(4500);
+
+/// No failure of an expired token reaches a caller: each next kind of call is the first after a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fd4_an_expired_token_costs_no_call() {
+    let (_server, url) = with_short_tokens();
+    let manager = patient_builder(&url).identify(false).ttl(LONG).connect().await.expect("connect");
+    sleep(IDLE).await;
+    let guard = manager.lock("k").acquire().await.expect("a try, after a pause");
+    sleep(IDLE).await;
+    guard.release().await.expect("a release, after a pause");
+    sleep(IDLE).await;
+    let guard = manager.lock("k").wait(LONG).acquire().await.expect("a lock with `wait`");
+    sleep(IDLE).await;
+    let status = manager.inspect("k").await.expect("a look, after a pause");
+    assert!(matches!(status, distlock::LockStatus::Held { .. }), "{status:?}");
+    sleep(IDLE).await;
+    assert_busy(manager.lock("k").acquire().await);
+    guard.release().await.expect("it was held");
+    for mode in [LockMode::Read, LockMode::Write] {
+        sleep(IDLE).await;
+        let guard = manager.lock("k").mode(mode).acquire().await.expect("a try in a mode");
+        sleep(IDLE).await;
+        guard.release().await.expect("its release");
+    }
+    sleep(IDLE).await;
+    let permit = manager.lock("p").permits(2).acquire().await.expect("a permit");
+    sleep(IDLE).await;
+    permit.release().await.expect("its release");
+}
+
+/// A renewal is the first call after a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fd4_an_expired_token_costs_no_renewal() {
+    let (_server, url) = with_short_tokens();
+    let manager = patient_builder(&url).identify(false).connect().await.expect("connect");
+    // Renewed every five seconds or so.
+    let guard = manager.lock("k").ttl(15 * SECOND).acquire().await.expect("it is free");
+    for _ in 0..4 {
+        sleep(IDLE).await;
+        assert!(guard.is_held());
+    }
+    guard.release().await.expect("it was held");
+}
+
+/// A waiter whose token expired while it waited is told of its turn, and its place is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fd4_an_expired_token_costs_no_turn() {
+    let (server, url) = with_short_tokens();
+    let builder = || patient_builder(&url).identify(false).ttl(LONG);
+    let (one, other) = (builder().connect().await, builder().connect().await);
+    let (one, other) = (one.expect("connect"), other.expect("connect"));
+    let mut took = Vec::new();
+    for mode in [None, Some(LockMode::Read), Some(LockMode::Write)] {
+        let guard = held(&one, "k").await;
+        // The first call of the waiter after a pause, and then its watch.
+        sleep(IDLE).await;
+        let request = other.lock("k").wait(LONG);
+        let request = if let Some(mode) = mode { request.mode(mode) } else { request };
+        let waiting = tokio::spawn(request.acquire());
+        wait_for("it waits", async || server_left(&server, 2)).await;
+        sleep(ms(300)).await;
+        guard.release().await.expect("it was held");
+        let began = Instant::now();
+        served(waiting).await.release().await.expect("it was held");
+        took.push(began.elapsed());
+    }
+    // Looks come every five seconds: at least one turn was heard of.
+    assert!(took.iter().any(|took| *took < SECOND), "{took:?}");
+}
+
+/// How many keys of locks there are, seen by the administrator.
+fn server_left(server: &EtcdServer, many: usize) -> bool {
+    server.keys_as_root().iter().filter(|key| key.contains(":lock:")).count() >= many
+}
+
+/// What watches a key of a holder is set again when the server has forgotten where it begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fd11_a_watch_that_a_compaction_ended_is_set_again() {
+    let server = EtcdServer::start();
+    let proxy = Proxy::to(server.addr());
+    let (one, other) = (connect(&server.url_at(proxy.addr())).await, connect(&server.url()).await);
+    for round in 0..3 {
+        let key = format!("k{round}");
+        // Renewed after 20 s only: in the meantime only its watches tell it anything.
+        let guard = one.lock(&key).ttl(60 * SECOND).acquire().await.expect("it is free");
+        // Before its watches are sent, which it has as a holder after 20 ms.
+        proxy.set(Mode::Freeze);
+        sleep(ms(200)).await;
+        for n in 0..3 {
+            held(&other, &format!("other {n}")).await.release().await.expect("it was held");
+        }
+        server.compact();
+        proxy.set(Mode::Pass);
+        sleep(ms(500)).await;
+        let stored = server.left().into_iter().find(|stored| stored.contains(&key));
+        server.delete(&stored.expect("its key"));
+        timeout(10 * SECOND, guard.lost()).await.expect("it is told");
+        drop(guard);
+    }
+    no_key_is_left(&server);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::offers::Offers;
 use super::{LockManagerBuilder, StoreAt};
 use crate::engine::RunsOn;
 use crate::error::LockError;
@@ -31,6 +32,7 @@ impl LockManagerBuilder {
             ));
         };
         settings.check()?;
+        Offers::FOREIGN.check(&settings)?;
         let namespace = settings.namespace()?;
         let observers = observers.of_manager(kind);
         let locks = Locks::start(RunsOn::Thread, settings, namespace, observers, |handle, _| {

@@ -57,7 +57,8 @@ impl LockManagerBuilder {
     /// with TLS. Default: the system's authorities, and no certificate of this process. See
     /// [`TlsOptions`](crate::TlsOptions) for an example.
     ///
-    /// Certificates are read when the manager is made.
+    /// Certificates are read when the manager is made. [`build`](Self::build) refuses it for a URL without TLS, and for
+    /// `etcd://` and `zookeeper://`, which are reached in plain text.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, options: crate::TlsOptions) -> Self {
         self.settings.tls = Some(options);
@@ -72,7 +73,8 @@ impl LockManagerBuilder {
     /// are connected no lock is given, and leases end that were not confirmed in time: this buys safety in a
     /// failover with availability. A lone lock takes up to three times as long; many at once share the wait.
     ///
-    /// Without effect on `memory://`.
+    /// Only `redis://`, `redis-sentinel://` and `redis-cluster://` have it: [`build`](Self::build) refuses it for every
+    /// other store.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -187,7 +189,7 @@ impl LockManagerBuilder {
     }
 
     /// The number of connections for commands, 1 to 64; one more is used for renewals. Default: 1,
-    /// and 4 for Postgres.
+    /// and 4 for Postgres. Redis (but not a quorum) and Postgres have it; [`build`](Self::build) refuses it for the others.
     ///
     /// One is usually fastest: commands of concurrent calls are sent together. All commands of one key use
     /// the same connection.
@@ -230,7 +232,8 @@ impl LockManagerBuilder {
     }
 
     /// How long a server of a quorum (`redlock://`) does not count after it has started: it may have
-    /// forgotten locks that it granted before. At least the longest `ttl` and `min_hold` of every process that
+    /// forgotten locks that it granted before. [`build`](Self::build) refuses it for every other store. At least the
+    /// longest `ttl` and `min_hold` of every process that
     /// uses these servers; locks that last longer are refused as
     /// [`InvalidOption`](crate::LockError::InvalidOption).
     ///

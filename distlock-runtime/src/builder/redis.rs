@@ -58,7 +58,7 @@ fn signed_in(mut deployment: Deployment, settings: &Settings) -> Result<Deployme
             true => return Ok(deployment),
             false => "given twice, in the URL and on the builder",
         },
-        _ => "the URL names no sentinels",
+        _ => "the URL names no sentinels; leave it out, or use redis-sentinel://",
     };
     Err(LockError::invalid_option(format!("sentinel_credentials: {refused}")))
 }

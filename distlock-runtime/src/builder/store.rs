@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 
 #[cfg(feature = "etcd")]
 use super::etcd::etcd_config;
+use super::offers::Offers;
 #[cfg(feature = "postgres")]
 use super::postgres::postgres_config;
 #[cfg(feature = "redis")]
@@ -48,6 +49,7 @@ pub(super) fn start(
 ) -> Result<Locks, LockError> {
     match url {
         StoreUrl::Memory => {
+            Offers::MEMORY.check(&settings)?;
             let observers = observers.of_manager("memory");
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(MemoryStore::new()), handle, alarms)
@@ -55,6 +57,7 @@ pub(super) fn start(
         }
         #[cfg(feature = "etcd")]
         StoreUrl::Etcd(address) => {
+            Offers::ETCD.check(&settings)?;
             let observers = observers.of_manager("etcd");
             let config = etcd_config(address, &settings, &namespace, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -63,6 +66,7 @@ pub(super) fn start(
         }
         #[cfg(feature = "postgres")]
         StoreUrl::Postgres(address) => {
+            Offers::POSTGRES.check(&settings)?;
             let observers = observers.of_manager("postgres");
             let config = postgres_config(*address, &settings, &namespace, &observers)?;
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -71,6 +75,7 @@ pub(super) fn start(
         }
         #[cfg(feature = "zookeeper")]
         StoreUrl::ZooKeeper(address) => {
+            Offers::ZOOKEEPER.check(&settings)?;
             let observers = observers.of_manager("zookeeper");
             let config = zookeeper_config(*address, &settings, &namespace, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -79,6 +84,7 @@ pub(super) fn start(
         }
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) if matches!(url.deployment, Deployment::Redlock { .. }) => {
+            Offers::QUORUM.check(&settings)?;
             let observers = observers.of_manager("redlock");
             let Quorum { servers, guard, lacks, options } =
                 Quorum::new(*url, &settings, &namespace, &observers)?;
@@ -89,6 +95,7 @@ pub(super) fn start(
         }
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => {
+            Offers::REDIS.check(&settings)?;
             let observers = observers.of_manager("redis");
             let config = redis_config(*url, &settings, &namespace, &observers)?;
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {

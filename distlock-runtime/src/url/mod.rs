@@ -46,7 +46,10 @@ impl StoreUrl {
         };
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
-            "memory" => Ok(Self::Memory),
+            "memory" if rest.is_empty() => Ok(Self::Memory),
+            "memory" => Err(LockError::invalid_option(
+                "url: memory:// is one store for this process, without hosts and options; write memory://",
+            )),
             "postgres" | "postgresql" => Self::postgres(url.trim()),
             "etcd" => Self::etcd(url.trim()),
             "zookeeper" => Self::zookeeper(url.trim()),

@@ -201,6 +201,10 @@ impl RedisUrl {
             let Deployment::Server(info) = &node.deployment else {
                 return Err(about(at, "a quorum is of single servers: redis:// or rediss://"));
             };
+            if node.replicas.is_some() || node.replica_timeout.is_some() {
+                let why = "`replicas` are not asked by a quorum, whose servers confirm each other: leave it out";
+                return Err(about(at, why));
+            }
             let place = without_name(info.addr());
             if let Some(first) = places.iter().position(|other| *other == place) {
                 return Err(about(at, &format!("the server of URL {} once more", first + 1)));

@@ -1,0 +1,119 @@
+//! The first bytes of a server: those of one that expects TLS are told from those of etcd.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::fault::Fault;
+
+/// An alert of TLS begins like this.
+const ALERT: [u8; 2] = [0x15, 0x03];
+
+/// What came first: how many bytes of two there were, and which.
+#[derive(Default)]
+pub(crate) struct First(AtomicU32);
+
+impl First {
+    fn note(&self, bytes: &[u8]) {
+        let mut known = self.0.load(Ordering::Relaxed);
+        for byte in bytes {
+            known = match known >> 16 {
+                0 => 1 << 16 | u32::from(*byte) << 8,
+                1 => 2 << 16 | known & 0xff00 | u32::from(*byte),
+                _ => break,
+            };
+        }
+        self.0.store(known, Ordering::Relaxed);
+    }
+
+    /// Why no connection came of it, as far as the first bytes say more than `fault`.
+    pub(crate) fn explains(&self, fault: Fault) -> Fault {
+        let known = self.0.load(Ordering::Relaxed);
+        match known >> 16 {
+            _ if fault.answered => fault,
+            0 => Fault::speaks_tls(
+                "it closed the connection without an answer, as a port with TLS does",
+            ),
+            2 if known as u16 == u16::from_be_bytes(ALERT) => {
+                Fault::speaks_tls("this port speaks TLS")
+            }
+            _ => fault,
+        }
+    }
+}
+
+/// A socket whose first bytes are noted.
+pub(crate) struct Tapped {
+    pub(crate) socket: TcpStream,
+    pub(crate) first: Arc<First>,
+}
+
+impl AsyncRead for Tapped {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
+        self.first.note(&buffer.filled()[before..]);
+        read
+    }
+}
+
+impl AsyncWrite for Tapped {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_told_from_what_etcd_answers() {
+        let words = |pieces: &[&[u8]]| {
+            let first = First::default();
+            pieces.iter().for_each(|piece| first.note(piece));
+            first.explains(Fault::unreachable("it was closed")).words
+        };
+        let nothing: &[&[u8]] = &[];
+        for tls in [nothing, &[&b"\x15\x03\x01\x00"[..]], &[&b"\x15"[..], b"\x03\x03"]] {
+            assert!(words(tls).contains("TLS"), "{tls:?}");
+        }
+        let settings = &b"\x00\x00\x12\x04"[..];
+        for other in [&[&b"\x15"[..]][..], &[settings], &[&b"HTTP"[..]], &[&b"a"[..], b"\x15\x03"]]
+        {
+            assert_eq!(words(other), "it was closed", "{other:?}");
+        }
+    }
+}

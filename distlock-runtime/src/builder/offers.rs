@@ -1,0 +1,92 @@
+//! Which settings a store has: one that it would ignore is refused.
+
+use crate::error::LockError;
+use crate::settings::Settings;
+
+/// The settings that some stores have and others do not.
+pub(super) struct Offers {
+    /// What to call the store.
+    store: &'static str,
+    /// Connections with TLS, or why there are none and what to do.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
+    tls: Result<(), &'static str>,
+    replicas: bool,
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    sentinels: bool,
+    connections: bool,
+    restart_guard: bool,
+}
+
+const PLAIN: &str = "this version speaks plain TCP with it: leave it out, and use a TLS tunnel (such as stunnel or a \
+    service mesh) on both sides where the network is not trusted";
+
+impl Offers {
+    const fn nothing(store: &'static str, tls: &'static str) -> Self {
+        Self {
+            store,
+            tls: Err(tls),
+            replicas: false,
+            sentinels: false,
+            connections: false,
+            restart_guard: false,
+        }
+    }
+
+    pub(super) const MEMORY: Self =
+        Self::nothing("memory://", "it is no server: leave it out, or write a URL of a server");
+    pub(super) const FOREIGN: Self =
+        Self::nothing("this store", "it makes its own connections: leave it out");
+    #[cfg(feature = "etcd")]
+    pub(super) const ETCD: Self = Self::nothing("etcd://", PLAIN);
+    #[cfg(feature = "zookeeper")]
+    pub(super) const ZOOKEEPER: Self = Self::nothing("zookeeper://", PLAIN);
+    #[cfg(feature = "postgres")]
+    pub(super) const POSTGRES: Self =
+        Self { tls: Ok(()), connections: true, ..Self::nothing("postgres://", PLAIN) };
+    #[cfg(feature = "redis")]
+    pub(super) const REDIS: Self = Self {
+        tls: Ok(()),
+        replicas: true,
+        sentinels: true,
+        connections: true,
+        ..Self::nothing("one server, Sentinel or Cluster", PLAIN)
+    };
+    #[cfg(feature = "redis")]
+    pub(super) const QUORUM: Self =
+        Self { tls: Ok(()), restart_guard: true, ..Self::nothing("redlock://", PLAIN) };
+
+    /// Refuses what would be ignored, and names the fix.
+    pub(super) fn check(&self, settings: &Settings) -> Result<(), LockError> {
+        #[cfg(feature = "tls")]
+        if let (Some(_), Err(why)) = (&settings.tls, self.tls) {
+            return Err(self.lacks("tls", why));
+        }
+        const REPLICAS: &str = "only redis://, redis-sentinel:// and redis-cluster:// have replicas that confirm \
+            locks: leave it out, or use one of them";
+        if settings.replicas.is_some() && !self.replicas {
+            return Err(self.lacks("replicas", REPLICAS));
+        }
+        if settings.replica_timeout.is_some() && !self.replicas {
+            return Err(self.lacks("replica_timeout", REPLICAS));
+        }
+        #[cfg(feature = "redis")]
+        if settings.sentinel.is_some() && !self.sentinels {
+            let why = "the URL names no sentinels: leave it out, or use redis-sentinel://";
+            return Err(self.lacks("sentinel_credentials", why));
+        }
+        if settings.connections.is_some() && !self.connections {
+            let why = "it has as many connections as it needs: leave it out";
+            return Err(self.lacks("connections", why));
+        }
+        if settings.restart_guard.is_some() && !self.restart_guard {
+            let why =
+                "only a quorum (redlock://, or `urls`) has a guard: leave it out, or use a quorum";
+            return Err(self.lacks("restart_guard", why));
+        }
+        Ok(())
+    }
+
+    fn lacks(&self, setting: &str, why: &str) -> LockError {
+        LockError::invalid_option(format!("{setting}: without effect on {}: {why}", self.store))
+    }
+}
