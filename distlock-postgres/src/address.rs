@@ -1,10 +1,14 @@
 //! Where the table is, and how it is used: the URL.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{
+    ChannelBinding, Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs,
+};
 
 /// A dead peer is noticed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -23,7 +27,8 @@ pub struct Files {
 /// A URL that was understood.
 #[derive(Clone)]
 pub struct Address {
-    pub(crate) config: Config,
+    /// One for each host, in order.
+    pub(crate) hosts: Vec<Config>,
     /// It asks for TLS.
     encrypted: Option<Files>,
     #[cfg(feature = "tls")]
@@ -34,19 +39,52 @@ pub struct Address {
     pub(crate) listens: bool,
 }
 
+/// What the query of a URL says, besides that which is handed on as it is.
+#[derive(Default)]
+struct Query<'a> {
+    relaxed: bool,
+    deaf: bool,
+    encrypted: Option<bool>,
+    system_roots: bool,
+    binding: Option<&'a str>,
+    is_direct: bool,
+    files: Files,
+    others: Vec<&'a str>,
+}
+
+/// What is handed on to the client of Postgres as it is.
+const HANDED_ON: [&str; 16] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "target_session_attrs",
+    "load_balance_hosts",
+];
+
 impl Address {
     /// `host:port` of each server, or the directory of its socket.
     pub fn servers(&self) -> String {
-        let ports = self.config.get_ports();
-        let host = |(at, host): (usize, &Host)| match host {
-            Host::Tcp(host) => {
-                let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+        let host = |config: &Config| match config.get_hosts().first() {
+            Some(Host::Tcp(host)) => {
+                let port = config.get_ports().first().copied().unwrap_or(5432);
                 format!("{host}:{port}")
             }
             #[cfg(unix)]
-            Host::Unix(path) => path.display().to_string(),
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => String::new(),
         };
-        let hosts: Vec<_> = self.config.get_hosts().iter().enumerate().map(host).collect();
+        let hosts: Vec<_> = self.hosts.iter().map(host).collect();
         hosts.join(",")
     }
 
@@ -59,59 +97,79 @@ impl Address {
     /// What is wrong with it, without the URL: it may contain a password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut relaxed, mut listens, mut others) = (false, true, Vec::new());
-        let (mut is_encrypted, mut files) = (false, Files::default());
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            match parameter.split_once('=') {
-                Some(("durability", "async")) => relaxed = true,
-                Some(("durability", "server")) => relaxed = false,
-                Some(("durability", _)) => {
-                    return Err("durability: give `async` or `server`".into());
-                }
-                Some(("listen", "true")) => listens = true,
-                Some(("listen", "false")) => listens = false,
-                Some(("listen", _)) => return Err("listen: give `true` or `false`".into()),
-                Some(("sslmode", "require" | "verify-ca" | "verify-full")) => is_encrypted = true,
-                // A fallback is no protection from an attacker who can force it.
-                Some(("sslmode", "disable" | "allow" | "prefer")) => is_encrypted = false,
-                Some(("sslmode", _)) => return Err("sslmode: give `require` or `disable`".into()),
-                Some(("sslrootcert", path)) => files.roots = Some(decoded(path)?),
-                Some(("sslcert", path)) => files.certificate = Some(decoded(path)?),
-                Some(("sslkey", path)) => files.key = Some(decoded(path)?),
-                _ => others.push(parameter),
-            }
-        }
+        let Query { relaxed, deaf, encrypted, system_roots, binding, is_direct, files, others } =
+            Query::parse(query)?;
+        // As libpq has it: who trusts the system's authorities wants TLS.
+        let is_encrypted = encrypted.unwrap_or(system_roots);
         let rest = if others.is_empty() {
             base.to_owned()
         } else {
             format!("{base}?{}", others.join("&"))
         };
-        // The error repeats what it does not understand, which may be a part of a password.
-        let mut config: Config =
-            rest.parse().map_err(|_| "it cannot be read as a URL of Postgres".to_owned())?;
+        let mut config: Config = match rest.parse() {
+            Ok(config) => config,
+            // The error repeats what it does not understand, which may be a part of a password.
+            Err(_) => return Err(cause_of(base, &others)),
+        };
         if config.get_hosts().is_empty() {
             return Err("no host".into());
         }
-        if !is_encrypted && files != Files::default() {
-            return Err("sslrootcert, sslcert and sslkey are for `sslmode=require`".into());
+        if !is_encrypted {
+            let needs_tls = [
+                (files != Files::default(), "sslrootcert, sslcert and sslkey are"),
+                (system_roots, "sslrootcert=system is"),
+                (binding == Some("require"), "channel_binding=require is"),
+                (is_direct, "sslnegotiation=direct is"),
+            ];
+            if let Some((_, what)) = needs_tls.iter().find(|(is_given, _)| *is_given) {
+                return Err(format!("{what} for `sslmode=require`"));
+            }
         }
         if files.certificate.is_some() != files.key.is_some() {
             return Err("sslcert and sslkey: give both or none".into());
         }
         config.ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
+        if is_direct {
+            config.ssl_negotiation(SslNegotiation::Direct);
+        }
+        match binding {
+            Some("require") => config.channel_binding(ChannelBinding::Require),
+            Some("disable") => config.channel_binding(ChannelBinding::Disable),
+            _ => config.channel_binding(ChannelBinding::Prefer),
+        };
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(2);
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(KEEPALIVE * 3);
+        }
         if config.get_application_name().is_none() {
             config.application_name("distlock");
         }
+        let addresses = config.get_hostaddrs().len();
+        if addresses != 0 && addresses != config.get_hosts().len() {
+            return Err("hostaddr: give one for each host".into());
+        }
+        if config.get_ports().len() > 1 && config.get_ports().len() != config.get_hosts().len() {
+            return Err("port: give one, or one for each host".into());
+        }
         Ok(Self {
-            config,
+            hosts: one_each(&config),
             encrypted: is_encrypted.then_some(files),
             #[cfg(feature = "tls")]
             tls: None,
             relaxed,
-            listens,
+            listens: !deaf,
         })
+    }
+
+    /// Which host comes first: where the URL says so, any of them.
+    pub(crate) fn first_host(&self) -> usize {
+        let is_random = |host: &Config| host.get_load_balance_hosts() == LoadBalanceHosts::Random;
+        match self.hosts.first().is_some_and(is_random) {
+            // Hashing with no input is the standard library's way to a random number.
+            true => usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or(0),
+            false => 0,
+        }
     }
 
     /// The files for TLS, if it asks for that.
@@ -126,6 +184,144 @@ impl Address {
         self.tls = Some(tls);
         self
     }
+}
+
+impl<'a> Query<'a> {
+    fn parse(query: &'a str) -> Result<Self, String> {
+        let mut all = Self::default();
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter.split_once('=') {
+                Some(("durability", "async")) => all.relaxed = true,
+                Some(("durability", "server")) => all.relaxed = false,
+                Some(("durability", _)) => {
+                    return Err("durability: give `async` or `server`".into());
+                }
+                Some(("listen", "true")) => all.deaf = false,
+                Some(("listen", "false")) => all.deaf = true,
+                Some(("listen", _)) => return Err("listen: give `true` or `false`".into()),
+                Some(("sslmode", "require" | "verify-ca" | "verify-full")) => {
+                    all.encrypted = Some(true);
+                }
+                // A fallback is no protection from an attacker who can force it.
+                Some(("sslmode", "disable" | "allow" | "prefer")) => all.encrypted = Some(false),
+                Some(("sslmode", _)) => return Err("sslmode: give `require` or `disable`".into()),
+                Some(("sslrootcert", "system")) => all.system_roots = true,
+                Some(("sslrootcert", path)) => all.files.roots = Some(decoded(path)?),
+                Some(("sslcert", path)) => all.files.certificate = Some(decoded(path)?),
+                Some(("sslkey", path)) => all.files.key = Some(decoded(path)?),
+                Some(("channel_binding", how @ ("require" | "prefer" | "disable"))) => {
+                    all.binding = Some(how);
+                }
+                Some(("channel_binding", _)) => {
+                    return Err("channel_binding: give `require`, `prefer` or `disable`".into());
+                }
+                Some(("sslnegotiation", "direct")) => all.is_direct = true,
+                Some(("sslnegotiation", "postgres")) => all.is_direct = false,
+                Some(("sslnegotiation", _)) => {
+                    return Err("sslnegotiation: give `direct` or `postgres`".into());
+                }
+                Some((name, _)) if HANDED_ON.contains(&name) => all.others.push(parameter),
+                _ => return Err(unknown(parameter, query)),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A parameter that is not known, by its name where that cannot be a part of a password.
+fn unknown(parameter: &str, query: &str) -> String {
+    let name = parameter.split('=').next().unwrap_or_default();
+    let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'-';
+    // A password with a `?` in it ends before an `@`.
+    if name.is_empty() || !name.bytes().all(is_name) || query.contains('@') {
+        return "it has a parameter that is not known; in a password, write `%3F` for `?`"
+            .to_owned();
+    }
+    let hint = match name {
+        "gssencmode" | "krbsrvname" | "gsslib" | "gssdelegation" => {
+            "distlock does not speak GSSAPI; remove it"
+        }
+        "schema" | "search_path" | "currentSchema" => {
+            "distlock keeps its tables in the schema `distlock`; remove it"
+        }
+        "pgbouncer" => "distlock finds out by itself whether there is a pooler; remove it",
+        "sslpassword" => "give a key without a password in `sslkey`, and remove it",
+        "sslcrl"
+        | "sslcrldir"
+        | "ssl_min_protocol_version"
+        | "ssl_max_protocol_version"
+        | "sslsni"
+        | "sslcompression"
+        | "sslcertmode" => {
+            "say with `sslrootcert`, `sslcert` and `sslkey` how TLS is done, and remove it"
+        }
+        "ssl" | "tls" => "write `sslmode=require` instead",
+        _ => "remove it",
+    };
+    format!("{name}: this is no parameter that distlock knows: {hint}")
+}
+
+/// What of a URL cannot be read.
+fn cause_of(base: &str, others: &[&str]) -> String {
+    let is_bad = |parameter: &&&str| format!("postgres://h?{parameter}").parse::<Config>().is_err();
+    match others.iter().find(is_bad).and_then(|parameter| parameter.split('=').next()) {
+        Some(name) if base.parse::<Config>().is_ok() => {
+            format!("{name}: its value cannot be read")
+        }
+        _ => "it cannot be read as a URL of Postgres".to_owned(),
+    }
+}
+
+/// The same for each host by itself.
+fn one_each(all: &Config) -> Vec<Config> {
+    let one = |(number, host): (usize, &Host)| {
+        let mut config = Config::new();
+        match host {
+            Host::Tcp(name) => config.host(name),
+            #[cfg(unix)]
+            Host::Unix(path) => config.host_path(path),
+        };
+        if let Some(address) = all.get_hostaddrs().get(number) {
+            config.hostaddr(*address);
+        }
+        if let Some(port) = all.get_ports().get(number).or(all.get_ports().first()) {
+            config.port(*port);
+        }
+        if let Some(user) = all.get_user() {
+            config.user(user);
+        }
+        if let Some(password) = all.get_password() {
+            config.password(password);
+        }
+        if let Some(database) = all.get_dbname() {
+            config.dbname(database);
+        }
+        if let Some(options) = all.get_options() {
+            config.options(options);
+        }
+        if let Some(name) = all.get_application_name() {
+            config.application_name(name);
+        }
+        if let Some(timeout) = all.get_connect_timeout() {
+            config.connect_timeout(*timeout);
+        }
+        if let Some(timeout) = all.get_tcp_user_timeout() {
+            config.tcp_user_timeout(*timeout);
+        }
+        config.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+        if let Some(interval) = all.get_keepalives_interval() {
+            config.keepalives_interval(interval);
+        }
+        if let Some(retries) = all.get_keepalives_retries() {
+            config.keepalives_retries(retries);
+        }
+        config.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+        config.channel_binding(all.get_channel_binding());
+        config.target_session_attrs(all.get_target_session_attrs());
+        config.load_balance_hosts(all.get_load_balance_hosts());
+        config
+    };
+    all.get_hosts().iter().enumerate().map(one).collect()
 }
 
 /// A path as it stands in a URL.
@@ -157,13 +353,31 @@ mod tests {
         let url = "postgres://u:p@h:5433/db?durability=async&connect_timeout=3&listen=false";
         let address = Address::parse(url).expect("a URL");
         assert!(address.relaxed && !address.listens);
-        assert_eq!(address.config.get_ports(), [5433]);
-        assert_eq!(address.config.get_dbname(), Some("db"));
+        assert_eq!(address.hosts[0].get_ports(), [5433]);
+        assert_eq!(address.hosts[0].get_dbname(), Some("db"));
         let plain = Address::parse("postgresql://h").expect("a URL");
         assert!(!plain.relaxed && plain.listens && plain.encrypted().is_none());
         let url = "postgres://h/db?sslmode=verify-full&sslrootcert=/a%20b.pem";
         let files = Address::parse(url).expect("a URL").encrypted().cloned().expect("TLS");
         assert_eq!(files.roots, Some("/a b.pem".into()));
+    }
+
+    #[test]
+    fn what_providers_hand_out_is_understood() {
+        let url =
+            "postgres://u:p@h/db?sslmode=require&channel_binding=require&sslnegotiation=direct";
+        let address = Address::parse(url).expect("a URL");
+        assert_eq!(address.hosts[0].get_channel_binding(), ChannelBinding::Require);
+        assert_eq!(address.hosts[0].get_ssl_negotiation(), SslNegotiation::Direct);
+        let system = Address::parse("postgres://h/db?sslrootcert=system").expect("a URL");
+        assert_eq!(system.encrypted(), Some(&Files::default()));
+        let several = Address::parse("postgres://u:p@a:1,b:2/db").expect("a URL");
+        let hosts = several.hosts.iter().map(|host| (host.get_hosts(), host.get_ports()));
+        let tcp = |name: &str| Host::Tcp(name.to_owned());
+        let expected = [(tcp("a"), 1), (tcp("b"), 2)];
+        for ((host, port), (name, number)) in hosts.zip(expected) {
+            assert_eq!((host, port), (&[name][..], &[number][..]));
+        }
     }
 
     #[test]
@@ -174,7 +388,16 @@ mod tests {
             ("postgres://u:hunter2@h/?sslmode=maybe", "sslmode"),
             ("postgres://u:hunter2@h/?sslrootcert=a", "sslmode=require"),
             ("postgres://u:hunter2@h/?sslmode=require&sslkey=hunter2", "sslcert"),
-            ("postgres://u:hunter2@h/?hunter2=1", "cannot be read"),
+            ("postgres://u:hunter2@h/?hunter2=1", "not known"),
+            ("postgres://u:hunter?er=2@h/", "not known"),
+            ("postgres://u:hunter2@h/?gssencmode=disable", "gssencmode: "),
+            ("postgres://u:hunter2@h/?schema=hunter2", "schema `distlock`"),
+            ("postgres://u:hunter2@h/?statement_cache_size=0", "statement_cache_size: "),
+            ("postgres://u:hunter2@h/?keepalives_idle=hunter2", "keepalives_idle: "),
+            ("postgres://u:hunter2@h/?channel_binding=hunter2", "channel_binding: give"),
+            ("postgres://u:hunter2@h/?channel_binding=require", "sslmode=require"),
+            ("postgres://u:hunter2@h/?sslnegotiation=direct", "sslmode=require"),
+            ("postgres://u:hunter2@h/?sslmode=disable&sslrootcert=system", "sslmode=require"),
             ("postgres:///db", "no host"),
         ] {
             let refused = Address::parse(url).err().expect("a mistake");

@@ -1,18 +1,30 @@
-//! A new connection, with TLS or without.
+//! A new connection, with TLS or without, to the first host that has one.
 
-use std::task::{Context, Poll};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::{AsyncMessage, Client, Error, NoTls};
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
 
 use crate::address::Address;
 use crate::fault::Fault;
+use crate::left::{Permit, leave_attempt};
+use crate::shared::Shared;
+
+/// Where there are several hosts, each but the last has this long: one that is frozen must not keep its process from
+/// the others.
+const SHARE: Duration = Duration::from_secs(1);
 
 /// Moves the bytes of a connection.
-pub(crate) type Connection = Box<dyn Messages>;
+pub(crate) struct Connection(Box<dyn Messages>);
 
 /// What is heard on a connection. It has to be asked, or nothing of the connection moves.
-pub(crate) trait Messages: Send {
+trait Messages: Send {
     /// The next message; `None` when it has ended.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>>;
 }
@@ -27,14 +39,126 @@ where
     }
 }
 
-pub(crate) async fn connect(address: &Address) -> Result<(Client, Connection), Fault> {
-    #[cfg(feature = "tls")]
-    if let Some(tls) = &address.tls {
-        let made = address.config.connect(tls.clone()).await;
-        let (client, connection) = made.map_err(|error| crate::tls::fault_of(&error))?;
-        return Ok((client, Box::new(connection)));
+impl Connection {
+    /// The next message; `None` when it has ended.
+    pub(crate) fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<AsyncMessage, Error>>> {
+        self.0.poll_message(cx)
     }
-    let made = address.config.connect(NoTls).await;
-    let (client, connection) = made.map_err(|error| Fault::of(&error))?;
-    Ok((client, Box::new(connection)))
+
+    /// Moves the bytes until it has ended, and calls `on` for every message. May be asked again after that.
+    pub(crate) fn drive(
+        mut self,
+        on: impl Fn(&AsyncMessage) + Send + Unpin,
+    ) -> impl Future<Output = ()> + Unpin + Send {
+        let mut ended = false;
+        poll_fn(move |cx| {
+            while !ended {
+                match ready!(self.poll_message(cx)) {
+                    Some(Ok(message)) => on(&message),
+                    _ => ended = true,
+                }
+            }
+            Poll::Ready(())
+        })
+    }
+
+    pub(crate) async fn ended(self) {
+        self.drive(|_| ()).await;
+    }
+}
+
+/// A connection that was made, and what counts it.
+pub(crate) struct Made {
+    pub(crate) client: Client,
+    pub(crate) connection: Connection,
+    pub(crate) permit: Permit,
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<(Client, Connection), Error>> + Send>>;
+
+/// Connects to the host that was the last good one, or else to the others in order. Waits while too many connections
+/// have been left that the server has not ended.
+pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Made, Fault> {
+    let hosts = &shared.address.hosts;
+    let preferred = shared.preferred.load(Ordering::Acquire) % hosts.len();
+    let others = (0..hosts.len()).filter(|&number| number != preferred);
+    let (begun, mut outcome) = (Instant::now(), None::<Fault>);
+    for (at, number) in std::iter::once(preferred).chain(others).enumerate() {
+        let permit = shared.permit().await?;
+        let rest = shared.connect_timeout.saturating_sub(begun.elapsed());
+        let time = if at + 1 == hosts.len() { rest.max(SHARE) } else { SHARE.min(rest) };
+        match one(shared, &hosts[number], time, permit).await {
+            Ok(made) => {
+                shared.preferred.store(number, Ordering::Release);
+                return Ok(made);
+            }
+            Err(fault) => {
+                // As long as one of them may come back, another try may go better.
+                let passing = fault.passing || outcome.is_some_and(|before| before.passing);
+                outcome = Some(Fault { passing, ..fault });
+            }
+        }
+    }
+    Err(outcome.unwrap_or_else(Fault::timed_out))
+}
+
+async fn one(
+    shared: &Arc<Shared>,
+    host: &Config,
+    time: Duration,
+    permit: Permit,
+) -> Result<Made, Fault> {
+    let mut host = host.clone();
+    // A name may have several addresses, of which the first does not answer.
+    let of_address = (time / 2).min(host.get_connect_timeout().copied().unwrap_or(time));
+    host.connect_timeout(of_address);
+    let mut attempt = attempt(&shared.address, host);
+    match timeout(time, &mut attempt).await {
+        Ok(made) => {
+            let (client, connection) = made.map_err(|error| fault_of(shared, &error))?;
+            Ok(Made { client, connection, permit })
+        }
+        Err(_) => {
+            // The server may have accepted it: it counts until that has been seen to end.
+            leave_attempt(shared, attempt, permit);
+            Err(Fault::timed_out())
+        }
+    }
+}
+
+fn attempt(address: &Address, host: Config) -> Attempt {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = address.tls.clone() {
+        return Box::pin(async move {
+            let (client, connection) = host.connect(tls).await?;
+            Ok((client, Connection(Box::new(connection))))
+        });
+    }
+    let _ = address;
+    Box::pin(async move {
+        let (client, connection) = host.connect(NoTls).await?;
+        Ok((client, Connection(Box::new(connection))))
+    })
+}
+
+fn fault_of(shared: &Shared, error: &Error) -> Fault {
+    #[cfg(feature = "tls")]
+    let fault = match &shared.address.tls {
+        Some(_) => crate::tls::fault_of(error),
+        None => Fault::of(error),
+    };
+    #[cfg(not(feature = "tls"))]
+    let fault = Fault::of(error);
+    if fault.is_of_a_limit() {
+        let words = format!(
+            "{}: this manager wants {} connections; raise the limit of the role or of the server, or give fewer \
+             with `connections`",
+            fault.words, shared.wanted
+        );
+        return Fault { words, ..fault };
+    }
+    fault
 }

@@ -5,6 +5,9 @@ use std::fmt;
 
 use tokio_postgres::Error;
 
+/// What a lock of the server itself means that is not granted in time.
+const BLOCKED: &str = "another session has locked a table or a row of distlock, as LOCK TABLE, VACUUM FULL and ALTER TABLE do";
+
 /// What kind of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -73,8 +76,10 @@ impl Fault {
                 (Kind::Unreachable, true)
             }
             ("53", _) => (Kind::Full, true),
+            // The queue of NOTIFY is full: some session listens and does not read.
+            (_, "54000") => (Kind::Full, true),
             (_, "25006") => (Kind::ReadOnly, true),
-            (_, "57014") => (Kind::TimedOut, true),
+            (_, "57014" | "55P03") => (Kind::TimedOut, true),
             ("40" | "55" | "57" | "58" | "XX", _) => (Kind::Other, true),
             // The schema was dropped: it is made again with the next connection.
             (_, "3F000" | "42883" | "42P01") => (Kind::Other, true),
@@ -82,8 +87,27 @@ impl Fault {
             (_, "26000") => (Kind::Other, true),
             _ => (Kind::Other, false),
         };
-        let words = format!("{} (SQLSTATE {code})", answer.message());
+        let mut words = format!("{} (SQLSTATE {code})", answer.message());
+        if code == "55P03" {
+            words = format!("{BLOCKED}: {words}");
+        }
         Self { kind, words, passing, answered: true }
+    }
+
+    /// The server has committed, and has stopped waiting for a standby: nothing is known of what a failover leaves.
+    pub(crate) fn unconfirmed() -> Self {
+        let words = "the server stopped waiting for its synchronous standby".to_owned();
+        Self { kind: Kind::TimedOut, words, passing: true, answered: false }
+    }
+
+    /// The server, or the role, has no room for another connection.
+    pub(crate) fn is_of_a_limit(&self) -> bool {
+        self.words.contains("SQLSTATE 53300)")
+    }
+
+    /// Messages could not be sent, and nothing else was done because of that.
+    pub(crate) fn is_of_messages(&self) -> bool {
+        self.words.ends_with("54000)")
     }
 
     fn of_connection(error: &Error) -> Self {

@@ -8,9 +8,12 @@
 //! a name where a pooler might give each to another connection.
 
 mod address;
+#[cfg(feature = "tls")]
+mod binding;
 mod connect;
 mod fault;
 mod fence;
+mod left;
 mod link;
 mod listener;
 mod live;

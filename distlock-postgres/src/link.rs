@@ -1,21 +1,21 @@
 //! A connection that is made again when it is lost.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
-use tokio_postgres::Client;
+use tokio_postgres::{AsyncMessage, CancelToken, Client};
 
-use crate::connect::connect;
+use crate::connect::{Made, connect};
 use crate::fault::Fault;
+use crate::left::{Permit, leave};
 use crate::live::Live;
 use crate::schema;
-use crate::select::{either, race};
+use crate::select::race;
 use crate::shared::{Health, Shared};
 
 /// Is told to which servers one connection is there, or why it is not; dropped when it is not wanted any more.
@@ -23,6 +23,13 @@ pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The server or the role has no room for it: each attempt costs it a process, and others are up mostly.
+const LIMITED_PAUSE: Duration = Duration::from_secs(5);
+/// A connection that was left has this long to end before the next one is made.
+const LEFT: Duration = Duration::from_millis(500);
+/// What the server says with when it gives up waiting for a standby, in any language.
+const STANDBY: &str = "SyncRepWaitForLSN";
+
 /// A connection, made on first use and again whenever it is lost.
 pub(crate) struct Link {
     shared: Arc<Shared>,
@@ -31,7 +38,8 @@ pub(crate) struct Link {
     down_since: Mutex<Option<Instant>>,
 }
 
-enum State {
+#[derive(Clone)]
+pub(crate) enum State {
     Unused,
     Up(Live),
     Down(Fault),
@@ -49,28 +57,28 @@ impl Link {
         link
     }
 
-    /// The connection as soon as there is one, or why there is none where trying again cannot help.
-    pub(crate) async fn live(&self) -> Result<Live, Fault> {
-        if let State::Up(live) = &*self.state.borrow() {
-            return Ok(live.clone());
+    /// Has the connection made; says whether there is one.
+    pub(crate) fn want(&self) -> State {
+        let state = self.state.borrow().clone();
+        if matches!(state, State::Unused) {
+            self.wanted.notify_one();
         }
-        self.outcome(|state| match state {
-            State::Unused => false,
-            State::Up(_) => true,
-            State::Down(fault) => !fault.passing,
-        })
-        .await
+        state
+    }
+
+    /// The connection, if it is there.
+    pub(crate) fn up(&self) -> Option<Live> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(live.clone()),
+            State::Down(_) | State::Unused => None,
+        }
     }
 
     /// The connection, or why the first attempt to make one failed.
     pub(crate) async fn first(&self) -> Result<Live, Fault> {
-        self.outcome(|state| !matches!(state, State::Unused)).await
-    }
-
-    async fn outcome(&self, is_settled: impl Fn(&State) -> bool) -> Result<Live, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
-        let state = states.wait_for(is_settled).await;
+        let state = states.wait_for(|state| !matches!(state, State::Unused)).await;
         match state.as_deref() {
             Ok(State::Up(live)) => Ok(live.clone()),
             Ok(State::Down(fault)) => Err(fault.clone()),
@@ -103,12 +111,18 @@ impl Link {
 
     fn went(&self, state: State) {
         let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match (self.up().is_some(), matches!(state, State::Up(_))) {
+            (false, true) => drop(self.shared.up.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.shared.up.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
         match &state {
             State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
             State::Up(_) | State::Unused => *since = None,
         }
         drop(since);
         self.state.send_replace(state);
+        self.shared.changes.send_replace(());
     }
 }
 
@@ -118,8 +132,8 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
     let mut pause = FIRST_PAUSE;
     let servers = link.shared.address.servers();
     loop {
-        let (fault, ended) = match establish(&link.shared).await {
-            Ok((live, mut ended)) => {
+        match establish(&link.shared).await {
+            Ok(Established { live, mut ended, token, permit }) => {
                 pause = FIRST_PAUSE;
                 let (health, own) = (live.health.clone(), live.clone());
                 link.went(State::Up(live));
@@ -128,55 +142,79 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
                     own.prepare().await;
                     pending::<()>().await;
                 };
-                either(&mut ended, either(health.gone_bad(), serve)).await;
-                (Fault::unreachable("the connection was lost"), Some(ended))
+                let silence = link.shared.silence();
+                let gone_bad = async { race(health.gone_bad(silence), serve).await };
+                let is_silent = race(gone_bad, &mut ended).await.flatten().unwrap_or(false);
+                drop(own);
+                // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
+                // must find it down, and wait for the next one.
+                let fault = Fault::unreachable("the connection was lost").at(&servers);
+                link.went(State::Down(fault.clone()));
+                watch(&servers, Some(&fault));
+                match is_silent {
+                    false => drop((ended, permit)),
+                    true => {
+                        link.shared.host_is_silent();
+                        let left = leave(&link.shared, ended, token, permit);
+                        let _ = timeout(LEFT, left).await;
+                    }
+                }
             }
-            Err(fault) => (fault, None),
-        };
-        // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
-        // must find it down, and wait for the next one.
-        let fault = fault.at(&servers);
-        link.went(State::Down(fault.clone()));
-        drop(ended);
-        watch(&servers, Some(&fault));
+            Err(fault) => {
+                if fault.is_of_a_limit() && link.shared.up.load(Ordering::Relaxed) > 0 {
+                    pause = LIMITED_PAUSE;
+                }
+                let fault = fault.at(&servers);
+                link.went(State::Down(fault.clone()));
+                watch(&servers, Some(&fault));
+            }
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// A connection with its greeting done, and what resolves when it has ended. Its socket is closed when
-/// that is dropped.
+/// A connection with its greeting done.
+struct Established<F> {
+    live: Live,
+    /// Resolves when it has ended. Its socket is closed when this is dropped.
+    ended: F,
+    token: CancelToken,
+    permit: Permit,
+}
+
 async fn establish(
     shared: &Arc<Shared>,
-) -> Result<(Live, impl Future<Output = ()> + Unpin + use<>), Fault> {
-    let greet = async {
-        let (client, mut connection) = connect(&shared.address).await?;
-        // Why it has ended, its commands say. It may be asked again after that: it can end in the moment in
-        // which the greeting is done.
-        let mut ended = false;
-        let mut connection = poll_fn(move |cx| {
-            while !ended {
-                ended = !matches!(ready!(connection.poll_message(cx)), Some(Ok(_)));
-            }
-            Poll::Ready(())
-        });
-        let live = {
-            let greeting = greet(shared, client);
-            match race(greeting, &mut connection).await {
-                Some(live) => live?,
-                None => return Err(Fault::unreachable("it was closed while it was made")),
-            }
-        };
-        Ok((live, connection))
-    };
-    timeout(shared.connect_timeout, greet).await.unwrap_or_else(|_| Err(Fault::timed_out()))
+) -> Result<Established<impl Future<Output = ()> + Unpin + Send + use<>>, Fault> {
+    let Made { client, connection, permit } = connect(shared).await?;
+    let token = client.cancel_token();
+    let health = Arc::new(Health::default());
+    let watched = health.clone();
+    // Why it has ended, its commands say. It may be asked again after that: it can end in the moment in
+    // which the greeting is done.
+    let mut ended = connection.drive(move |message| {
+        if let AsyncMessage::Notice(notice) = message
+            && notice.routine() == Some(STANDBY)
+        {
+            watched.not_confirmed();
+        }
+    });
+    let greeting = timeout(shared.connect_timeout, greet(shared, client, health));
+    match race(greeting, &mut ended).await {
+        Some(Ok(live)) => Ok(Established { live: live?, ended, token, permit }),
+        Some(Err(_)) => {
+            drop(leave(shared, ended, token, permit));
+            Err(Fault::timed_out())
+        }
+        None => Err(Fault::unreachable("it was closed while it was made")),
+    }
 }
 
 /// Makes the schema if it is missing, and raises the sequence.
-async fn greet(shared: &Arc<Shared>, client: Client) -> Result<Live, Fault> {
+async fn greet(shared: &Arc<Shared>, client: Client, health: Arc<Health>) -> Result<Live, Fault> {
     schema::ensure(&client).await?;
     let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-    let live = Live::new(client, number, Arc::new(Health::default()), shared.clone());
+    let live = Live::new(client, number, health, shared.clone());
     live.raise().await?;
     Ok(live)
 }

@@ -1,18 +1,18 @@
 //! The connection that listens: messages for one process.
+//!
+//! Each message costs the server time for every session that listens, whatever it listens for. So the connection is
+//! kept, but it listens only while this process wants to [hear](Listener::hear) something.
 
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
-use crate::connect::{Connection, connect};
+use crate::connect::{Made, connect};
 use crate::fault::Fault;
 use crate::link::Link;
 use crate::select::race;
@@ -46,14 +46,25 @@ pub(crate) struct Listener {
     /// Over which the echo is sent: another connection, or a pooler would pass.
     lane: Arc<Link>,
     process: OnceLock<(String, Handler)>,
-    listening: AtomicBool,
+    state: watch::Sender<Ears>,
     echoed: Notify,
+}
+
+/// What the connection can do, and what is wanted of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ears {
+    /// It is there, and messages come through.
+    able: bool,
+    /// This process waits for messages.
+    wanted: bool,
+    /// It listens.
+    open: bool,
 }
 
 impl Listener {
     pub(crate) fn new(shared: Arc<Shared>, lane: Arc<Link>) -> Self {
-        let (process, listening) = (OnceLock::new(), AtomicBool::new(false));
-        Self { shared, lane, process, listening, echoed: Notify::new() }
+        let (process, state) = (OnceLock::new(), watch::Sender::default());
+        Self { shared, lane, process, state, echoed: Notify::new() }
     }
 
     pub(crate) fn start(self: &Arc<Self>, process: &str, on: Handler, handle: &Handle) {
@@ -63,8 +74,21 @@ impl Listener {
         }
     }
 
-    pub(crate) fn is_listening(&self) -> bool {
-        self.listening.load(Ordering::Acquire)
+    pub(crate) fn is_able(&self) -> bool {
+        self.state.borrow().able
+    }
+
+    /// Listens from now on; says whether it does. A message that is sent after this is heard.
+    pub(crate) async fn hear(&self) -> bool {
+        self.state.send_if_modified(|ears| !std::mem::replace(&mut ears.wanted, true));
+        let mut states = self.state.subscribe();
+        let settled = states.wait_for(|ears| !ears.able || ears.open).await;
+        settled.is_ok_and(|ears| ears.open)
+    }
+
+    /// Nothing is waited for any more.
+    pub(crate) fn need_not_hear(&self) {
+        self.state.send_if_modified(|ears| std::mem::replace(&mut ears.wanted, false));
     }
 
     fn process(&self) -> &str {
@@ -85,7 +109,8 @@ impl Listener {
             self.lane.until_up().await;
             let heard = self.session().await;
             self.shared.direct.send_replace(false);
-            if self.listening.swap(false, Ordering::AcqRel) {
+            let ears = self.state.send_replace(Ears::default());
+            if ears.able {
                 self.on(Message::Interrupted);
                 (pause, was_denied) = (FIRST_PAUSE, false);
             }
@@ -100,66 +125,93 @@ impl Listener {
         }
     }
 
-    /// Connects, listens, and receives until the connection ends.
+    /// Connects, and listens whenever that is wanted, until the connection ends.
     async fn session(self: &Arc<Self>) -> Result<(), Deaf> {
-        let connected = timeout(self.shared.connect_timeout, connect(&self.shared.address)).await;
-        let (client, connection) =
-            connected.map_err(|_| Deaf::Lost)?.map_err(|fault| Deaf::of(&fault))?;
+        // The permit counts the connection for as long as it is there.
+        let Made { client, connection, permit } =
+            connect(&self.shared).await.map_err(|fault| Deaf::of(&fault))?;
+        let own = self.clone();
+        let receive = connection.drive(move |message| {
+            if let AsyncMessage::Notification(notification) = message {
+                own.on(Message::Text(notification.payload()));
+            }
+        });
         let work = async {
-            timeout(self.shared.connect_timeout, self.subscribe(&client))
-                .await
-                .unwrap_or(Err(Deaf::Lost))?;
-            self.listening.store(true, Ordering::Release);
+            let probe = timeout(self.shared.connect_timeout, self.probe(&client));
+            probe.await.unwrap_or(Err(Deaf::Lost))?;
+            self.state
+                .send_modify(|ears| *ears = Ears { able: true, wanted: ears.wanted, open: false });
             self.shared.direct.send_replace(true);
             self.on(Message::Interrupted);
+            let mut states = self.state.subscribe();
             loop {
-                sleep(CHECK).await;
-                match timeout(CHECK, client.batch_execute("SELECT 1")).await {
-                    Ok(Ok(())) => {}
-                    _ => return Err(Deaf::Lost),
-                }
+                states.mark_unchanged();
+                let next = self.next(&client);
+                timeout(CHECK, next).await.unwrap_or(Err(Deaf::Lost))?;
+                // What has changed meanwhile is seen at once.
+                let _ = timeout(CHECK, states.changed()).await;
             }
         };
-        race(work, self.receive(connection)).await.unwrap_or(Ok(()))
+        let heard = race(work, receive).await.unwrap_or(Ok(()));
+        drop(permit);
+        heard
     }
 
-    /// Hands on what is heard, and moves the bytes of what is sent.
-    async fn receive(&self, mut connection: Connection) {
-        poll_fn(|cx| {
-            loop {
-                match connection.poll_message(cx) {
-                    Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
-                        self.on(Message::Text(notification.payload()));
-                    }
-                    Poll::Ready(Some(Ok(_))) => {}
-                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
-                    Poll::Pending => return Poll::Pending,
-                }
+    /// Begins or ends to listen, as it is wanted; or else sees whether the connection is still there.
+    async fn next(&self, client: &Client) -> Result<(), Deaf> {
+        let mut begins = false;
+        let ends = self.state.send_if_modified(|ears| {
+            begins = ears.wanted && !ears.open;
+            // Who wants to hear something from here on waits until it listens again.
+            !ears.wanted && std::mem::replace(&mut ears.open, false)
+        });
+        match (begins, ends) {
+            (true, _) => {
+                self.listen(client).await?;
+                self.state.send_modify(|ears| ears.open = true);
+                Ok(())
             }
-        })
-        .await;
+            (_, true) => self.unlisten(client).await,
+            (false, false) => client.batch_execute("SELECT 1").await.map_err(deaf),
+        }
     }
 
-    async fn subscribe(&self, client: &Client) -> Result<(), Deaf> {
-        let deaf = |error: tokio_postgres::Error| Deaf::of(&Fault::of(&error));
-        let channel = format!("distlock_{}", self.process());
-        // A process is named in digits and small letters.
-        client.batch_execute(&format!("LISTEN \"{channel}\"")).await.map_err(deaf)?;
-        let echo = async {
-            let live = self.lane.live().await.map_err(|fault| Deaf::of(&fault))?;
-            let echo = [(self.process(), "echo".to_owned())];
-            live.send(&echo).await.map_err(|fault| Deaf::of(&fault))
-        };
-        echo.await?;
+    /// Sees whether messages come through: what is sent over another connection is heard.
+    async fn probe(&self, client: &Client) -> Result<(), Deaf> {
+        client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(deaf)?;
+        let live = self.lane.up().ok_or(Deaf::Lost)?;
+        let echo = [(self.process(), "echo".to_owned())];
+        live.send(&echo).await.map_err(|fault| Deaf::of(&fault))?;
         if timeout(ECHO, self.echoed.notified()).await.is_err() {
             return Err(Deaf::Pooled);
         }
-        // Held as long as the session lives: so others see that this process listens. After the echo: a
-        // pooler would keep it for others.
+        client.batch_execute(&format!("UNLISTEN {}", self.channel())).await.map_err(deaf)
+    }
+
+    async fn listen(&self, client: &Client) -> Result<(), Deaf> {
+        client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(deaf)?;
+        // Held as long as it listens: so others see that it does. Only here, where no pooler would keep it for
+        // others.
         const LIVES: &str = "SELECT pg_advisory_lock(hashtextextended($1, 7233187398472430595))";
         let process = self.process();
         client.query_typed(LIVES, &[(&process, Type::TEXT)]).await.map(|_| ()).map_err(deaf)
     }
+
+    async fn unlisten(&self, client: &Client) -> Result<(), Deaf> {
+        const DEAF: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 7233187398472430595))";
+        let process = self.process();
+        client.query_typed(DEAF, &[(&process, Type::TEXT)]).await.map_err(deaf)?;
+        client.batch_execute(&format!("UNLISTEN {}", self.channel())).await.map_err(deaf)
+    }
+
+    /// A process is named in digits and small letters.
+    fn channel(&self) -> String {
+        format!("\"distlock_{}\"", self.process())
+    }
+}
+
+fn deaf(error: tokio_postgres::Error) -> Deaf {
+    Deaf::of(&Fault::of(&error))
 }
 
 /// Why nothing is heard.

@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::fence::Fence;
 use crate::request::{Ask, Freed, Granted, Held, Renewal, Reply, Swap};
 use crate::shared::{Health, Shared};
-use crate::statements::{ACQUIRE, Command, Prepared, RELEASE, RENEW};
+use crate::statements::{ACQUIRE, Command, EXCHANGE, Prepared, RELEASE, RENEW, Way};
 
 /// The longest name there may be: its row in the index has to fit on a page, and it in a message.
 const LONGEST_NAME: usize = 2000;
@@ -44,7 +44,7 @@ impl Live {
         self.number
     }
 
-    /// A command had no answer in time. A connection of which that is said too often is left.
+    /// A command had no answer in time. A connection that stays silent after that is left.
     pub fn missed(&self) {
         self.health.missed();
     }
@@ -58,17 +58,45 @@ impl Live {
     pub(crate) async fn prepare(&self) {
         let mut direct = self.shared.direct.subscribe();
         let is_direct = direct.wait_for(|direct| *direct).await.is_ok();
-        if is_direct && let Ok(prepared) = Prepared::on(&self.client).await {
+        if !is_direct {
+            return;
+        }
+        // A backend that waits does not look whether its client is still there. Servers before 14 know no such setting.
+        const LOOKS: &str = "SELECT set_config(name, '1000', false) FROM pg_settings \
+            WHERE name = 'client_connection_check_interval'";
+        let _ = self.client.query_typed(LOOKS, &[]).await;
+        let bound = self.shared.lock_timeout.as_millis();
+        let bounds = format!("SELECT set_config('lock_timeout', '{bound}', false)");
+        if self.client.query_typed(&bounds, &[]).await.is_ok()
+            && let Ok(prepared) = Prepared::on(&self.client).await
+        {
             let _ = self.prepared.set(prepared);
         }
     }
 
     async fn call(&self, command: &Command, values: &[Value<'_>]) -> Result<Vec<Row>, Fault> {
-        if let Some(statement) = self.prepared.get().and_then(|prepared| prepared.of(command)) {
-            return self.settle(self.client.query(statement, values).await);
+        let before = self.health.unconfirmed();
+        let answer = match self.prepared.get().and_then(|prepared| prepared.of(command)) {
+            Some(statement) => self.settle(self.client.query(statement, values).await),
+            None => self.call_as(command, Way::Bounded, values).await,
+        };
+        match answer {
+            // Nothing was done, for want of a message: waiters look by themselves.
+            Err(fault) if fault.is_of_messages() => self.call_as(command, Way::Quiet, values).await,
+            // A failover may forget what the standby has not confirmed.
+            Ok(_) if self.health.unconfirmed() != before => Err(Fault::unconfirmed()),
+            answer => answer,
         }
+    }
+
+    async fn call_as(
+        &self,
+        command: &Command,
+        way: Way,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, Fault> {
         let params: Vec<_> = values.iter().copied().zip(command.types.iter().cloned()).collect();
-        self.run(command.sql, &params).await
+        self.run(&command.sql(way, self.shared.lock_timeout), &params).await
     }
 
     pub(crate) async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
@@ -140,18 +168,17 @@ impl Live {
         check(swap.name)?;
         let (most, ttl) = (most(swap.most), millis(swap.ttl));
         let (not_after, started) = (self.fence().time_after(swap.within), self.fence().started());
-        let params: [Param<'_>; 8] = [
-            (&swap.name, Type::TEXT),
-            (&swap.new, Type::TEXT),
-            (&most, Type::INT4),
-            (&ttl, Type::INT8),
-            (&swap.old, Type::TEXT),
-            (&not_after, Type::INT8),
-            (&started, Type::INT8),
-            (&self.shared.address.relaxed, Type::BOOL),
+        let values: [Value<'_>; 8] = [
+            &swap.name,
+            &swap.new,
+            &most,
+            &ttl,
+            &swap.old,
+            &not_after,
+            &started,
+            &self.shared.address.relaxed,
         ];
-        const SQL: &str = "SELECT distlock.downgrade($1, $2, $3, $4, $5, $6, $7, $8)";
-        self.reply(&numbers(&self.run(SQL, &params).await?)?)
+        self.reply(&numbers(&self.call(&EXCHANGE, &values).await?)?)
     }
 
     fn reply(&self, answer: &[i64]) -> Result<Reply, Fault> {
@@ -283,9 +310,10 @@ impl Live {
         self.run("SELECT distlock.version()", &[]).await.map(|_| ())
     }
 
-    /// Removes what processes have left that died a while ago.
-    pub(crate) async fn sweep(&self) -> Result<(), Fault> {
-        self.run("SELECT distlock.sweep()", &[]).await.map(|_| ())
+    /// Removes what processes have left that died a while ago, unless that was done within this time.
+    pub(crate) async fn sweep(&self, unless_within: Duration) -> Result<(), Fault> {
+        let every = i64::try_from(unless_within.as_millis()).unwrap_or(i64::MAX);
+        self.run("SELECT distlock.sweep($1)", &[(&every, Type::INT8)]).await.map(|_| ())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::fault::{Fault, Kind};
 pub const SCHEMA: &str = include_str!("schema.sql");
 
 /// What `distlock.version()` answers where it is that of this text.
-const VERSION: i32 = 5;
+const VERSION: i32 = 6;
 /// One process at a time makes them: `CREATE … IF NOT EXISTS` alone fails if two do so together.
 const TURN: &str = "SELECT pg_advisory_xact_lock(7233187398472430596)";
 

@@ -20,6 +20,11 @@
 -- They find rows by plain scans of an index and in no other way. Tables of which nearly every row is dead look empty or
 -- large to the planner, and of its ways only this one remembers for the next which entries are dead: with a
 -- bitmap each call on a busy lock would read all the rows that were deleted since the last vacuum.
+--
+-- That is of no help while any session of the database has an old snapshot (a dump, a report, a transaction that was
+-- forgotten): rows that it might see are not forgotten. So rows have a `seq`, the time when they were made, and each
+-- lock has a floor: no row below that is alive. Now and then an entry raises it, and takes along what is there. Rows
+-- are looked up by lock from its floor on, or by token: the number of dead ones there is small in both.
 
 CREATE SCHEMA IF NOT EXISTS distlock;
 
@@ -30,7 +35,7 @@ CREATE TABLE IF NOT EXISTS distlock.lease (
     token text COLLATE "C" NOT NULL,
     most integer NOT NULL,
     until bigint NOT NULL,
-    PRIMARY KEY (name, token)
+    PRIMARY KEY (token, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 -- Who waits, by ticket. `claim` is for how long a lock is reserved for it; `told` if it is sent messages.
@@ -42,8 +47,21 @@ CREATE TABLE IF NOT EXISTS distlock.waiter (
     claim integer NOT NULL,
     told boolean NOT NULL,
     until bigint NOT NULL,
-    PRIMARY KEY (name, token)
+    PRIMARY KEY (token, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- Rows that somebody else has made are above every floor.
+ALTER TABLE distlock.lease ADD COLUMN IF NOT EXISTS seq bigint NOT NULL DEFAULT 9223372036854775807;
+ALTER TABLE distlock.waiter ADD COLUMN IF NOT EXISTS seq bigint NOT NULL DEFAULT 9223372036854775807;
+CREATE INDEX IF NOT EXISTS lease_live ON distlock.lease (name, seq);
+CREATE INDEX IF NOT EXISTS waiter_live ON distlock.waiter (name, seq);
+
+-- The floor of a lock: its newest row, which is alive. A lock without one has the floor 0.
+CREATE TABLE IF NOT EXISTS distlock.floor (
+    name text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    PRIMARY KEY (name, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 -- What processes say of themselves, for operators: under which prefix, and until when it is believed.
 CREATE TABLE IF NOT EXISTS distlock.process (
@@ -84,6 +102,8 @@ DECLARE
     v_now bigint;
     v_floor bigint;
 BEGIN
+    -- The first grant that draws a value writes this, too; a server that has lost it is another one by `started`.
+    PERFORM distlock.relax();
     PERFORM pg_advisory_xact_lock(7233187398472430593);
     SELECT last_value INTO v_last FROM distlock.fence;
     v_now := distlock.now();
@@ -107,17 +127,59 @@ BEGIN
     RETURN distlock.now();
 END $$;
 
+CREATE OR REPLACE FUNCTION distlock.floor(p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce((SELECT seq FROM distlock.floor WHERE name = p_name ORDER BY seq DESC LIMIT 1), 0);
+END $$;
+
+-- Raises the floor of a lock, and answers with it. Rows that are there are taken along, in the order of their tokens, as
+-- renewals take them. Of very many, the oldest is the floor.
+CREATE OR REPLACE FUNCTION distlock.raise_floor(p_name text, p_floor bigint, p_now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_rows bigint;
+    v_least bigint;
+    v_floor bigint := greatest(p_now, p_floor + 1);
+    v_token text;
+BEGIN
+    SELECT count(*), min(seq) INTO v_rows, v_least FROM (
+        SELECT seq FROM distlock.lease WHERE name = p_name AND seq >= p_floor
+        UNION ALL SELECT seq FROM distlock.waiter WHERE name = p_name AND seq >= p_floor) AS live;
+    IF v_rows > 64 THEN
+        v_floor := v_least;
+    ELSIF v_rows > 0 THEN
+        FOR v_token IN SELECT token FROM distlock.lease
+            WHERE name = p_name AND seq >= p_floor AND seq < v_floor ORDER BY token LOOP
+            UPDATE distlock.lease SET seq = v_floor WHERE name = p_name AND token = v_token;
+        END LOOP;
+        FOR v_token IN SELECT token FROM distlock.waiter
+            WHERE name = p_name AND seq >= p_floor AND seq < v_floor ORDER BY token LOOP
+            UPDATE distlock.waiter SET seq = v_floor WHERE name = p_name AND token = v_token;
+        END LOOP;
+    END IF;
+    IF v_floor <= p_floor THEN
+        RETURN p_floor;
+    END IF;
+    INSERT INTO distlock.floor (name, seq) VALUES (p_name, v_floor) ON CONFLICT DO NOTHING;
+    DELETE FROM distlock.floor WHERE name = p_name AND seq = p_floor;
+    RETURN v_floor;
+END $$;
+
 -- This transaction need not wait for the disk.
 CREATE OR REPLACE FUNCTION distlock.relax() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN set_config('synchronous_commit', 'off', true) IS NOT NULL;
 END $$;
 
--- The channel of the process that a token belongs to.
+-- A message on the channel of the process that a token belongs to. Where the server has no room for more of them, a
+-- client sets `distlock.quiet`, and calls again: waiters also look by themselves.
 CREATE OR REPLACE FUNCTION distlock.tell(p_kind text, p_token text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_done boolean;
 BEGIN
+    IF current_setting('distlock.quiet', true) = 'on' THEN
+        RETURN;
+    END IF;
     v_done := pg_notify('distlock_' || split_part(p_token, '.', 1), p_kind || ' ' || p_token || ' ' || p_name) IS NULL;
 END $$;
 
@@ -145,40 +207,47 @@ END $$;
 
 -- How many hold the lock, 2147483647 if one has it alone, and when the last of their leases ends. What was over
 -- before is gone, also if its renewal was under way: after this a lease that is there counts.
-CREATE OR REPLACE FUNCTION distlock.holders(p_name text, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION distlock.holders(p_name text, p_floor bigint, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_holders bigint;
     v_ends bigint;
     v_over boolean;
+    v_token text;
 BEGIN
     LOOP
         SELECT CASE WHEN bool_or(most = 1) THEN 2147483647 ELSE count(*) END, max(until), bool_or(until <= p_now)
-            INTO v_holders, v_ends, v_over FROM distlock.lease WHERE name = p_name;
+            INTO v_holders, v_ends, v_over FROM distlock.lease WHERE name = p_name AND seq >= p_floor;
         IF v_over IS NOT TRUE THEN
             RETURN ARRAY[v_holders, v_ends];
         END IF;
-        DELETE FROM distlock.lease WHERE name = p_name AND until <= p_now;
+        -- In the order in which renewals take them.
+        FOR v_token IN SELECT token FROM distlock.lease
+            WHERE name = p_name AND seq >= p_floor AND until <= p_now ORDER BY token LOOP
+            DELETE FROM distlock.lease WHERE name = p_name AND token = v_token AND until <= p_now;
+        END LOOP;
     END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION distlock.hold(p_name text, p_token text, p_most integer, p_until bigint)
-RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION distlock.hold(
+    p_name text, p_floor bigint, p_token text, p_most integer, p_until bigint, p_now bigint
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO distlock.lease AS l (name, token, most, until) VALUES (p_name, p_token, p_most, p_until)
+    INSERT INTO distlock.lease AS l (name, token, most, until, since, seq)
+        VALUES (p_name, p_token, p_most, p_until, p_now, greatest(p_now, p_floor))
         ON CONFLICT (name, token) DO UPDATE SET until = greatest(l.until, excluded.until);
 END $$;
 
 -- Lets in the first of the queue, and the next one, as long as they fit: each for its claim, and `p_token`
 -- for `p_ttl`. Who is dead leaves the queue. Answers with the tokens that were let in.
-CREATE OR REPLACE FUNCTION distlock.admit(p_name text, p_token text, p_ttl bigint, p_now bigint)
+CREATE OR REPLACE FUNCTION distlock.admit(p_name text, p_floor bigint, p_token text, p_ttl bigint, p_now bigint)
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     w distlock.waiter;
-    v_holders bigint := (distlock.holders(p_name, p_now))[1];
+    v_holders bigint := (distlock.holders(p_name, p_floor, p_now))[1];
     v_let_in text[] := '{}';
     v_done boolean;
 BEGIN
-    FOR w IN SELECT * FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LOOP
+    FOR w IN SELECT * FROM distlock.waiter WHERE name = p_name AND seq >= p_floor ORDER BY ticket, token LOOP
         IF w.token IS DISTINCT FROM p_token
             AND (w.until <= p_now OR w.told AND NOT distlock.listens(w.token)) THEN
             DELETE FROM distlock.waiter WHERE name = p_name AND token = w.token;
@@ -187,9 +256,9 @@ BEGIN
         EXIT WHEN v_holders >= w.most;
         DELETE FROM distlock.waiter WHERE name = p_name AND token = w.token;
         IF w.token = p_token THEN
-            v_done := distlock.hold(p_name, w.token, w.most, p_now + p_ttl * 1000) IS NULL;
+            v_done := distlock.hold(p_name, p_floor, w.token, w.most, p_now + p_ttl * 1000, p_now) IS NULL;
         ELSE
-            v_done := distlock.hold(p_name, w.token, w.most, p_now + w.claim * 1000) IS NULL;
+            v_done := distlock.hold(p_name, p_floor, w.token, w.most, p_now + w.claim * 1000, p_now) IS NULL;
             v_done := distlock.tell('g', w.token, p_name) IS NULL;
         END IF;
         v_let_in := v_let_in || w.token;
@@ -199,13 +268,13 @@ BEGIN
 END $$;
 
 -- In how many ms there is room for one more, if nobody leaves or is renewed; -1 if nobody holds the lock.
-CREATE OR REPLACE FUNCTION distlock.remaining(p_name text, p_most integer, p_now bigint)
+CREATE OR REPLACE FUNCTION distlock.remaining(p_name text, p_floor bigint, p_most integer, p_now bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_ends bigint[];
     v_holders integer;
 BEGIN
-    SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name;
+    SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name AND seq >= p_floor;
     v_holders := coalesce(cardinality(v_ends), 0);
     IF v_holders = 0 THEN
         RETURN -1;
@@ -218,14 +287,14 @@ END $$;
 -- Tells those in front that another process waits behind them: the holders, if the waiter is the first, else the
 -- one directly in front, if nobody stood between.
 CREATE OR REPLACE FUNCTION distlock.tell_in_front(
-    p_name text, p_token text, p_ticket bigint, p_reads boolean, p_first boolean, p_in_front text
+    p_name text, p_floor bigint, p_token text, p_ticket bigint, p_reads boolean, p_first boolean, p_in_front text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_token text;
     v_done boolean;
 BEGIN
     IF p_first THEN
-        FOR v_token IN SELECT token FROM distlock.lease WHERE name = p_name LOOP
+        FOR v_token IN SELECT token FROM distlock.lease WHERE name = p_name AND seq >= p_floor LOOP
             v_done := distlock.tell('s', v_token, p_name) IS NULL;
         END LOOP;
     ELSIF p_in_front NOT LIKE '%r' THEN
@@ -233,7 +302,8 @@ BEGIN
     ELSIF NOT p_reads THEN
         -- Readers in a row are let in together: the whole row is told, or others could go on joining it.
         FOR v_token IN SELECT token FROM distlock.waiter
-            WHERE name = p_name AND (ticket, token) < (p_ticket, p_token) ORDER BY ticket DESC, token DESC LOOP
+            WHERE name = p_name AND seq >= p_floor AND (ticket, token) < (p_ticket, p_token)
+            ORDER BY ticket DESC, token DESC LOOP
             EXIT WHEN v_token NOT LIKE '%r';
             v_done := distlock.tell('s', v_token, p_name) IS NULL;
         END LOOP;
@@ -268,9 +338,11 @@ CREATE OR REPLACE FUNCTION distlock.acquire(
 DECLARE
     v_before bigint[] := distlock.before_grant(p_name, p_not_after, p_started, p_async);
     v_now bigint := v_before[2];
+    v_floor bigint;
     v_holders bigint[];
     v_remaining bigint;
     v_ticket bigint := p_ticket;
+    v_stands bigint;
     v_added boolean;
     v_let_in text[];
     v_front bigint;
@@ -280,11 +352,18 @@ BEGIN
     IF v_before[1] <> 0 THEN
         RETURN v_before;
     END IF;
+    SELECT seq INTO v_floor FROM distlock.floor WHERE name = p_name ORDER BY seq DESC LIMIT 1;
+    v_floor := coalesce(v_floor, 0);
+    -- As good as at random, and so seldom that a lock which is taken once mostly leaves no floor.
+    IF v_now % 64 = 0 AND p_ticket = 0 THEN
+        v_floor := distlock.raise_floor(p_name, v_floor, v_now);
+    END IF;
     IF p_try THEN
         -- Nobody has it, which is so for most locks.
-        INSERT INTO distlock.lease (name, token, most, until) SELECT p_name, p_token, p_most, v_now + p_ttl * 1000
-            WHERE NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name)
-                AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name);
+        INSERT INTO distlock.lease (name, token, most, until, since, seq)
+            SELECT p_name, p_token, p_most, v_now + p_ttl * 1000, v_now, greatest(v_now, v_floor)
+            WHERE NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND seq >= v_floor)
+                AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor);
         IF FOUND THEN
             RETURN ARRAY[1, distlock.draw(), 0];
         END IF;
@@ -293,19 +372,19 @@ BEGIN
     UPDATE distlock.lease SET until = greatest(until, v_now + p_ttl * 1000)
         WHERE name = p_name AND token = p_token AND until > v_now;
     IF FOUND THEN
-        RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+        RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int];
     END IF;
-    v_holders := distlock.holders(p_name, v_now);
+    v_holders := distlock.holders(p_name, v_floor, v_now);
     -- Where one has it alone, nobody is let in.
     IF v_holders[1] < 2147483647 THEN
-        IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
-            IF distlock.admit(p_name, NULL, NULL, v_now) <> '{}' THEN
-                v_done := distlock.announce_since(p_name, 0) IS NULL;
+        IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor) THEN
+            IF distlock.admit(p_name, v_floor, NULL, NULL, v_now) <> '{}' THEN
+                v_done := distlock.announce_since(p_name, v_floor, 0) IS NULL;
             END IF;
-            v_holders := distlock.holders(p_name, v_now);
+            v_holders := distlock.holders(p_name, v_floor, v_now);
         END IF;
-        IF v_holders[1] < p_most AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
-            v_done := distlock.hold(p_name, p_token, p_most, v_now + p_ttl * 1000) IS NULL;
+        IF v_holders[1] < p_most AND NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor) THEN
+            v_done := distlock.hold(p_name, v_floor, p_token, p_most, v_now + p_ttl * 1000, v_now) IS NULL;
             RETURN ARRAY[1, distlock.draw(), 0];
         END IF;
     END IF;
@@ -313,48 +392,57 @@ BEGIN
         IF v_ticket = 0 THEN
             v_ticket := distlock.draw();
         END IF;
-        INSERT INTO distlock.waiter AS w (name, ticket, token, most, claim, told, until)
-            VALUES (p_name, v_ticket, p_token, p_most, p_claim, p_told, v_now + 20000000)
-            ON CONFLICT (name, token) DO UPDATE SET until = excluded.until
-            RETURNING ticket, xmax = 0 INTO v_ticket, v_added;
+        -- A look writes nothing unless it was a while since the last one that did.
+        IF p_ticket <> 0 THEN
+            SELECT ticket, false INTO v_stands, v_added FROM distlock.waiter
+                WHERE name = p_name AND token = p_token AND until > v_now + 18000000;
+        END IF;
+        IF v_stands IS NULL THEN
+            INSERT INTO distlock.waiter AS w (name, ticket, token, most, claim, told, until, seq)
+                VALUES (p_name, v_ticket, p_token, p_most, p_claim, p_told, v_now + 20000000, greatest(v_now, v_floor))
+                ON CONFLICT (name, token) DO UPDATE SET until = excluded.until
+                RETURNING ticket, xmax = 0 INTO v_stands, v_added;
+        END IF;
+        v_ticket := v_stands;
         IF v_holders[1] < 2147483647 THEN
-            v_let_in := distlock.admit(p_name, p_token, p_ttl, v_now);
+            v_let_in := distlock.admit(p_name, v_floor, p_token, p_ttl, v_now);
             IF v_let_in <> '{}' THEN
-                v_done := distlock.announce_since(p_name, 0) IS NULL;
+                v_done := distlock.announce_since(p_name, v_floor, 0) IS NULL;
             END IF;
             IF p_token = ANY (v_let_in) THEN
-                RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+                RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int];
             END IF;
         END IF;
     END IF;
     -- A place in the queue that is lost is put back.
     v_done := distlock.relax();
     v_remaining := CASE v_holders[1] WHEN 2147483647 THEN (v_holders[2] - v_now) / 1000
-        ELSE distlock.remaining(p_name, p_most, v_now) END;
+        ELSE distlock.remaining(p_name, v_floor, p_most, v_now) END;
     IF p_try THEN
         RETURN ARRAY[0, 0, v_remaining, 0, 0, 0];
     END IF;
     SELECT count(*) FILTER (WHERE (ticket, token) < (v_ticket, p_token)),
         -- More readers may join one that only readers stand behind.
         count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647))
-        INTO v_front, v_behind FROM distlock.waiter WHERE name = p_name;
+        INTO v_front, v_behind FROM distlock.waiter WHERE name = p_name AND seq >= v_floor;
     -- Others would go on joining those that hold it together. Who has it alone, or stands in front, is told later: each
     -- message wakes all sessions of the database that listen, and the next release sends one in any case.
     IF v_front = 0 AND v_holders[1] < 2147483647 THEN
-        v_done := distlock.tell_in_front(p_name, p_token, v_ticket, p_most = 2147483647, true, NULL) IS NULL;
+        v_done := distlock.tell_in_front(p_name, v_floor, p_token, v_ticket, p_most = 2147483647, true, NULL) IS NULL;
     END IF;
     RETURN ARRAY[0, v_ticket, v_remaining, v_front, v_behind, v_added::int];
 END $$;
 
 -- Tells who stands in front of those that came to the queue after that time. The first of them needs it not: who has the
 -- lock next is told with it.
-CREATE OR REPLACE FUNCTION distlock.announce_since(p_name text, p_since bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION distlock.announce_since(p_name text, p_floor bigint, p_since bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_in_front text;
     v_done boolean;
 BEGIN
     FOR v_in_front IN SELECT in_front FROM (
-            SELECT token, until, lag(token) OVER (ORDER BY ticket, token) AS in_front FROM distlock.waiter WHERE name = p_name
+            SELECT token, until, lag(token) OVER (ORDER BY ticket, token) AS in_front FROM distlock.waiter
+                WHERE name = p_name AND seq >= p_floor
         ) AS w WHERE until > p_since + 20000000 AND in_front NOT LIKE '%r'
             AND split_part(in_front, '.', 1) <> split_part(token, '.', 1) LOOP
         v_done := distlock.tell('s', v_in_front, p_name) IS NULL;
@@ -367,19 +455,21 @@ CREATE OR REPLACE FUNCTION distlock.announce(p_name text, p_token text) RETURNS 
 DECLARE
     w distlock.waiter;
     v_in_front text;
+    v_floor bigint := distlock.floor(p_name);
     v_done boolean := distlock.relax();
 BEGIN
     SELECT * INTO w FROM distlock.waiter WHERE name = p_name AND token = p_token;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT token INTO v_in_front FROM distlock.waiter WHERE name = p_name AND (ticket, token) < (w.ticket, p_token)
+    SELECT token INTO v_in_front FROM distlock.waiter
+        WHERE name = p_name AND seq >= v_floor AND (ticket, token) < (w.ticket, p_token)
         ORDER BY ticket DESC, token DESC LIMIT 1;
     IF split_part(v_in_front, '.', 1) = split_part(p_token, '.', 1) OR coalesce(v_in_front, '') NOT LIKE '%r'
-        AND EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND since + 20000000 > w.until) THEN
+        AND EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND seq >= v_floor AND since + 20000000 > w.until) THEN
         RETURN;
     END IF;
-    v_done := distlock.tell_in_front(p_name, p_token, w.ticket, w.most = 2147483647, v_in_front IS NULL, v_in_front) IS NULL;
+    v_done := distlock.tell_in_front(p_name, v_floor, p_token, w.ticket, w.most = 2147483647, v_in_front IS NULL, v_in_front) IS NULL;
 END $$;
 
 -- Free and hand on, leave the queue, compensate, repair. Idempotent. Answers what became of it (0 not this
@@ -389,6 +479,7 @@ LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now bigint := distlock.enter_lock(p_name);
+    v_floor bigint;
     v_until bigint;
     v_since bigint;
     v_waits integer;
@@ -407,28 +498,33 @@ BEGIN
         SELECT until INTO v_until FROM distlock.lease WHERE name = p_name AND token = p_token;
     END IF;
     state := coalesce(v_until > v_now, false)::int;
+    IF p_keep IS NOT NULL THEN
+        v_floor := distlock.floor(p_name);
+    END IF;
     IF state = 0 THEN
         v_until := NULL;
         DELETE FROM distlock.waiter WHERE name = p_name AND token = p_token;
     ELSIF p_keep IS NOT NULL THEN
-        v_waits := (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int;
+        v_waits := (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int;
         state := 2 + v_waits;
         -- An end wakes no waiter: it is also released, a little earlier.
         UPDATE distlock.lease SET until = v_now + (p_keep + 100 * v_waits) * 1000
             WHERE name = p_name AND token = p_token;
     END IF;
-    IF NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name) THEN
+    IF NOT EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= coalesce(
+        (SELECT seq FROM distlock.floor WHERE name = p_name ORDER BY seq DESC LIMIT 1), 0)) THEN
         RETURN;
     END IF;
-    next := distlock.admit(p_name, NULL, NULL, v_now);
+    v_floor := distlock.floor(p_name);
+    next := distlock.admit(p_name, v_floor, NULL, NULL, v_now);
     IF next <> '{}' THEN
         -- One message or several: all listening sessions wake up once.
-        v_done := distlock.announce_since(p_name, coalesce(v_since, 0)) IS NULL;
+        v_done := distlock.announce_since(p_name, v_floor, coalesce(v_since, 0)) IS NULL;
     ELSIF v_until IS NOT NULL THEN
         -- The first of the queue may have been told of a later end than there is now: it looks again. Not where one
         -- was let in before it: what ends first now is that one's reservation, which is seen to.
-        SELECT * INTO w FROM distlock.waiter WHERE name = p_name ORDER BY ticket, token LIMIT 1;
-        SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name;
+        SELECT * INTO w FROM distlock.waiter WHERE name = p_name AND seq >= v_floor ORDER BY ticket, token LIMIT 1;
+        SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name AND seq >= v_floor;
         IF w.most <= cardinality(v_ends) AND v_ends[cardinality(v_ends) - w.most + 1] < v_until THEN
             v_done := distlock.tell('g', w.token, p_name) IS NULL;
         END IF;
@@ -457,7 +553,8 @@ BEGIN
         UPDATE distlock.lease SET until = greatest(until, v_now + p_ttls[v_at] * 1000)
             WHERE name = p_names[v_at] AND token = p_tokens[v_at] AND until > v_now;
         IF FOUND THEN
-            v_states[v_at] := 1 + (EXISTS (SELECT FROM distlock.waiter WHERE name = p_names[v_at]))::int;
+            v_states[v_at] := 1 + (EXISTS (SELECT FROM distlock.waiter
+                WHERE name = p_names[v_at] AND seq >= distlock.floor(p_names[v_at])))::int;
             IF p_draws[v_at] THEN
                 v_fences[v_at] := distlock.draw();
             END IF;
@@ -475,21 +572,23 @@ CREATE OR REPLACE FUNCTION distlock.downgrade(
 DECLARE
     v_before bigint[] := distlock.before_grant(p_name, p_not_after, p_started, p_async);
     v_now bigint := v_before[2];
+    v_floor bigint;
     v_done boolean;
 BEGIN
     IF v_before[1] <> 0 THEN
         RETURN v_before;
     END IF;
-    v_done := distlock.holders(p_name, v_now) IS NULL;
+    v_floor := distlock.floor(p_name);
+    v_done := distlock.holders(p_name, v_floor, v_now) IS NULL;
     DELETE FROM distlock.lease WHERE name = p_name AND token = p_old;
     IF NOT FOUND AND NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND token = p_new) THEN
         RETURN ARRAY[0];
     END IF;
-    v_done := distlock.hold(p_name, p_new, p_most, v_now + p_ttl * 1000) IS NULL;
-    IF distlock.admit(p_name, NULL, NULL, v_now) <> '{}' THEN
-        v_done := distlock.announce_since(p_name, 0) IS NULL;
+    v_done := distlock.hold(p_name, v_floor, p_new, p_most, v_now + p_ttl * 1000, v_now) IS NULL;
+    IF distlock.admit(p_name, v_floor, NULL, NULL, v_now) <> '{}' THEN
+        v_done := distlock.announce_since(p_name, v_floor, 0) IS NULL;
     END IF;
-    RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name))::int];
+    RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int];
 END $$;
 
 -- Who holds a lock and who waits for it, in order; the ms that are left to a holder, none for a waiter.
@@ -497,11 +596,12 @@ CREATE OR REPLACE FUNCTION distlock.inspect(p_name text)
 RETURNS TABLE (token text, remaining bigint) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := distlock.now();
+    v_floor bigint := distlock.floor(p_name);
 BEGIN
     RETURN QUERY SELECT l.token, (l.until - v_now) / 1000 FROM distlock.lease l
-        WHERE l.name = p_name AND l.until > v_now ORDER BY l.until;
+        WHERE l.name = p_name AND l.seq >= v_floor AND l.until > v_now ORDER BY l.until;
     RETURN QUERY SELECT w.token, NULL::bigint FROM distlock.waiter w
-        WHERE w.name = p_name AND w.until > v_now ORDER BY w.ticket, w.token;
+        WHERE w.name = p_name AND w.seq >= v_floor AND w.until > v_now ORDER BY w.ticket, w.token;
 END $$;
 
 -- The next names of locks that are held and begin so, in order, behind that one.
@@ -537,14 +637,30 @@ BEGIN
             AND (p_processes IS NULL OR p.process = ANY (p_processes));
 END $$;
 
--- Removes what was over a while ago and nobody has come across since: of processes that died.
-CREATE OR REPLACE FUNCTION distlock.sweep() RETURNS void LANGUAGE plpgsql AS $$
+-- Removes what was over a while ago and nobody has come across since: of processes that died. It reads whole tables, so
+-- one process does it at a time, and none if it was done less than so many ms ago.
+DROP FUNCTION IF EXISTS distlock.sweep();
+CREATE OR REPLACE FUNCTION distlock.sweep(p_every bigint DEFAULT 0) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := distlock.now();
 BEGIN
+    IF NOT pg_try_advisory_xact_lock(7233187398472430597) THEN
+        RETURN;
+    END IF;
+    -- When it was done last is a record of no process: it is over from the first moment on.
+    IF EXISTS (SELECT FROM distlock.process WHERE prefix = '' AND process = 'sweep'
+        AND until > v_now - p_every * 1000 AND until <= v_now) THEN
+        RETURN;
+    END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
-    DELETE FROM distlock.lease WHERE until < distlock.now() - 60000000;
-    DELETE FROM distlock.waiter WHERE until < distlock.now() - 60000000;
-    DELETE FROM distlock.process WHERE until < distlock.now();
+    DELETE FROM distlock.lease WHERE until < v_now - 60000000;
+    DELETE FROM distlock.waiter WHERE until < v_now - 60000000;
+    -- Without a floor a lock is looked up as one that never had one.
+    DELETE FROM distlock.floor WHERE seq < v_now - 600000000;
+    DELETE FROM distlock.process WHERE until < v_now;
+    INSERT INTO distlock.process (prefix, process, record, until) VALUES ('', 'sweep', '', v_now)
+        ON CONFLICT (prefix, process) DO UPDATE SET until = excluded.until;
 END $$;
 
 -- Last: who finds it finds all of the above.
-CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 5';
+CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 6';

@@ -18,8 +18,3 @@ pub(crate) async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> 
     })
     .await
 }
-
-/// Resolves with the first of two.
-pub(crate) async fn either(one: impl Future, other: impl Future) {
-    race(one, other).await;
-}

@@ -1,18 +1,24 @@
 //! What all connections of a table share, and the state of each.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::timeout;
 
 use crate::address::Address;
+use crate::fault::Fault;
 use crate::fence::Fence;
-use crate::select::either;
+use crate::left::Permit;
+use crate::select::race;
 
-/// A connection that owes an answer is given so long for any.
+/// After a command had no answer in time, the connection has this long for any answer, or longer where the server
+/// may wait for a lock of its own meanwhile.
 const SILENCE: Duration = Duration::from_secs(1);
-/// So many commands in a row without an answer in time, and it is left.
-const MANY_SILENT: u32 = 2;
+/// A command waits no longer than this for a lock of the server.
+const LONGEST_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What all connections of a table share.
 pub(crate) struct Shared {
@@ -23,12 +29,81 @@ pub(crate) struct Shared {
     pub(crate) numbers: AtomicU64,
     /// Messages come through: no pooler gives each transaction another connection.
     pub(crate) direct: watch::Sender<bool>,
+    /// A connection was made or lost.
+    pub(crate) changes: watch::Sender<()>,
+    /// How many connections for commands are there.
+    pub(crate) up: AtomicUsize,
+    /// Which of the hosts had the last good connection.
+    pub(crate) preferred: AtomicUsize,
+    /// How many connections there are when all are up.
+    pub(crate) wanted: usize,
+    /// One for each connection that there may be at the server.
+    pub(crate) budget: Arc<Semaphore>,
+    /// For how long a command may wait for a lock of the server.
+    pub(crate) lock_timeout: Duration,
+    pub(crate) handle: Handle,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        address: Address,
+        connect_timeout: Duration,
+        command_timeout: Duration,
+        lanes: usize,
+        handle: &Handle,
+    ) -> Self {
+        let preferred = AtomicUsize::new(address.first_host());
+        // It answers before its caller stops waiting.
+        let lock_timeout = (command_timeout * 3 / 4).min(LONGEST_LOCK_TIMEOUT);
+        Self {
+            address,
+            connect_timeout,
+            fence: Fence::new(),
+            numbers: AtomicU64::new(0),
+            direct: watch::Sender::new(false),
+            changes: watch::Sender::new(()),
+            up: AtomicUsize::new(0),
+            preferred,
+            // One for renewals, one that listens.
+            wanted: lanes + 2,
+            // Not twice all of them: that for renewals is often not there.
+            budget: Arc::new(Semaphore::new(2 * (lanes + 1))),
+            lock_timeout,
+            handle: handle.clone(),
+        }
+    }
+
+    /// Leave for one more connection, as soon as enough of those that were left have ended.
+    pub(crate) async fn permit(&self) -> Result<Permit, Fault> {
+        let permit = self.budget.clone().acquire_owned();
+        match timeout(self.connect_timeout, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(Fault::unreachable(
+                "the server has not ended connections that were left because it did not answer",
+            )),
+        }
+    }
+
+    /// For how long a connection may be silent that owes an answer.
+    pub(crate) fn silence(&self) -> Duration {
+        SILENCE.max(self.lock_timeout + SILENCE / 2)
+    }
+
+    /// The host that was left did not answer: another one comes first.
+    pub(crate) fn host_is_silent(&self) {
+        let next = |number: usize| Some((number + 1) % self.address.hosts.len());
+        let _ = self.preferred.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    }
 }
 
 /// The state of one connection, as its commands see it.
 #[derive(Default)]
 pub(crate) struct Health {
-    silent: AtomicU32,
+    /// Commands that had no answer in time, since the last answer.
+    silent: AtomicU64,
+    answers: AtomicU64,
+    /// How often the server gave up waiting for a standby.
+    unconfirmed: AtomicU64,
     suspected: Notify,
     bad: Notify,
 }
@@ -36,32 +111,43 @@ pub(crate) struct Health {
 impl Health {
     /// An answer has come.
     pub(crate) fn answered(&self) {
+        self.answers.fetch_add(1, Ordering::AcqRel);
         self.silent.store(0, Ordering::Release);
     }
 
     /// An answer has not come in time.
     pub(crate) fn missed(&self) {
-        match self.silent.fetch_add(1, Ordering::AcqRel) + 1 {
-            MANY_SILENT => self.bad.notify_one(),
-            _ => self.suspected.notify_one(),
-        }
+        self.silent.fetch_add(1, Ordering::AcqRel);
+        self.suspected.notify_one();
     }
 
     pub(crate) fn is_bad(&self) {
         self.bad.notify_one();
     }
 
-    /// Resolves when the connection is to be left.
-    pub(crate) async fn gone_bad(&self) {
-        let silence = async {
+    /// The server has committed without the standby that it should have waited for.
+    pub(crate) fn not_confirmed(&self) {
+        self.unconfirmed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes when a commit was not confirmed by a standby.
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.unconfirmed.load(Ordering::Acquire)
+    }
+
+    /// Resolves when the connection is to be left; whether that is because it is silent.
+    pub(crate) async fn gone_bad(&self, silence: Duration) -> bool {
+        let is_silent = async {
             loop {
                 self.suspected.notified().await;
-                tokio::time::sleep(SILENCE).await;
-                if self.silent.load(Ordering::Acquire) > 0 {
+                let before = self.answers.load(Ordering::Acquire);
+                tokio::time::sleep(silence).await;
+                let none = self.answers.load(Ordering::Acquire) == before;
+                if none && self.silent.load(Ordering::Acquire) > 0 {
                     return;
                 }
             }
         };
-        either(self.bad.notified(), silence).await;
+        race(is_silent, self.bad.notified()).await.is_some()
     }
 }

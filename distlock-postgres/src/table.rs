@@ -1,16 +1,14 @@
 //! The table: its connections.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::fault::Fault;
 use crate::fence::Fence;
-use crate::link::{Link, Watch};
+use crate::link::{Link, State, Watch};
 use crate::listener::{Listener, Message};
 use crate::live::Live;
 use crate::shared::Shared;
@@ -24,6 +22,8 @@ pub struct Settings {
     pub address: Address,
     /// How long it may take to make a connection.
     pub connect_timeout: Duration,
+    /// How long the callers of a command wait for its answer.
+    pub command_timeout: Duration,
     /// How many connections there are for commands.
     pub lanes: usize,
 }
@@ -40,12 +40,12 @@ pub struct Table {
 impl Table {
     /// Starts it on a runtime with I/O and timers. `watch` is called for each connection.
     pub fn start(settings: Settings, handle: &Handle, watch: impl Fn() -> Watch) -> Self {
-        let Settings { address, connect_timeout, lanes } = settings;
-        let numbers = AtomicU64::new(0);
-        let (fence, direct) = (Fence::new(), watch::Sender::new(false));
-        let shared = Arc::new(Shared { address, connect_timeout, fence, numbers, direct });
+        let Settings { address, connect_timeout, command_timeout, lanes } = settings;
+        let lanes = lanes.max(1);
+        let shared = Shared::new(address, connect_timeout, command_timeout, lanes, handle);
+        let shared = Arc::new(shared);
         let link = || Link::start(&shared, handle, watch());
-        let lanes: Vec<_> = (0..lanes.max(1)).map(|_| link()).collect();
+        let lanes: Vec<_> = (0..lanes).map(|_| link()).collect();
         let renewals = link();
         handle.spawn(sweep(lanes[0].clone()));
         let listener = Arc::new(Listener::new(shared.clone(), lanes[0].clone()));
@@ -64,7 +64,30 @@ impl Table {
     ///
     /// Why there is no connection.
     pub async fn lane(&self, number: usize) -> Result<Live, Fault> {
-        self.lanes[number].live().await
+        self.live(&self.lanes[number]).await
+    }
+
+    /// The connection of a link, or while that has none any other that is up.
+    async fn live(&self, own: &Link) -> Result<Live, Fault> {
+        let mut changes = self.shared.changes.subscribe();
+        loop {
+            changes.mark_unchanged();
+            match own.want() {
+                State::Up(live) => return Ok(live),
+                State::Unused => {}
+                State::Down(fault) => {
+                    if let Some(live) = self.lanes.iter().find_map(|lane| lane.up()) {
+                        return Ok(live);
+                    }
+                    if !fault.passing {
+                        return Err(fault);
+                    }
+                }
+            }
+            if changes.changed().await.is_err() {
+                return Err(Fault::unreachable("the connection is not kept up any more"));
+            }
+        }
     }
 
     /// The connection for renewals.
@@ -73,7 +96,7 @@ impl Table {
     ///
     /// Why there is no connection.
     pub async fn renewals(&self) -> Result<Live, Fault> {
-        self.renewals.live().await
+        self.live(&self.renewals).await
     }
 
     /// Resolves when the first connection for commands is there; it makes none.
@@ -95,14 +118,30 @@ impl Table {
         self.lanes[0].first().await
     }
 
-    /// Listens for the process of that name from the first connection on.
+    /// Makes the connection that listens for the process of that name, from the first connection on.
     pub fn listen(&self, process: &str, on: impl Fn(Message<'_>) + Send + Sync + 'static) {
         self.listener.start(process, Box::new(on), &self.handle);
     }
 
-    /// Whether it listens at present.
+    /// Whether the URL lets it listen at all.
+    pub fn may_listen(&self) -> bool {
+        self.shared.address.listens
+    }
+
+    /// Whether messages come through, when they are wanted.
     pub fn is_listening(&self) -> bool {
-        self.listener.is_listening()
+        self.listener.is_able()
+    }
+
+    /// Listens from now on, until [`need_not_hear`](Self::need_not_hear); says whether it does. Each session that
+    /// listens costs the server time for every message.
+    pub async fn hear(&self) -> bool {
+        self.listener.hear().await
+    }
+
+    /// No message is waited for any more.
+    pub fn need_not_hear(&self) {
+        self.listener.need_not_hear();
     }
 
     /// Whether a connection for commands is there.
@@ -110,8 +149,11 @@ impl Table {
         self.lanes.iter().any(|lane| lane.is_up())
     }
 
-    /// Since when a connection for commands is missing, and why; `None` where none is that was ever used.
+    /// Since when connections for commands are missing, and why; `None` while one is there, or none was ever used.
     pub fn outage(&self) -> Option<(Instant, Fault)> {
+        if self.is_connected() {
+            return None;
+        }
         self.lanes.iter().filter_map(|lane| lane.outage()).min_by_key(|(since, _)| *since)
     }
 
@@ -122,10 +164,13 @@ impl Table {
 }
 
 async fn sweep(lane: Arc<Link>) {
+    // A process that begins may be what comes after one that died.
+    let mut unless_within = Duration::ZERO;
     loop {
         lane.until_up().await;
-        if let Ok(live) = lane.live().await {
-            let _ = live.sweep().await;
+        if let Some(live) = lane.up() {
+            let _ = live.sweep(unless_within).await;
+            unless_within = SWEEP;
         }
         tokio::time::sleep(SWEEP).await;
     }

@@ -16,6 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError};
 
+use crate::binding::end_point;
 use crate::fault::{Fault, Kind};
 
 /// The certificates to trust, and this process's own.
@@ -29,7 +30,10 @@ pub struct Tls {
 impl Tls {
     /// With this configuration; for servers whose certificates have this name, or else their host's.
     pub fn new(config: Arc<ClientConfig>, server_name: Option<ServerName<'static>>) -> Self {
-        Self { config, server_name }
+        let mut config = ClientConfig::clone(&config);
+        // A server that begins with TLS (`sslnegotiation=direct`) wants to hear what follows; others do not mind.
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+        Self { config: Arc::new(config), server_name }
     }
 }
 
@@ -43,13 +47,13 @@ impl MakeTlsConnect<Socket> for Tls {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned()).map_err(io::Error::other)?,
         };
-        Ok(Handshake { connector: TlsConnector::from(self.config.clone()), name })
+        Ok(Handshake { config: self.config.clone(), name })
     }
 }
 
 /// A handshake to come.
 pub struct Handshake {
-    connector: TlsConnector,
+    config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
@@ -59,16 +63,28 @@ impl TlsConnect<Socket> for Handshake {
     type Future = Pin<Box<dyn Future<Output = Result<Encrypted, io::Error>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(async move { self.connector.connect(self.name, socket).await.map(Encrypted) })
+        Box::pin(async move {
+            let connector = TlsConnector::from(self.config.clone());
+            let stream = connector.connect(self.name, socket).await?;
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let end_point = certificates.first().and_then(|own| end_point(own, &self.config));
+            Ok(Encrypted { stream, end_point })
+        })
     }
 }
 
 /// A socket behind TLS.
-pub struct Encrypted(TlsStream<Socket>);
+pub struct Encrypted {
+    stream: TlsStream<Socket>,
+    /// The hash of the server's certificate, to which a password may be bound.
+    end_point: Option<Vec<u8>>,
+}
 
 impl tokio_postgres::tls::TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
+        self.end_point
+            .clone()
+            .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
@@ -78,7 +94,7 @@ impl AsyncRead for Encrypted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
@@ -88,15 +104,15 @@ impl AsyncWrite for Encrypted {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

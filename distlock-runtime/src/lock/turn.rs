@@ -173,6 +173,10 @@ impl Shell<Live> for Turn<'_> {
         self.table.store().is_notified(self.lock)
     }
 
+    fn first_look(&self) -> Duration {
+        self.table.store().first_look()
+    }
+
     fn fences_per_draw(&self) -> u64 {
         self.table.store().fences_per_draw()
     }

@@ -96,6 +96,11 @@ pub trait Store: Console + Send + Sync + fmt::Debug {
         self.is_notified(lock)
     }
 
+    /// Where this process is not notified: after how long a waiter looks for the first time (R11).
+    fn first_look(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     /// The outage that it is in; `None` while it can be reached, or if it was not asked anything yet.
     fn outage(&self) -> Option<Outage>;
 

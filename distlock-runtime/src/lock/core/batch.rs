@@ -71,6 +71,8 @@ pub struct Queued<K: Kinds> {
     pub hint: bool,
     /// When to look if nothing happens (R11).
     pub look_at: Moment,
+    /// Where looks begin early: how many were before it at the last one, and how long the pause after that was.
+    pub looked: Option<(u64, Duration)>,
     /// After the next fault.
     pub pause: Duration,
     /// How long the lock is reserved for its next token (R12).
@@ -97,6 +99,7 @@ impl<K: Kinds> Queued<K> {
             asking: false,
             hint: false,
             look_at: Moment::from_nanos(0),
+            looked: None,
             pause: FIRST_PAUSE,
             reserve_for: RESERVATION,
             stands: false,

@@ -216,7 +216,7 @@ impl<K: Kinds> Batch<K> {
 impl<K: Kinds> Queued<K> {
     /// R11: how long to wait before the next look.
     fn pause_before_look<X: Shell<K>>(
-        &self,
+        &mut self,
         remaining: Option<Duration>,
         rank: u64,
         shell: &mut X,
@@ -225,8 +225,25 @@ impl<K: Kinds> Queued<K> {
         let free = remaining.map(|remaining| remaining + after);
         let look = match self.reservation.notified {
             true => shell.jittered(LOOK / 5) + LOOK * 4 / 5,
-            false => shell.jittered(LOOK_DEAF),
+            false => self.deaf_look(rank, shell),
         };
         free.map_or(look, |free| free.min(look))
+    }
+
+    /// How long a process without messages waits. It may look early where that costs little: the lock is often free
+    /// soon, or the queue moves. Later in the queue it looks less often, and less and less where nothing moves.
+    fn deaf_look<X: Shell<K>>(&mut self, rank: u64, shell: &mut X) -> Duration {
+        let first = shell.first_look();
+        if first >= LOOK_DEAF {
+            return shell.jittered(LOOK_DEAF);
+        }
+        let places = u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1);
+        let pause = match self.looked {
+            Some((before, pause)) if before == rank => pause * 2,
+            _ => first.saturating_mul(places),
+        };
+        let pause = pause.min(LOOK_DEAF);
+        self.looked = Some((rank, pause));
+        pause / 2 + shell.jittered(pause / 2)
     }
 }

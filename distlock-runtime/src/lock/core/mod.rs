@@ -108,6 +108,10 @@ pub trait Shell<K: Kinds> {
     fn number(&mut self) -> u64;
     /// This process is notified of reservations of this lock.
     fn is_notified(&self) -> bool;
+    /// Where this process is not notified: after how long a waiter looks for the first time.
+    fn first_look(&self) -> Duration {
+        arrive::LOOK_DEAF
+    }
     /// How many counter values a renewal draws that is to draw some.
     fn fences_per_draw(&self) -> u64;
     /// The store ends a lease that is not renewed. Where it lives and dies with the process, a renewed

@@ -54,6 +54,11 @@ pub(super) async fn enter(
     answer_by: Moment,
 ) -> Result<Entered, Fault> {
     let Entry { owner, term, ticket } = entry;
+    if Token::parse(&owner.token).is_some_and(|token| token.notified) {
+        // Whoever lets this token in looks whether its process listens.
+        store.ears.need(owner);
+        let _ = store.by(answer_by, None, async { Ok(store.table.hear().await) }).await;
+    }
     let wish = Wish { owner, limit: owner.limit, term: *term, ticket: *ticket, is_try: false };
     let entered = match ask(store, &wish, answer_by).await? {
         (sent, Reply::Granted(Granted { fence, contended })) => {
@@ -112,7 +117,7 @@ pub(super) async fn exchange(
 
 /// What a token wants.
 struct Wish<'a> {
-    owner: &'a Owner,
+    owner: &'a Arc<Owner>,
     limit: Limit,
     term: Term,
     ticket: u64,
@@ -164,7 +169,7 @@ impl Call<'_> {
 /// clock has changed. Says when it was sent.
 async fn run(
     store: &PostgresStore,
-    owner: &Owner,
+    owner: &Arc<Owner>,
     term: Term,
     call: Call<'_>,
     answer_by: Moment,
@@ -194,6 +199,7 @@ async fn run(
             reply => {
                 if matches!(reply, Reply::Granted(_)) {
                     owner.leaves_a_trace();
+                    store.ears.granted(owner);
                 }
                 return Ok((sent, reply));
             }

@@ -5,11 +5,13 @@
 //! leases are one statement.
 //!
 //! - `acquire`: the functions that may give a lock
+//! - `ears`: when this process listens for messages
 //! - `record`: which processes there are; `letters`: what processes say to each other; `console`
 //! - here: all others
 
 mod acquire;
 mod console;
+mod ears;
 mod letters;
 mod record;
 
@@ -36,6 +38,7 @@ use crate::name::LockName;
 use crate::observe::{Connection, LinkWatch, Observers};
 use crate::select::until;
 use crate::status::{DrivenBy, StoreStatus, WakeUps};
+use ears::Ears;
 use letters::hear;
 
 /// How many connections for commands there are by default. On one, each lock would wait for the disk
@@ -44,6 +47,8 @@ const LANES: usize = 4;
 /// Of no connection that was lost is it known that the server does nothing for it any more: behind a pooler it may be
 /// another client's by now, so none is ended.
 const NONE_CLOSED: Range<u64> = 0..0;
+/// Behind a pooler no message comes. A look that finds nothing new writes nothing, so the first ones follow quickly.
+const FIRST_LOOK: Duration = Duration::from_millis(5);
 const BACKWARDS: &str = "the sequence of fencing tokens goes backwards";
 
 /// How to reach a Postgres.
@@ -64,6 +69,7 @@ pub(crate) struct PostgresStore {
     servers: String,
     record: Arc<Record>,
     contention: Contention,
+    ears: Arc<Ears>,
     command_timeout: Duration,
     observers: Observers,
     alarms: Arc<Alarms>,
@@ -83,7 +89,8 @@ impl PostgresStore {
         let lanes = connections.unwrap_or(LANES);
         let (record, handle) = (Arc::new(Record::new(prefix)), handle.clone());
         let servers = address.servers();
-        let settings = distlock_postgres::Settings { address, connect_timeout, lanes };
+        let settings =
+            distlock_postgres::Settings { address, connect_timeout, command_timeout, lanes };
         let table = Table::start(settings, &handle, || {
             let mut watch = LinkWatch::new(observers.clone());
             Box::new(move |node: &str, why: Option<&distlock_postgres::Fault>| match why {
@@ -92,8 +99,18 @@ impl PostgresStore {
             })
         });
         let (table, alarms) = (Arc::new(table), alarms.clone());
-        let contention = Contention::none();
-        Self { table, servers, record, contention, command_timeout, observers, alarms, handle }
+        let (contention, ears) = (Contention::none(), Arc::new(Ears::new(&table, &handle)));
+        Self {
+            table,
+            servers,
+            record,
+            contention,
+            ears,
+            command_timeout,
+            observers,
+            alarms,
+            handle,
+        }
     }
 
     /// What is done by then; the connection that it was asked on owes an answer otherwise.
@@ -150,6 +167,8 @@ impl PostgresStore {
         let answer_by = now.after(self.command_timeout);
         let live = self.by(answer_by, None, self.table.renewals()).await;
         let live = live.map_err(|fault| fault_of(&fault))?;
+        // Who holds a lock for so long may be asked about it.
+        renewals.iter().for_each(|renewal| self.ears.need(&renewal.owner));
         let sent = Clock::Boottime.now();
         let leases = renewals.iter().map(|Renewal { owner, ttl, draw, .. }| {
             owner.stored_until(sent.after(*ttl));
@@ -193,6 +212,10 @@ impl Store for PostgresStore {
 
     fn is_notified(&self, _lock: &LockName) -> bool {
         self.table.is_listening()
+    }
+
+    fn first_look(&self) -> Duration {
+        FIRST_LOOK
     }
 
     fn outage(&self) -> Option<Outage> {
@@ -257,6 +280,9 @@ impl Store for PostgresStore {
 
     fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
+            // It may be a question: the answer is a message.
+            self.ears.need_answers();
+            let _ = self.by(answer_by, None, async { Ok(self.table.hear().await) }).await;
             let sent = letters::send(&self.table, &letters);
             self.by(answer_by, None, sent).await.map_err(|fault| fault_of(&fault))
         })

@@ -136,6 +136,10 @@ impl Store for FaultyStore {
         self.inner.is_notified(lock)
     }
 
+    fn first_look(&self) -> Duration {
+        self.inner.first_look()
+    }
+
     fn outage(&self) -> Option<Outage> {
         if !is_down(&self.states) {
             return self.inner.outage();
