@@ -236,15 +236,20 @@ fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
                 let list = read(&root().join("testkit/src/conformance/mod.rs"));
                 list.contains(&format!("            {name},"))
             } else {
-                let file = format!("{}.rs", module.replace("::", "/"));
+                // Unit tests are in a file of their own or at the end of what they test.
+                let path = module.replace("::", "/");
+                let inline = path.strip_suffix("/tests").unwrap_or(&path);
+                let files = [format!("{path}.rs"), format!("{inline}.rs")];
                 let folder = match program {
                     "cli" => "distlock-cli/tests/cli".to_owned(),
                     "recorded" => "tests/metrics/tests/recorded".to_owned(),
                     "lib" => "distlock-runtime/src".to_owned(),
                     program => format!("tests/{program}"),
                 };
-                let tests = root().join(folder).join(file);
-                tests.exists() && read(&tests).contains(&format!("fn {name}("))
+                let files = files.map(|file| root().join(&folder).join(file));
+                files
+                    .iter()
+                    .any(|tests| tests.exists() && read(tests).contains(&format!("fn {name}(")))
             };
             assert!(exists, "{mutant}: there is no {program} {test}");
         }
