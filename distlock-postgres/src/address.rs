@@ -115,15 +115,7 @@ impl Address {
             return Err("no host".into());
         }
         if !is_encrypted {
-            let needs_tls = [
-                (files != Files::default(), "sslrootcert, sslcert and sslkey are"),
-                (system_roots, "sslrootcert=system is"),
-                (binding == Some("require"), "channel_binding=require is"),
-                (is_direct, "sslnegotiation=direct is"),
-            ];
-            if let Some((_, what)) = needs_tls.iter().find(|(is_given, _)| *is_given) {
-                return Err(format!("{what} for `sslmode=require`"));
-            }
+            is_plain(&files, system_roots, binding, is_direct)?;
         }
         if files.certificate.is_some() != files.key.is_some() {
             return Err("sslcert and sslkey: give both or none".into());
@@ -259,6 +251,25 @@ fn unknown(parameter: &str, query: &str) -> String {
         _ => "remove it",
     };
     format!("{name}: this is no parameter that distlock knows: {hint}")
+}
+
+/// Nothing is said of TLS where none is asked for.
+fn is_plain(
+    files: &Files,
+    system_roots: bool,
+    binding: Option<&str>,
+    is_direct: bool,
+) -> Result<(), String> {
+    let needs_tls = [
+        (*files != Files::default(), "sslrootcert, sslcert and sslkey are"),
+        (system_roots, "sslrootcert=system is"),
+        (binding == Some("require"), "channel_binding=require is"),
+        (is_direct, "sslnegotiation=direct is"),
+    ];
+    match needs_tls.iter().find(|(is_given, _)| *is_given) {
+        Some((_, what)) => Err(format!("{what} for `sslmode=require`")),
+        None => Ok(()),
+    }
 }
 
 /// What of a URL cannot be read.
