@@ -20,6 +20,9 @@ use crate::shared::Shared;
 /// the others.
 const SHARE: Duration = Duration::from_secs(1);
 
+/// How long a connection that nobody wants any more may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
+
 /// Moves the bytes of a connection.
 pub(crate) struct Connection(Box<dyn Messages>);
 
@@ -123,7 +126,13 @@ async fn one(
         }
         Err(_) => {
             // The server may have accepted it: it counts until that has been seen to end.
-            leave_attempt(shared, attempt, permit);
+            let closed = async move {
+                if let Ok((client, connection)) = attempt.await {
+                    drop(client);
+                    let _ = timeout(GOODBYE, connection.ended()).await;
+                }
+            };
+            leave_attempt(shared, closed, permit);
             Err(Fault::timed_out())
         }
     }

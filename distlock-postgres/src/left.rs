@@ -13,7 +13,6 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{CancelToken, Error, NoTls};
 
 use crate::address::Address;
-use crate::connect::Connection;
 use crate::select::race;
 use crate::shared::Shared;
 
@@ -26,9 +25,6 @@ const REQUEST: Duration = Duration::from_secs(2);
 /// process, so the pause doubles up to this.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long a connection that nobody wants any more may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(5);
-
 /// Cancels what the server does for a connection until that has ended. Its answers are not read: one that
 /// arrives after this is of no use to anybody. Resolves once the connection has ended.
 pub(crate) fn leave(
@@ -55,17 +51,14 @@ pub(crate) fn leave(
     receiver
 }
 
-/// Waits for a connection that was not made in time, and closes it.
-pub(crate) fn leave_attempt<C: Send + 'static>(
+/// Lets an attempt that was not done in time come to its end, and counts it until then.
+pub(crate) fn leave_attempt(
     shared: &Shared,
-    attempt: impl Future<Output = Result<(C, Connection), Error>> + Send + 'static,
+    attempt: impl Future<Output = ()> + Send + 'static,
     permit: Permit,
 ) {
     shared.handle.spawn(async move {
-        if let Ok((client, connection)) = attempt.await {
-            drop(client);
-            let _ = timeout(GOODBYE, connection.ended()).await;
-        }
+        attempt.await;
         drop(permit);
     });
 }

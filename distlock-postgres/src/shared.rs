@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::fault::Fault;
 use crate::fence::Fence;
-use crate::left::Permit;
 use crate::select::race;
 
 /// After a command had no answer in time, the connection has this long for any answer, or longer where the server
@@ -74,7 +73,7 @@ impl Shared {
     }
 
     /// Leave for one more connection, as soon as enough of those that were left have ended.
-    pub(crate) async fn permit(&self) -> Result<Permit, Fault> {
+    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Fault> {
         let permit = self.budget.clone().acquire_owned();
         match timeout(self.connect_timeout, permit).await {
             Ok(Ok(permit)) => Ok(permit),
