@@ -269,6 +269,24 @@ impl LockError {
         }
     }
 
+    /// What happened, for clients of a service: neither the key nor the lock, the lease or the store. Those are the
+    /// service's own affair, and its log has them.
+    #[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
+    pub(crate) fn for_clients(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "Another request is at work on this. Try again later.",
+            Self::Backend { .. } => "The lock store cannot be used at the moment.",
+            Self::Closed => "The service is shutting down.",
+            Self::InvalidKey { .. } => "What the request names cannot be locked.",
+            Self::Lost { .. } => {
+                "The lock was lost while the request was being worked on. Some of it may have been done."
+            }
+            Self::WouldDeadlock { .. } | Self::InvalidOption { .. } | Self::NotConfigured => {
+                "A lock is not set up as it should be."
+            }
+        }
+    }
+
     /// With it a body may have been `stopped`.
     pub(crate) fn lost(lock: &LockName, reason: LostReason, stopped: bool) -> Self {
         Self::Lost { lock: Box::new(lock.clone()), reason, stopped }
@@ -361,25 +379,6 @@ impl fmt::Debug for LockError {
 }
 
 const _: () = assert!(size_of::<LockError>() <= 32);
-
-/// An error as clients are told: which lock, the template of its key and how long it is still held, but no key,
-/// no address of a store and no words of a server.
-#[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
-pub(crate) struct ForClients<'a>(pub(crate) &'a LockError);
-
-#[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
-impl fmt::Display for ForClients<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            LockError::Backend { lock, kind, .. } => write!(f, "{}{kind}", Of(lock.as_deref())),
-            LockError::Closed => f.write_str("The service is shutting down."),
-            LockError::InvalidOption { .. } | LockError::NotConfigured => {
-                f.write_str("A lock is not set up as it should be.")
-            }
-            error => error.fmt(f),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

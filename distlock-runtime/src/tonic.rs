@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::tonic::metadata::MetadataValue;
 use ::tonic::{Code, Status};
 
-use crate::error::{ForClients, LockError};
+use crate::error::LockError;
 
 /// By which the clients of gRPC learn when to try again, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
@@ -43,9 +43,9 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// | `InvalidKey` | `INVALID_ARGUMENT` | has sent something that cannot be a key |
 /// | the others | `INTERNAL` | can do nothing |
 ///
-/// The time is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after), with jitter. The message names the
-/// lock, the template of its key and the rest of the holder's lease, and neither the key nor the store's address, as
-/// that of HTTP does; the error itself is the status' source, for interceptors.
+/// The time is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after), with jitter. The message is the
+/// `detail` of an HTTP answer: it names neither the lock nor its key, its lease or the store. The error itself is the
+/// status' source, for interceptors.
 impl From<LockError> for Status {
     fn from(error: LockError) -> Self {
         let code = match &error {
@@ -54,7 +54,7 @@ impl From<LockError> for Status {
             LockError::InvalidKey { .. } => Code::InvalidArgument,
             _ => Code::Internal,
         };
-        let mut status = Self::new(code, ForClients(&error).to_string());
+        let mut status = Self::new(code, error.for_clients());
         if let Some(seconds) = error.http_retry_after() {
             let millis = Duration::from_secs(seconds).as_millis();
             let value = MetadataValue::try_from(millis.to_string());

@@ -2,6 +2,9 @@
 
 use crate::error::LockError;
 use crate::settings::Settings;
+#[cfg(feature = "redis")]
+use crate::url::Deployment;
+use crate::url::StoreUrl;
 
 /// The settings that some stores have and others do not.
 pub(super) struct Offers {
@@ -32,19 +35,19 @@ impl Offers {
         }
     }
 
-    pub(super) const MEMORY: Self =
+    const MEMORY: Self =
         Self::nothing("memory://", "it is no server: leave it out, or write a URL of a server");
     pub(super) const FOREIGN: Self =
         Self::nothing("this store", "it makes its own connections: leave it out");
     #[cfg(feature = "etcd")]
-    pub(super) const ETCD: Self = Self::nothing("etcd://", PLAIN);
+    const ETCD: Self = Self::nothing("etcd://", PLAIN);
     #[cfg(feature = "zookeeper")]
-    pub(super) const ZOOKEEPER: Self = Self::nothing("zookeeper://", PLAIN);
+    const ZOOKEEPER: Self = Self::nothing("zookeeper://", PLAIN);
     #[cfg(feature = "postgres")]
-    pub(super) const POSTGRES: Self =
+    const POSTGRES: Self =
         Self { tls: Ok(()), connections: true, ..Self::nothing("postgres://", PLAIN) };
     #[cfg(feature = "redis")]
-    pub(super) const REDIS: Self = Self {
+    const REDIS: Self = Self {
         tls: Ok(()),
         replicas: true,
         sentinels: true,
@@ -52,8 +55,27 @@ impl Offers {
         ..Self::nothing("one server, Sentinel or Cluster", PLAIN)
     };
     #[cfg(feature = "redis")]
-    pub(super) const QUORUM: Self =
+    const QUORUM: Self =
         Self { tls: Ok(()), restart_guard: true, ..Self::nothing("redlock://", PLAIN) };
+
+    /// The settings of the store that a URL names.
+    pub(super) fn of(url: &StoreUrl) -> &'static Self {
+        match url {
+            StoreUrl::Memory => &Self::MEMORY,
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(_) => &Self::ETCD,
+            #[cfg(feature = "postgres")]
+            StoreUrl::Postgres(_) => &Self::POSTGRES,
+            #[cfg(feature = "zookeeper")]
+            StoreUrl::ZooKeeper(_) => &Self::ZOOKEEPER,
+            #[cfg(feature = "redis")]
+            StoreUrl::Redis(url) if matches!(url.deployment, Deployment::Redlock { .. }) => {
+                &Self::QUORUM
+            }
+            #[cfg(feature = "redis")]
+            StoreUrl::Redis(_) => &Self::REDIS,
+        }
+    }
 
     /// Refuses what would be ignored, and names the fix.
     pub(super) fn check(&self, settings: &Settings) -> Result<(), LockError> {

@@ -47,9 +47,9 @@ pub(super) fn start(
     observers: Observers,
     over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
 ) -> Result<Locks, LockError> {
+    Offers::of(&url).check(&settings)?;
     match url {
         StoreUrl::Memory => {
-            Offers::MEMORY.check(&settings)?;
             let observers = observers.of_manager("memory");
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(MemoryStore::new()), handle, alarms)
@@ -57,7 +57,6 @@ pub(super) fn start(
         }
         #[cfg(feature = "etcd")]
         StoreUrl::Etcd(address) => {
-            Offers::ETCD.check(&settings)?;
             let observers = observers.of_manager("etcd");
             let config = etcd_config(address, &settings, &namespace, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -66,7 +65,6 @@ pub(super) fn start(
         }
         #[cfg(feature = "postgres")]
         StoreUrl::Postgres(address) => {
-            Offers::POSTGRES.check(&settings)?;
             let observers = observers.of_manager("postgres");
             let config = postgres_config(*address, &settings, &namespace, &observers)?;
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -75,7 +73,6 @@ pub(super) fn start(
         }
         #[cfg(feature = "zookeeper")]
         StoreUrl::ZooKeeper(address) => {
-            Offers::ZOOKEEPER.check(&settings)?;
             let observers = observers.of_manager("zookeeper");
             let config = zookeeper_config(*address, &settings, &namespace, &observers);
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
@@ -84,7 +81,6 @@ pub(super) fn start(
         }
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) if matches!(url.deployment, Deployment::Redlock { .. }) => {
-            Offers::QUORUM.check(&settings)?;
             let observers = observers.of_manager("redlock");
             let Quorum { servers, guard, lacks, options } =
                 Quorum::new(*url, &settings, &namespace, &observers)?;
@@ -95,7 +91,6 @@ pub(super) fn start(
         }
         #[cfg(feature = "redis")]
         StoreUrl::Redis(url) => {
-            Offers::REDIS.check(&settings)?;
             let observers = observers.of_manager("redis");
             let config = redis_config(*url, &settings, &namespace, &observers)?;
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use super::answered::report;
-use crate::error::{ForClients, LockError};
+use crate::error::LockError;
 use crate::jitter::seconds_around;
-use crate::json::push_text;
 use crate::observe;
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What is sent to the client. It names the lock and the template of its key, as clients of gRPC are told; the
-/// values in the key and the store's address are in the server's log only.
+/// What is sent to the client. It names neither the key nor the lock: both are the server's own affair, and its log
+/// has them.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) status: u16,
@@ -36,7 +35,7 @@ impl Problem {
             (Some(_), Some(by)) => Some(seconds_around(by.retry_after)),
             (seconds, _) => seconds,
         };
-        Self { status, retry_after, body: body(status, &detail(error), error.code()) }
+        Self { status, retry_after, body: body(status, error.for_clients(), error.code()) }
     }
 
     /// The answer to a request whose body does not come.
@@ -49,11 +48,9 @@ impl Problem {
 
 fn body(status: u16, detail: &str, code: &str) -> String {
     let title = title(status);
-    let mut body =
-        format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"#);
-    // Names of locks and templates may contain anything.
-    push_text(&mut body, detail);
-    body + &format!(r#","code":"{code}"}}"#)
+    format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":"{detail}","code":"{code}"}}"#
+    )
 }
 
 fn title(status: u16) -> &'static str {
@@ -66,9 +63,4 @@ fn title(status: u16) -> &'static str {
         503 => "Service Unavailable",
         _ => "Internal Server Error",
     }
-}
-
-/// What happened, without the values in the key.
-pub(super) fn detail(error: &LockError) -> String {
-    ForClients(error).to_string()
 }

@@ -43,7 +43,8 @@ async fn each_error_has_its_code_and_no_key_is_told() {
     assert_eq!(busy.code(), Code::Aborted);
     assert!((1000..=2000).contains(&pushback(&busy).expect("when to try again")), "{busy:?}");
     assert!(!format!("{busy} {busy:?}").contains("7777"), "{busy:?}");
-    assert!(busy.message().contains("is held elsewhere (its lease runs for another "), "{busy:?}");
+    // What the server calls its locks, and how long they are held, is its own affair.
+    assert_eq!(busy.message(), "Another request is at work on this. Try again later.");
     let source =
         std::error::Error::source(&busy).and_then(|source| source.downcast_ref::<LockError>());
     assert!(source.is_some_and(LockError::is_busy), "{source:?}");

@@ -39,7 +39,7 @@ promises! { serve;
     wl1_clients_are_sent_back_at_different_times
     wm3_a_path_without_a_route_stays_404
     wm3_a_mistake_is_logged_with_its_layer
-    fw5_the_problem_names_the_lock_the_template_and_the_lease
+    fw5_no_client_is_told_the_lock_its_lease_or_its_store
     wm5_a_layer_has_a_busy_status_of_its_own
     wm5_the_error_is_in_the_responses_extensions
     wm5_on_fail_answers

@@ -43,7 +43,7 @@ impl From<LockError> for StatusCode {
 /// The status, and what a response says about the error.
 impl From<LockError> for (StatusCode, String) {
     fn from(error: LockError) -> Self {
-        let detail = problem::detail(&error);
+        let detail = error.for_clients().to_owned();
         (error.into(), detail)
     }
 }
