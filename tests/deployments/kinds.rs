@@ -31,7 +31,7 @@ async fn a_replica_is_refused_and_its_primary_asked_for() {
         .start();
     refused(&replica.url(), BackendKind::ReadOnly, "name its primary").await;
     // Until it is promoted: no process has to be restarted.
-    let manager = LockManager::connect_lazy(&replica.url()).expect("a URL");
+    let manager = LockManager::connect_lazy(replica.url()).expect("a URL");
     let waits = tokio::spawn(manager.lock("k").ttl(LONG).wait(LONG).acquire());
     tokio::time::sleep(ms(300)).await;
     assert!(!waits.is_finished() && !manager.status().connected);

@@ -214,7 +214,7 @@ fn g5_no_drop_panics_while_a_thread_unwinds() {
     });
     let acquiring = {
         let _entered = runtime.enter();
-        let manager = LockManager::connect_lazy(&server.url()).expect("a URL");
+        let manager = LockManager::connect_lazy(server.url()).expect("a URL");
         let mut acquiring = Box::pin(manager.lock("a").wait(LONG).acquire());
         let polled = acquiring.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
         assert!(polled.is_pending());

@@ -406,7 +406,7 @@ async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
         ["9223372036854775807", "9223372036854775806", "1152921504606846976", "9007199254740993"]
     {
         server.cli::<()>(&["SET", "distlock:fence", forged]);
-        for manager in [manager.clone(), LockManager::connect_lazy(&server.url()).expect("a URL")] {
+        for manager in [manager.clone(), LockManager::connect_lazy(server.url()).expect("a URL")] {
             let error = manager.lock("k").ttl(LONG).wait(LONG).acquire().await;
             let Err(LockError::Backend { kind: BackendKind::Other, .. }) = error else {
                 panic!("{forged}: {error:?}");

@@ -156,7 +156,7 @@ async fn server_that_was_never_there() {
     server.kill9();
     let error = LockManager::connect(&server.url()).await.expect_err("nobody listens");
     assert_eq!(backend(&error), BackendKind::Unreachable);
-    let manager = LockManager::connect_lazy(&server.url()).expect("a URL");
+    let manager = LockManager::connect_lazy(server.url()).expect("a URL");
     let error = manager.lock("k").acquire().await.expect_err("nobody listens");
     backend(&error);
     server.restart();

@@ -329,7 +329,7 @@ async fn close_says_what_it_could_not_free() {
 async fn status_says_what_is_held_and_waited_for() {
     let mut server = RedisServer::start();
     let memory = LockManager::in_memory();
-    let redis = LockManager::connect_lazy(&server.url()).expect("a URL");
+    let redis = LockManager::connect_lazy(server.url()).expect("a URL");
     assert!(memory.status().connected);
     assert!(!redis.status().connected, "nothing was asked of it yet");
     for manager in [memory, redis] {

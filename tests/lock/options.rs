@@ -150,7 +150,7 @@ fn fd5_an_option_of_another_url_is_refused() {
             if url.starts_with("redlock") && ["guard=60s", "tls=true"].contains(&option) {
                 continue;
             }
-            let built = LockManager::connect_lazy(&format!("{url}?{option}"));
+            let built = LockManager::connect_lazy(format!("{url}?{option}"));
             assert!(
                 matches!(built, Err(LockError::InvalidOption { .. })),
                 "{url}?{option}: {built:?}"

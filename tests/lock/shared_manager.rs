@@ -11,7 +11,7 @@ use distlock_testkit::RedisServer;
 /// Never dropped; the test kit sees to it that it ends with this process.
 static SERVER: LazyLock<RedisServer> = LazyLock::new(|| {
     let server = RedisServer::start();
-    let manager = LockManager::connect_lazy(&server.url()).expect("a URL");
+    let manager = LockManager::connect_lazy(server.url()).expect("a URL");
     distlock::init(manager).expect("the only one");
     server
 });
