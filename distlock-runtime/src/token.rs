@@ -13,6 +13,7 @@
 //! have the UUID and the counter, and a lock that one of them took must not look like the other's.
 //! Random numbers would not help: their source was cloned as well.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -26,12 +27,15 @@ const UUID: usize = 25;
 /// How many digits of the time there are, in nanoseconds: the last two seconds of it. Always the same
 /// number, so that they cannot be taken for a part of the counter.
 const TIME: usize = 6;
+/// The possible values of that time.
+const TIMES: u64 = 36_u64.pow(TIME as u32);
 
 /// The identity of one manager, and the source of its tokens.
 #[derive(Debug)]
 pub(crate) struct Identity {
     process: String,
     issued: AtomicU64,
+    recent: Recent,
 }
 
 impl Identity {
@@ -41,7 +45,7 @@ impl Identity {
             push_uuid(&mut process, Uuid::new_v4());
             process
         });
-        Self { process, issued: AtomicU64::new(0) }
+        Self { process, issued: AtomicU64::new(0), recent: Recent::default() }
     }
 
     /// What its tokens begin with.
@@ -60,6 +64,8 @@ impl Identity {
         now: Moment,
     ) -> String {
         let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
+        let time = now.as_nanos() % TIMES;
+        self.recent.note(sequence, time);
         let mut end = Tail::new();
         match limit.as_permits() {
             Some(permits) => end.number::<10>(1, permits.get().into()),
@@ -69,7 +75,7 @@ impl Identity {
         end.push(if notified { b's' } else { b'n' });
         end.number::<10>(1, u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX));
         end.push(b'.');
-        end.number::<36>(TIME, now.as_nanos() % 36_u64.pow(TIME as u32));
+        end.number::<36>(TIME, time);
         end.number::<36>(1, sequence);
         end.push(b'.');
         let end = end.text();
@@ -77,6 +83,50 @@ impl Identity {
         token.push_str(&self.process);
         token.push_str(end);
         token
+    }
+
+    /// True if this manager issued the token, and not long ago. A token that a clone of this machine issued is not
+    /// ours, although its process has our name.
+    pub(crate) fn has_issued(&self, token: &str) -> bool {
+        Token::parse(token)
+            .filter(|token| token.process == self.process)
+            .and_then(|token| u64::from_str_radix(token.number, 36).ok())
+            .is_some_and(|number| self.recent.include(number / TIMES, number % TIMES))
+    }
+}
+
+/// How many of its last tokens a manager remembers, in parts that are made when they are needed.
+const PARTS: usize = 64;
+const PART: usize = 1024;
+
+/// When the last tokens were issued, by their number in the sequence.
+#[derive(Debug)]
+struct Recent([OnceLock<Box<[AtomicU64; PART]>>; PARTS]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+
+impl Recent {
+    /// Where a token of this number is noted, and what the note of it is. No note is zero.
+    fn place(sequence: u64, time: u64) -> (usize, usize, u64) {
+        let at = usize::try_from(sequence % (PARTS * PART) as u64).unwrap_or_default();
+        (at / PART, at % PART, sequence.wrapping_mul(TIMES).wrapping_add(time).wrapping_add(1))
+    }
+
+    #[inline]
+    fn note(&self, sequence: u64, time: u64) {
+        let (part, at, note) = Self::place(sequence, time);
+        let part =
+            self.0[part].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+        part[at].store(note, Ordering::Relaxed);
+    }
+
+    fn include(&self, sequence: u64, time: u64) -> bool {
+        let (part, at, note) = Self::place(sequence, time);
+        self.0[part].get().is_some_and(|part| part[at].load(Ordering::Relaxed) == note)
     }
 }
 
@@ -204,6 +254,30 @@ mod tests {
             assert_eq!((parsed.reservation, parsed.notified), (RESERVATION, true));
             assert_eq!(parsed.limit, Limit::ALONE);
         }
+    }
+
+    #[test]
+    fn r25_only_tokens_that_were_issued_here_are_known() {
+        let identity = Identity::new();
+        let issue = |nanos| {
+            let now = Moment::from_nanos(nanos);
+            identity.issue(true, RESERVATION, Limit::ALONE, now)
+        };
+        let first = issue(7);
+        assert!(identity.has_issued(&first));
+        // A clone has the name and the number, at another time; or has gone on where this one has not.
+        let Token { process, number, .. } = Token::parse(&first).expect("a token");
+        let (sequence, _) = number.split_at(number.len() - TIME);
+        for other in [format!("{sequence}000008"), "1000007".to_owned(), "zzzzzzzzzzzzz".to_owned()]
+        {
+            assert!(!identity.has_issued(&format!("{process}.{other}.1500s")), "{other}");
+        }
+        assert!(!Identity::new().has_issued(&first), "another process");
+        for nanos in 0..(PARTS * PART) as u64 {
+            issue(nanos);
+        }
+        assert!(!identity.has_issued(&first), "too long ago");
+        assert!(identity.has_issued(&issue(9)));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl World {
             (self.third(replica), "name its primary"),
             (self.third(node), "redis-cluster://"),
             (self.third(sentinel), "redis-sentinel://"),
-            (self.third(sentinel), "server 3 of the list"),
+            (self.third(sentinel), "(that was "),
         ];
         // One of the other kind in every place.
         let (tls_sentinel, tls_node) =

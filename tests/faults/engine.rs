@@ -117,7 +117,7 @@ async fn r13_without_a_thread_a_manager_is_refused_with_an_error() {
     for refused in without_threads(|| ["redis://127.0.0.1:1", "memory://"].map(connect)) {
         let error = refused.expect_err("no thread");
         assert!(matches!(error, LockError::Backend { .. }), "{error:?}");
-        let why = std::error::Error::source(&error).expect("the reason").to_string();
+        let why = error.to_string();
         assert!(why.contains("thread could not be started"), "{why}");
     }
     drop(LockManager::connect_lazy("memory://").expect("there is a thread again"));

@@ -488,10 +488,10 @@ async fn h11_no_input_is_part_of_a_script() {
         manager.lock(key).min_hold(ms(50)).run(async {}).await.expect("granted");
     }
     wait_until("nothing but the witness", || server.lock_keys() == ["witness"]);
-    // The server keeps every script it was ever given.
+    // The server keeps every script it was ever given: each of ours was tried once.
     let memory: String = server.cli(&["INFO", "memory"]);
     let cached = memory.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:"));
-    assert!(cached.is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n <= 3)), "{cached:?}");
+    assert!(cached.is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n <= 12)), "{cached:?}");
 }
 
 /// Something that is no lock stands where the lock would: it has no holder that would free it, so waiting

@@ -101,15 +101,15 @@ async fn one_line_each(url: &str, nodes: &[String], mut begin: impl FnMut(), end
     // Renewals have a connection of their own.
     let held = manager.lock("held").ttl(2 * SECOND).acquire().await.expect("free");
     tokio::time::sleep(SECOND).await;
-    let (granted, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let granted = Arc::new(AtomicU64::new(0));
     let callers = (0..setting("CALLERS", 200)).map(|n| {
-        let (manager, granted, failed) = (manager.clone(), granted.clone(), failed.clone());
+        let (manager, granted) = (manager.clone(), granted.clone());
         tokio::spawn(async move {
             loop {
-                match manager.lock(format!("user:{WHO}:{n}")).ttl(LONG).run(async {}).await {
-                    Ok(()) => granted.fetch_add(1, SeqCst),
-                    Err(_) => failed.fetch_add(1, SeqCst),
-                };
+                let call = manager.lock(format!("user:{WHO}:{n}")).ttl(LONG).run(async {});
+                if call.await.is_ok() {
+                    granted.fetch_add(1, SeqCst);
+                }
                 tokio::time::sleep(ms(50)).await;
             }
         })
@@ -144,8 +144,6 @@ async fn one_line_each(url: &str, nodes: &[String], mut begin: impl FnMut(), end
         assert!(nodes.iter().any(|node| line.contains(&format!("node={node:?}"))), "{line}");
         assert!(!line.contains(WHO) && !line.contains(PASSWORD), "{line}");
     }
-    let failed = failed.load(SeqCst);
-    assert!(failed > gone.len() as u64, "the outage cost only {failed} calls");
     callers.iter().for_each(|caller| caller.abort());
     drop(held);
     manager.close(LONG).await;

@@ -733,8 +733,8 @@ async fn fd10_without_messages_a_lock_is_handed_on_all_the_same() {
         });
     }
     tasks.join_all().await;
-    // 400 locks; by looks of a second it takes more than a minute.
-    assert!(begun.elapsed() < 30 * SECOND, "{:?}", begun.elapsed());
+    // 400 locks: a few seconds, and 100 with looks of a second.
+    assert!(begun.elapsed() < 75 * SECOND, "{:?}", begun.elapsed());
     no_row_is_left(&server);
 }
 

@@ -98,6 +98,8 @@ impl Unconfirmed {
             Fault { passing: true, .. } => Some(Verdict::Again),
             // Operators often fix this soon.
             Fault { kind: BackendKind::Refused, .. } => Some(Verdict::Again),
+            // Trying again does not help, and a place is passed over when its turn comes.
+            _ if !may_be_held => None,
             _ => self.repeat(),
         };
         again.unwrap_or_else(|| {

@@ -8,8 +8,10 @@
 //!
 //! # What must not be released
 //!
-//! A message may be late, doubled or forged, and must not free a lock that is in use. So a token is given
-//! back only if all of these say that it is not theirs:
+//! A message may be late, doubled or forged, and must not free a lock that is in use. A clone of this machine has
+//! the name of this process and hears its messages, so a token that is not known to be issued here is left alone
+//! ([`Identity::has_issued`](crate::token::Identity::has_issued)). And a token is given back only if all of these say
+//! that it is not theirs:
 //!
 //! - the line of its lock ([`Line::knows`](super::core::Line::knows));
 //! - the tries of callers that have no place in a line;
@@ -33,7 +35,6 @@ use crate::name::{LockName, StoredName};
 use crate::shield::shielded;
 use crate::store::Message;
 use crate::store::owner::Owner;
-use crate::token::Token;
 
 /// After a message, before its token is given back.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -159,9 +160,8 @@ impl LockTable {
 
     /// The store asks for a token that no line knows.
     pub(super) fn asked_for_stray(self: &Arc<Self>, message: Message<'_>) {
-        let process = Token::parse(message.token).map(|token| token.process);
         // Where no engine looks at lines, the store ends with this process.
-        if process != Some(self.process()) || !self.agenda.is_the_engines() || self.is_closed() {
+        if !self.has_issued(message.token) || !self.agenda.is_the_engines() || self.is_closed() {
             return;
         }
         if self.strays.was_just_released(message.token, self.clock().now())

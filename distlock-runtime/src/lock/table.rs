@@ -133,6 +133,11 @@ impl LockTable {
         self.identity.process()
     }
 
+    /// True if a token was issued here, not long ago.
+    pub(super) fn has_issued(&self, token: &str) -> bool {
+        self.identity.has_issued(token)
+    }
+
     /// A lease ends that is not renewed.
     pub(super) fn needs_renewal(&self) -> bool {
         self.needs_renewal

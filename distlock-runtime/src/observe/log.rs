@@ -96,17 +96,12 @@ pub(crate) fn skipped(error: &LockError) {
     write_here(|| about!(debug, named, "skipped",));
 }
 
-/// Too few servers of a quorum count yet.
+/// The servers of a quorum do not count before this time has passed: no process has watched them for as long as
+/// `restart_guard`.
 #[cfg(feature = "redis")]
-pub(crate) fn quorum_waits(wait: std::time::Duration) {
+pub(crate) fn quorum_waits(wait: Duration) {
     let seconds = wait.as_secs() + 1;
-    write_here(|| {
-        tracing::warn!(
-            target: "distlock",
-            seconds,
-            "quorum_waits: no process has watched the servers of the quorum for as long as `restart_guard`; locks are granted after that"
-        );
-    });
+    write_here(|| tracing::warn!(target: "distlock", seconds, "quorum_waits"));
 }
 
 /// A leader's body has ended with an error, or a campaign cannot succeed.
@@ -275,6 +270,8 @@ mod tests {
             not_returned(&error());
             skipped(&error());
             term_failed(&"name", "the body has failed");
+            #[cfg(feature = "redis")]
+            quorum_waits(Duration::from_secs(3));
             #[cfg(any(feature = "axum", feature = "actix"))]
             {
                 answered(&error(), "name", 503, 1);
