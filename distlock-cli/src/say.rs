@@ -78,7 +78,8 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&(harmless(&format!("{value:#}")) + "\n"))
 }
 
-/// JSON in which every character is escaped that a terminal would obey or hide. Outside of texts there is none.
+/// Escapes every character of the JSON that a terminal would obey or hide. Such characters occur only in
+/// strings.
 fn harmless(json: &str) -> String {
     let is_line_break = |c: char| c == '\n';
     if !json.contains(|c: char| is_line_break(c) || c.is_control() || is_unseen(c)) {

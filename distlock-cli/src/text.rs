@@ -16,7 +16,8 @@ pub(crate) fn shown(text: &str) -> String {
     for c in text.chars() {
         match c {
             _ if c.is_control() => shown.push('\u{fffd}'),
-            // Written out: two keys that differ only in these must not look alike.
+            // Written out, because two keys that differ only in these characters must not look
+            // alike.
             _ if is_unseen(c) => shown.extend(c.escape_unicode()),
             _ => shown.push(c),
         }
@@ -24,7 +25,7 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// Whether nothing is seen of it: characters without a width, and those that turn the direction of the text around.
+/// Whether the character is invisible: it has no width, or it changes the direction of the text.
 pub(crate) fn is_unseen(c: char) -> bool {
     matches!(
         c,
@@ -40,12 +41,12 @@ pub(crate) fn is_unseen(c: char) -> bool {
     )
 }
 
-/// How many columns of a terminal it takes.
+/// Returns the number of terminal columns that the text takes.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The beginning of it, with an ellipsis, if it takes more columns than that.
+/// Returns the beginning of the text with an ellipsis, if the text takes more columns than this.
 pub(crate) fn capped(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_owned();
@@ -64,7 +65,7 @@ pub(crate) fn capped(text: &str, most: usize) -> String {
     begin
 }
 
-/// With spaces up to so many columns.
+/// Pads the text with spaces up to this many columns.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     text.to_owned() + &" ".repeat(columns.saturating_sub(width(text)))
 }

@@ -32,7 +32,7 @@ pub struct Fault {
     pub(crate) ends_connection: bool,
     /// There is no such lease.
     pub(crate) lease_is_gone: bool,
-    /// The token that stands for the password has ended: nothing was done.
+    /// The authentication token has expired, so the server did nothing.
     pub(crate) signed_out: bool,
     /// The user has no right to this key.
     pub(crate) is_denial: bool,
@@ -58,7 +58,7 @@ impl Fault {
         Self { ends_connection: true, ..fault }
     }
 
-    /// The same, with the servers that it is about.
+    /// Adds the servers that the failure is about.
     pub(crate) fn at(mut self, node: &str) -> Self {
         if !self.words.contains(node) {
             self.words = format!("{node}: {}", self.words);
@@ -70,7 +70,7 @@ impl Fault {
         Self::new(Kind::TimedOut, "no connection in time", true, false)
     }
 
-    /// The server spoke TLS, or closed the connection without a word.
+    /// The server spoke TLS, or closed the connection without an answer.
     pub(crate) fn speaks_tls(how: &str) -> Self {
         Self::unreachable(format!(
             "{how}: distlock reaches etcd in plain text, so name a port without TLS, or a TLS tunnel to it"
@@ -125,8 +125,8 @@ impl Fault {
             16 => (Kind::Unreachable, true, true, true),
             _ => (Kind::Other, true, false, false),
         };
-        // Newer servers have code 16 for the first of these, and older ones others. The last one is that of a
-        // server whose authentication was switched on later than this client signed in.
+        // Newer servers return code 16 for the first of these, older servers other codes. The last one comes
+        // from a server whose authentication was switched on after this client had signed in.
         let signed_out = code == 16
             || said("invalid auth token")
             || said("auth store is old")

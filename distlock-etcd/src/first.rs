@@ -1,4 +1,4 @@
-//! The first bytes of a server: those of one that expects TLS are told from those of etcd.
+//! Tells a server that expects TLS from an etcd server by the first bytes that it sends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 
 use crate::fault::Fault;
 
-/// An alert of TLS begins like this.
+/// The first bytes of a TLS alert.
 const ALERT: [u8; 2] = [0x15, 0x03];
 
-/// What came first: how many bytes of two there were, and which.
+/// The first two bytes of the connection, and how many of them have arrived.
 #[derive(Default)]
 pub(crate) struct First(AtomicU32);
 
@@ -30,7 +30,7 @@ impl First {
         self.0.store(known, Ordering::Relaxed);
     }
 
-    /// Why no connection came of it, as far as the first bytes say more than `fault`.
+    /// Explains why the connection failed, if the first bytes say more than `fault`.
     pub(crate) fn explains(&self, fault: Fault) -> Fault {
         let known = self.0.load(Ordering::Relaxed);
         match known >> 16 {
@@ -46,7 +46,7 @@ impl First {
     }
 }
 
-/// A socket whose first bytes are noted.
+/// A socket that records its first bytes.
 pub(crate) struct Tapped {
     pub(crate) socket: TcpStream,
     pub(crate) first: Arc<First>,

@@ -30,7 +30,7 @@ pub(crate) struct Channel {
     pub(crate) send: SendRequest<Bytes>,
     /// The host, as sent to the server.
     pub(crate) authority: String,
-    /// As whom the calls are made.
+    /// The user whose token the calls carry.
     pub(crate) user: Option<Arc<User>>,
 }
 
@@ -53,8 +53,8 @@ impl Channel {
         self.ready().await?.send(path, [message])?.only().await
     }
 
-    /// Whether an answer says that the token of this number has ended, so that nothing was done, and there is a newer
-    /// one now: then the call is to be made once more.
+    /// Whether the call must be repeated: its token has expired, so the server did nothing, and there is a
+    /// newer token now.
     pub(crate) async fn was_refused<T>(
         &self,
         answer: &Result<T, Fault>,
@@ -66,13 +66,13 @@ impl Channel {
         }
     }
 
-    /// Which token calls have at present.
+    /// Returns the number of the present token.
     pub(crate) fn signature(&self) -> u64 {
         self.user.as_ref().map_or(0, |user| user.token().number)
     }
 
-    /// Gets another token than the one of this number, unless a call beside this one has done so. `false` if there
-    /// is no user to sign in as.
+    /// Replaces the token with this number, unless a concurrent call has done so. Returns `false` if there is
+    /// no user to sign in.
     pub(crate) async fn sign_in_again(&self, ended: u64) -> Result<bool, Fault> {
         let Some(user) = &self.user else { return Ok(false) };
         let _alone = user.signing.lock().await;
@@ -87,7 +87,7 @@ impl Channel {
         let unsigned = Self { user: None, ..self.clone() };
         let asked = unsigned.ready().await?.send(AUTHENTICATE, [request])?;
         let token = match asked.only().await {
-            // Then clients need not authenticate.
+            // The server has authentication switched off.
             Err(fault) if fault.words.contains("not enabled") => None,
             answer => {
                 let token = message::auth_token(&answer?)?;
@@ -109,16 +109,16 @@ impl Channel {
     }
 }
 
-/// As whom calls are made.
+/// The user whose token the calls carry.
 pub(crate) struct User {
     name: String,
     password: String,
     token: Mutex<Token>,
-    /// One call signs in, and the others have its token.
+    /// Only one call signs in; the others wait for its token.
     signing: tokio::sync::Mutex<()>,
 }
 
-/// Stands for user and password.
+/// Stands for the user and the password.
 #[derive(Default)]
 struct Token {
     number: u64,
@@ -126,7 +126,7 @@ struct Token {
 }
 
 impl User {
-    /// Has not signed in yet.
+    /// Nobody has signed in yet.
     pub(crate) fn new(name: &str, password: &str) -> Self {
         Self {
             name: name.to_owned(),

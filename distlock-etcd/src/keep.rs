@@ -377,7 +377,7 @@ impl Queues {
     }
 }
 
-/// Which of some leases are there, and when that was asked.
+/// Which of some leases exist, and when that was asked.
 async fn ask_to_keep(live: &Live, leases: &[Lease]) -> Result<(Vec<bool>, Instant), Fault> {
     let alive = Instant::now();
     let names = leases.iter().map(|lease| message::lease(lease.id));

@@ -1,4 +1,4 @@
-//! The connection: made on first use, to the first member that answers, and again whenever it is lost.
+//! The connection: opened on first use to the first member that answers, and reopened whenever it is lost.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -25,12 +25,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(1);
 /// So many calls in a row without an answer in time, and it is left.
 const MANY_SILENT: u32 = 2;
-/// While connections are made the next member is asked when one has been silent for so long.
+/// Ask the next member when one has been silent for this long.
 const SHARE: Duration = Duration::from_millis(300);
 /// How much may be on its way to us.
 const WINDOW: u32 = 4 << 20;
 
-/// Is told to which servers one connection is there, or why it is not; dropped when it is not wanted any more.
+/// Called with the servers of one connection, and with the failure if it is down. Dropped once the connection is
+/// no longer needed.
 pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 /// What hears of what is seen.
@@ -257,8 +258,8 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
     }
 }
 
-/// The members in the order in which they are asked: any of them is the first one, so that clients spread over them,
-/// and the one whose connection was lost is the last one.
+/// Returns the members in the order in which they are asked. The first one is random, so that clients spread
+/// over the members; the one whose connection was lost comes last.
 fn order(members: usize, lost: Option<usize>) -> Vec<usize> {
     let mut order: Vec<_> = (0..members).filter(|member| Some(*member) != lost).collect();
     for at in 1..order.len() {
@@ -268,14 +269,14 @@ fn order(members: usize, lost: Option<usize>) -> Vec<usize> {
     order
 }
 
-/// A number that differs between processes and calls.
+/// Returns a number that differs between processes and calls.
 fn any_number() -> usize {
     use std::hash::{BuildHasher, Hasher};
     usize::try_from(std::hash::RandomState::new().build_hasher().finish() >> 33).unwrap_or(0)
 }
 
-/// A connection to the first member that answers. A member that is silent for its share of the time does not hold up
-/// the next one: that is asked beside it. What was begun on the others is dropped.
+/// Connects to the first member that answers. A member that stays silent for its share of the time does not
+/// delay the next one, which is asked at the same time. Slower attempts are dropped.
 async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made, Fault> {
     let hosts = &settings.address.hosts;
     let share = settings.connect_timeout / u32::try_from(order.len() + 1).unwrap_or(u32::MAX);
@@ -302,7 +303,7 @@ async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made
                     Poll::Ready(Err((host, fault))) => {
                         drop(attempts.swap_remove(at));
                         let fault = fault.at(&hosts[host]);
-                        // Where a password is wrong it is wrong for all of them.
+                        // A wrong password is wrong at every member.
                         if !fault.passing {
                             return Poll::Ready(Err(fault));
                         }
@@ -329,11 +330,11 @@ async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made
 /// A connection with its greeting done.
 struct Made {
     live: Live,
-    /// Those of its watches.
+    /// The answers to its watches.
     answers: Answers,
-    /// Resolves when it has ended. Its socket is closed when this is dropped.
+    /// Resolves when the connection has ended. Dropping this closes the socket.
     ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Which member it is to.
+    /// The member at the other end.
     host: usize,
 }
 

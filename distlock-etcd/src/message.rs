@@ -353,16 +353,16 @@ pub(crate) struct Seen {
     pub(crate) begins: bool,
     /// It sees nothing any more.
     pub(crate) ended: bool,
-    /// It ended because nothing before this revision is known any more; 0 if it ended for another reason.
+    /// The watch ended because revisions before this one were compacted; 0 if it ended for another reason.
     pub(crate) compacted: i64,
-    /// Why it ended.
+    /// The server's reason.
     pub(crate) reason: String,
     /// What was deleted, and what was put.
     pub(crate) events: Vec<(bool, KeyValue)>,
 }
 
 impl Seen {
-    /// The token that the stream was opened with has ended.
+    /// The token that the stream was opened with has expired.
     pub(crate) fn is_signed_out(&self) -> bool {
         ["invalid auth token", "auth store is old", "user name is empty"]
             .iter()

@@ -185,7 +185,7 @@ impl Queues {
         let signature = live.channel.signature();
         let (mut asked, mut kept, mut alive) = send(live, ask, lease, note).await?;
         if matches!(&asked, Err(fault) if fault.signed_out) {
-            // It has done nothing, and may not be sent any more once it was given up.
+            // The server did nothing. Once the caller has given up, the request must not be sent again.
             note.answered();
             if live.heard(live.channel.sign_in_again(signature).await)? {
                 (asked, kept, alive) = send(live, ask, lease, note).await?;
@@ -212,7 +212,7 @@ impl Queues {
     }
 }
 
-/// The answers to a transaction and to a lease that is kept alive, and when that was asked for.
+/// The answers to a transaction and to a keep-alive, and when the keep-alive was requested.
 type Asked = (Result<Vec<u8>, Fault>, Result<Vec<u8>, Fault>, Instant);
 
 /// Sends both at once.

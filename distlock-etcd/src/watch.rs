@@ -54,43 +54,43 @@ struct State {
     requests: SendStream<Bytes>,
     last: i64,
     all: HashMap<i64, Watched>,
-    /// What the server calls them: no number is used twice.
+    /// The server's numbers for them; no number is used twice.
     called: HashMap<i64, i64>,
 }
 
 struct Watched {
     whose: Whose,
     wants: Wants,
-    /// What it wanted when it began.
+    /// The caller's watch as it was requested.
     wanted: Wants,
     key: Vec<u8>,
-    /// All keys up to this one; empty for one key.
+    /// The end of the range; empty for a single key.
     end: Vec<u8>,
-    /// The first revision that was not looked at before it was asked for.
+    /// The first revision that the caller has not seen yet.
     from: i64,
-    /// What the server calls it.
+    /// The server's number for it.
     called: i64,
-    /// It was refused, and asked for again over a stream with a newer token.
+    /// The server refused it, and it was requested again over a stream with a newer token.
     again: bool,
 }
 
 impl Watched {
-    /// It is about one key, and begins at present.
+    /// Watches one key from the present on.
     fn begins_at_present(&self) -> bool {
         self.wanted.is_for_one(&self.end)
     }
 }
 
-/// What is to be done after an answer.
+/// The follow-up of an answer.
 enum Next {
     Nothing,
-    /// The stream's token has ended.
+    /// The stream's token has expired.
     Reopen,
-    /// What this watch would have seen is compacted: it is to be found out by a look.
+    /// The revisions that this watch needs are compacted: read the keys instead.
     Look(i64),
 }
 
-/// How often in a row the stream is opened again before the connection is given up.
+/// The stream is reopened at most this often in a row; then the connection is dropped.
 const MOST_REOPENED: u32 = 3;
 
 impl Watches {
@@ -181,7 +181,8 @@ impl Watches {
         }
     }
 
-    /// Has all watches again on a stream of a newer token: a stream keeps the token that it was opened with.
+    /// Requests all watches again over a stream with a newer token, because a stream keeps the token that it
+    /// was opened with.
     async fn reopen(&self, channel: &Channel, signature: u64) -> Result<Answers, Fault> {
         channel.sign_in_again(signature).await?;
         let (requests, answers) = channel.ready().await?.open(grpc::WATCH)?;
@@ -193,7 +194,7 @@ impl Watches {
         Ok(answers)
     }
 
-    /// Finds out what a watch would have seen had the server not forgotten it, and sets it again from there on.
+    /// Reads what a watch missed through a compaction, and sets the watch again from there.
     async fn look(
         &self,
         channel: &Channel,
@@ -235,7 +236,7 @@ impl Watches {
                 let refused = has_user && seen.ended && seen.is_signed_out();
                 return if refused { Next::Reopen } else { Next::Nothing };
             };
-            // Older ones call it a lack of permission if the token has ended.
+            // Older servers report an expired token as a lack of permission.
             let is_refused = seen.begins && seen.reason.contains("permission denied");
             if has_user && seen.ended && (seen.is_signed_out() || is_refused && !watched.again) {
                 watched.again = true;
@@ -269,7 +270,7 @@ impl Watches {
             }
             whose
         };
-        // With the mutex free: what is done then may come back here.
+        // Call it without the mutex, because it may call back into this.
         heard.into_iter().for_each(|heard| on(heard.of(&whose)));
         Next::Nothing
     }
@@ -285,7 +286,7 @@ impl State {
         let _ = self.requests.send_data(grpc::frame(request).into(), false);
     }
 
-    /// Asks for a watch, or asks again.
+    /// Requests a watch, possibly again.
     fn create(&mut self, id: i64) {
         self.last += 1;
         let called = self.last;
@@ -327,7 +328,7 @@ impl Heard {
 }
 
 impl Wants {
-    /// What has happened since a revision, by the keys that are there now.
+    /// Returns the events since a revision, judging by the keys that exist now.
     fn find(self, whose: &Whose, from: i64, keys: &[KeyValue]) -> Option<Heard> {
         let is_own = |kv: &KeyValue| *kv.key == *whose.key;
         match self {
@@ -336,7 +337,7 @@ impl Wants {
                 let is_behind = |kv: &KeyValue| kv.created >= from && !(reads && is_reader(kv));
                 keys.iter().any(|kv| !is_own(kv) && is_behind(kv)).then_some(Heard::Behind)
             }
-            // One that was made again since is another one.
+            // A key that was created again since is another key.
             Self::Taken => {
                 let is_there = |kv: &KeyValue| is_own(kv) && kv.created < from;
                 (!keys.iter().any(is_there)).then_some(Heard::Taken)

@@ -136,8 +136,8 @@ fn wrong_guard(guard: &Ident, function: &Function) -> Option<Error> {
     })
 }
 
-/// The example is made of arguments and not of the function's name: `pay` and `cancel` are to exclude
-/// each other.
+/// The example is made from the arguments and not from the function's name, because `pay` and `cancel` should
+/// exclude each other.
 fn missing_key(function: Option<&Function>) -> Error {
     let names = function.map(Function::bindings).unwrap_or_default();
     let names = names.iter().map(|name| name.unraw().to_string());
@@ -225,8 +225,8 @@ fn wrong_return(function: &Function, options: &Options) -> Option<Error> {
     }
 }
 
-/// `${id}`, `#id`, `%s` and a bare `id`: what other libraries would fill in is plain text here, and
-/// would lock the same key for all arguments. `key("…")` takes such a text as it is.
+/// Finds `${id}`, `#id`, `%s` and a bare `id`. Other libraries would fill these in; here they are plain text,
+/// and would lock the same key for all arguments. `key("…")` accepts such a text as it is.
 fn foreign_placeholders(template: &Template, function: &Function, errors: &mut Errors) {
     let names: Vec<String> =
         function.bindings().iter().map(|name| name.unraw().to_string()).collect();

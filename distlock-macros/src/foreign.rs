@@ -8,7 +8,7 @@ use crate::suggest;
 /// A part of a template that another framework would fill in.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Foreign {
-    /// As the user wrote it.
+    /// The text that the user wrote.
     pub(crate) written: String,
     /// The placeholder to write instead, without its braces.
     pub(crate) meant: String,
@@ -64,11 +64,11 @@ struct Token<'a> {
 }
 
 enum Named<'a> {
-    /// `#order.id`: a name, and what follows it.
+    /// `#order.id`: a name, and the text after it.
     Name(&'a str),
-    /// `#p0`, `$1`: which argument it is, counted from 0.
+    /// `#p0`, `$1`: the index of an argument, counted from 0.
     Number(usize),
-    /// `%s`: the next one.
+    /// `%s`: the next argument.
     Next,
 }
 
@@ -132,7 +132,7 @@ fn token(text: &str, before: Option<char>) -> Option<Token<'_>> {
     }
 }
 
-/// What follows the `%` of `%s`, `%05d`, `%1$s` and `%(id)s`.
+/// Parses the text after the `%` of `%s`, `%05d`, `%1$s` and `%(id)s`.
 fn printf(after: &str) -> Option<Token<'_>> {
     let (name, rest) = match after.strip_prefix('(').and_then(|inside| inside.split_once(')')) {
         Some((name, rest)) => (Named::Name(name), rest),
@@ -166,7 +166,7 @@ fn digits(text: &str) -> usize {
     text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len()
 }
 
-/// How long `order.id`, `args[0]` or `order.getId()` at the beginning of a text is.
+/// Returns the length of `order.id`, `args[0]` or `order.getId()` at the beginning of a text.
 fn expression(text: &str) -> Option<usize> {
     let word = |text: &str| text.len() - text.trim_start_matches(is_word).len();
     let mut length = word(text);
@@ -234,7 +234,7 @@ fn word(text: &str, before: Option<char>, arguments: &[String]) -> (usize, Optio
     (short, None)
 }
 
-/// The argument of this name, whatever the case and the `_` in it.
+/// Returns the argument with this name, ignoring case and `_`.
 fn argument<'a>(name: &str, arguments: &'a [String]) -> Option<&'a str> {
     let name = plain(name);
     arguments.iter().map(String::as_str).find(|argument| plain(argument) == name)

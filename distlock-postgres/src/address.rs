@@ -27,7 +27,7 @@ pub struct Files {
 /// A URL that was understood.
 #[derive(Clone)]
 pub struct Address {
-    /// One for each host, in order.
+    /// One entry for each host, in order.
     pub(crate) hosts: Vec<Config>,
     /// It asks for TLS.
     encrypted: Option<Files>,
@@ -39,7 +39,7 @@ pub struct Address {
     pub(crate) listens: bool,
 }
 
-/// What the query of a URL says, besides that which is handed on as it is.
+/// The options in the query of a URL, except those that are handed on unchanged.
 #[derive(Default)]
 struct Query<'a> {
     relaxed: bool,
@@ -52,7 +52,7 @@ struct Query<'a> {
     others: Vec<&'a str>,
 }
 
-/// What is handed on to the client of Postgres as it is.
+/// The options that are handed on unchanged to the Postgres client.
 const HANDED_ON: [&str; 16] = [
     "user",
     "password",
@@ -99,7 +99,7 @@ impl Address {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let Query { relaxed, deaf, encrypted, system_roots, binding, is_direct, files, others } =
             Query::parse(query)?;
-        // As libpq has it: who trusts the system's authorities wants TLS.
+        // As in libpq, trusting the system's authorities implies TLS.
         let is_encrypted = encrypted.unwrap_or(system_roots);
         let rest = if others.is_empty() {
             base.to_owned()
@@ -108,7 +108,8 @@ impl Address {
         };
         let mut config: Config = match rest.parse() {
             Ok(config) => config,
-            // The error repeats what it does not understand, which may be a part of a password.
+            // Do not repeat the client's error: it quotes the text that it cannot parse, which may be part of a
+            // password.
             Err(_) => return Err(cause_of(base, &others)),
         };
         if config.get_hosts().is_empty() {
@@ -154,11 +155,11 @@ impl Address {
         })
     }
 
-    /// Which host comes first: where the URL says so, any of them.
+    /// Returns the host to try first: a random one if the URL asks for that.
     pub(crate) fn first_host(&self) -> usize {
         let is_random = |host: &Config| host.get_load_balance_hosts() == LoadBalanceHosts::Random;
         match self.hosts.first().is_some_and(is_random) {
-            // Hashing with no input is the standard library's way to a random number.
+            // A hash of nothing with a random state is the standard library's only source of random numbers.
             true => usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or(0),
             false => 0,
         }
@@ -194,7 +195,7 @@ impl<'a> Query<'a> {
                 Some(("sslmode", "require" | "verify-ca" | "verify-full")) => {
                     all.encrypted = Some(true);
                 }
-                // A fallback is no protection from an attacker who can force it.
+                // A fallback to plain text does not protect against an attacker who can force it.
                 Some(("sslmode", "disable" | "allow" | "prefer")) => all.encrypted = Some(false),
                 Some(("sslmode", _)) => return Err("sslmode: give `require` or `disable`".into()),
                 Some(("sslrootcert", "system")) => all.system_roots = true,
@@ -220,11 +221,11 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A parameter that is not known, by its name where that cannot be a part of a password.
+/// Names an unknown parameter, unless its name may be part of a password.
 fn unknown(parameter: &str, query: &str) -> String {
     let name = parameter.split('=').next().unwrap_or_default();
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'-';
-    // A password with a `?` in it ends before an `@`.
+    // A password that contains a `?` ends before an `@`.
     if name.is_empty() || !name.bytes().all(is_name) || query.contains('@') {
         return "it has a parameter that is not known; in a password, write `%3F` for `?`"
             .to_owned();
@@ -253,7 +254,7 @@ fn unknown(parameter: &str, query: &str) -> String {
     format!("{name}: this is no parameter that distlock knows: {hint}")
 }
 
-/// Nothing is said of TLS where none is asked for.
+/// Refuses options that need TLS if the URL does not ask for TLS.
 fn is_plain(
     files: &Files,
     system_roots: bool,

@@ -1,10 +1,10 @@
-//! To what a password is bound (`channel_binding`): the hash of the server's certificate, as RFC 5929 has it.
+//! Channel binding (`channel_binding`): a password is bound to the hash of the server's certificate (RFC 5929).
 
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::hash::HashAlgorithm;
 
-/// Algorithms of signatures that hash with SHA-384, by the bytes of their identifiers: RSA, ECDSA, and the hash itself,
-/// which those of RSASSA-PSS name as a parameter.
+/// Signature algorithms that use SHA-384, by the bytes of their identifiers: RSA, ECDSA, and the hash itself,
+/// which RSASSA-PSS names as a parameter.
 const SHA384: [&[u8]; 3] = [
     &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c],
     &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03],
@@ -17,8 +17,8 @@ const SHA512: [&[u8]; 3] = [
     &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03],
 ];
 
-/// The hash of a certificate (DER) with the algorithm of its signature, or with SHA-256 where that is an older one.
-/// None if the TLS library has no such hash, as for SHA-512.
+/// Returns the hash of a certificate (DER) with its signature's algorithm, or with SHA-256 if that algorithm is
+/// older. `None` if the TLS library has no such hash, as for SHA-512.
 pub(crate) fn end_point(certificate: &[u8], config: &ClientConfig) -> Option<Vec<u8>> {
     let algorithm = match signature_algorithm(certificate)? {
         id if contains(id, &SHA512) => HashAlgorithm::SHA512,
@@ -35,21 +35,21 @@ fn contains(id: &[u8], some: &[&[u8]]) -> bool {
     some.iter().any(|one| id.windows(one.len()).any(|part| part == *one))
 }
 
-/// A certificate is a sequence of what is signed, the algorithm of the signature, and the signature.
+/// A certificate is a sequence of three parts: the signed content, the signature's algorithm and the signature.
 fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     let (all, _) = element(certificate)?;
     let (_, rest) = element(all)?;
     Some(element(rest)?.0)
 }
 
-/// The content of the first element, and what follows it.
+/// Returns the content of the first element, and the bytes after it.
 fn element(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&short, rest) = der.get(1..)?.split_first()?;
     let (length, rest) = match usize::from(short) {
         length @ ..0x80 => (length, rest),
         long => {
             let (bytes, rest) = rest.split_at_checked(long & 0x7f)?;
-            // No certificate is as long as that.
+            // No certificate is this long.
             let length = match bytes {
                 [] | [_, _, _, _, ..] => return None,
                 bytes => bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)),

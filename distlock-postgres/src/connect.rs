@@ -1,4 +1,4 @@
-//! A new connection, with TLS or without, to the first host that has one.
+//! Opens a connection, with TLS or without, to the first host that accepts it.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -16,11 +16,10 @@ use crate::fault::Fault;
 use crate::left::{Permit, leave_attempt};
 use crate::shared::Shared;
 
-/// Where there are several hosts, each but the last has this long: one that is frozen must not keep its process from
-/// the others.
+/// Each host but the last has this long, so that a frozen host does not keep the process from the others.
 const SHARE: Duration = Duration::from_secs(1);
 
-/// How long a connection that nobody wants any more may take to say goodbye.
+/// How long an unused connection may take to close.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Moves the bytes of a connection.
@@ -43,7 +42,7 @@ where
 }
 
 impl Connection {
-    /// The next message; `None` when it has ended.
+    /// Returns the next message; `None` when the connection has ended.
     pub(crate) fn poll_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -51,7 +50,8 @@ impl Connection {
         self.0.poll_message(cx)
     }
 
-    /// Moves the bytes until it has ended, and calls `on` for every message. May be asked again after that.
+    /// Drives the connection until it has ended, and calls `on` for every message. It may be polled again after
+    /// that.
     pub(crate) fn drive(
         mut self,
         on: impl Fn(&AsyncMessage) + Send + Unpin,
@@ -73,7 +73,7 @@ impl Connection {
     }
 }
 
-/// A connection that was made, and what counts it.
+/// A connection, and the permit that counts it.
 pub(crate) struct Made {
     pub(crate) client: Client,
     pub(crate) connection: Connection,
@@ -82,8 +82,8 @@ pub(crate) struct Made {
 
 type Attempt = Pin<Box<dyn Future<Output = Result<(Client, Connection), Error>> + Send>>;
 
-/// Connects to the host that was the last good one, or else to the others in order. Waits while too many connections
-/// have been left that the server has not ended.
+/// Connects to the last good host, or else to the others in order. Waits while too many abandoned connections
+/// are still open at the server.
 pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Made, Fault> {
     let hosts = &shared.address.hosts;
     let preferred = shared.preferred.load(Ordering::Acquire) % hosts.len();
@@ -99,7 +99,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Made, Fault> {
                 return Ok(made);
             }
             Err(fault) => {
-                // As long as one of them may come back, another try may go better.
+                // If one host may come back, another attempt may succeed.
                 let passing = fault.passing || outcome.is_some_and(|before| before.passing);
                 outcome = Some(Fault { passing, ..fault });
             }
@@ -115,7 +115,7 @@ async fn one(
     permit: Permit,
 ) -> Result<Made, Fault> {
     let mut host = host.clone();
-    // A name may have several addresses, of which the first does not answer.
+    // A name may have several addresses, the first of which may not answer.
     let of_address = (time / 2).min(host.get_connect_timeout().copied().unwrap_or(time));
     host.connect_timeout(of_address);
     let mut attempt = attempt(&shared.address, host);
@@ -125,7 +125,7 @@ async fn one(
             Ok(Made { client, connection, permit })
         }
         Err(_) => {
-            // The server may have accepted it: it counts until that has been seen to end.
+            // The server may have accepted the connection, so it counts until the server has closed it.
             let closed = async move {
                 if let Ok((client, connection)) = attempt.await {
                     drop(client);

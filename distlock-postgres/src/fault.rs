@@ -5,7 +5,7 @@ use std::fmt;
 
 use tokio_postgres::Error;
 
-/// What a lock of the server itself means that is not granted in time.
+/// The meaning of a Postgres lock that is not granted in time.
 const BLOCKED: &str = "another session has locked a table or a row of distlock, as LOCK TABLE, VACUUM FULL and ALTER TABLE do";
 
 /// What kind of failure it is.
@@ -43,7 +43,7 @@ impl Fault {
         Self { kind: Kind::Unreachable, words: words.into(), passing: true, answered: false }
     }
 
-    /// The same, with the servers that it is about.
+    /// Adds the servers that the failure is about.
     pub(crate) fn at(mut self, node: &str) -> Self {
         if !self.words.contains(node) {
             self.words = format!("{node}: {}", self.words);
@@ -76,7 +76,7 @@ impl Fault {
                 (Kind::Unreachable, true)
             }
             ("53", _) => (Kind::Full, true),
-            // The queue of NOTIFY is full: some session listens and does not read.
+            // The NOTIFY queue is full, because some session listens and does not read.
             (_, "54000") => (Kind::Full, true),
             (_, "25006") => (Kind::ReadOnly, true),
             (_, "57014" | "55P03") => (Kind::TimedOut, true),
@@ -94,18 +94,18 @@ impl Fault {
         Self { kind, words, passing, answered: true }
     }
 
-    /// The server has committed, and has stopped waiting for a standby: nothing is known of what a failover leaves.
+    /// The server has committed without waiting for its standby, so a failover may forget the commit.
     pub(crate) fn unconfirmed() -> Self {
         let words = "the server stopped waiting for its synchronous standby".to_owned();
         Self { kind: Kind::TimedOut, words, passing: true, answered: false }
     }
 
-    /// The server, or the role, has no room for another connection.
+    /// Whether the server, or the role, has no room for another connection.
     pub(crate) fn is_of_a_limit(&self) -> bool {
         self.words.contains("SQLSTATE 53300)")
     }
 
-    /// Messages could not be sent, and nothing else was done because of that.
+    /// Whether the commit failed only because its messages could not be sent.
     pub(crate) fn is_of_messages(&self) -> bool {
         self.words.ends_with("54000)")
     }

@@ -1,8 +1,8 @@
-//! Connections that were left without an answer, until the server has let go of them.
+//! Connections that were abandoned without an answer, until the server has closed them.
 //!
-//! A backend that waits for a lock, or for a standby, does not notice that its client has closed the socket. Each
-//! connection that is made instead of it would be one more at the server. So one that is left is canceled, counts
-//! until it has ended, and no more may be made than the server would bear.
+//! A backend that waits for a lock, or for a standby, does not notice that its client has closed the socket.
+//! Each connection that replaces it would be one more at the server. So an abandoned connection is canceled and
+//! counts until it has ended, and the total is bounded.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::address::Address;
 use crate::select::race;
 use crate::shared::Shared;
 
-/// Counts one connection against the most that there may be.
+/// Counts one connection against the maximum.
 pub(crate) type Permit = OwnedSemaphorePermit;
 
 /// How long a request to cancel may take.
 const REQUEST: Duration = Duration::from_secs(2);
-/// Requests are repeated, for the backend may have further commands of this connection. Each costs the server a
-/// process, so the pause doubles up to this.
+/// Requests are repeated, because the backend may have further commands of this connection. Each request costs
+/// the server a process, so the pause doubles up to this.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Cancels what the server does for a connection until that has ended. Its answers are not read: one that
-/// arrives after this is of no use to anybody. Resolves once the connection has ended.
+/// Cancels the server's work for a connection until the connection has ended. Answers that arrive later are not
+/// read, because nobody waits for them. Resolves once the connection has ended.
 pub(crate) fn leave(
     shared: &Arc<Shared>,
     connection: impl Future<Output = ()> + Unpin + Send + 'static,
@@ -51,7 +51,7 @@ pub(crate) fn leave(
     receiver
 }
 
-/// Lets an attempt that was not done in time come to its end, and counts it until then.
+/// Lets an attempt that took too long finish in the background, and counts it until then.
 pub(crate) fn leave_attempt(
     shared: &Shared,
     attempt: impl Future<Output = ()> + Send + 'static,

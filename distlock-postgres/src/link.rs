@@ -18,16 +18,18 @@ use crate::schema;
 use crate::select::race;
 use crate::shared::{Health, Shared};
 
-/// Is told to which servers one connection is there, or why it is not; dropped when it is not wanted any more.
+/// Called with the servers of one connection, and with the failure if it is down. Dropped once the connection
+/// is no longer needed.
 pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The server or the role has no room for it: each attempt costs it a process, and others are up mostly.
+/// The pause after the server or the role had no room. Each attempt costs the server a process, and other
+/// connections are usually up.
 const LIMITED_PAUSE: Duration = Duration::from_secs(5);
-/// A connection that was left has this long to end before the next one is made.
+/// An abandoned connection has this long to end before the next one is opened.
 const LEFT: Duration = Duration::from_millis(500);
-/// What the server says with when it gives up waiting for a standby, in any language.
+/// The server's routine whose notice says, in any language, that it has stopped waiting for a standby.
 const STANDBY: &str = "SyncRepWaitForLSN";
 
 /// A connection, made on first use and again whenever it is lost.
@@ -57,7 +59,7 @@ impl Link {
         link
     }
 
-    /// Has the connection made; says whether there is one.
+    /// Starts the connection if it is unused. Returns its state.
     pub(crate) fn want(&self) -> State {
         let state = self.state.borrow().clone();
         if matches!(state, State::Unused) {
@@ -66,7 +68,7 @@ impl Link {
         state
     }
 
-    /// The connection, if it is there.
+    /// Returns the connection if it is up.
     pub(crate) fn up(&self) -> Option<Live> {
         match &*self.state.borrow() {
             State::Up(live) => Some(live.clone()),
@@ -74,7 +76,7 @@ impl Link {
         }
     }
 
-    /// The connection, or why the first attempt to make one failed.
+    /// Returns the connection, or the reason why the first attempt failed.
     pub(crate) async fn first(&self) -> Result<Live, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
@@ -146,8 +148,8 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
                 let gone_bad = async { race(health.gone_bad(silence), serve).await };
                 let is_silent = race(gone_bad, &mut ended).await.flatten().unwrap_or(false);
                 drop(own);
-                // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
-                // must find it down, and wait for the next one.
+                // Mark the link as down before the connection is dropped and the calls on it fail. A call that
+                // fails with it must find it down, and wait for the next connection.
                 let fault = Fault::unreachable("the connection was lost").at(&servers);
                 link.went(State::Down(fault.clone()));
                 watch(&servers, Some(&fault));
@@ -177,7 +179,7 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
 /// A connection with its greeting done.
 struct Established<F> {
     live: Live,
-    /// Resolves when it has ended. Its socket is closed when this is dropped.
+    /// Resolves when the connection has ended. Dropping this closes the socket.
     ended: F,
     token: CancelToken,
     permit: Permit,
@@ -190,8 +192,8 @@ async fn establish(
     let token = client.cancel_token();
     let health = Arc::new(Health::default());
     let watched = health.clone();
-    // Why it has ended, its commands say. It may be asked again after that: it can end in the moment in
-    // which the greeting is done.
+    // The commands report why it has ended. It may be polled again after that, because it can end at the moment
+    // at which the greeting is done.
     let mut ended = connection.drive(move |message| {
         if let AsyncMessage::Notice(notice) = message
             && notice.routine() == Some(STANDBY)

@@ -1,7 +1,7 @@
 //! The connection that listens: messages for one process.
 //!
-//! Each message costs the server time for every session that listens, whatever it listens for. So the connection is
-//! kept, but it listens only while this process wants to [hear](Listener::hear) something.
+//! Each message costs the server time for every session that listens, whatever its channel. So the connection
+//! stays open, but it listens only while this process wants to [hear](Listener::hear) something.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -50,14 +50,14 @@ pub(crate) struct Listener {
     echoed: Notify,
 }
 
-/// What the connection can do, and what is wanted of it.
+/// The connection's abilities and the caller's needs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ears {
-    /// It is there, and messages come through.
+    /// The connection is up, and messages arrive.
     able: bool,
     /// This process waits for messages.
     wanted: bool,
-    /// It listens.
+    /// The connection listens.
     open: bool,
 }
 
@@ -78,7 +78,7 @@ impl Listener {
         self.state.borrow().able
     }
 
-    /// Listens from now on; says whether it does. A message that is sent after this is heard.
+    /// Starts to listen. Returns whether the connection listens; it then hears every later message.
     pub(crate) async fn hear(&self) -> bool {
         self.state.send_if_modified(|ears| !std::mem::replace(&mut ears.wanted, true));
         let mut states = self.state.subscribe();
@@ -86,7 +86,7 @@ impl Listener {
         settled.is_ok_and(|ears| ears.open)
     }
 
-    /// Nothing is waited for any more.
+    /// Stops listening, because nobody waits for a message.
     pub(crate) fn need_not_hear(&self) {
         self.state.send_if_modified(|ears| std::mem::replace(&mut ears.wanted, false));
     }
@@ -148,7 +148,7 @@ impl Listener {
                 states.mark_unchanged();
                 let next = self.next(&client);
                 timeout(CHECK, next).await.unwrap_or(Err(Deaf::Lost))?;
-                // What has changed meanwhile is seen at once.
+                // Look at once for changes that happened meanwhile.
                 let _ = timeout(CHECK, states.changed()).await;
             }
         };
@@ -157,12 +157,12 @@ impl Listener {
         heard
     }
 
-    /// Begins or ends to listen, as it is wanted; or else sees whether the connection is still there.
+    /// Starts or stops listening, as wanted; otherwise checks that the connection is still up.
     async fn next(&self, client: &Client) -> Result<(), Deaf> {
         let mut begins = false;
         let ends = self.state.send_if_modified(|ears| {
             begins = ears.wanted && !ears.open;
-            // Who wants to hear something from here on waits until it listens again.
+            // From here on, a caller that wants to hear something waits until the connection listens again.
             !ears.wanted && std::mem::replace(&mut ears.open, false)
         });
         match (begins, ends) {
@@ -176,7 +176,7 @@ impl Listener {
         }
     }
 
-    /// Sees whether messages come through: what is sent over another connection is heard.
+    /// Checks that messages arrive: sends one over another connection, and waits for it.
     async fn probe(&self, client: &Client) -> Result<(), Deaf> {
         client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(deaf)?;
         let live = self.lane.up().ok_or(Deaf::Lost)?;
@@ -190,8 +190,8 @@ impl Listener {
 
     async fn listen(&self, client: &Client) -> Result<(), Deaf> {
         client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(deaf)?;
-        // Held as long as it listens: so others see that it does. Only here, where no pooler would keep it for
-        // others.
+        // Held while the connection listens, so that others can see it. It is taken only here, because a pooler
+        // would leave it on another client's connection.
         const LIVES: &str = "SELECT pg_advisory_lock(hashtextextended($1, 7233187398472430595))";
         let process = self.process();
         client.query_typed(LIVES, &[(&process, Type::TEXT)]).await.map(|_| ()).map_err(deaf)
@@ -204,7 +204,7 @@ impl Listener {
         client.batch_execute(&format!("UNLISTEN {}", self.channel())).await.map_err(deaf)
     }
 
-    /// A process is named in digits and small letters.
+    /// The name of a process has only digits and lower-case letters.
     fn channel(&self) -> String {
         format!("\"distlock_{}\"", self.process())
     }

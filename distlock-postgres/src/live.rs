@@ -44,7 +44,7 @@ impl Live {
         self.number
     }
 
-    /// A command had no answer in time. A connection that stays silent after that is left.
+    /// A command had no answer in time. The connection is dropped if it stays silent after that.
     pub fn missed(&self) {
         self.health.missed();
     }
@@ -61,7 +61,8 @@ impl Live {
         if !is_direct {
             return;
         }
-        // A backend that waits does not look whether its client is still there. Servers before 14 know no such setting.
+        // A waiting backend does not check whether its client is still there. Servers before 14 do not have
+        // this setting.
         const LOOKS: &str = "SELECT set_config(name, '1000', false) FROM pg_settings \
             WHERE name = 'client_connection_check_interval'";
         let _ = self.client.query_typed(LOOKS, &[]).await;
@@ -81,9 +82,9 @@ impl Live {
             None => self.call_as(command, Way::Bounded, values).await,
         };
         match answer {
-            // Nothing was done, for want of a message: waiters look by themselves.
+            // Nothing was done, because a message could not be sent; waiters look by themselves.
             Err(fault) if fault.is_of_messages() => self.call_as(command, Way::Quiet, values).await,
-            // A failover may forget what the standby has not confirmed.
+            // A failover may forget a commit that the standby has not confirmed.
             Ok(_) if self.health.unconfirmed() != before => Err(Fault::unconfirmed()),
             answer => answer,
         }
@@ -310,7 +311,7 @@ impl Live {
         self.run("SELECT distlock.version()", &[]).await.map(|_| ())
     }
 
-    /// Removes what processes have left that died a while ago, unless that was done within this time.
+    /// Removes the rows of processes that died a while ago, unless some process has done so within this time.
     pub(crate) async fn sweep(&self, unless_within: Duration) -> Result<(), Fault> {
         let every = i64::try_from(unless_within.as_millis()).unwrap_or(i64::MAX);
         self.run("SELECT distlock.sweep($1)", &[(&every, Type::INT8)]).await.map(|_| ())

@@ -13,8 +13,8 @@ use crate::fault::Fault;
 use crate::fence::Fence;
 use crate::select::race;
 
-/// After a command had no answer in time, the connection has this long for any answer, or longer where the server
-/// may wait for a lock of its own meanwhile.
+/// After a command without an answer in time, the connection has this long for any answer, or longer while the
+/// server may wait for a lock of its own.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A command waits no longer than this for a lock of the server.
 const LONGEST_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,17 +28,17 @@ pub(crate) struct Shared {
     pub(crate) numbers: AtomicU64,
     /// Messages come through: no pooler gives each transaction another connection.
     pub(crate) direct: watch::Sender<bool>,
-    /// A connection was made or lost.
+    /// A connection was opened or lost.
     pub(crate) changes: watch::Sender<()>,
-    /// How many connections for commands are there.
+    /// The number of connections for commands that are up.
     pub(crate) up: AtomicUsize,
-    /// Which of the hosts had the last good connection.
+    /// The host of the last good connection.
     pub(crate) preferred: AtomicUsize,
-    /// How many connections there are when all are up.
+    /// The number of connections when all are up.
     pub(crate) wanted: usize,
-    /// One for each connection that there may be at the server.
+    /// One permit for each connection that may be open at the server.
     pub(crate) budget: Arc<Semaphore>,
-    /// For how long a command may wait for a lock of the server.
+    /// How long a command may wait for a lock of the server.
     pub(crate) lock_timeout: Duration,
     pub(crate) handle: Handle,
 }
@@ -52,7 +52,7 @@ impl Shared {
         handle: &Handle,
     ) -> Self {
         let preferred = AtomicUsize::new(address.first_host());
-        // It answers before its caller stops waiting.
+        // The server answers before its caller stops waiting.
         let lock_timeout = (command_timeout * 3 / 4).min(LONGEST_LOCK_TIMEOUT);
         Self {
             address,
@@ -63,16 +63,16 @@ impl Shared {
             changes: watch::Sender::new(()),
             up: AtomicUsize::new(0),
             preferred,
-            // One for renewals, one that listens.
+            // One connection for renewals, and one that listens.
             wanted: lanes + 2,
-            // Not twice all of them: that for renewals is often not there.
+            // Less than twice all of them, because the one for renewals is often not open.
             budget: Arc::new(Semaphore::new(2 * (lanes + 1))),
             lock_timeout,
             handle: handle.clone(),
         }
     }
 
-    /// Leave for one more connection, as soon as enough of those that were left have ended.
+    /// Waits for a permit to open one more connection. Abandoned connections return theirs when they have ended.
     pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Fault> {
         let permit = self.budget.clone().acquire_owned();
         match timeout(self.connect_timeout, permit).await {
@@ -83,12 +83,12 @@ impl Shared {
         }
     }
 
-    /// For how long a connection may be silent that owes an answer.
+    /// How long a connection that owes an answer may be silent.
     pub(crate) fn silence(&self) -> Duration {
         SILENCE.max(self.lock_timeout + SILENCE / 2)
     }
 
-    /// The host that was left did not answer: another one comes first.
+    /// The abandoned host did not answer, so the next attempt begins with another host.
     pub(crate) fn host_is_silent(&self) {
         let next = |number: usize| Some((number + 1) % self.address.hosts.len());
         let _ = self.preferred.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
@@ -98,10 +98,10 @@ impl Shared {
 /// The state of one connection, as its commands see it.
 #[derive(Default)]
 pub(crate) struct Health {
-    /// Commands that had no answer in time, since the last answer.
+    /// The number of commands without an answer in time since the last answer.
     silent: AtomicU64,
     answers: AtomicU64,
-    /// How often the server gave up waiting for a standby.
+    /// How often the server has stopped waiting for a standby.
     unconfirmed: AtomicU64,
     suspected: Notify,
     bad: Notify,
@@ -129,12 +129,12 @@ impl Health {
         self.unconfirmed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Changes when a commit was not confirmed by a standby.
+    /// Changes when a standby did not confirm a commit.
     pub(crate) fn unconfirmed(&self) -> u64 {
         self.unconfirmed.load(Ordering::Acquire)
     }
 
-    /// Resolves when the connection is to be left; whether that is because it is silent.
+    /// Resolves when the connection must be dropped. Returns whether the reason is silence.
     pub(crate) async fn gone_bad(&self, silence: Duration) -> bool {
         let is_silent = async {
             loop {

@@ -11,19 +11,19 @@ use tokio_postgres::{Client, Error, Statement};
 
 /// A function of the database.
 pub(crate) struct Command {
-    /// Its call.
+    /// The call, as SQL.
     call: &'static str,
-    /// The columns of its answer; empty if it is a single value.
+    /// The columns of the answer; empty for a single value.
     columns: &'static [&'static str],
     pub(crate) types: &'static [Type],
 }
 
-/// What goes along with a call where the session itself is not set up.
+/// Settings that go along with a call if the session itself is not set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It waits no longer than this for locks of the server.
+    /// The call waits no longer than the lock timeout for locks of the server.
     Bounded,
-    /// And it sends no messages.
+    /// Like `Bounded`, and the call sends no messages.
     Quiet,
 }
 
@@ -80,8 +80,8 @@ impl Command {
         }
     }
 
-    /// One statement, since a pooler may give each to another connection. The settings end with it. They are in
-    /// `FROM`, which is evaluated before the call is.
+    /// A single statement, because a pooler may give each statement to another connection. The settings end
+    /// with it. They are in `FROM`, which is evaluated before the call.
     pub(crate) fn sql(&self, way: Way, lock_timeout: Duration) -> String {
         let bound = format!("set_config('lock_timeout', '{}', true)", lock_timeout.as_millis());
         let settings = match way {
@@ -95,7 +95,7 @@ impl Command {
                 let columns: Vec<_> =
                     columns.iter().map(|column| format!("(answer).{column}")).collect();
                 let columns = columns.join(", ");
-                // Or the call would be made once for each column.
+                // Without `OFFSET 0`, the server would make the call once for each column.
                 format!(
                     "SELECT {columns} FROM (SELECT {} AS answer FROM {settings} OFFSET 0) AS a",
                     self.call

@@ -67,7 +67,7 @@ impl Table {
         self.live(&self.lanes[number]).await
     }
 
-    /// The connection of a link, or while that has none any other that is up.
+    /// Returns the connection of a link, or any other connection that is up.
     async fn live(&self, own: &Link) -> Result<Live, Fault> {
         let mut changes = self.shared.changes.subscribe();
         loop {
@@ -118,28 +118,28 @@ impl Table {
         self.lanes[0].first().await
     }
 
-    /// Makes the connection that listens for the process of that name, from the first connection on.
+    /// Opens the connection that listens for this process, once the first connection is up.
     pub fn listen(&self, process: &str, on: impl Fn(Message<'_>) + Send + Sync + 'static) {
         self.listener.start(process, Box::new(on), &self.handle);
     }
 
-    /// Whether the URL lets it listen at all.
+    /// Whether the URL allows it to listen.
     pub fn may_listen(&self) -> bool {
         self.shared.address.listens
     }
 
-    /// Whether messages come through, when they are wanted.
+    /// Whether messages arrive when they are wanted.
     pub fn is_listening(&self) -> bool {
         self.listener.is_able()
     }
 
-    /// Listens from now on, until [`need_not_hear`](Self::need_not_hear); says whether it does. Each session that
-    /// listens costs the server time for every message.
+    /// Listens until [`need_not_hear`](Self::need_not_hear). Returns whether the connection listens. Each
+    /// session that listens costs the server time for every message.
     pub async fn hear(&self) -> bool {
         self.listener.hear().await
     }
 
-    /// No message is waited for any more.
+    /// Stops listening, because nobody waits for a message.
     pub fn need_not_hear(&self) {
         self.listener.need_not_hear();
     }
@@ -149,7 +149,7 @@ impl Table {
         self.lanes.iter().any(|lane| lane.is_up())
     }
 
-    /// Since when connections for commands are missing, and why; `None` while one is there, or none was ever used.
+    /// Since when no connection for commands is up, and why; `None` if one is up, or if none was ever used.
     pub fn outage(&self) -> Option<(Instant, Fault)> {
         if self.is_connected() {
             return None;
@@ -164,7 +164,7 @@ impl Table {
 }
 
 async fn sweep(lane: Arc<Link>) {
-    // A process that begins may be what comes after one that died.
+    // A new process may replace one that died.
     let mut unless_within = Duration::ZERO;
     loop {
         lane.until_up().await;

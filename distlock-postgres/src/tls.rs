@@ -31,7 +31,7 @@ impl Tls {
     /// With this configuration; for servers whose certificates have this name, or else their host's.
     pub fn new(config: Arc<ClientConfig>, server_name: Option<ServerName<'static>>) -> Self {
         let mut config = ClientConfig::clone(&config);
-        // A server that begins with TLS (`sslnegotiation=direct`) wants to hear what follows; others do not mind.
+        // A server with `sslnegotiation=direct` requires the protocol's name (ALPN); others ignore it.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         Self { config: Arc::new(config), server_name }
     }

@@ -112,8 +112,8 @@ impl LockManager {
         asked.await.map_err(|fault| fault.into_error(None))
     }
 
-    /// What each sentinel says of the primary (`SENTINEL MASTER`) and of a failover (`SENTINEL CKQUORUM`), by its address;
-    /// or one error. None where no sentinels name the primary.
+    /// Returns each sentinel's answers about the primary (`SENTINEL MASTER`) and about a failover (`SENTINEL
+    /// CKQUORUM`), by the sentinel's address, or a single error. Empty if no sentinels name the primary.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl<'s> KeyText<'s> {
         Part { value, text: self, kind: PhantomData }
     }
 
-    /// The same of a type that is a parameter of the function. If it has no bound, rustc then proposes
+    /// The same for a value whose type is a parameter of the function. If it has no bound, rustc then proposes
     /// `Display`, and not the [`KeyPart`] that users cannot name.
     pub fn parameter<'a, T: Stands<As> + ?Sized, As>(
         &'a self,
@@ -88,7 +88,7 @@ impl<'s> KeyText<'s> {
         result
     }
 
-    /// The character that ends the value that is printed now.
+    /// The character that ends the value being printed.
     fn separator(&self) -> Option<char> {
         self.separators.get(self.printed.get()).copied().flatten()
     }
@@ -231,8 +231,8 @@ mod tests {
 
     /// Finds two pairs of values whose concatenations are equal, if there are any.
     ///
-    /// Two different pairs can only meet if one's beginning goes on where the other's has ended. It is
-    /// enough to look at those, and not at each of 25 million pairs.
+    /// Two different pairs can only collide if the beginning of one continues where the beginning of the other
+    /// has ended. Looking at those is enough; there are 25 million pairs in all.
     fn meeting(beginnings: &[String], ends: &HashSet<String>) -> Option<(String, String)> {
         let known: HashSet<&str> = beginnings.iter().map(String::as_str).collect();
         for long in beginnings {

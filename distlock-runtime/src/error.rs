@@ -101,7 +101,7 @@ pub enum LockError {
         lock: Option<Box<LockName>>,
         /// What kind of failure, for code that treats them differently.
         kind: BackendKind,
-        /// Which node it was, and what it or the network said, without keys and passwords. It is a part of
+        /// The node, and its own words or those of the network, without keys and passwords. It is a part of
         /// `Display`, so `Error::source` does not return it again.
         cause: Option<Arc<dyn Error + Send + Sync>>,
     },
@@ -269,8 +269,8 @@ impl LockError {
         }
     }
 
-    /// What happened, for clients of a service: neither the key nor the lock, the lease or the store. Those are the
-    /// service's own affair, and its log has them.
+    /// Describes the error to clients of a service. The text names neither the key nor the lock, the lease or
+    /// the store, because these are internal to the service. Its log has them.
     #[cfg(any(feature = "axum", feature = "actix", feature = "tonic"))]
     pub(crate) fn for_clients(&self) -> &'static str {
         match self {
@@ -342,7 +342,7 @@ impl LockError {
         asked.then(|| seconds_around(after))
     }
 
-    /// The same error, with this advice for clients that are refused.
+    /// Returns the same error with this advice for clients that are refused.
     pub(crate) fn advising(mut self, advice: Advice) -> Self {
         match &mut self {
             Self::Busy { lock, .. } | Self::Backend { lock: Some(lock), .. } => {
@@ -371,7 +371,7 @@ impl LockError {
     }
 }
 
-/// The text of `Display`: it is what `unwrap` and a `main` that returns the error print.
+/// The text is that of `Display`, because `unwrap` and a `main` that returns the error print `Debug`.
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! Whether a cluster serves every lock.
+//! Checks that a cluster serves every slot.
 
 use distlock::__console::StoreReply;
 
@@ -6,16 +6,16 @@ use super::asked::{Info, Server, text};
 use super::finding::Finding;
 
 const CHECK: &str = "slots";
-/// How many slots a cluster has.
+/// The number of slots in a cluster.
 const SLOTS: u64 = 16384;
 
-/// Whether each slot is served; nothing where this is not a node of a cluster.
+/// Reports whether every slot is served. `None` if the server is not a node of a cluster.
 pub(super) async fn slots(server: &Server<'_>, info: &Info) -> Option<Finding> {
     if info.get("cluster_enabled") != Some("1") {
         return None;
     }
     let assigned = server.answer(&["CLUSTER", "SLOTS"]).await.and_then(|answer| count(&answer));
-    // Those whose nodes are up. Locks do not need the right to ask.
+    // Counts only slots whose nodes are up. The user may lack this right, because locks do not need it.
     let state = server.answer(&["CLUSTER", "INFO"]).await.and_then(|answer| text(&answer));
     let state = Info(state);
     let up = state.number("cluster_slots_ok");
@@ -32,7 +32,7 @@ pub(super) async fn slots(server: &Server<'_>, info: &Info) -> Option<Finding> {
     })
 }
 
-/// A primary without a replica.
+/// Warns of a primary without a replica.
 pub(super) fn without_replica(info: &Info) -> Option<Finding> {
     let is_alone =
         info.get("cluster_enabled") == Some("1") && info.number("connected_slaves") == Some(0);
@@ -45,7 +45,7 @@ pub(super) fn without_replica(info: &Info) -> Option<Finding> {
     })
 }
 
-/// How many slots have a node: an answer is a list of ranges, each with its first and its last slot before its nodes.
+/// Counts the slots that have a node. The answer lists ranges: the first slot, the last slot, then the nodes.
 fn count(answer: &StoreReply) -> Option<u64> {
     let StoreReply::List(ranges) = answer else { return None };
     let lengths = ranges.iter().map(|range| match range {

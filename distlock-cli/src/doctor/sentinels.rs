@@ -1,4 +1,4 @@
-//! Whether the sentinels of a primary can replace it.
+//! Checks that the sentinels of a primary can replace it.
 
 use distlock::__console::StoreReply;
 use distlock::LockManager;
@@ -8,10 +8,10 @@ use super::finding::Finding;
 use crate::text::shown;
 
 const CHECK: &str = "sentinels";
-/// A majority of fewer survives no failure.
+/// With fewer sentinels, the loss of one leaves no majority.
 const ENOUGH: u64 = 3;
 
-/// What the sentinels come to; nothing where none name the primary.
+/// Sums up the sentinels' answers. `None` if no sentinels name the primary.
 pub(super) async fn check(manager: &LockManager) -> Vec<Finding> {
     let said = manager.ask_sentinels().await.unwrap_or_default();
     let mut findings: Vec<Finding> =
@@ -39,11 +39,11 @@ pub(super) async fn check(manager: &LockManager) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong at one of them.
+/// The problem that one sentinel reports, if any.
 fn of_one(sentinel: &str, answers: &[StoreReply]) -> Option<Finding> {
     let said = |words: &str| format!("{sentinel}: {}", shown(words));
     match answers {
-        // The quorum is of those that can be reached, whichever is asked.
+        // The answer counts the sentinels that can be reached, so it is the same at each of them.
         [_, StoreReply::Error(words)] if words.contains("NOQUORUM") => Some(Finding::warn(
             CHECK,
             said(words),
@@ -59,7 +59,7 @@ fn of_one(sentinel: &str, answers: &[StoreReply]) -> Option<Finding> {
     }
 }
 
-/// A field of what a sentinel knows: names and values take turns.
+/// Returns a field of a sentinel's answer, in which names and values alternate.
 fn number(details: &StoreReply, name: &str) -> Option<u64> {
     let StoreReply::List(fields) = details else { return None };
     let at = fields.iter().step_by(2).position(|field| text(field).as_deref() == Some(name))?;

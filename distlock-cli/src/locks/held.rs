@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::process::{Process, several, several_within};
 use crate::text::{capped, lease, padded, quoted, shown, width};
 
-/// A column of a table is no wider, however long a key is. JSON has all of it.
+/// The widest column that the table prints for a key. JSON always has the whole key.
 const WIDEST: usize = 60;
 
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct Held {
     pub(crate) holders: Vec<Process>,
     /// It is held exclusively.
     pub(crate) alone: bool,
-    /// How many may hold it at once; `None` for any number (readers). Of the first holder.
+    /// How many may hold the lock at once, by the first holder's token; `None` for readers, who are unlimited.
     #[cfg(feature = "top")]
     pub(crate) limit: Option<u32>,
     /// What is left of the lease; `None` where it has no end, which no lock of ours is.
@@ -75,7 +75,7 @@ impl Held {
         self.amiss.as_deref().map_or_else(|| several(&self.holders), shown)
     }
 
-    /// The same in no more columns than these. How many holders there are is not cut off.
+    /// Shortens the text to this many columns, but keeps the number of holders.
     pub(crate) fn holder_within(&self, columns: usize) -> String {
         match &self.amiss {
             Some(amiss) => capped(&shown(amiss), columns),
@@ -83,8 +83,8 @@ impl Held {
         }
     }
 
-    /// In at most seven characters: nothing where it is held exclusively, else `read`, or how many permits are taken
-    /// of how many.
+    /// Describes the mode in at most seven characters: empty for an exclusive holder, `read`, or the permits
+    /// taken of those there are.
     #[cfg(feature = "top")]
     pub(crate) fn mode(&self) -> String {
         match self.limit {
@@ -111,8 +111,8 @@ impl Held {
     }
 }
 
-/// How many may hold a lock at once with this token; `None` for any number. It is at the end of a token: `r` for
-/// readers, a number for permits, nothing for one that is alone.
+/// Returns how many may hold a lock together with this token; `None` for readers, who are unlimited. The end of
+/// the token says it: `r` for readers, a number for permits, nothing for an exclusive holder.
 #[cfg(feature = "top")]
 fn limit_of(token: &str) -> Option<u32> {
     let end = token.rsplit('.').next().unwrap_or_default();

@@ -51,7 +51,7 @@ impl From<distlock::Process> for Process {
     }
 }
 
-/// The first of them, cut where it must be, and how many more there are: all in no more columns than these.
+/// Names the first process, shortened if necessary, and the number of the others, within this many columns.
 pub(crate) fn several_within(processes: &[Process], columns: usize) -> String {
     match processes {
         [one, more @ ..] if !more.is_empty() => {

@@ -185,9 +185,9 @@ struct Watch {
     ended: Option<Ending>,
     /// When what is left of it is killed.
     kill_at: Option<Instant>,
-    /// How often it was killed.
+    /// The number of attempts to kill the command.
     kills_sent: u32,
-    /// A process of it runs as another user, and cannot be signalled.
+    /// A process of the command runs as another user, so it cannot be signalled.
     denied: bool,
     /// It is ended because of the lease.
     lost: bool,
@@ -350,7 +350,7 @@ impl Watch {
     /// How long until something is due that no event announces.
     fn nap(&self) -> Duration {
         if self.kills_sent > 0 {
-            // What has not ended by now is held up in the system, or not ours to kill.
+            // A process that is still alive hangs in the kernel, or belongs to another user.
             return (LOOK * self.kills_sent.min(u32::from(u8::MAX))).min(LONGEST_NAP);
         }
         let next = match self.kill_at {
@@ -379,7 +379,7 @@ impl Watch {
     /// may leave a daemon; one that was asked to end is over with its last process.
     fn over(&mut self) -> Option<Ending> {
         let ending = self.ended?;
-        // Also those that ended since: no zombie is to be left of them.
+        // Reap processes that have ended since, so that none stays a zombie.
         self.reap();
         if self.kill_at.is_some() && !self.tree.is_gone() {
             return None;

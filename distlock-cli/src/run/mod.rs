@@ -265,7 +265,7 @@ impl Run<'_> {
         now.after(lock.remaining())
     }
 
-    /// Said once: what happens to the lock then depends on the command.
+    /// Printed once, because from here on the command decides what happens to the lock.
     fn denied(&self) {
         let text = format!(
             "the command runs as another user, or a process of it does: it cannot be signalled; {} is kept until it \

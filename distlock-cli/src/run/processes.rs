@@ -15,29 +15,29 @@ struct Process {
     ended: bool,
 }
 
-/// The processes below `root`, and those of a process group; `None` where they are not listed.
+/// Returns the processes below `root` and those of a process group; `None` if the system does not list them.
 pub(super) fn below(root: Pid, group: Option<Pid>) -> Option<Vec<Pid>> {
     if !is_ours(Path::new("/proc")) {
         return None;
     }
     match children(root.as_raw_pid()) {
-        // Only these processes are looked at, however many others the machine has.
+        // Read only these processes, however many others the machine runs.
         Some(children) => Some(descendants(root, children)),
         None => Some(among(&all()?, root, group)),
     }
 }
 
-/// Whether this lists processes by the numbers that this process knows them by. In a chroot or a container it may be
-/// empty, or that of another namespace, where our number is that of another process.
+/// Whether `/proc` uses the same process numbers as this process. In a chroot or a container it may be empty,
+/// or belong to another namespace, in which our number is another process.
 fn is_ours(proc: &Path) -> bool {
     let own = getpid().as_raw_pid().to_string();
     cfg!(target_os = "linux")
         && fs::read_link(proc.join("self")).is_ok_and(|own_link| own_link == Path::new(&own))
 }
 
-/// Those that have ended are among them until their parent has looked.
+/// Processes that have ended are included until their parent has reaped them.
 fn descendants(root: Pid, children_of_root: Vec<i32>) -> Vec<Pid> {
-    // The lists are not made at one instant, and a number may be used again: none is looked at twice.
+    // The lists are read one after the other, and numbers are reused, so skip a number that was seen before.
     let mut seen = HashSet::from([root.as_raw_pid()]);
     let (mut open, mut found) = (children_of_root, Vec::new());
     while let Some(pid) = open.pop() {
@@ -49,7 +49,7 @@ fn descendants(root: Pid, children_of_root: Vec<i32>) -> Vec<Pid> {
     found
 }
 
-/// The children of all threads of a process; `None` if it is gone, or the system does not list them.
+/// Returns the children of all threads of a process; `None` if it is gone, or if the system does not list them.
 fn children(pid: i32) -> Option<Vec<i32>> {
     let mut children = Vec::new();
     let mut is_listed = false;
@@ -61,7 +61,7 @@ fn children(pid: i32) -> Option<Vec<i32>> {
     is_listed.then_some(children)
 }
 
-/// All of this machine (or container).
+/// Returns all processes of this machine or container.
 fn all() -> Option<Vec<Process>> {
     let entries = fs::read_dir("/proc").ok()?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -150,7 +150,7 @@ mod tests {
         }
         shell.wait().expect("wait for the shell");
         assert_eq!(by_all.len(), 2);
-        // Some systems do not list children.
+        // Kernels without `CONFIG_PROC_CHILDREN` do not list children.
         assert!(by_children.is_none_or(|found| found == by_all));
     }
 }

@@ -24,11 +24,11 @@ pub(super) struct Tree {
     pub(super) leader: Pid,
     /// It leads a process group.
     pub(super) own_group: bool,
-    /// All of its processes are below this one, which is this process.
+    /// All processes of the command are descendants of this process.
     pub(super) root: Pid,
 }
 
-/// A process of the command runs as another user, who is not ours to signal.
+/// A process of the command runs as another user and cannot be signalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Denied;
 
@@ -57,7 +57,7 @@ impl Tree {
     pub(super) async fn kill_all(&self, patience: Duration) -> bool {
         let until = Instant::now().after(patience);
         loop {
-            // What cannot be signalled is left, which is the answer.
+            // A process that cannot be signalled stays alive; the result says so.
             let _ = self.kill();
             tokio::time::sleep(LOOK).await;
             while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
@@ -70,10 +70,10 @@ impl Tree {
         }
     }
 
-    /// Whether none of its processes is left. What was a child of this process must have been reaped.
+    /// Whether all processes of the command have ended. Reap the children of this process before the call.
     ///
-    /// All of them are below this process, their subreaper: while one is left, this process has a child. No list of
-    /// processes is needed for that, so it holds where `/proc` is empty, and for those that have left the group.
+    /// This process is their subreaper, so while one is left, it has a child. This needs no list of processes,
+    /// so it also works with an empty `/proc` and for processes that have left the group.
     #[cfg(target_os = "linux")]
     pub(super) fn is_gone(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -97,16 +97,16 @@ impl Tree {
             true => test_kill_process_group(self.leader),
             false => test_kill_process(self.leader),
         };
-        // One that may not be signalled is alive.
+        // A process that may not be signalled is alive.
         let is_alive = alive.is_ok() || alive == Err(Errno::PERM);
         is_alive.then_some(self.leader).into_iter().collect()
     }
 }
 
-/// Other errors mean that no process is left.
+/// Any other error means that no process is left.
 fn permitted(sent: impl IntoIterator<Item = Sent<()>>) -> Result<(), Denied> {
     let mut denied = false;
-    // All of them are sent.
+    // Go through all of them, also after an error, because each step sends a signal.
     sent.into_iter().for_each(|sent| denied |= sent == Err(Errno::PERM));
     if denied { Err(Denied) } else { Ok(()) }
 }

@@ -93,7 +93,7 @@ pub(super) enum Report {
     Started(Pid),
     /// It could not be started: the exit code that says so, and why.
     NotStarted(u8, String),
-    /// It runs as another user, or a process of it does: it cannot be signalled.
+    /// The command, or one of its processes, runs as another user and cannot be signalled.
     Denied,
     /// It has ended; whether the guardian ended it because of the lease.
     Ended(Ending, bool),

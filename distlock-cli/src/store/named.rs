@@ -56,8 +56,8 @@ impl Named {
     pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
         let builder = self.builder(Duration::from_millis(10));
         match self.url.contains("-cluster://") || self.is_quorum() {
-            // What the other nodes have is to be seen while one is away. And whoever looks does not wait until the
-            // servers of a quorum count.
+            // Show the locks of the other nodes while one is down, and do not wait for the restart guard of a
+            // quorum.
             true => Ok(builder.build()?),
             false => Ok(builder.connect().await?),
         }

@@ -109,7 +109,7 @@ fn table(
     let height = usize::from(area.height.saturating_sub(1));
     let first = (state.chosen + 1).saturating_sub(height.max(1));
     let widths: Vec<Constraint> = columns.iter().map(|(_, _, width)| *width).collect();
-    // As the table lays them out, with a space between two columns.
+    // The same widths as in the table, with one space between two columns.
     let holder = Layout::horizontal(widths.clone()).spacing(1).split(area)[1].width;
     let lines = rows.iter().skip(first).take(height).map(|seen| {
         let told = rates.held(&seen.held.stored);
@@ -128,7 +128,7 @@ fn table(
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-/// `told`: what its holder says of its name and since when it holds it. `holder`: how many columns the holders have.
+/// `told` is the name and the start time that the holder reports; `holder` is the width of the holders' column.
 fn row(
     seen: &Seen,
     now: Instant,

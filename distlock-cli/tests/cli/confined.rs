@@ -1,5 +1,5 @@
-//! Where processes cannot be listed, or may not be signalled. This needs a test that runs as root, as in CI; others
-//! say what they leave out.
+//! Processes cannot be listed, or may not be signalled. The tests need root, as in CI; otherwise they print
+//! what they skip.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 
 use crate::support::{Dir, SERVER, Tool, distlock_here, is_held, key};
 
-/// Whether this command can be run here; if not, says what is not tested.
+/// Whether this command can be run here; if not, prints what is skipped.
 fn can(program: &str, args: &[&str], left_out: &str) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -49,7 +49,7 @@ fn without_processes(dir: &Dir, args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// The shell ends at once, and what it has started takes a moment: in its group, or in one of its own.
+/// The shell ends at once. Its child takes a moment, in the same process group or in its own.
 #[test]
 fn without_a_list_of_processes_the_lock_is_kept_until_the_last_one_has_ended() {
     for own_group in [false, true] {
@@ -78,7 +78,7 @@ fn without_a_list_of_processes_the_lock_is_kept_until_the_last_one_has_ended() {
     }
 }
 
-/// A command that runs as root, below a tool that does not.
+/// A command that runs as root under a tool that does not.
 struct OfRoot {
     tool: Tool,
     key: String,
@@ -90,7 +90,7 @@ struct OfRoot {
 impl OfRoot {
     fn start(options: &[&str]) -> Option<Self> {
         let (key, dir) = (key(), Dir::new());
-        // What `sudo` does: it sets the real user as well.
+        // `sudo` sets the real user as well, so do the same.
         let setpriv =
             ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
         let sudo = dir.text_of("sudo");
@@ -150,7 +150,7 @@ fn a_command_of_another_user_is_said_to_be_out_of_reach_and_keeps_the_lock() {
     assert_eq!(ran.stderr.matches("another user").count(), 1, "{ran:?}");
 }
 
-/// How often a process has gone to sleep.
+/// Returns how often a process has gone to sleep.
 fn sleeps(pid: Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).expect("it runs");
     let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -177,9 +177,9 @@ fn a_tool_that_cannot_end_its_command_gives_up_in_time() {
     kill_process(run.guardian, Signal::KILL).expect("the guardian runs");
     let begin = Instant::now();
     wait_until("the tool ends", || run.tool.has_ended());
-    // Five seconds, with ten times the room.
+    // It should take five seconds; allow ten times that.
     assert!(begin.elapsed() < Duration::from_secs(50), "{:?}", begin.elapsed());
-    // It has the tool's standard error, which is read to its end.
+    // The command inherits the tool's standard error, which the test reads to its end.
     run.kill();
     let tool = std::mem::replace(&mut run.tool, Tool::start(distlock_here(&["--version"])));
     tool.ended().ends_with(125).says(&["cannot be ended"]);

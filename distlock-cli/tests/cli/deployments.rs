@@ -111,7 +111,7 @@ fn behind_sentinels() {
     all_of_it(&sentinels.url());
 }
 
-/// The findings of the doctor once one of them has these words, and its exit code.
+/// Returns the doctor's findings once one of them contains these words, and its exit code.
 fn finds(url: &str, check: &str, level: &str, words: &str) -> Option<i32> {
     let mut code = None;
     wait_until(&format!("it finds {words}"), || {
@@ -145,7 +145,7 @@ fn sentinels_that_cannot_promote_a_replica() {
     finds(&url, "sentinels", "warn", "NOQUORUM");
 }
 
-/// It goes on with the slots that it has.
+/// The node keeps serving the slots that it has.
 #[test]
 fn half_a_cluster() {
     let cluster = Cluster::builder(2).args(["--cluster-require-full-coverage", "no"]).start();
@@ -154,7 +154,7 @@ fn half_a_cluster() {
     let second: Vec<String> = (8192..16384).map(|slot: u16| slot.to_string()).collect();
     let second = second.iter().map(String::as_str);
     let lost: Vec<&str> = ["CLUSTER", "DELSLOTS"].into_iter().chain(second).collect();
-    // First by the node that has them, which would claim them again.
+    // Start with the node that has them, because it would claim them again.
     [1, 0].into_iter().for_each(|node| cluster.cli::<()>(node, &lost));
     assert_eq!(finds(&cluster.url(), "slots", "fail", "8192 of 16384 are served"), Some(2));
 }

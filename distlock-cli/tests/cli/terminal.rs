@@ -94,13 +94,13 @@ impl Terminal {
         self.tool.signal(signal);
     }
 
-    /// Whether lines are edited and echoed, as a shell expects.
+    /// Whether the terminal edits and echoes lines, as a shell expects.
     pub(crate) fn is_cooked(&self) -> bool {
         let modes = tcgetattr(&self.keyboard).expect("its settings").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// What was written to it, with all sequences.
+    /// Returns everything that was written to it, with all escape sequences.
     pub(crate) fn written(&self) -> String {
         self.screen.lock().expect("no panic").clone()
     }

@@ -62,7 +62,7 @@ fn a_signal_gives_the_terminal_back_as_it_was() {
         terminal.signal(signal);
         wait_until("it ends", || terminal.has_ended());
         assert!(terminal.is_cooked(), "{signal:?}");
-        // Back from the screen that only this program had.
+        // The program has left the alternate screen.
         wait_until("the screen is left", || terminal.written().contains("\x1b[?1049l"));
         terminal.ends_with(128 + signal.as_raw());
     }

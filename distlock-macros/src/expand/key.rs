@@ -47,7 +47,7 @@ impl Scope<'_> {
         }
     }
 
-    /// How a name's value is wrapped: of a type parameter rustc is to ask for `Display`.
+    /// How a name's value is wrapped: for a type parameter, rustc should ask for `Display`.
     fn wrap(&self, name: &str, span: Span) -> Ident {
         let is_parameter = matches!(self, Self::Signature { function, .. }
             if function.parameters().iter().any(|parameter| parameter == name));

@@ -1,4 +1,4 @@
-//! Which settings a store has: one that it would ignore is refused.
+//! The settings that each store supports. A setting that the store would ignore is refused.
 
 use crate::error::LockError;
 use crate::settings::Settings;
@@ -6,11 +6,11 @@ use crate::settings::Settings;
 use crate::url::Deployment;
 use crate::url::StoreUrl;
 
-/// The settings that some stores have and others do not.
+/// The settings that only some stores support.
 pub(super) struct Offers {
-    /// What to call the store.
+    /// The name of the store in errors.
     store: &'static str,
-    /// Connections with TLS, or why there are none and what to do.
+    /// Whether the store supports TLS; if not, the reason and the fix.
     #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     tls: Result<(), &'static str>,
     replicas: bool,
@@ -58,7 +58,7 @@ impl Offers {
     const QUORUM: Self =
         Self { tls: Ok(()), restart_guard: true, ..Self::nothing("redlock://", PLAIN) };
 
-    /// The settings of the store that a URL names.
+    /// Returns the settings of the store that a URL names.
     pub(super) fn of(url: &StoreUrl) -> &'static Self {
         match url {
             StoreUrl::Memory => &Self::MEMORY,
@@ -77,7 +77,7 @@ impl Offers {
         }
     }
 
-    /// Refuses what would be ignored, and names the fix.
+    /// Refuses a setting that the store would ignore, and names the fix.
     pub(super) fn check(&self, settings: &Settings) -> Result<(), LockError> {
         #[cfg(feature = "tls")]
         if let (Some(_), Err(why)) = (&settings.tls, self.tls) {

@@ -31,7 +31,7 @@ impl fmt::Display for LeaseRemaining {
     }
 }
 
-/// Why, in the words of the store or of the network.
+/// The reason, in the words of the store or of the network.
 pub(super) struct Because<'a>(pub(super) Option<&'a (dyn Error + Send + Sync)>);
 
 impl fmt::Display for Because<'_> {

@@ -199,7 +199,7 @@ impl Drop for Alone<'_> {
         if !self.table.home().is_here() {
             return;
         }
-        // Once its line knows it, or it is of no use to anybody.
+        // By now the line knows the token, or nobody needs it.
         self.table.strays.tried(&self.owner);
         if self.open {
             self.table.release_in_background(self.owner.clone(), None);

@@ -60,8 +60,8 @@ impl Locks {
         Ok(Self { settings, usual, namespace, table, store, engine })
     }
 
-    /// Returns the error of a call that did not get a lock because others hold it, or because the manager
-    /// was closed, which looks the same.
+    /// Returns the error of a call that did not get a lock because others hold it, or because the manager was
+    /// closed, which the caller cannot tell apart here.
     pub(crate) fn busy(&self, lock: &LockName, lease_remaining: Option<Duration>) -> LockError {
         if self.table.is_closed() {
             return LockError::Closed;

@@ -81,7 +81,7 @@ impl LockTable {
         }
     }
 
-    /// Every waiter for one of these locks polls. The store may have come back in an older state.
+    /// Makes every waiter for one of these locks poll, because the store may have come back in an older state.
     fn interrupted(self: &Arc<Self>, which: impl Fn(&LockName) -> bool) {
         self.strays.is_another_store();
         for lock in self.locks().iter().filter(|lock| which(lock)) {
@@ -94,7 +94,7 @@ impl LockTable {
         self.hears(message, |line| line.called(|own| own.token == message.token));
     }
 
-    /// R4: a message about a token comes to its line, or the token is given back if no call goes by it.
+    /// R4: passes a message about a token to its line, or releases the token if no call uses it.
     fn hears(self: &Arc<Self>, message: Message<'_>, act: impl FnOnce(&mut Line<Live>)) {
         let mut known = false;
         self.change_stored(message.stored, |line| {

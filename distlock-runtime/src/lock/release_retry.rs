@@ -1,5 +1,5 @@
-//! Releases that are not confirmed: tried until they are, or until the lock, and a place in the queue, has
-//! expired by itself.
+//! Retries releases until they are confirmed, or until the lock, or a place in the queue, has expired by
+//! itself.
 //! See [`release`](super::release) for which those are.
 //!
 //! There may be thousands of them when a server is in trouble, and it must not be pressed then. So
@@ -93,10 +93,10 @@ impl Unconfirmed {
         }
         let may_be_held = owner.was_granted() || owner.in_doubt();
         let again = match &fault {
-            // A place that stays delays those behind it by a reservation when its turn comes.
+            // A place that is left in the queue delays those after it by a reservation when its turn comes.
             _ if now >= owner.gone_by().max(owner.stands_until()) => None,
             Fault { passing: true, .. } => Some(Verdict::Again),
-            // Operators often fix this soon.
+            // Operators often fix this soon, so keep trying.
             Fault { kind: BackendKind::Refused, .. } => Some(Verdict::Again),
             // Trying again does not help, and a place is passed over when its turn comes.
             _ if !may_be_held => None,

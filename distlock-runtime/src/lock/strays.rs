@@ -1,28 +1,28 @@
 //! Tokens of this process that only the store still knows.
 //!
-//! A server that comes back with an older state of its data (a restart from a snapshot, a failover to a
-//! replica that lags) has locks and places in queues again that were released since. Their process is alive,
-//! so the store waits for it: a whole lease, or a reservation for each place. It asks that process, though:
-//! it sends a hint when it has reserved the lock for such a token, and says when others wait behind one. A
-//! token that no call goes by is then released. // R4
+//! A server may come back with an older state of its data (a restart from a snapshot, a failover to a replica
+//! that lags). It then has locks and places in queues again that were released since. Their process is alive,
+//! so the store waits for it: a whole lease, or a reservation for each place. The store also asks that process:
+//! it sends a hint when it has reserved the lock for such a token, and a message when others wait behind one.
+//! If no call uses the token, the process releases it. // R4
 //!
 //! # What must not be released
 //!
 //! A message may be late, doubled or forged, and must not free a lock that is in use. A clone of this machine has
 //! the name of this process and hears its messages, so a token that is not known to be issued here is left alone
-//! ([`Identity::has_issued`](crate::token::Identity::has_issued)). And a token is given back only if all of these say
-//! that it is not theirs:
+//! ([`Identity::has_issued`](crate::token::Identity::has_issued)). Any other token is released only if none of these
+//! knows it:
 //!
 //! - the line of its lock ([`Line::knows`](super::core::Line::knows));
-//! - the tries of callers that have no place in a line;
+//! - the attempts of callers that have no place in a line;
 //! - the locks that are kept for their `min_hold` after their holder is done.
 //!
-//! Tokens are used once, and none gets back into a line. So what was said of it here stays true.
+//! Tokens are used once, and none returns to a line, so an answer that was true stays true.
 //!
-//! A message often comes a little later than the release of its token. Such a release is on its way or was
-//! answered a moment ago, and another one would cost a command for nothing, or come first and have the
-//! holder's own release find the lock gone. Therefore a token is given back after a pause, and not if its
-//! release was answered only just before.
+//! A message often arrives shortly after the release of its token. Such a release is under way, or was answered
+//! a moment ago. A second one would cost a command for nothing; or it would arrive first, and the holder's own
+//! release would find the lock gone. Therefore a token is released after a pause, and not at all if its release
+//! was answered just before.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,37 +36,37 @@ use crate::shield::shielded;
 use crate::store::Message;
 use crate::store::owner::Owner;
 
-/// After a message, before its token is given back.
+/// The pause between a message and the release of its token.
 const PAUSE: Duration = Duration::from_millis(25);
 /// A message may come this long after the answer to the release of its token.
 const LATE: Duration = Duration::from_millis(100);
-/// Messages beyond that are ignored: the store sends them again.
+/// Messages beyond this number are ignored, because the store sends them again.
 const MOST: usize = 1000;
-/// From this many locks that are kept on, those that are free by now are forgotten.
+/// From this many kept locks on, those that are free by now are forgotten.
 const MANY_KEPT: usize = 64;
 
-/// What one manager knows of such tokens.
+/// One manager's knowledge about such tokens.
 pub(super) struct Strays {
-    /// The tries of callers that have no place in a line, by the part of their lock.
+    /// The attempts of callers that have no place in a line, by the shard of their lock.
     tries: [Mutex<Vec<Arc<Owner>>>; SHARDS],
     kept: Mutex<Kept>,
-    /// Those whose release was answered a moment ago, the last one at the end.
+    /// Tokens whose release was answered a moment ago, the last one at the end.
     released: Mutex<VecDeque<(Moment, Arc<Owner>)>>,
     asked: Mutex<Asked>,
 }
 
-/// The tokens that are kept, and until when.
+/// The tokens of locks that are kept, and until when.
 #[derive(Default)]
 struct Kept {
     until: HashMap<String, Moment>,
-    /// With this many, those that are over are forgotten.
+    /// From this many entries on, those that are over are forgotten.
     full: usize,
 }
 
 #[derive(Default)]
 struct Asked {
     tokens: HashMap<String, StoredName>,
-    /// There is a task that gives them back.
+    /// A task is running that releases them.
     runs: bool,
 }
 
@@ -86,12 +86,12 @@ impl Strays {
         lock(&self.tries[stored.part(SHARDS)])
     }
 
-    /// A caller is about to try with this token, past the line.
+    /// A caller is about to try with this token, without a place in the line.
     pub(super) fn tries(&self, owner: &Arc<Owner>) {
         self.tries_of(owner.lock.stored()).push(owner.clone());
     }
 
-    /// Its try is over.
+    /// The attempt is over.
     pub(super) fn tried(&self, owner: &Arc<Owner>) {
         let mut tries = self.tries_of(owner.lock.stored());
         let at = tries.iter().position(|other| Arc::ptr_eq(other, owner));
@@ -100,7 +100,7 @@ impl Strays {
         drop(tried);
     }
 
-    /// The store has answered a release behind which others stood.
+    /// The store has answered a release while others waited for the lock.
     pub(super) fn released(&self, owner: &Arc<Owner>, now: Moment) {
         let mut released = lock(&self.released);
         while released.front().is_some_and(|(at, _)| at.after(LATE + PAUSE) <= now) {
@@ -109,7 +109,7 @@ impl Strays {
         released.push_back((now, owner.clone()));
     }
 
-    /// Messages of before do not come any more.
+    /// Messages from before that can no longer arrive.
     pub(super) fn is_another_store(&self) {
         lock(&self.released).clear();
     }
@@ -133,7 +133,7 @@ impl Strays {
         lock(&self.kept).until.get(token).is_some_and(|end| *end > now)
     }
 
-    /// True if a task has to be started that gives it back.
+    /// Returns whether a task must be started that releases it.
     fn note(&self, message: Message<'_>) -> bool {
         let mut asked = lock(&self.asked);
         if asked.tokens.len() < MOST && !asked.tokens.contains_key(message.token) {
@@ -142,7 +142,7 @@ impl Strays {
         !std::mem::replace(&mut asked.runs, true)
     }
 
-    /// What was noted since; if nothing was, the next note has to start a task again.
+    /// Returns the tokens that were noted since. If there are none, the next note must start a task again.
     fn take(&self) -> HashMap<String, StoredName> {
         let mut asked = lock(&self.asked);
         asked.runs = !asked.tokens.is_empty();
@@ -151,14 +151,14 @@ impl Strays {
 }
 
 impl LockTable {
-    /// The last holder by this token is done, and the lock is not to be free before `end`. To be called
-    /// before the token is retired (see `Lead::undo`), and while its line still knows it.
+    /// The last holder with this token is done, and the lock must not be free before `end`. Call this before
+    /// the token is retired (see `Lead::undo`), and while its line still knows it.
     pub(super) fn keep_until(&self, owner: &Owner, end: Moment) {
         owner.keep_until(end);
         self.strays.keep(&owner.token, end, self.clock().now());
     }
 
-    /// The store asks for a token that no line knows.
+    /// Handles the store's question about a token that no line knows.
     pub(super) fn asked_for_stray(self: &Arc<Self>, message: Message<'_>) {
         // Where no engine looks at lines, the store ends with this process.
         if !self.has_issued(message.token) || !self.agenda.is_the_engines() || self.is_closed() {
@@ -186,11 +186,11 @@ impl LockTable {
         });
     }
 
-    /// No call of this process goes by that token, and none ever will.
+    /// Whether no call of this process uses that token, now or later.
     fn is_stray(&self, stored: &StoredName, token: &str) -> bool {
         let now = self.clock().now();
-        // In this order: a try that was granted is in its line before it is out of the tries, and a lock
-        // that is kept is noted before it is out of its line.
+        // Keep this order: an attempt that was granted enters its line before it leaves the attempts, and a
+        // lock that is kept is noted before it leaves its line.
         let tries = self.strays.tries_of(stored).iter().any(|owner| owner.token == token);
         let known = || self.read_stored(stored, |line| line.knows(|own| own.token == token));
         !tries
@@ -205,7 +205,7 @@ impl LockTable {
         let table = self.clone();
         self.background().spawn(async move {
             let _ = shielded(table.release_once(owner.clone())).await;
-            // What is before this one in the queue may be as old.
+            // The tokens before this one in the queue may be as old.
             table.change_known(&owner.lock, |line, _| Line::look(line));
         });
     }

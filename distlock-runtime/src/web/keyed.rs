@@ -1,16 +1,21 @@
-//! Whether a layer or a middleware knows what to lock, as a type: one that does not is a mistake that the
-//! compiler finds, and not the first request.
+//! Whether a layer or a middleware has a key, as a type parameter. A layer without a key is a compile error, and not
+//! an error of the first request.
 
-/// A layer or a middleware that knows what to lock.
+/// Marks a layer or a middleware that has a key.
+///
+/// `key`, `keys` and `key_fn` return such a layer. Routes and services accept it.
 #[derive(Debug, Clone, Copy)]
 pub struct Keyed(());
 
-/// A layer or a middleware that does not know yet what to lock. It protects nothing, so no route and no service
-/// takes it: call `key`, `keys` or `key_fn` first.
+/// Marks a layer or a middleware that has no key yet.
+///
+/// It protects nothing, so no route and no service accepts it. Call `key`, `keys` or `key_fn` first.
 #[derive(Debug, Clone, Copy)]
 pub struct Unkeyed(());
 
-/// Of a layer or a middleware: it knows what to lock. Only [`Keyed`] does.
+/// Implemented by [`Keyed`] alone, so that only a layer with a key can be used.
+///
+/// The compiler's message for a layer without a key is the note below.
 #[diagnostic::on_unimplemented(
     message = "this layer does not say what to lock",
     label = "it has no key",

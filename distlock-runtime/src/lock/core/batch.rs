@@ -71,7 +71,8 @@ pub struct Queued<K: Kinds> {
     pub hint: bool,
     /// When to look if nothing happens (R11).
     pub look_at: Moment,
-    /// Where looks begin early: how many were before it at the last one, and how long the pause after that was.
+    /// The batch's position at its last look, and the pause after that look. Used where the first looks come
+    /// early.
     pub looked: Option<(u64, Duration)>,
     /// After the next fault.
     pub pause: Duration,

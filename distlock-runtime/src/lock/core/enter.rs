@@ -77,8 +77,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R4: the lock may be reserved for a token. One that the line does not [know](Self::knows) is not its
-    /// business.
+    /// R4: the store may have reserved the lock for a token. Ignore tokens that the line does not
+    /// [know](Self::knows).
     pub fn called(&mut self, is: impl Fn(&K::Token) -> bool) {
         if let Some(queued) = self.of_token(is).and_then(Batch::queued) {
             queued.hint = true;
@@ -230,8 +230,8 @@ impl<K: Kinds> Queued<K> {
         free.map_or(look, |free| free.min(look))
     }
 
-    /// How long a process without messages waits. It may look early where that costs little: the lock is often free
-    /// soon, or the queue moves. Later in the queue it looks less often, and less and less where nothing moves.
+    /// How long a process without messages waits before it looks. Early looks are cheap, and the lock is often
+    /// free soon or the queue moves. Later in the queue it looks less often, and ever less while nothing moves.
     fn deaf_look<X: Shell<K>>(&mut self, rank: u64, shell: &mut X) -> Duration {
         let first = shell.first_look();
         if first >= LOOK_DEAF {

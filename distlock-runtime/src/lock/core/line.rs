@@ -151,8 +151,8 @@ impl<K: Kinds> Line<K> {
         self.claims().flat_map(|claim| claim.holders.iter().map(|holder| (&claim.token, holder)))
     }
 
-    /// R4: a call of this process goes by this token, or the line has it released in its time. What
-    /// this does not know is released at once when the store asks for it.
+    /// R4: whether a call of this process uses this token, or the line will release it in time. A token that
+    /// the line does not know is released as soon as the store asks for it.
     pub fn knows(&self, is: impl Fn(&K::Token) -> bool) -> bool {
         let is = &is;
         let or = |token: &Option<K::Token>| token.as_ref().is_some_and(is);

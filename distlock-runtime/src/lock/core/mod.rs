@@ -108,7 +108,7 @@ pub trait Shell<K: Kinds> {
     fn number(&mut self) -> u64;
     /// This process is notified of reservations of this lock.
     fn is_notified(&self) -> bool;
-    /// Where this process is not notified: after how long a waiter looks for the first time.
+    /// Without messages, a waiter looks for the first time after this long.
     fn first_look(&self) -> Duration {
         arrive::LOOK_DEAF
     }
