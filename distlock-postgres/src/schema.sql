@@ -21,10 +21,10 @@
 -- large to the planner, and of its ways only this one remembers for the next which entries are dead: with a
 -- bitmap each call on a busy lock would read all the rows that were deleted since the last vacuum.
 --
--- That is of no help while any session of the database has an old snapshot (a dump, a report, a transaction that was
--- forgotten): rows that it might see are not forgotten. So rows have a `seq`, the time when they were made, and each
--- lock has a floor: no row below that is alive. Now and then an entry raises it, and takes along what is there. Rows
--- are looked up by lock from its floor on, or by token: the number of dead ones there is small in both.
+-- That does not help while any session of the database has an old snapshot (a dump, a report, a forgotten transaction),
+-- because Postgres keeps the dead rows that the snapshot might see. So each row has a `seq`, the time when it was made,
+-- and each lock has a floor: no row below it is alive. Now and then an entry raises the floor and gives the live rows a
+-- new `seq`. Rows are looked up by lock from its floor on, or by token; both ways meet few dead rows.
 
 CREATE SCHEMA IF NOT EXISTS distlock;
 
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS distlock.waiter (
     PRIMARY KEY (token, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Rows that somebody else has made are above every floor.
+-- Rows that an older version has made are above every floor.
 ALTER TABLE distlock.lease ADD COLUMN IF NOT EXISTS seq bigint NOT NULL DEFAULT 9223372036854775807;
 ALTER TABLE distlock.waiter ADD COLUMN IF NOT EXISTS seq bigint NOT NULL DEFAULT 9223372036854775807;
 CREATE INDEX IF NOT EXISTS lease_live ON distlock.lease (name, seq);
@@ -132,8 +132,8 @@ BEGIN
     RETURN coalesce((SELECT seq FROM distlock.floor WHERE name = p_name ORDER BY seq DESC LIMIT 1), 0);
 END $$;
 
--- Raises the floor of a lock, and answers with it. Rows that are there are taken along, in the order of their tokens, as
--- renewals take them. Of very many, the oldest is the floor.
+-- Raises the floor of a lock, and answers with it. Live rows get a new `seq`, in the order of their tokens, because
+-- renewals lock rows in that order. If there are very many rows, the oldest one is the floor.
 CREATE OR REPLACE FUNCTION distlock.raise_floor(p_name text, p_floor bigint, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -49,8 +49,8 @@ pub struct LockName {
     pub(crate) advice: Advice,
 }
 
-/// How to answer a client that is refused a lock: settings of the manager or of the layer, which an error
-/// carries to the code that turns it into a response.
+/// How to answer a client that is refused a lock: settings of the manager or of the layer. An error carries
+/// them to the code that turns it into a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Advice {
     /// How long the client should wait before it tries again.
@@ -108,8 +108,8 @@ impl LockName {
         Some(Self::new(label, LockKey::from(key), stored, prefix.len(), None))
     }
 
-    /// The same where the prefix is not known either. A prefix contains no brace, and no `lock` with an empty
-    /// part behind it: the first place where a key can begin is where it does.
+    /// The same for a name whose prefix is not known. A prefix contains neither a brace nor `lock::`, so the
+    /// key begins at the first place where one can begin.
     pub(crate) fn of_message(stored: &str) -> Option<Self> {
         let mut places = stored.match_indices("lock:").map(|(at, _)| &stored[..at]);
         places.find_map(|prefix| Self::of_stored(prefix, stored))

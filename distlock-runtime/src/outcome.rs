@@ -146,7 +146,7 @@ pub fn skipping<R: Skip>() -> Skipping<R> {
 }
 
 impl<R> Skipping<R> {
-    /// Returns what a function returns whose lock is held elsewhere, and logs that it did not run.
+    /// Returns the value of a function whose lock is held elsewhere, and logs that the function did not run.
     pub fn skip_held(&self, error: &LockError) -> R {
         observe::skipped(error);
         self.skip()

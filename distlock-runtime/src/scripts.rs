@@ -14,7 +14,7 @@ pub enum Step {
     Renew,
     /// Give the lock from a token that has it alone to one that does not keep others out.
     Downgrade,
-    /// Free it while its slot of a cluster moves: nothing but the lock itself.
+    /// Free the lock while its slot of a cluster is being migrated, and touch no other key.
     Free,
     /// Raise the fence counter.
     Raise,

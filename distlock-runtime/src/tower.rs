@@ -87,22 +87,22 @@ pub struct Unkeyed(());
 /// Makes a key from a request.
 pub struct KeyFn<Req>(Arc<MakeKey<Req>>);
 
-/// Of a [`LockLayer`]: it knows what to lock. Only one with a [`key_fn`](LockLayer::key_fn) does.
+/// Implemented by layers that know what to lock: those with a [`key_fn`](LockLayer::key_fn).
 #[diagnostic::on_unimplemented(
     message = "this layer does not say what to lock",
     label = "it has no key",
     note = "add `.key_fn(|request: &Request| key!(\"order:{{}}\", request.order_id))` before the layer is given a service"
 )]
 pub trait HasKey {
-    /// What the key is made from.
+    /// The input of the key function.
     type Request;
 
-    /// What makes it.
+    /// The key function.
     #[doc(hidden)]
     fn key_fn(&self) -> KeyFn<Self::Request>;
 }
 
-/// The same for the call of `layer`. Nothing has it.
+/// Required for calling `layer`. No type implements it.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "this layer does not say what to lock",
@@ -138,7 +138,7 @@ impl LockLayer {
         Self { asks, key: Unkeyed(()) }
     }
 
-    /// Says why it is no layer yet, where [`Layer::layer`] would only say that it is none.
+    /// Reports a missing key with a clear message, where [`Layer::layer`] would only report a missing method.
     #[doc(hidden)]
     pub fn layer<S>(&self, inner: S) -> S
     where

@@ -21,9 +21,9 @@ use crate::wire::{AUTH, Error, NOTIFICATION, Op, PING, Reader, Writer};
 
 const PAUSE: Duration = Duration::from_millis(50);
 const SHORTEST_GREETING: Duration = Duration::from_millis(500);
-/// While a session is made the next server is asked when one has been silent for so long.
+/// Ask the next server when one has been silent for this long.
 const SHARE: Duration = Duration::from_millis(300);
-/// How an alert of TLS begins.
+/// The first bytes of a TLS alert.
 const TLS_ALERT: u32 = 0x1503;
 const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
@@ -63,7 +63,7 @@ pub(crate) struct Terms {
     pub(crate) silence: Duration,
     /// How long all servers together may take to greet.
     pub(crate) greeting: Duration,
-    /// Why the last server could not be reached.
+    /// The reason why the last server could not be reached.
     pub(crate) why: Arc<Mutex<String>>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Session {
     /// What the server has granted.
     pub(crate) timeout: Duration,
     last_zxid: i64,
-    /// Which server has it, or had it.
+    /// The server that has the session, or had it.
     server: Option<usize>,
     last_xid: i32,
     unanswered: VecDeque<(i32, Request)>,
@@ -84,7 +84,7 @@ pub(crate) struct Session {
     last_heard: Instant,
 }
 
-/// What a session says of itself to a server.
+/// The session's own data, sent to a server.
 struct Hello {
     last_zxid: i64,
     /// 0 for a new one.
@@ -92,7 +92,7 @@ struct Hello {
     password: Vec<u8>,
 }
 
-/// A server has taken the session.
+/// The server's answer when it has accepted the session.
 struct Greeted {
     stream: TcpStream,
     server: usize,
@@ -125,15 +125,15 @@ impl Session {
         }
     }
 
-    /// Makes the session, at the first server that answers.
+    /// Opens the session at the first server that answers.
     pub(crate) async fn connect(&mut self) -> Result<TcpStream, Error> {
         let (order, hello) = (self.order(), self.hello());
         let greeted = greet_one(&self.terms, &order, &hello).await?;
         Ok(self.is_at(greeted))
     }
 
-    /// Connects a session that there is, to one server after the other with so long for each: it moves to the last one
-    /// that is asked, so that two must not be asked at once.
+    /// Moves an existing session to a server: asks one after the other, each for this long. The session moves
+    /// to the last server that is asked, so two must not be asked at once.
     async fn connect_within(&mut self, each: Duration) -> Result<TcpStream, Error> {
         let mut failed = Error::ConnectionLoss;
         for at in self.order() {
@@ -148,8 +148,8 @@ impl Session {
         Err(failed)
     }
 
-    /// The servers in the order in which they are asked: any of them is the first one, so that clients spread over
-    /// them, and the one whose connection was lost is the last one.
+    /// Returns the servers in the order in which they are asked. The first one is random, so that clients
+    /// spread over the servers; the one whose connection was lost comes last.
     fn order(&self) -> Vec<usize> {
         let servers = 0..self.terms.servers.len();
         let mut order: Vec<_> = servers.filter(|server| Some(*server) != self.server).collect();
@@ -205,7 +205,7 @@ impl Session {
 
     /// Connects again; an error if the session is over.
     async fn again(&mut self) -> Result<TcpStream, Error> {
-        // A server that is frozen, or being started, may take a connection and never answer on it.
+        // A server that is frozen, or starting, may accept a connection and never answer on it.
         let (mut pause, mut patience) = (PAUSE, SHORTEST_GREETING);
         loop {
             let connected = self.connect_within(patience).await;
@@ -358,8 +358,9 @@ impl Session {
     }
 }
 
-/// Has the first server that answers make a session. One that is silent for its share of the time does not hold up the
-/// next one: that is asked beside it. A session that a slower one makes as well is used by nobody, and ends.
+/// Opens a session at the first server that answers. A server that stays silent for its share of the time does
+/// not delay the next one, which is asked at the same time. If a slower server opens a session as well, nobody
+/// uses it and it expires.
 async fn greet_one(terms: &Terms, order: &[usize], hello: &Hello) -> Result<Greeted, Error> {
     let servers = u32::try_from(order.len()).unwrap_or(u32::MAX);
     let share = SHARE.min(terms.greeting / servers.saturating_add(1));
@@ -399,7 +400,7 @@ async fn greet_one(terms: &Terms, order: &[usize], hello: &Hello) -> Result<Gree
     .await
 }
 
-/// Has a server take a session.
+/// Opens or moves a session at one server.
 async fn greet(terms: &Terms, server: usize, hello: &Hello) -> Result<Greeted, Error> {
     let failed = |error: Error, words: String| {
         let mut why = terms.why.lock().unwrap_or_else(PoisonError::into_inner);
@@ -422,7 +423,7 @@ async fn greet(terms: &Terms, server: usize, hello: &Hello) -> Result<Greeted, E
         frame(&mut out, &auth.0);
     }
     stream.write_all(&out).await.map_err(lost)?;
-    // Also the end of a server that does not serve yet.
+    // A server that does not serve yet also closes the connection.
     let length = stream.read_u32().await.map_err(|_| told(Error::Silent))?;
     if length >> 16 == TLS_ALERT {
         return Err(told(Error::SpeaksTls));
@@ -443,7 +444,7 @@ async fn greet(terms: &Terms, server: usize, hello: &Hello) -> Result<Greeted, E
     Ok(Greeted { stream, server, id, password, timeout })
 }
 
-/// A number that differs between processes and calls.
+/// Returns a number that differs between processes and calls.
 fn any_number() -> usize {
     use std::hash::{BuildHasher, Hasher};
     usize::try_from(std::hash::RandomState::new().build_hasher().finish() >> 33).unwrap_or(0)

@@ -35,7 +35,7 @@ impl Fault {
         Self { kind: Kind::Unreachable, words: words.into(), passing: true }
     }
 
-    /// The same, with the servers that it is about.
+    /// Adds the servers that the failure is about.
     pub(crate) fn at(mut self, node: &str) -> Self {
         if !self.words.contains(node) {
             self.words = format!("{node}: {}", self.words);

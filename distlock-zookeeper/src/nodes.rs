@@ -56,17 +56,17 @@ pub(crate) fn waiter(directory: &str, token: &str, reads: bool) -> String {
     format!("{directory}/{}-{token}-", if reads { 'r' } else { 'q' })
 }
 
-/// The number in the name of a waiter's node, as ZooKeeper writes it: ten digits, or a minus and more of them once
-/// the counter of the directory has wrapped.
+/// The number in the name of a waiter's node, as ZooKeeper writes it: ten digits, or a minus and more digits
+/// once the directory's counter has wrapped.
 pub(crate) fn number(number: i32) -> String {
     format!("{number:010}")
 }
 
-/// A waiter's token and its number, by what its node is called behind `q-` or `r-`.
+/// Returns a waiter's token and number from the part of its node's name after `q-` or `r-`.
 fn token_and_number(text: &str) -> Option<(&str, i32)> {
     let (rest, digits) = text.rsplit_once('-')?;
     let digits: i64 = digits.parse().ok()?;
-    // A number below zero has a minus of its own.
+    // A negative number begins with a minus of its own.
     let (token, number) = match rest.strip_suffix('-') {
         Some(token) => (token, -digits),
         None => (rest, digits),
@@ -74,17 +74,17 @@ fn token_and_number(text: &str) -> Option<(&str, i32)> {
     Some((token, i32::try_from(number).ok()?))
 }
 
-/// The number of a waiter whose node has this path.
+/// Returns the number of a waiter from the path of its node.
 pub(crate) fn number_of(path: &str) -> Option<i32> {
     token_and_number(path.rsplit('/').next()?).map(|(_, number)| number)
 }
 
-/// The place of a waiter as callers know it: never 0, and growing when the number wraps.
+/// Returns the place of a waiter for callers: never 0, and still growing when the number wraps.
 pub(crate) fn ticket(number: i32) -> u64 {
     u64::from(number.cast_unsigned()) + 1
 }
 
-/// The number of a place; `None` for a place at the end.
+/// Returns the number of a place; `None` for a place at the end.
 pub(crate) fn number_at(ticket: u64) -> Option<i32> {
     Some(u32::try_from(ticket.checked_sub(1)?).ok()?.cast_signed())
 }
@@ -130,7 +130,8 @@ impl Standing {
                 _ => {}
             }
         }
-        // The counter wraps: 2147483647 is before -2147483648. No two of a queue are half of all numbers apart.
+        // The counter wraps, so 2147483647 comes before -2147483648. Two numbers of one queue are never half
+        // the range apart.
         let any = standing.queue.first().map_or(0, |waiter| waiter.number);
         standing.queue.sort_by(|a, b| {
             let place = |waiter: &Waiter| waiter.number.wrapping_sub(any);
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(directory("", &"é".repeat(4000)), None);
     }
 
-    /// As `String.format("%010d", …)` of Java writes them.
+    /// Formats a number like Java's `String.format("%010d", …)`.
     #[test]
     fn fd11_numbers_that_wrapped_are_read_and_in_order() {
         for (number_is, text) in [
@@ -201,7 +202,7 @@ mod tests {
         assert!(ticket(i32::MIN) > ticket(i32::MAX) && ticket(0) == 1);
         for come in [[i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1], [-2, -1, 0, 1], [1, 2, 3, 4]]
         {
-            // However the server lists them.
+            // The order of the server's list does not matter.
             for turn in 0..come.len() {
                 let mut listed = come.map(|n| format!("q-t{}-{}", n.cast_unsigned(), number(n)));
                 listed.rotate_left(turn);

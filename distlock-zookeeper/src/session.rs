@@ -27,7 +27,8 @@ const SILENCE: Duration = Duration::from_secs(4);
 /// That is less than a busy machine may take for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(150);
 
-/// Is told to which servers one session is there, or why it is not; dropped when it is not wanted any more.
+/// Called with the servers of one session, and with the failure if it is down. Dropped once the session is no
+/// longer needed.
 pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
 /// What is called when watches and places may have been lost.

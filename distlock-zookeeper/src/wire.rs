@@ -83,7 +83,7 @@ pub(crate) enum Error {
     ReadOnly,
     /// Not as the protocol says.
     Malformed,
-    /// The server answered with an alert of TLS.
+    /// The server answered with a TLS alert.
     SpeaksTls,
     /// The server closed the connection without an answer.
     Silent,
@@ -91,7 +91,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// No other server answers anything else.
+    /// Whether every other server would give the same answer.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::SessionExpired | Self::AuthFailed)
     }

@@ -1,4 +1,4 @@
-//! Whether a connection is there, for as long as it is wanted; and its outages, in the log.
+//! Tracks whether a connection is up while it is wanted, and logs its outages.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tracing::Level;
 
 use super::{Observers, log, reporter};
 
-/// An outage that is shorter is not worth a line: a connection that was closed is mostly back by then.
+/// Shorter outages are not logged, because a connection that was closed is usually back by then.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
 /// The state of one connection as it was last reported. Dropped, the connection is not wanted any more.
@@ -18,20 +18,20 @@ pub(crate) struct LinkWatch {
     outage: Option<Arc<Outage>>,
 }
 
-/// A time without the connection. It is shared with the reporter's thread, which logs it once it has lasted.
+/// An outage of the connection. The reporter's thread shares it and logs it once it has lasted long enough.
 struct Outage {
     since: Instant,
     told: Mutex<Told>,
 }
 
 enum Told {
-    /// It may end before it is worth a line. This is what the line would say.
+    /// The outage is not logged yet. These are the fields of its line.
     NotYet {
         node: String,
         why: String,
     },
     Begun,
-    /// It has ended, or the connection is not wanted any more.
+    /// The outage has ended, or the connection is no longer wanted.
     Over,
 }
 
@@ -41,7 +41,7 @@ impl LinkWatch {
         Self { observers, is_up: None, outage: None }
     }
 
-    /// It is there, to this node.
+    /// The connection is up, to this node.
     pub(crate) fn up(&mut self, node: &str) {
         if let Some(outage) = self.outage.take()
             && outage.ends()
@@ -52,7 +52,7 @@ impl LinkWatch {
         self.change(Some(true));
     }
 
-    /// It is not there: why it was lost, or why the last attempt to make it has failed.
+    /// The connection is down, because it was lost or because the last attempt failed.
     pub(crate) fn down(&mut self, node: &str, why: &impl Display) {
         match &self.outage {
             Some(outage) => outage.goes_on(node, why),
@@ -94,7 +94,8 @@ impl Outage {
         outage
     }
 
-    /// Another attempt to connect has failed: until it is logged, the last reason says most.
+    /// Another attempt to connect has failed. Until the outage is logged, the latest reason replaces the former
+    /// one.
     fn goes_on(&self, of: &str, because: &impl Display) {
         if let Told::NotYet { node, why } = &mut *self.told() {
             *why = because.to_string();
@@ -104,7 +105,7 @@ impl Outage {
         }
     }
 
-    /// What to log of it now, unless it is over.
+    /// Returns the fields to log now, unless the outage is over.
     fn begins(&self) -> Option<(String, String)> {
         let mut told = self.told();
         match std::mem::replace(&mut *told, Told::Begun) {
@@ -117,7 +118,7 @@ impl Outage {
         }
     }
 
-    /// Whether its beginning was logged.
+    /// Whether the beginning of the outage was logged.
     fn ends(&self) -> bool {
         matches!(std::mem::replace(&mut *self.told(), Told::Over), Told::Begun)
     }

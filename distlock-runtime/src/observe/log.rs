@@ -65,13 +65,13 @@ impl Observer for Log {
     }
 }
 
-/// A connection has been down for a second. `node` may be empty, where none was found.
+/// A connection has been down for a second. `node` may be empty if no node was found.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper", test))]
 pub(super) fn link_down(node: &str, error: &str) {
     tracing::warn!(target: "distlock", node, error, "link_down");
 }
 
-/// It is back, after this time.
+/// The connection is back, after this time.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper", test))]
 pub(super) fn link_up(node: &str, after: Duration) {
     let seconds = after.as_secs_f64();

@@ -5,7 +5,7 @@ use metrics::{KeyName, Recorder, SharedString, Unit};
 
 use super::verb::COMMANDS;
 
-/// Bounds of the histograms, in seconds, from 0.1 ms to 60 s: for exporters that ask for them.
+/// Bucket bounds of the histograms, in seconds, from 0.1 ms to 60 s, for exporters that ask for them.
 ///
 /// ```no_run
 /// # mod metrics_exporter_prometheus {
@@ -147,7 +147,7 @@ mod tests {
         assert!(BUCKETS.is_sorted());
     }
 
-    /// Without it the memory of the recorder grows with every sample.
+    /// Without upkeep, the recorder's memory grows with every sample.
     #[test]
     fn fo10_the_guides_recorder_has_its_upkeep_run() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/observability.md");

@@ -143,7 +143,8 @@ impl Observers {
         any.then_some(Listening(recorder))
     }
 
-    /// A call begins to wait, until what is returned is dropped: for the store in an `outage`, else for others.
+    /// Reports that a call begins to wait, until the returned value is dropped: for the store in an `outage`,
+    /// otherwise for other holders.
     #[inline]
     pub(crate) fn waiting(&self, lock: &LockName, outage: bool) -> InLine {
         if !self.users().is_empty() {
@@ -172,7 +173,7 @@ impl Observers {
         let tried = account.take_try();
         account.open();
         let waited = account.since().since(asked);
-        // A call waits once, whatever the number of its locks: gauges that `queued` takes one off stay right.
+        // A call waits once, whatever the number of its locks, so that gauges which count `queued` stay right.
         let queued = queued && index == 0;
         let event = Acquired::new(waited, account.via(), fencing_token, queued, index);
         if has_metrics {

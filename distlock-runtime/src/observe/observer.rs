@@ -95,11 +95,11 @@ pub trait Observer: Send + Sync + 'static {
     fn command(&self, event: &Command) {}
 }
 
-/// What a call waits for.
+/// The reason why a call waits.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The call waits for the store, which cannot be reached. If false, others hold the lock.
+    /// The call waits for a store that cannot be reached. If false, others hold the lock.
     pub outage: bool,
 }
 
@@ -113,8 +113,8 @@ pub struct Acquired {
     pub via: Via,
     /// Larger than that of every earlier holder.
     pub fencing_token: u64,
-    /// Whether [`Observer::waiting`] was called before. It is called once for a call, so of a call for several
-    /// locks only the event with index 0 says so.
+    /// Whether [`Observer::waiting`] was called before. It is called once for each call, so for a call for
+    /// several locks only the event with index 0 sets this.
     pub queued: bool,
     /// Which of the call's locks it is, from 0 on. To count calls, count those with 0.
     pub index: usize,
@@ -193,7 +193,8 @@ pub struct Released {
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
-    /// The store has confirmed it. If false, it has failed, and is tried again while the lease lasts.
+    /// The store has confirmed the renewal. If false, the renewal has failed and is retried while the lease
+    /// lasts.
     pub ok: bool,
 }
 

@@ -31,7 +31,7 @@ struct Queue {
 
 struct Waiting {
     events: VecDeque<Event>,
-    /// Those that are to be reported later, and when.
+    /// The events to report later, and when.
     later: Vec<(Instant, Event)>,
     /// How many there was no room for since that was last said.
     dropped: u64,
@@ -45,7 +45,7 @@ impl Waiting {
 }
 
 impl Waiting {
-    /// One of those that were to be reported later, if its time has come.
+    /// Returns a delayed event whose time has come, if there is one.
     fn due(&mut self, now: Instant) -> Option<Event> {
         let at = self.later.iter().position(|(at, _)| *at <= now)?;
         Some(self.later.remove(at).1)
@@ -69,7 +69,7 @@ pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
     QUEUE.put(Box::new(tell), None);
 }
 
-/// Has it report an event after a while, however busy other threads are.
+/// Reports an event after a while, however busy other threads are.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 pub(super) fn report_after(pause: Duration, tell: impl FnOnce() + Send + 'static) {
     QUEUE.put(Box::new(tell), Some(Instant::now() + pause));

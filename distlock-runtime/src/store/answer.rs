@@ -39,8 +39,8 @@ pub enum Entered {
         ticket: u64,
         /// How long the present owner's lease still runs; `None` if the store could not tell.
         remaining: Option<Duration>,
-        /// How many stand in front; 0 as well if this look has let them in, and the next one is to come when their
-        /// reservation is over.
+        /// The number of waiters before this one. Also 0 if this look has let others in; then the next look
+        /// must come when their reservation is over.
         rank: u64,
         /// How many stand behind.
         behind: u64,

@@ -67,8 +67,8 @@ pub trait Console {
         refused("this store takes no commands as they are")
     }
 
-    /// What each sentinel says of the primary, and whether there are enough of them for a failover (`SENTINEL MASTER`,
-    /// `SENTINEL CKQUORUM`), by its address; or one error. None where no sentinels name the primary.
+    /// Returns each sentinel's answers about the primary and about a failover (`SENTINEL MASTER`, `SENTINEL
+    /// CKQUORUM`), by the sentinel's address, or a single error. Empty if no sentinels name the primary.
     fn sentinels(self: Arc<Self>) -> Op<Vec<(String, Vec<StoreReply>)>> {
         Box::pin(ready(Ok(Vec::new())))
     }

@@ -39,7 +39,7 @@ impl Fault {
         Self::lasting(BackendKind::Other, "the lock manager was closed")
     }
 
-    /// The same, with the node that it is about: `host:port`, or several of them.
+    /// Adds the node that the failure is about: `host:port`, or several of them.
     #[must_use]
     pub fn at(self, node: &str) -> Self {
         let detail = match self.detail.as_deref() {
@@ -57,7 +57,7 @@ impl Fault {
         Self { detail: Some([said, words].concat().into()), ..self }
     }
 
-    /// The store's words, or else the kind's.
+    /// The store's words, or a text for the kind if there are none.
     #[cfg(feature = "redis")]
     pub fn reason(&self) -> String {
         self.detail.as_deref().map_or_else(|| self.kind.to_string(), str::to_owned)
@@ -81,7 +81,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A store's own words, as the cause in an error.
+/// The store's own words, as the cause of an error.
 #[derive(Debug)]
 struct Detail(Arc<str>);
 

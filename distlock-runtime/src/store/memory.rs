@@ -168,10 +168,10 @@ impl MemoryStore {
         Ok((state.fence, now))
     }
 
-    /// Notes that something of the token may be stored from now on: a lease, or a place in the line. Both are
-    /// there until its release, so the engine must not pass over that.
+    /// Notes that the store may hold something of the token from now on: a lease, or a place in the line. Both
+    /// stay until its release, so the engine must not skip the release.
     fn leaves_a_trace(&self, owner: &Owner, term: Term) -> Result<(), Fault> {
-        // R7: nothing of it may come to be stored behind its release.
+        // R7: nothing of the token may be stored after its release.
         if !owner.may_send(self.clock.now(), term.stored_for(), 1) {
             return Err(Fault::given_up());
         }

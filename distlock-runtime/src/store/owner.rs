@@ -27,7 +27,7 @@ const COUNT: u32 = 16;
 /// An acquire without an answer may run long after its time, when a server that stood still goes
 /// on, and its ttl counts from there. A server that stands still for longer is not waited for.
 const LATEST: Duration = Duration::from_secs(10 * 60);
-/// How long a queue lasts after its last poll. Every waiter polls more often than that (R11).
+/// How long a queue lasts after its last poll. Every waiter polls more often than this (R11).
 pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(20);
 /// How much of the process's name is in a mark.
 const MARK: usize = 8;
@@ -64,7 +64,7 @@ pub struct Owner {
     undone: AtomicBool,
     /// The store has freed the lock, but has not let in the next waiter.
     freed: AtomicBool,
-    /// Until when it may stand in the queue; 0 if it never stood there.
+    /// When the token's place in the queue ends; 0 if it never had one.
     stands_until: AtomicU64,
     /// The same token at each node of a quorum, where it is one.
     parts: OnceLock<Box<[Part]>>,
@@ -188,17 +188,17 @@ impl Owner {
         self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
     }
 
-    /// To be called before it is sent to the queue: the queue ends this long after its last poll.
+    /// Call this before the token is sent to the queue, because the queue ends this long after its last poll.
     pub fn will_stand(&self, now: Moment) {
         self.stands_until.fetch_max(now.after(QUEUE_LIFE).as_nanos(), Ordering::AcqRel);
     }
 
-    /// Until when its place in the queue may be there, if no other token polls.
+    /// Returns when its place in the queue ends if no other token polls.
     pub fn stands_until(&self) -> Moment {
         Moment::from_nanos(self.stands_until.load(Ordering::Acquire))
     }
 
-    /// It was sent to the queue.
+    /// Whether the token was sent to the queue.
     pub fn stood(&self) -> bool {
         self.stands_until.load(Ordering::Acquire) != 0
     }

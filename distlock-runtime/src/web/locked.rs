@@ -106,7 +106,7 @@ pub trait LockedOptions {
     const NAME: Option<&'static str> = None;
 }
 
-/// The [`LockedOptions`] of a [`Locked<K>`](Locked): the manager's.
+/// The manager's own options, for [`Locked<K>`](Locked).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults;
 

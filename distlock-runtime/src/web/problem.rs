@@ -9,8 +9,8 @@ use crate::observe;
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What is sent to the client. It names neither the key nor the lock: both are the server's own affair, and its log
-/// has them.
+/// The body that is sent to the client. It names neither the key nor the lock, because both are internal to the
+/// server. The server's log has them.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) status: u16,

@@ -53,7 +53,7 @@ pub(crate) struct EtcdConfig {
 /// Locks in one etcd.
 pub(crate) struct EtcdStore {
     queues: Arc<Queues>,
-    /// Where the members are, as errors name them.
+    /// The members' addresses, for errors.
     servers: String,
     /// Notified of what is seen.
     listener: Arc<std::sync::OnceLock<Listener>>,
@@ -113,7 +113,7 @@ impl EtcdStore {
                 live.missed();
                 Err(silent())
             }
-            // There was no connection to ask on.
+            // There was no connection to send the question over.
             None => Err(self.outage().map_or_else(silent, |outage| outage.fault)),
         }
     }

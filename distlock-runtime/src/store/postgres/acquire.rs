@@ -55,7 +55,7 @@ pub(super) async fn enter(
 ) -> Result<Entered, Fault> {
     let Entry { owner, term, ticket } = entry;
     if Token::parse(&owner.token).is_some_and(|token| token.notified) {
-        // Whoever lets this token in looks whether its process listens.
+        // The process that lets this token in checks whether the token's process listens.
         store.ears.need(owner);
         let _ = store.by(answer_by, None, async { Ok(store.table.hear().await) }).await;
     }

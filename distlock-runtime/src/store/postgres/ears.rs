@@ -1,8 +1,9 @@
-//! When this process listens for messages.
+//! Decides when this process listens for messages.
 //!
-//! Every message costs the server time for each session that listens, so an idle process does not. It listens while it
-//! waits for a lock; while it holds one for longer than a moment, to hear of those who wait behind it and of those who
-//! ask; and while it may be answered. Locks that are held only for a moment are given back before others would be told.
+//! Every message costs the server time for each session that listens, so an idle process does not listen. A
+//! process listens in three cases: while it waits for a lock; while it holds one for longer than a moment, so
+//! that it hears of waiters and of questions; and while it may be answered. Locks that are held only for a
+//! moment are released before others would send a message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,34 +16,34 @@ use tokio::time::sleep;
 use crate::clock::{Clock, Moment};
 use crate::store::owner::Owner;
 
-/// Locks that are held for longer than this are listened for: less than what a waiter lets pass before it tells those in
-/// front of it.
+/// Listen for locks that are held for longer than this. It is shorter than the time after which a waiter sends
+/// its first message to the holders.
 const MOMENT: Duration = Duration::from_millis(20);
-/// How often it is looked whether messages are still waited for. It takes two looks without any need to stop: one who
-/// comes again and again listens all the time.
+/// How often to check whether messages are still needed. Listening stops after two checks without a need, so a
+/// process that returns again and again keeps listening.
 const LOOK: Duration = Duration::from_millis(500);
-/// For how long an answer may come.
+/// How long an answer may take to arrive.
 const ANSWERED: Duration = Duration::from_secs(5);
 
-/// The tokens for which messages may come.
+/// The tokens for which messages may arrive.
 pub(super) struct Ears {
     table: Weak<Table>,
     handle: Handle,
     needs: Mutex<Needs>,
     answers_until: AtomicU64,
-    /// Messages are wanted at all.
+    /// Whether messages are wanted at all.
     is_used: bool,
 }
 
 #[derive(Default)]
 struct Needs {
-    /// For these it listens.
+    /// Tokens for which the process listens.
     tokens: Vec<Weak<Owner>>,
-    /// These were granted a lock a moment ago.
+    /// Tokens that were granted a lock a moment ago.
     young: Vec<Weak<Owner>>,
-    /// Somebody looks when they end.
+    /// A task checks when listening can stop.
     watched: bool,
-    /// Somebody looks at the young ones.
+    /// A task checks the young tokens.
     timed: bool,
 }
 
@@ -58,8 +59,7 @@ impl Ears {
         self.needs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Messages for this token are to be heard until it is released. They are once
-    /// [`Table::hear`] says so.
+    /// Hears messages for this token until its release. They arrive once [`Table::hear`] returns true.
     pub(super) fn need(self: &Arc<Self>, owner: &Arc<Owner>) {
         if !self.is_used {
             return;
@@ -72,7 +72,7 @@ impl Ears {
         self.watch(needs);
     }
 
-    /// Answers may come for a while.
+    /// Answers may arrive for a while.
     pub(super) fn need_answers(self: &Arc<Self>) {
         let until = Clock::Boottime.now().after(ANSWERED);
         self.answers_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
@@ -85,7 +85,7 @@ impl Ears {
         }
     }
 
-    /// The token was granted its lock: it is listened for unless it is released in a moment.
+    /// The token was granted its lock. Listen for it unless it is released within a moment.
     pub(super) fn granted(self: &Arc<Self>, owner: &Arc<Owner>) {
         if !self.is_used {
             return;
@@ -109,7 +109,7 @@ fn is_in_use(owner: &Weak<Owner>) -> bool {
     owner.upgrade().is_some_and(|owner| !owner.is_retired())
 }
 
-/// Has the table listen until nothing is to be heard any more.
+/// Makes the table listen until no message is needed any more.
 async fn until_not_needed(ears: Arc<Ears>) {
     let mut idle = 0;
     loop {
@@ -121,7 +121,7 @@ async fn until_not_needed(ears: Arc<Ears>) {
         let mut needs = ears.needs();
         idle = if ears.is_needed(&mut needs) { 0 } else { idle + 1 };
         if idle == 2 {
-            // Under the lock: who needs to hear something after this starts anew.
+            // Under the lock: a caller that needs messages after this starts a new task.
             needs.watched = false;
             table.need_not_hear();
             return;
@@ -129,7 +129,7 @@ async fn until_not_needed(ears: Arc<Ears>) {
     }
 }
 
-/// Sorts out those that hold their locks for longer than a moment.
+/// Promotes the tokens that hold their locks for longer than a moment.
 async fn until_grown(ears: Arc<Ears>) {
     let mut before = Vec::new();
     loop {

@@ -47,7 +47,8 @@ const LANES: usize = 4;
 /// Of no connection that was lost is it known that the server does nothing for it any more: behind a pooler it may be
 /// another client's by now, so none is ended.
 const NONE_CLOSED: Range<u64> = 0..0;
-/// Behind a pooler no message comes. A look that finds nothing new writes nothing, so the first ones follow quickly.
+/// Behind a pooler no message arrives. A look that finds nothing new writes nothing, so the first looks follow
+/// each other quickly.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 const BACKWARDS: &str = "the sequence of fencing tokens goes backwards";
 
@@ -65,7 +66,7 @@ pub(crate) struct PostgresConfig {
 /// Locks in one Postgres database.
 pub(crate) struct PostgresStore {
     table: Arc<Table>,
-    /// Where they are, as errors name them.
+    /// The servers' addresses, for errors.
     servers: String,
     record: Arc<Record>,
     contention: Contention,
@@ -127,7 +128,7 @@ impl PostgresStore {
         if let Some(live) = live {
             live.missed();
         } else if let Some((_, fault)) = self.table.outage() {
-            // There was no connection to ask on.
+            // There was no connection to send the question over.
             return Err(fault);
         }
         let words = format!("{}: no answer in time", self.servers);
@@ -167,7 +168,7 @@ impl PostgresStore {
         let answer_by = now.after(self.command_timeout);
         let live = self.by(answer_by, None, self.table.renewals()).await;
         let live = live.map_err(|fault| fault_of(&fault))?;
-        // Who holds a lock for so long may be asked about it.
+        // Other processes may ask the holder of a lock that is held this long.
         renewals.iter().for_each(|renewal| self.ears.need(&renewal.owner));
         let sent = Clock::Boottime.now();
         let leases = renewals.iter().map(|Renewal { owner, ttl, draw, .. }| {
@@ -280,7 +281,7 @@ impl Store for PostgresStore {
 
     fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
-            // It may be a question: the answer is a message.
+            // The message may be a question, whose answer is a message as well.
             self.ears.need_answers();
             let _ = self.by(answer_by, None, async { Ok(self.table.hear().await) }).await;
             let sent = letters::send(&self.table, &letters);

@@ -31,19 +31,19 @@ pub(super) struct Proposals {
     seen: AtomicU64,
 }
 
-/// The nodes that have granted a lock, and until when each of them keeps it at least.
+/// The nodes that have granted a lock, and until when each of them keeps the lock at least.
 pub(super) struct Granted {
     by: Vec<usize>,
     ends: Moment,
 }
 
 impl Granted {
-    /// By these votes, for leases of `ttl`.
+    /// Made from these votes, for leases of `ttl`.
     pub(super) fn by(votes: &Votes, ttl: Duration) -> Self {
         Self { by: votes.granted().collect(), ends: votes.first_sent().after(ttl) }
     }
 
-    /// What an answer to a proposed token comes to that came `now`.
+    /// Judges an answer to a proposed token that arrived `now`.
     fn counted(&self, now: Moment, answer: Accepted, counts: bool) -> Ballot {
         accepted(now, answer, counts && now < self.ends)
     }

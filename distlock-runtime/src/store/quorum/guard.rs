@@ -1,13 +1,14 @@
 //! The restart guard: a node that has forgotten its locks must not help to grant them again.
 //!
-//! After a restart a node may have granted a lock, forgotten it, and grant it to another process. So it counts once
-//! a process has watched it for longer than any lease lasts. The process measures that by its own clock, from the
-//! first answer of this run of the server on: the server's uptime is computed from its wall clock, which may be
-//! stepped forward after a boot. Nor do the server's data tell how old its run is. With an append-only file that is
-//! written once a second, data survive where the last second of locks does not.
+//! After a restart a node may have granted a lock, forgotten it, and grant it to another process. So a node
+//! counts once a process has watched it for longer than any lease lasts. The process measures that by its own
+//! clock, from the first answer of this run of the server on. The server's uptime is no measure: it is computed
+//! from the wall clock, which may be stepped forward after a boot. The server's data do not tell how old its
+//! run is, either. With an append-only file that is written once a second, data survive but the last second of
+//! locks does not.
 //!
-//! A process that has watched a server for long enough leaves a note there, which names the run. So only the first
-//! process waits.
+//! A process that has watched a server for long enough leaves a note there, which names the run. So only the
+//! first process waits.
 
 // Public for the model, which is built with the feature `model`.
 #![allow(unreachable_pub)]
@@ -16,8 +17,8 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// For how long a server is watched before it counts: the guard, and how long a process may rely on the list of
-/// servers without reading it again (see [`relies_for`]).
+/// How long a server is watched before it counts: the guard, and the time for which a process may rely on the
+/// list of servers without reading it again (see [`relies_for`]).
 #[allow(unreachable_pub)] // Public for the model.
 pub fn watch_for(guard: Duration) -> Duration {
     guard.saturating_add(relies_for(guard))
@@ -39,13 +40,13 @@ pub struct RestartGuard {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Seen {
-    /// Another one after every start of the server, and whenever it has lost its data.
+    /// Changes with every start of the server, and whenever it has lost its data.
     run: String,
     counts_from: Moment,
 }
 
 impl RestartGuard {
-    /// The server has answered. `watched`: a process that has watched this run for long enough has said so.
+    /// The server has answered. `watched` says that some process has watched this run for long enough.
     pub fn greeted(&mut self, run: &str, watched: bool, guard: Duration, now: Moment) {
         let counts_from = if watched { now } else { now.after(watch_for(guard)) };
         match &mut self.seen {
@@ -64,7 +65,7 @@ impl RestartGuard {
         self.seen.as_ref().is_some_and(|seen| seen.run == run) && self.counts(now)
     }
 
-    /// How long it takes until this run counts; `None` if another one was seen since.
+    /// Returns how long it takes until this run counts; `None` if another run was seen since.
     pub(crate) fn wait_for(&self, run: &str, now: Moment) -> Option<Duration> {
         let seen = self.seen.as_ref().filter(|seen| seen.run == run)?;
         Some(seen.counts_from.since(now))
@@ -86,15 +87,15 @@ mod tests {
         let secs = Duration::from_secs;
         let mut node = RestartGuard::default();
         assert!(!node.counts(at(1000)));
-        // It may have been up for years: nobody has watched it.
+        // The server may have been up for years, but nobody has watched it.
         node.greeted("a", false, secs(30), at(1000));
         assert!(!node.counts(at(1032)));
         assert_eq!(node.wait(at(1011)), Some(secs(22)));
-        // The same run on another connection.
+        // This is the same run on another connection.
         node.greeted("a", false, secs(30), at(1020));
         assert!(node.counts(at(1033)) && node.has_watched("a", at(1033)));
         assert!(!node.has_watched("b", at(1033)));
-        // It has restarted.
+        // The server has restarted.
         node.greeted("b", false, secs(30), at(1040));
         assert!(!node.counts(at(1072)));
         // Another process has watched it for longer.

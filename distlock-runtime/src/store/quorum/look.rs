@@ -17,7 +17,8 @@ use crate::store::{Fault, Held, Holder, Letter, Op, Records, Store};
 /// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
 /// not waited for here either.
 const OTHERS: Duration = Duration::from_secs(1);
-/// How often it is looked whether servers count that are watched: another process may have watched them for longer.
+/// How often to check whether watched servers count yet, because another process may have watched them for
+/// longer.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Has every node identify itself. A mistake in the list shows here.
@@ -59,8 +60,8 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
     Ok(())
 }
 
-/// Resolves when a majority of the servers counts. A process that gave up instead, and was started again, would begin
-/// to watch them again each time.
+/// Resolves when a majority of the servers counts. If a process gave up instead and was started again, it would
+/// begin to watch them again each time.
 async fn counts(quorum: &QuorumStore) {
     let mut is_said = false;
     while let Some(wait) = quorum.starting() {
@@ -72,7 +73,7 @@ async fn counts(quorum: &QuorumStore) {
     }
 }
 
-/// Fewer than a majority were watched for long enough.
+/// Fewer than a majority of the servers were watched for long enough.
 pub(super) fn too_new(wait: Duration) -> Fault {
     let detail = format!(
         "a majority of the servers was started, or first used, too recently to count; locks are granted in {} s, if \

@@ -1,16 +1,17 @@
-//! Which servers are a quorum: the same ones for every process.
+//! The servers of a quorum, which must be the same for every process.
 //!
-//! Two lists of the same size that differ by one server have majorities without a server in common. So every server
-//! has a random name of its own, and keeps the list of the names of all. A server counts for a process if its list
-//! is the one that the others keep, and has its name.
+//! Two lists of the same size that differ by one server have majorities without a common server. So every
+//! server has a random id of its own and keeps a list of all ids. A server counts for a process if it keeps the
+//! same list as the others, and is in that list.
 //!
-//! An operator who replaces a server by one at another address deletes the list, and processes with the new list make
-//! another one. A process that has seen the old one does not write it again for a while ([`HELD_BACK`]).
+//! An operator who replaces a server by one at another address deletes the list, and processes with the new
+//! list write a new one. A process that has seen the old list does not write it again for a while
+//! ([`HELD_BACK`]).
 //!
-//! A server that has lost its data has another name and no list. It takes the seat of the name that it had if it is
-//! at the address of that seat, or was in the list of this process before. Any other server is refused, until an
-//! operator deletes the list. The list with the new name has the next version: the other servers get it first, so
-//! that no process goes on with the server that had the seat before.
+//! A server that has lost its data has a new id and no list. It takes the seat of its old id if it is at the
+//! address of that seat, or if this process knew it there before. Any other server is refused until an operator
+//! deletes the list. The list with the new id has the next version. The other servers get it first, so that no
+//! process continues with the server that had the seat before.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ use crate::error::BackendKind;
 use crate::store::Fault;
 use crate::store::redis::identity::Identity;
 
-/// For this many restart guards a process does not write a list again that was deleted.
+/// For this many restart guards a process does not rewrite a list that was deleted.
 const HELD_BACK: u32 = 10;
 
 const LISTED_TWICE: &str = "two of the hosts in the URL are the same server: name each server once";
@@ -39,7 +40,7 @@ const NOT_READABLE: &str = "the key `<prefix>:quorum` has a value that no proces
 /// The servers of a quorum, as each of them keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct List {
-    /// The next one whenever a server takes the seat of another.
+    /// Increases whenever a server takes the seat of another one.
     version: u64,
     seats: Vec<Seat>,
 }
@@ -48,7 +49,7 @@ struct List {
 struct Seat {
     /// `None` if no process has reached the server yet.
     id: Option<String>,
-    /// As the process has it that made the list; others may spell it otherwise.
+    /// The address, as the process that made the list spells it; others may spell it differently.
     addr: String,
 }
 
@@ -82,18 +83,18 @@ impl List {
         self.seats.iter().any(|seat| seat.id.as_deref() == Some(id))
     }
 
-    /// The same servers in the same version, however their addresses are spelled.
+    /// Whether both lists have the same servers in the same version, however the addresses are spelled.
     fn is(&self, other: &Self) -> bool {
         self.version == other.version && self.ids() == other.ids()
     }
 
-    /// Both may be lists of the same servers, some of which were not reached.
+    /// Whether both may be lists of the same servers, some of which were not reached.
     fn fits(&self, other: &Self) -> bool {
         let new = other.ids().into_iter().filter(|id| !self.has(id)).count();
         self.ids().len() + new <= self.seats.len()
     }
 
-    /// How many servers both have.
+    /// Returns how many servers both lists have in common.
     fn shares(&self, other: &Self) -> usize {
         other.ids().into_iter().filter(|id| self.has(id)).count()
     }
@@ -104,28 +105,28 @@ fn size(nodes: usize) -> String {
     format!("{nodes}:{}", majority(nodes))
 }
 
-/// The servers of this process's list, as far as they are known.
+/// What this process knows about the servers of its list.
 #[derive(Debug)]
 pub(super) struct Members {
     addrs: Box<[String]>,
     guard: Duration,
     state: Mutex<State>,
-    /// Changes with the list that all go by.
+    /// Changes with the list that counts.
     number: AtomicU64,
-    /// Something was found or written.
+    /// Changes when something was found or written.
     pub(super) changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     found: Vec<Option<Found>>,
-    /// The last name of a server that was a member at each place.
+    /// The last id of a member at each place.
     had: Vec<Option<String>>,
-    /// Since when the list is missing at a server that had it.
+    /// Since when a server that had the list no longer has it.
     deleted: Vec<Option<Moment>>,
-    /// A list that is to take the place of another one, or of none.
+    /// A list that should replace another one, or none.
     next: Option<(Option<List>, List)>,
-    /// What all go by.
+    /// The list that counts.
     list: Option<List>,
 }
 
@@ -133,24 +134,24 @@ struct State {
 struct Found {
     run_id: String,
     id: String,
-    /// The list as it stands there.
+    /// The list, as the server's text.
     text: Option<String>,
     list: Option<List>,
-    /// Its list was deleted, and other processes may be about to write another one.
+    /// The list was deleted, and other processes may be about to write another one.
     is_held_back: bool,
     /// When this was found first, and when it was read last.
     since: Moment,
     read: Moment,
 }
 
-/// What is to be done about a server.
+/// The next step for a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seated {
-    /// It counts, as long as this is the number of the list.
+    /// The server counts as long as the list has this number.
     Member(u64),
-    /// It is to be given this list in the place of the one that it has.
+    /// The server must be given this list in place of its own.
     Write { before: Option<String>, list: String },
-    /// The others are to be asked first.
+    /// The other servers must be asked first.
     Wait,
 }
 
@@ -172,10 +173,10 @@ impl Members {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Notes what was found at a place.
+    /// Notes the answer of the server at a place.
     pub(super) fn found(&self, place: usize, server: &Identity, now: Moment) -> Result<(), Fault> {
         let (all, mut state) = (self.addrs.len(), self.state());
-        // Not the one that was here before: it may be what has moved.
+        // This is not the server that was here before, which may have moved.
         let before = state.found[place].take();
         for other in state.found.iter().flatten() {
             if other.run_id == server.run_id {
@@ -204,12 +205,12 @@ impl Members {
         Ok(())
     }
 
-    /// The connection to the server at a place is lost: it says nothing about what others keep any more.
+    /// The connection to the server at a place is lost, so its list is no longer known.
     pub(super) fn lost(&self, place: usize) {
         self.state().found[place] = None;
     }
 
-    /// Notes the list that stands at a place now.
+    /// Notes the list that the server at a place keeps now.
     pub(super) fn stored(
         &self,
         place: usize,
@@ -227,12 +228,12 @@ impl Members {
         Ok(())
     }
 
-    /// What is to be done about the server at a place. `patient`: others that have not been found yet are waited
-    /// for before there is a list without them.
+    /// Returns the next step for the server at a place. `patient`: before a first list is made, wait for
+    /// servers that were not found yet.
     pub(super) fn seated(&self, place: usize, patient: bool) -> Result<Seated, Fault> {
         let mut state = self.state();
         let mut seated = state.seated(place, &self.addrs, patient);
-        // What others keep may have changed with what was found.
+        // The answer may have changed the list that most servers keep.
         if seated.is_err() && state.is_behind(place) {
             seated = Ok(Seated::Wait);
         }
@@ -253,7 +254,7 @@ impl Members {
 }
 
 impl State {
-    /// The list that most servers keep which are in it; of several the latest.
+    /// Returns the list that most of its servers keep; of several, the latest.
     fn kept(&self) -> Option<&List> {
         let kept = || self.found.iter().flatten().filter_map(Found::own);
         let by = |list: &&List| {
@@ -268,7 +269,7 @@ impl State {
         self.found.iter().flatten().any(|other| other.read < found.since)
     }
 
-    /// The list that all are to keep.
+    /// Returns the list that all servers should keep.
     fn target(&self) -> Option<List> {
         let kept = self.kept();
         match &self.next {
@@ -285,7 +286,7 @@ impl State {
             own.version >= list.version && !own.is(&list) && !own.fits(&list) && !related
         };
         if self.found.iter().flatten().any(is_rival) {
-            // Nothing counts: each of the two lists may have a majority.
+            // Neither counts, because each of the two lists may have a majority.
             return Err(refused(AT_ODDS));
         }
         let Some(found) = &self.found[place] else { return Ok(Seated::Wait) };
@@ -297,7 +298,7 @@ impl State {
             self.had[place] = Some(found.id.clone());
             return Ok(Seated::Member(0));
         }
-        // Another list than the one that was deleted is written at once.
+        // A list other than the deleted one may be written at once.
         if found.is_held_back && self.list.as_ref().is_some_and(|known| known.is(&list)) {
             return Ok(Seated::Wait);
         }
@@ -313,7 +314,7 @@ impl State {
         Ok(Seated::Write { before: found.text.clone(), list: list.text() })
     }
 
-    /// No server keeps a list: those that were found make one.
+    /// No server keeps a list, so the servers that were found make one.
     fn first_list(
         &mut self,
         place: usize,
@@ -340,7 +341,7 @@ impl State {
         Ok(write)
     }
 
-    /// The next list, in which the server at a place has the seat that it had before it lost its data.
+    /// Returns the next list, in which the server at a place has the seat that it had before it lost its data.
     fn with_seat(&self, list: &List, place: usize, addrs: &[String]) -> Result<List, Fault> {
         let refused = || not_a_member(&addrs[place]);
         let found = self.found[place].as_ref().ok_or_else(refused)?;
@@ -348,7 +349,7 @@ impl State {
         let is_its = |seat: &Seat| {
             let is_left = seat.id.as_deref().is_none_or(|id| !is_elsewhere(id));
             let had = self.had[place].is_some() && seat.id == self.had[place];
-            // One with a list of other servers is not one that has lost its data.
+            // A server with a list of other servers has not lost its data.
             let is_clean = match &found.list {
                 None => true,
                 Some(own) => seat.id.is_none() && own.fits(list),
@@ -363,7 +364,7 @@ impl State {
 }
 
 impl Found {
-    /// The list that it keeps, if it is in it.
+    /// Returns the server's list, if the server is in it.
     fn own(&self) -> Option<&List> {
         self.list.as_ref().filter(|list| list.has(&self.id))
     }
@@ -377,7 +378,7 @@ fn same(one: Option<&List>, other: Option<&List>) -> bool {
     }
 }
 
-/// The list in the words of a server.
+/// Reads a list from a server's text.
 fn read(text: &str, nodes: usize) -> Result<List, Fault> {
     let there = text.split(' ').next().unwrap_or_default();
     let here = size(nodes);

@@ -1,4 +1,5 @@
-//! Why there is no majority: which servers have not answered, and how many are needed.
+//! The reasons why there is no majority: the servers that have not answered, and how many are
+//! needed.
 
 use std::fmt::Write as _;
 
@@ -17,9 +18,9 @@ impl Missing {
 }
 
 impl QuorumStore {
-    /// Too few servers have answered a question, or too few of those that have count.
+    /// Too few servers have answered a question, or too few of those that answered count.
     pub(super) fn no_majority(&self, Missing(failed): Missing) -> Fault {
-        // It does not go away by itself.
+        // This error does not go away by itself.
         if let Some((place, fault)) = failed.iter().find(|(_, fault)| !fault.passing) {
             return fault.clone().and(&format!(" (that was {})", self.nodes[*place].addr));
         }

@@ -23,14 +23,14 @@ const MOVED: &str = "the connection to a node was made again meanwhile";
 const NOT_SEATED: &str =
     "the other servers of the quorum have not said yet whether this one belongs to it";
 
-/// How long servers that have not answered yet are waited for before the others make the list of the quorum.
+/// How long to wait for servers that have not answered yet, before the others make the list of the quorum.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// When the others are asked again whose lists decide; twice as long after each.
+/// The pause before the servers whose lists decide are asked again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// How often a server is looked at that is watched: another process may have watched it for longer.
+/// How often to look at a server that is being watched, because another process may have watched it for longer.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What all nodes of a quorum have in common.
+/// The state that all nodes of a quorum share.
 pub(super) struct Common {
     pub(super) members: Members,
     pub(super) guard: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Node {
     common: Arc<Common>,
     place: usize,
     state: Mutex<State>,
-    /// Its list is being read again.
+    /// The node's list is being read again.
     is_read: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Node {
 struct State {
     restarts: RestartGuard,
     known: Option<Known>,
-    /// The run that a task watches.
+    /// The run that a task is watching.
     watched: Option<String>,
 }
 
@@ -64,9 +64,9 @@ struct State {
 #[derive(Clone, Copy)]
 struct Known {
     connection: u64,
-    /// The list of the quorum by which it is a member.
+    /// The number of the quorum's list by which the node is a member.
     list: u64,
-    /// When its list was asked for.
+    /// When its list was requested.
     asked: Moment,
 }
 
@@ -93,7 +93,7 @@ impl Node {
         self.store.outage().is_some()
     }
 
-    /// Has it identify itself on every connection, so that a restart is noticed while no call needs it.
+    /// Makes the node identify itself on every connection, so that a restart is noticed while no call needs it.
     pub(super) fn attend(self: &Arc<Self>) {
         let (node, store) = (Arc::downgrade(self), self.store.clone());
         self.common.handle.spawn(async move {
@@ -139,7 +139,7 @@ impl Node {
         })
     }
 
-    /// The connection, if the node has identified itself on it, and its list was read a short time ago.
+    /// Returns the connection, if the node has identified itself on it and its list was read a short time ago.
     fn is_known(self: &Arc<Self>) -> Option<u64> {
         let Known { connection, list, asked } = self.state().known?;
         let is_current = self.store.connection() == Some(connection);
@@ -153,7 +153,7 @@ impl Node {
         (most.is_zero() || age < most).then_some(connection)
     }
 
-    /// Has it identify itself again, without anybody who waits for that.
+    /// Makes the node identify itself again, while nobody waits for that.
     fn read_again(self: &Arc<Self>) {
         if self.is_read.swap(true, Ordering::AcqRel) {
             return;
@@ -197,14 +197,14 @@ impl Node {
         Ok(connection)
     }
 
-    /// Waits until it is a member of the quorum. Returns the number of the list.
+    /// Waits until the node is a member of the quorum. Returns the number of the list.
     async fn seat(self: &Arc<Self>, asked: Moment, answer_by: Moment) -> Result<u64, Fault> {
         let members = &self.common.members;
         let patience = asked.after(PATIENCE.min(answer_by.since(asked) / 2));
         let mut pause = FIRST_PAUSE;
         loop {
             let mut changed = pin!(members.changed.notified());
-            // From now on: what changes before it is waited for counts as well.
+            // Subscribe first, so that a change before the wait counts as well.
             changed.as_mut().enable();
             let now = Clock::Boottime.now();
             match members.seated(self.place, now < patience)? {
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Has the others identify themselves again, whose lists decide about this one.
+    /// Makes the other nodes identify themselves again, because their lists decide about this one.
     fn call_others(&self) {
         let all = self.common.all.get().into_iter().flatten();
         let others = all.filter_map(Weak::upgrade).filter(|other| other.place != self.place);
@@ -236,8 +236,8 @@ impl Node {
         others.for_each(|other| other.read_again());
     }
 
-    /// Watches this run until it counts, and says so at the server. Looks there now and then, too: another process
-    /// may have watched it for longer.
+    /// Watches this run until it counts, and says so at the server. Looks there now and then as well, because
+    /// another process may have watched it for longer.
     fn watch(self: &Arc<Self>, run: String) {
         let is_watched = self.state().watched.replace(run.clone()).is_some_and(|one| one == run);
         if is_watched {
@@ -256,7 +256,7 @@ impl Node {
                     return;
                 }
                 if left.is_zero() {
-                    // It counts here, and could not be told so.
+                    // The run counts here, but the note could not be written.
                     let next = Clock::Boottime.now().after(LOOK);
                     drop(node);
                     Alarm::at(&common.alarms, Clock::Boottime, next).await;
@@ -265,13 +265,13 @@ impl Node {
         });
     }
 
-    /// How long it takes until this run counts, if it is the present one.
+    /// Returns how long it takes until this run counts, if it is the present one.
     fn left_for(&self, run: &str) -> Option<Duration> {
         self.state().restarts.wait_for(run, Clock::Boottime.now())
     }
 
-    /// Says that this run was watched for long enough if it was, and looks whether another process says so. Whether
-    /// either is said.
+    /// Writes that this run was watched for long enough, if it was, and reads whether another process has
+    /// written so. Returns whether either is the case.
     async fn look(&self, run: &str) -> bool {
         let now = Clock::Boottime.now();
         let guard = self.common.guard;
@@ -291,7 +291,7 @@ impl Node {
         is_said
     }
 
-    /// Whether what stands at the server says that a process has watched this run for as long as this one would.
+    /// Whether the server's note says that a process has watched this run for as long as this process would.
     fn is_vouched_for(&self, run: &str, said: Option<&str>) -> bool {
         let millis = said.and_then(|said| said.strip_prefix(run)?.strip_prefix(' ')?.parse().ok());
         millis.is_some_and(|millis: u128| millis >= self.common.guard.as_millis())
@@ -307,7 +307,7 @@ impl Node {
     }
 }
 
-/// One run of one server with the data that it has: it has another name once it has lost them.
+/// One run of one server with the data that it has. A server that lost its data has another id.
 fn run_of(server: &Identity) -> String {
     [&*server.run_id, &*server.id].join(" ")
 }
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Between two steps of what it is asked, the server may have been replaced by one that knows nothing of the first.
+    /// Between two questions, the server may have been replaced by one that knows nothing of the first.
     #[tokio::test]
     async fn an_answer_over_another_connection_than_it_identified_itself_on_does_not_count() {
         let server = Server::start();

@@ -114,7 +114,7 @@ impl Votes {
         self.which(|vote| matches!(vote, Vote::Said(Ballot::Yes { .. })))
     }
 
-    /// When the first of those was asked whose yes counts: what it has granted ends first.
+    /// Returns when the first server whose yes counts was asked, because its grant ends first.
     pub fn first_sent(&self) -> Moment {
         let sent = self.nodes.iter().filter_map(|vote| match vote {
             Vote::Said(Ballot::Yes { sent }) => Some(*sent),

@@ -185,7 +185,7 @@ pub(crate) struct Live {
     pub(super) able: Able,
     /// Which node of a cluster is behind it; `None` where there is no cluster.
     pub(super) node: Option<Addr>,
-    /// Where the server is, as errors name it.
+    /// The server's address, for errors.
     address: Arc<str>,
     /// The clock of the server behind it.
     pub(super) server_clock: ServerClock,

@@ -1,4 +1,4 @@
-//! Which server a node of a quorum is: its run, its own name, and the list of servers that it belongs to.
+//! Identifies a node of a quorum: its run, its own id, and the list of servers that it belongs to.
 
 use redis::{RedisError, Value};
 
@@ -13,28 +13,28 @@ use crate::store::Fault;
 const INFO_DENIED: &str = "redlock:// needs `INFO`, which tells whether a server has restarted: permit it with \
     `+info`";
 
-/// Replaces the list of servers if it is still the one that was read (`ARGV[1]`, empty for none). Returns what is
-/// there now.
+/// Replaces the list of servers if it is still the one that was read (`ARGV[1]`, empty for none). Returns the
+/// list that is there now.
 const ENLIST: &str = "local there = redis.call('GET', KEYS[1]) \
     if (there or '') == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) there = ARGV[2] end \
     return there";
 
-/// Which server it is.
+/// The identity of a server.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// Another one after every start of the server.
+    /// Changes with every start of the server.
     pub(crate) run_id: String,
     /// Chosen at random by the first process that found none; lost with the server's data.
     pub(crate) id: String,
-    /// The servers of its quorum as they stand there, if they do.
+    /// The list of its quorum's servers, as the server keeps it.
     pub(crate) list: Option<String>,
-    /// What processes say that have watched it.
+    /// The note of processes that have watched it.
     pub(crate) watched: Option<String>,
 }
 
 impl RedisStore {
-    /// Asks which server it is, and gives it the name `id` unless it has one. Returns the number of the connection
-    /// as well.
+    /// Asks the server for its identity, and gives it the id `id` unless it has one. Also returns the number of
+    /// the connection.
     pub(crate) async fn identity(
         &self,
         id: &str,
@@ -77,7 +77,8 @@ impl RedisStore {
         Ok((live.number, Identity { run_id, id, list: text(list), watched: text(watched) }))
     }
 
-    /// Writes the list of servers there, in the place of what was read. Returns what is there now.
+    /// Writes the list of servers, if the list that was read is still there. Returns the list that is there
+    /// now.
     pub(crate) async fn enlist(
         &self,
         before: Option<&str>,
@@ -96,7 +97,7 @@ impl RedisStore {
         }
     }
 
-    /// What processes say that have watched it, after `ours` was written there if it is given.
+    /// Returns the note of processes that have watched the server, after writing `ours` if it is given.
     pub(crate) async fn watched(
         &self,
         ours: Option<&str>,
@@ -112,7 +113,7 @@ impl RedisStore {
         Ok(answers.last().and_then(text))
     }
 
-    /// Resolves when there is a connection, and when there is none any more.
+    /// Resolves when a connection opens, and when none is open any more.
     pub(crate) async fn is_up(&self, wanted: bool) {
         let Ok(link) = self.link() else { return std::future::pending().await };
         match wanted {
@@ -126,7 +127,7 @@ impl RedisStore {
     }
 }
 
-/// What `TIME` says.
+/// Parses the answer to `TIME`.
 fn micros(time: &Value) -> Option<i64> {
     let Value::Array(parts) = time else { return None };
     let [seconds, micros] = parts.as_slice() else { return None };

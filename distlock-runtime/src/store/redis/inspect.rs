@@ -30,7 +30,7 @@ pub(super) async fn inspect(
     pipeline.add_command(Cmd::zrange(Arg::Queue(lock), 0, -1));
     let mut answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     for _ in 1..LOOKS {
-        // It may have changed from one type to the other between the two questions.
+        // The lock may have changed from one type to the other between the two questions.
         let refuses =
             |answer: &Value| matches!(answer, Value::ServerError(error) if is_wrong_type(error));
         if ![0, 2].iter().all(|question| answers.get(*question).is_some_and(refuses)) {

@@ -132,7 +132,7 @@ pub(crate) struct RedisConfig {
 }
 
 impl RedisConfig {
-    /// `host:port` of the server, or its path; of several servers one.
+    /// `host:port` of the server, or its path; of several servers, one.
     pub(crate) fn address(&self) -> String {
         match &self.place {
             Place::At(target) => target.address(),

@@ -51,7 +51,7 @@ impl Node {
         self.link.target.address()
     }
 
-    /// What names it, if it is a primary that sentinels know.
+    /// Returns the sentinels that name this node, if it is a primary behind sentinels.
     pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match &self.link.target {
             Target::Primary(sentinels) => Some(sentinels),

@@ -11,8 +11,8 @@ use crate::clock::{Clock, Moment};
 use crate::store::owner::Owner;
 use crate::store::{Answer, Attempt, Fault};
 
-/// How often a key is asked about that is neither a string nor a sorted set: the commands of a pipeline may see
-/// it before and after it changes from one to the other.
+/// How often to ask again about a key that looks like neither a string nor a sorted set. The commands of a
+/// pipeline may see it before and after it changes from one to the other.
 pub(super) const LOOKS: usize = 3;
 
 /// The lock is another token's, or free by now; `None` if it is this token's.
@@ -34,7 +34,7 @@ pub(super) async fn taken(
                 return Ok(None);
             }
             [Value::BulkString(_), left, _] => break after(integer(left)?),
-            // A set is held together. What refuses both questions, and goes on to, is no lock.
+            // A shared lock is a sorted set. A key that refuses both questions, again and again, is no lock.
             [Value::ServerError(alone), left, together] if is_wrong_type(alone) => match together {
                 Value::Nil => break after(integer(left)?),
                 Value::ServerError(other) if is_wrong_type(other) && looks < LOOKS => looks += 1,
@@ -50,7 +50,7 @@ pub(super) async fn taken(
     Ok(Some(Answer::Taken { remaining }))
 }
 
-/// The key is there and is of another type.
+/// The key exists and has another type.
 pub(super) fn is_wrong_type(error: &ServerError) -> bool {
     error.code() == WRONG_TYPE
 }

@@ -171,7 +171,7 @@ impl Scripts {
         }
     }
 
-    /// The one for tokens that are alone, and the one for those that are not.
+    /// The script for exclusive tokens, and the one for shared tokens.
     pub(super) fn both(self) -> (Script, Script) {
         (self.alone, self.shared)
     }

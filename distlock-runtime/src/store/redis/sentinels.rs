@@ -150,7 +150,7 @@ impl Sentinels {
         self.heard().is_new(&place).then_some((place, sentinel))
     }
 
-    /// Where the sentinels are, as far as they are known.
+    /// The addresses of the sentinels, as far as they are known.
     pub(super) fn places(&self) -> Vec<Place> {
         self.heard().places()
     }

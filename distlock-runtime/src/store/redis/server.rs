@@ -27,7 +27,7 @@ pub(super) struct Server {
     pub(super) command_timeout: Duration,
     /// The replicas that have to confirm grants and renewals, if any.
     pub(super) replicas: Option<Replicas>,
-    /// Where every script has run once.
+    /// The nodes at which every script has run once.
     pub(super) trials: Trials,
 }
 

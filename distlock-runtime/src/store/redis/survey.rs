@@ -1,4 +1,4 @@
-//! What tools ask the sentinels of a primary: each of them, over a connection of its own.
+//! Asks each sentinel of a primary, over a connection of its own; for tools.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::sentinels::{ANSWER, Sentinels, at_sentinel};
 use crate::select::until;
 use crate::store::Fault;
 
-/// What one sentinel said to each question, or why it could not be asked.
+/// A sentinel's answer to each question, or the reason why it could not be asked.
 pub(super) type Surveyed = (String, Result<Vec<Value>, Fault>);
 
 impl Sentinels {
-    /// Asks every sentinel that is known what it knows of the primary, and whether there are enough of them for a
-    /// failover. One that hangs holds up no other.
+    /// Asks every known sentinel about the primary, and whether there are enough sentinels for a failover. A
+    /// sentinel that hangs does not delay the others.
     pub(super) async fn survey(self: &Arc<Self>) -> Vec<Surveyed> {
         let places = self.places();
         let mut asked = JoinSet::new();
@@ -35,7 +35,7 @@ impl Sentinels {
     }
 
     async fn question(&self, place: Place) -> Result<Vec<Value>, Fault> {
-        // User and password are the same at all.
+        // All sentinels have the same user and password.
         let seed = self.seeds.first().ok_or_else(super::error::unexpected)?;
         let info = seed.clone().set_addr(ConnectionAddr::Tcp(place.host, place.port));
         let config =
@@ -51,7 +51,7 @@ impl Sentinels {
             let answers = connection.send_packed_commands(&questions, 0, 2).await;
             answers.map_err(|error| at_sentinel(super::error::fault(&error)))
         };
-        // The driver ends with the connection.
+        // The connection closes when its driver is dropped.
         until(asked, driver).await.unwrap_or_else(|| Err(Fault::timed_out()))
     }
 }

@@ -72,7 +72,7 @@ impl Address {
 }
 
 impl Target {
-    /// `host:port`, or a path, where it is known beforehand.
+    /// `host:port`, or a path, if it is known beforehand.
     pub(super) fn address(&self) -> Option<String> {
         match self {
             Self::Fixed(info) => Some(info.addr().to_string()),

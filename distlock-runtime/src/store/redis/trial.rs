@@ -1,6 +1,6 @@
-//! Every script is run once before the first lock is taken at a server, on names that no lock has.
+//! Runs every script once before the first lock is taken at a server, on keys that no lock has.
 //!
-//! Some servers and proxies run `EVAL`, but look into a script and refuse what they do not like. The fast path needs no
+//! Some servers and proxies run `EVAL`, but inspect scripts and refuse some of them. The fast path needs no
 //! script, so locks would be granted there that cannot be renewed, waited for or released.
 
 use std::sync::{Mutex, PoisonError};
@@ -18,16 +18,16 @@ use crate::error::BackendKind;
 use crate::name::LockName;
 use crate::store::Fault;
 
-/// For how long the names of a trial last if the end of the trial is never run, in ms.
+/// How long the keys of a trial last, in ms, if its last scripts never run.
 const LASTS: u64 = 1000;
-/// What a server says that wants to see the keys of each command in a script.
+/// Part of the error of a server that checks that each command's keys are in `KEYS`.
 const CHECKS_KEYS: &str = "KEYS array";
 const SWITCH_OFF: &str = "switch the check of scripts off (`script_check_enable` = 0 where the server has that \
     setting), or connect to the server or the cluster itself and not to its proxy";
 const ALLOW: &str = "allow it in the server's or the proxy's settings, or connect to the server itself and not to its \
     proxy";
 
-/// The nodes at which all scripts have run. Without a cluster the only one has no address.
+/// The nodes at which all scripts have run. Without a cluster, the only node has no address.
 #[derive(Default)]
 pub(super) struct Trials(Mutex<Vec<Option<Addr>>>);
 
@@ -44,7 +44,7 @@ impl Trials {
     }
 }
 
-/// The names and tokens of one trial. Its own, so that no other trial and no lock meets them.
+/// The keys and tokens of one trial. They are unique, so that no other trial and no lock meets them.
 struct Names {
     lock: LockName,
     fence: String,
@@ -57,7 +57,7 @@ struct Names {
 }
 
 impl Names {
-    /// In the slot of the lock `near`, which this node serves.
+    /// Makes names in the slot of the lock `near`, which this node serves.
     fn near(server: &Server, near: &LockName) -> Option<Self> {
         let prefix = server.record.prefix();
         let id = Uuid::new_v4().simple();
@@ -75,13 +75,13 @@ impl Names {
         };
         let lock = LockName::of_stored(prefix, &lock)?;
         let tag = server.tag(&lock);
-        // Mode `n`: there is no subscriber, and the token is let in all the same.
+        // Mode `n`: the token has no subscriber, and is let in anyway.
         let token = |number, limit| format!("{id}.{number}.{LASTS}n{limit}");
         let (alone, reader, next) = (token(1, ""), token(2, "r"), token(3, "r"));
         Some(Self { lock, fence, alone, reader, next, tag })
     }
 
-    /// Every script, called so that each does something. The last ones remove what the first ones left.
+    /// Calls every script so that it does something. The last calls remove what the first ones stored.
     fn calls(&self) -> Vec<Call<'_>> {
         use Arg::{Number, Text};
         let Self { lock, fence, alone, reader, next, tag } = self;
@@ -106,7 +106,7 @@ impl Names {
             let sends = |call: &&mut Call<'_>| !["renew", "prolong"].contains(&call.name);
             calls.iter_mut().filter(sends).for_each(|call| call.args.push(Text(tag)));
         }
-        // Before those that release what is left.
+        // They must come before the calls that release the rest.
         calls.splice(
             5..5,
             [
@@ -133,10 +133,11 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Runs every script once at this node, unless that was done before, in the slot of a lock that the node serves.
+/// Runs every script once at this node, unless that was done before, in the slot of a lock that the node
+/// serves.
 ///
-/// Fails if the server refuses a script for good. What passes, and what a user's rights deny, is left to the first
-/// lock that meets it: many users need fewer rights than all scripts together do.
+/// Fails if the server refuses a script for good. Passing failures and missing rights are left to the first
+/// lock that meets them, because many users need fewer rights than all scripts together.
 pub(super) async fn run(
     server: &Server,
     near: &LockName,
@@ -171,7 +172,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Sends all calls in one write, and removes the counter behind them.
+/// Sends all calls in one write, and removes the counter afterwards.
 async fn send(
     calls: &[Call<'_>],
     how: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> redis::Cmd,

@@ -48,7 +48,7 @@ pub(crate) struct ZooKeeperConfig {
 /// Locks in one ensemble.
 pub(crate) struct ZooKeeperStore {
     ensemble: Ensemble,
-    /// Where they are, as errors name them.
+    /// The servers' addresses, for errors.
     servers: String,
     prefix: String,
     contention: Contention,
@@ -86,7 +86,7 @@ impl ZooKeeperStore {
         }
     }
 
-    /// Why there was no answer in time.
+    /// Returns why there was no answer in time.
     fn no_answer(&self) -> Fault {
         let silent = || Fault::timed_out().at(&self.servers);
         self.outage().map_or_else(silent, |outage| outage.fault)

@@ -101,7 +101,7 @@ impl LockMiddleware<Unkeyed> {
 }
 
 impl<Key> LockMiddleware<Key> {
-    /// The same with this rule, which has a key.
+    /// Returns the same middleware with this rule, which has a key.
     fn keyed(rule: Rule) -> LockMiddleware {
         LockMiddleware { rule, key: PhantomData }
     }

@@ -115,7 +115,7 @@ impl LockLayer<Unkeyed> {
 }
 
 impl<Key> LockLayer<Key> {
-    /// The same with this rule, which has a key.
+    /// Returns the same layer with this rule, which has a key.
     fn keyed(rule: Rule) -> LockLayer {
         LockLayer { rule, key: PhantomData }
     }

@@ -44,9 +44,9 @@ if not try then
   rank = redis.call('ZRANK', q, token)
   behind = last - rank
   if v and (rank == 0 or new == 0) then
-    -- Also if notified before: the holder may have come by the fast path, or missed the message. Behind
-    -- others, too, when this token polls: a server that has come back with older data may have the lock,
-    -- and those before this token, in the names of processes that are done with it (R4).
+    -- Tell the holder even if it was notified before, because it may have come by the fast path, or missed the
+    -- message. When this token polls, tell it even if others wait before it: a server that is back with older
+    -- data may hold the lock, and the places before this token, for processes that are done with them (R4).
     tell_behind(v)
   elseif rank == 0 or new == 0 then
     for _, m in ipairs(redis.call('ZRANGE', L, 0, rank == 0 and -1 or 15)) do
@@ -90,6 +90,6 @@ if n > 0 and n >= limit and limit > 1 then
 else
   remaining = redis.call('PTTL', L)
 end
--- Whoever lets others in sees to it that they come: it polls next when their reservation is over, as if it
--- were the first.
+-- A token that lets others in also checks that they arrive: it polls when their reservation is over, as if it were the
+-- first.
 return {0, token, ticket, remaining, let_in[1] and 0 or rank, behind, new}

@@ -1,6 +1,6 @@
 -- What `free_lock` is to a token that has the lock alone, this is to one that holds it with others. The last one
 -- takes the lock with it, which may not be touched any more then.
--- (`pcall`: a lock that one has alone is no set. Whatever else is refused is an error: the token may hold it.)
+-- (`pcall`: an exclusive lock is no sorted set. Any other refusal is an error, because the token may hold the lock.)
 local till = redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 if type(till) == 'table' and not string.find(till.err, 'WRONGTYPE', 1, true) then
   till = redis.call('ZSCORE', KEYS[1], ARGV[1])

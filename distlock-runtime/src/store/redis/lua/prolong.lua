@@ -3,8 +3,8 @@
 local t, till = redis.call('TIME'), redis.pcall('ZSCORE', KEYS[1], ARGV[1])
 local at = t[1] * 1000000 + t[2]
 local now = math.floor(at / 1000)
--- (`pcall`: a lock that one has alone is no set, and not this token's. Whatever else is refused is an error: the
--- token may hold it.)
+-- (`pcall`: an exclusive lock is no sorted set, and not this token's. Any other refusal is an error, because the
+-- token may hold the lock.)
 if type(till) == 'table' and not string.find(till.err, 'WRONGTYPE', 1, true) then
   till = redis.call('ZSCORE', KEYS[1], ARGV[1])
 end
