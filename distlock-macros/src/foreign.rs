@@ -143,9 +143,9 @@ fn printf(after: &str) -> Option<Token<'_>> {
             _ => (Named::Next, after),
         },
     };
-    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || "-+#.".contains(c));
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || "-+#.*".contains(c));
     let rest = rest.trim_start_matches(['l', 'h', 'z']);
-    let kind = rest.chars().next().filter(|kind| "sdiuvxXcqfgT@".contains(*kind))?;
+    let kind = rest.chars().next().filter(|kind| "sdiuvxXcqfgropbT@".contains(*kind))?;
     let rest = &rest[kind.len_utf8()..];
     let length = 1 + after.len() - rest.len();
     (!rest.starts_with(is_word)).then_some(Token { length, name })
@@ -276,7 +276,7 @@ mod tests {
         "order:$1",
         // Format strings.
         "order:%s ; order:%d ; order:%05d ; order:%1$s ; order:%ld ; order:%(order_id)s",
-        "%s ; order:%v",
+        "%s ; order:%v ; order:%r ; order:%o ; order:%p ; order:%b ; order:%*d",
         // Routes and statements.
         "order::order_id ; order/:order_id ; order:<order_id> ; order:<int:order_id>",
         "order:@order_id ; order:@orderId ; order:? ; order:?1 ; /orders/:orderId/pay",
