@@ -179,10 +179,28 @@ impl Address {
     }
 }
 
+/// The parameters that are read here. Those that are handed on may be repeated, as `tokio-postgres` allows.
+const OURS: [&str; 8] = [
+    "durability",
+    "listen",
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "channel_binding",
+    "sslnegotiation",
+];
+
 impl<'a> Query<'a> {
     fn parse(query: &'a str) -> Result<Self, String> {
         let mut all = Self::default();
+        let mut names = Vec::new();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let name = parameter.split('=').next().unwrap_or_default();
+            if OURS.contains(&name) && names.contains(&name) {
+                return Err(format!("{name}: given twice"));
+            }
+            names.push(name);
             match parameter.split_once('=') {
                 Some(("durability", "async")) => all.relaxed = true,
                 Some(("durability", "server")) => all.relaxed = false,
@@ -410,6 +428,8 @@ mod tests {
             ("postgres://u:hunter2@h/?channel_binding=require", "sslmode=require"),
             ("postgres://u:hunter2@h/?sslnegotiation=direct", "sslmode=require"),
             ("postgres://u:hunter2@h/?sslmode=disable&sslrootcert=system", "sslmode=require"),
+            ("postgres://u:hunter2@h/?sslmode=require&sslmode=disable", "sslmode: given twice"),
+            ("postgres://u:hunter2@h/?sslkey=hunter2&sslkey=b", "sslkey: given twice"),
             ("postgres:///db", "no host"),
         ] {
             let refused = Address::parse(url).err().expect("a mistake");
