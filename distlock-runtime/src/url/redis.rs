@@ -28,6 +28,8 @@ const SENTINEL_PORT: u16 = 26379;
 /// More nodes than this have no use: each must be asked for every lock.
 const MOST_NODES: usize = 9;
 
+const SINGLE: &str = "a quorum is of single servers: redis:// or rediss://";
+
 const TLS: [&str; 6] = ["tls", "ca", "cert", "key", "server_name", "tls_roots"];
 const REPLICAS: [&str; 2] = ["replicas", "replica_timeout"];
 const SENTINEL: [&str; 3] = ["sentinel_user", "sentinel_pass", "sentinel_tls"];
@@ -196,10 +198,17 @@ impl RedisUrl {
         let (mut nodes, mut places): (Vec<Self>, Vec<ConnectionAddr>) = Default::default();
         for (at, url) in urls.iter().enumerate() {
             let node = url.trim().split_once("://").ok_or_else(|| about(at, "no scheme"))?;
-            let node = Self::parse(&node.0.to_ascii_lowercase(), node.1);
+            let scheme = node.0.to_ascii_lowercase();
+            // Any other scheme would be read as that of a single server.
+            if !scheme.contains("redis")
+                && !matches!(&*scheme, "valkey" | "valkeys" | "valkey+unix" | "unix")
+            {
+                return Err(about(at, SINGLE));
+            }
+            let node = Self::parse(&scheme, node.1);
             let node = node.map_err(|why| about(at, &why))?;
             let Deployment::Server(info) = &node.deployment else {
-                return Err(about(at, "a quorum is of single servers: redis:// or rediss://"));
+                return Err(about(at, SINGLE));
             };
             if node.replicas.is_some() || node.replica_timeout.is_some() {
                 let why = "`replicas` are not asked by a quorum, whose servers confirm each other: leave it out";

@@ -270,6 +270,8 @@ fn a_quorum_may_have_a_url_for_each_server() {
     for (urls, mend) in [
         (&["redis://:QX@a", "redis://b", "redis://:ZJ@A:6379/1"][..], "URL 3: the server of URL 1"),
         (&["redis://:QX@a", "redis-cluster://:ZJ@b", "redis://c"], "URL 2: a quorum is of single"),
+        (&["redis://:QX@a", "etcd://:ZJ@b", "redis://c"], "URL 2: a quorum is of single"),
+        (&["memory://", "memory://", "memory://"], "URL 1: a quorum is of single"),
         (&["redis://:QX@a", "redis://b"], "give three"),
         (&["redis://:QX@a", "b", "redis://c"], "URL 2: no scheme"),
         (&["redis://a", "redis://:Q#X@b", "redis://c"], "URL 2: a `#`"),
