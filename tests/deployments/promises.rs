@@ -1,15 +1,17 @@
 //! Where a deployment may give a lock twice it does here, once, and what the lock protects refuses the write of the one
 //! with the smaller fencing token; and beside it what does not break. `tests/faults/README.md` has the whole table.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use distlock::{BackendKind, LockError, LockGuard, LockManager};
 use distlock_testkit::{
     Cluster, LONG, Mode, Proxy, Quorum, RedisServer, SECOND, Sentinels, assert_busy, backend,
-    connect, ms, patient, patient_builder, wait_for, whole_text,
+    connect, ms, patient, patient_builder, queue, wait_for, wait_within, whole_text,
 };
 use redis::{Connection, Value};
+use tokio::task::JoinSet;
 
 /// The one user the servers accept when they accept no other.
 const USER: [&str; 8] = ["ACL", "SETUSER", "app", "on", ">hush", "~*", "&*", "+@all"];
@@ -124,6 +126,78 @@ async fn a_failover_to_a_replica_that_lags_gives_a_lock_twice_and_the_fence_deci
     let second = take(&other, "k").await;
     assert!(second.fencing_token() > first.fencing_token());
     Resource::default().lets_one_write(&first, &second);
+}
+
+/// One manager that takes a lock, has it for a moment, and takes it again until `over`.
+async fn take_turns(
+    manager: LockManager,
+    ttl: Duration,
+    taken: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+) {
+    while !over.load(SeqCst) {
+        let body = async {
+            tokio::time::sleep(ms(20)).await;
+            taken.fetch_add(1, SeqCst);
+        };
+        if manager.lock("k").ttl(ttl).wait(LONG).run(body).await.is_err() {
+            tokio::time::sleep(ms(5)).await;
+        }
+    }
+}
+
+/// The replica has the holder and the waiters of 0.3 s ago, which were all served since. They are asked, so that
+/// nobody waits for their leases and reservations one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fc3_a_failover_to_a_replica_that_lags_keeps_no_turn_waiting() {
+    const MANAGERS: u64 = 8;
+    let ttl = 10 * SECOND;
+    let all = watched().await;
+    let (taken, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut turns = JoinSet::new();
+    for _ in 0..MANAGERS {
+        let manager = connect(&as_user(&all)).await;
+        turns.spawn(take_turns(manager, ttl, taken.clone(), over.clone()));
+    }
+    wait_for("all take turns", async || taken.load(SeqCst) >= 3 * MANAGERS).await;
+    drop(cut_off(all.server(0)));
+    let cut = taken.load(SeqCst);
+    tokio::time::sleep(ms(300)).await;
+    wait_for("others are served", async || taken.load(SeqCst) >= cut + 3).await;
+    let places = queue(all.server(1), "k").len();
+    assert!(places > 2, "{places} places: this test shows nothing");
+    let all = act(move || {
+        let mut all = all;
+        all.server_mut(0).kill9();
+        wait_within(LONG, "the replica is promoted", || all.is_primary(1));
+        all
+    })
+    .await;
+    let (mut before, mut longest) = (taken.load(SeqCst), Duration::ZERO);
+    let first = Instant::now();
+    let mut begun = first;
+    for turn in 0..3 * MANAGERS {
+        // Longer than `wait_for` waits: the figure says more than its panic.
+        while taken.load(SeqCst) <= before && begun.elapsed() < LONG {
+            tokio::time::sleep(ms(2)).await;
+        }
+        longest = longest.max(begun.elapsed());
+        if turn == 0 {
+            #[expect(clippy::print_stdout, reason = "a figure")]
+            {
+                println!("{places} places; the first turn {:?} after promotion", first.elapsed());
+            }
+        }
+        (before, begun) = (taken.load(SeqCst), Instant::now());
+    }
+    over.store(true, SeqCst);
+    turns.join_all().await;
+    #[expect(clippy::print_stdout, reason = "a figure")]
+    {
+        println!("no turn for {longest:?} at most");
+    }
+    assert!(longest < ttl + 3 * SECOND, "no turn for {longest:?}");
+    drop(all);
 }
 
 /// On the side of the minority there are the old primary and a process that reaches no sentinel. It is given locks that
