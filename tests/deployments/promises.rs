@@ -151,7 +151,8 @@ async fn take_turns(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fc3_a_failover_to_a_replica_that_lags_keeps_no_turn_waiting() {
     const MANAGERS: u64 = 8;
-    let ttl = 10 * SECOND;
+    // Longer than a turn may take here: the lease of a holder whom the replica still has ends later than that.
+    let ttl = 60 * SECOND;
     let all = watched().await;
     let (taken, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut turns = JoinSet::new();
@@ -196,7 +197,8 @@ async fn fc3_a_failover_to_a_replica_that_lags_keeps_no_turn_waiting() {
     {
         println!("no turn for {longest:?} at most");
     }
-    assert!(longest < ttl + 3 * SECOND, "no turn for {longest:?}");
+    // A busy machine has ten times what it takes.
+    assert!(longest < 13 * SECOND, "no turn for {longest:?}");
     drop(all);
 }
 
