@@ -2,7 +2,7 @@
 
 use distlock::testing::{Ended, Locks};
 use distlock::{LockError, LockManager, LockMode, redis_lock, with_manager};
-use distlock_testkit::SECOND;
+use distlock_testkit::{SECOND, dropped_after};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -184,4 +184,52 @@ async fn those_who_may_be_together_are_no_mistake() {
     let locks = together(|manager| manager.lock("k").mode(LockMode::Read), 2).await;
     locks.assert_never_together("k");
     assert_eq!(locks.most_together("k"), 3);
+}
+
+/// Whether its wait runs out or its call is dropped.
+#[tokio::test(start_paused = true)]
+async fn fc1_a_waiter_of_another_mode_that_gives_up_keeps_nobody_out() {
+    let locks = Locks::new();
+    let [one, other, third] = ["a", "b", "c"].map(|name| locks.replica(name).manager());
+    let of = |manager: &LockManager, kind: &str| {
+        let request = manager.lock("k").wait(SECOND);
+        match kind {
+            "read" => request.mode(LockMode::Read),
+            "permit" => request.permits(2),
+            _ => request.mode(LockMode::Write),
+        }
+    };
+    for held in ["write", "read", "permit"] {
+        for asked in ["write", "read", "permit"] {
+            // All readers count as one, so permits may be beside them.
+            if !(held == "write" || asked == "write" || held == "permit" && asked == "permit") {
+                continue;
+            }
+            let mut guards = vec![of(&one, held).acquire().await.expect("free")];
+            if held != "write" {
+                guards.push(of(&one, held).acquire().await.expect("there is room"));
+            }
+            let busy = of(&other, asked).acquire().await.expect_err("held");
+            assert!(busy.is_busy(), "{busy:?}");
+            for polls in 1..4 {
+                let dropped = dropped_after(polls, of(&other, asked).acquire()).await;
+                assert!(!matches!(dropped, Some(Ok(_))), "it is held");
+            }
+            let waiting = tokio::spawn(of(&other, asked).wait(60 * SECOND).acquire());
+            sleep(SECOND / 1000).await;
+            waiting.abort();
+            for guard in guards {
+                guard.release().await.expect("it was held");
+            }
+            // Nobody is left who would have the lock reserved for a second or more.
+            let start = Instant::now();
+            for next in ["read", "permit", "write"] {
+                let next = of(&third, next).acquire().await;
+                let next = next.unwrap_or_else(|error| panic!("{held}, {asked}: {error}"));
+                next.release().await.expect("it was held");
+            }
+            assert!(start.elapsed() < SECOND / 2, "{held}, {asked}: {:?}", start.elapsed());
+        }
+    }
+    assert!(third.inspect("k").await.expect("an answer").is_free());
 }
