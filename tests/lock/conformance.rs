@@ -47,7 +47,6 @@ mod postgres {
 mod foreign {
     distlock_testkit::conformance!(in_process: crate::foreign::Shelf);
     distlock_testkit::conformance!(@tests crate::foreign::Shelf:
-        a_lock_is_handed_on_at_once,
         first_come_first_served,
     );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use distlock_runtime::{LockMode, LockStatus};
+use distlock_runtime::{LockManager, LockMode, LockStatus};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -12,30 +12,52 @@ use super::modes::Kind;
 use super::tools::{Inside, all_of, nothing_is_left, until_waiting};
 use crate::{LONG, SECOND, assert_busy, dropped_after, held, ms, served, wait_for, waits};
 
-/// No call that comes while others wait gets the lock before them, and each is alone with it.
+/// No call that comes while others wait gets the lock before them. Whoever asks to be alone with it is alone,
+/// also where calls of every mode want one lock.
 pub async fn nobody_overtakes<S: Subject>(_: &str) {
     let subject = S::start();
-    let (one, other) = (subject.manager().await, subject.manager().await);
-    let (inside, mut tasks, last) =
-        (Arc::new(Inside::default()), JoinSet::new(), AtomicUsize::new(0));
-    let last = Arc::new(last);
+    let managers = [subject.manager().await, subject.manager().await];
+    let alone = async |kind: Kind| take_turns(&managers, &format!("{kind:?}"), &[kind]).await;
+    let mixed: Vec<_> = Kind::all::<S>().collect();
+    tokio::join!(
+        alone(Kind::Exclusive),
+        alone(Kind::Write),
+        take_turns(&managers, "mixed", &mixed)
+    );
+    nothing_is_left(&subject).await;
+}
+
+/// Twenty calls of these kinds, half of them by each manager.
+async fn take_turns(managers: &[LockManager; 2], key: &str, kinds: &[Kind]) {
+    let mut tasks = JoinSet::new();
+    // The calls that are alone, those that are not, the last fencing token, and the last of a call that was alone.
+    let (alone, others) = (Arc::new(Inside::default()), Arc::new(Inside::default()));
+    let (last, last_alone) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     for n in 0..20 {
-        let manager = if n % 2 == 0 { &one } else { &other };
-        let request = manager.lock("k").ttl(LONG).wait(LONG);
-        let (inside, last) = (inside.clone(), last.clone());
+        // Each manager asks in every mode.
+        let kind = kinds[n / 2 % kinds.len()];
+        let request = kind.of(&managers[n % 2], key).wait(LONG);
+        let (alone, others) = (alone.clone(), others.clone());
+        let (last, last_alone) = (last.clone(), last_alone.clone());
         tasks.spawn(async move {
             let guard = request.acquire().await.expect("its turn comes");
             let token = usize::try_from(guard.fencing_token()).expect("64 bits");
-            assert!(last.fetch_max(token, SeqCst) < token, "fencing tokens grow");
-            inside.visit(ms(2)).await;
+            let before = last.fetch_max(token, SeqCst);
+            if kind.is_alone() {
+                assert!(before < token, "fencing tokens grow");
+                last_alone.fetch_max(token, SeqCst);
+                assert_eq!((alone.visit(ms(2)).await, others.now()), (1, 0), "{kind:?} is alone");
+            } else {
+                assert!(last_alone.load(SeqCst) < token, "fencing tokens grow");
+                others.visit(ms(2)).await;
+                assert_eq!(alone.now(), 0, "nobody is alone beside {kind:?}");
+            }
             guard.release().await.expect("it was held");
         });
     }
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
     }
-    assert_eq!(inside.most(), 1);
-    nothing_is_left(&subject).await;
 }
 
 /// Without renewal a lock is free when its lease is over, and not before, in every mode.
@@ -109,36 +131,49 @@ pub async fn a_lock_taken_away_is_lost_and_free<S: Subject>(_: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// `inspect` distinguishes a free lock, one that is held, and one that is waited for.
+/// `inspect` distinguishes a free lock, one that is held, and one that is waited for, in every mode.
 pub async fn inspect_says_who_holds_and_who_waits<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    assert!(one.inspect("k").await.expect("an answer").is_free());
-    let guard = held(&one, "k").await;
-    wait_for("it is held, by one", async || match other.inspect("k").await.expect("an answer") {
-        LockStatus::Held { remaining, waiting: 0, alone: true, holders, .. } => {
+    all_of(Kind::all::<S>().map(|kind| inspect(&one, &other, kind))).await;
+    nothing_is_left(&subject).await;
+}
+
+async fn inspect(one: &LockManager, other: &LockManager, kind: Kind) {
+    let key = &*format!("{kind:?}");
+    assert!(one.inspect(key).await.expect("an answer").is_free());
+    let guard = kind.of(one, key).acquire().await.expect("it is free");
+    wait_for("it is held, by one", async || match other.inspect(key).await.expect("an answer") {
+        LockStatus::Held { remaining, waiting: 0, alone, holders, .. } => {
             let remaining = remaining.expect("it has an end");
             assert!(remaining > LONG / 2 && remaining <= LONG);
-            holders.len() == 1
+            alone == kind.is_alone() && holders.len() == 1
         }
         _ => false,
     })
     .await;
-    let waiting = waits(&other, "k");
-    wait_for("it waits", async || {
-        matches!(one.inspect("k").await, Ok(LockStatus::Held { waiting: 1, .. }))
-    })
-    .await;
+    let waiting = waits(other, key);
+    until_waiting(one, key, 1).await;
     guard.release().await.expect("it was held");
     let next = served(waiting).await;
-    // What was reserved for it for a moment is its own for the whole ttl, since it has come.
-    let LockStatus::Held { remaining, .. } = one.inspect("k").await.expect("an answer") else {
+    kept_for_the_whole_ttl(one, key, Kind::Exclusive).await;
+    let waiting = kind.waits(one, key);
+    until_waiting(other, key, 1).await;
+    next.release().await.expect("it was held");
+    let last = served(waiting).await;
+    kept_for_the_whole_ttl(other, key, kind).await;
+    last.release().await.expect("it was held");
+    assert!(one.inspect(key).await.expect("an answer").is_free());
+}
+
+/// What was reserved for a waiter for a moment is its own for the whole ttl, since it has come.
+async fn kept_for_the_whole_ttl(manager: &LockManager, key: &str, kind: Kind) {
+    let LockStatus::Held { remaining, alone, .. } = manager.inspect(key).await.expect("an answer")
+    else {
         panic!("it is held");
     };
-    assert!(remaining.is_some_and(|remaining| remaining > LONG / 2), "{remaining:?}");
-    next.release().await.expect("it was held");
-    assert!(one.inspect("k").await.expect("an answer").is_free());
-    nothing_is_left(&subject).await;
+    assert!(remaining.is_some_and(|remaining| remaining > LONG / 2), "{kind:?}: {remaining:?}");
+    assert_eq!(alone, kind.is_alone(), "{kind:?}");
 }
 
 /// Several locks are all held or none, and no two calls wait for each other.

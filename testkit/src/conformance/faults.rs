@@ -6,7 +6,8 @@ use distlock_runtime::{LockError, LockGuard, LockManager};
 use tokio::time::{sleep, timeout};
 
 use super::Remote;
-use super::tools::nothing_is_left;
+use super::modes::Kind;
+use super::tools::{all_of, nothing_is_left};
 use crate::{LONG, Mode, Proxy, SECOND, ms, served, wait_for, waits};
 
 /// A grant whose answer is lost is either found again by a call that still wants it, or given back.
@@ -38,20 +39,32 @@ pub async fn an_answer_that_is_lost_costs_no_lock<S: Remote>(_: &str) {
     nothing_is_left(&subject).await;
 }
 
-/// A store that stands still gives no lock, keeps none of what it was asked for in vain, and serves again
-/// when it goes on.
+/// A frozen store grants no lock in any mode, keeps none of what it was asked for without success, and serves again
+/// when it continues.
 pub async fn a_frozen_store_is_an_outage_and_no_lock<S: Remote>(_: &str) {
     let subject = S::start();
     let builder = LockManager::builder().url(subject.url()).command_timeout(ms(300));
     let manager = builder.connect().await.expect("connect");
-    let guard = granted(&manager, "held").await;
+    let mut guards = Vec::new();
+    for kind in Kind::all::<S>() {
+        guards.push(granted(&manager, &format!("held {kind:?}"), kind).await);
+    }
     subject.freeze();
-    let refused = manager.lock("k").ttl(LONG).acquire().await;
-    assert!(matches!(refused, Err(LockError::Backend { .. })), "{refused:?}");
-    timeout(10 * SECOND, guard.lost()).await.expect("a lease that is not renewed is over");
+    all_of(Kind::all::<S>().map(async |kind| {
+        let refused = kind.of(&manager, &format!("{kind:?}")).acquire().await;
+        assert!(matches!(refused, Err(LockError::Backend { .. })), "{kind:?}: {refused:?}");
+    }))
+    .await;
+    for guard in &guards {
+        timeout(10 * SECOND, guard.lost()).await.expect("a lease that is not renewed is over");
+    }
     subject.thaw();
-    drop(guard);
-    wait_for("it serves again", async || manager.lock("held").acquire().await.is_ok()).await;
+    drop(guards);
+    all_of(Kind::all::<S>().map(async |kind| {
+        let key = format!("held {kind:?}");
+        wait_for("it serves again", async || manager.lock(&*key).acquire().await.is_ok()).await;
+    }))
+    .await;
     nothing_is_left(&subject).await;
 }
 
@@ -64,10 +77,10 @@ async fn give_up(guard: LockGuard) {
 
 /// A lock, also if it takes the manager long to find the server again: a call that comes late in an outage waits for
 /// a second only.
-async fn granted(manager: &LockManager, key: &str) -> LockGuard {
+async fn granted(manager: &LockManager, key: &str, kind: Kind) -> LockGuard {
     let start = Instant::now();
     loop {
-        match manager.lock(key).ttl(SECOND).wait(LONG).acquire().await {
+        match kind.of(manager, key).ttl(SECOND).wait(LONG).acquire().await {
             Ok(guard) => return guard,
             Err(LockError::Backend { .. }) if start.elapsed() < LONG => sleep(ms(50)).await,
             Err(error) => panic!("{error}"),
@@ -75,19 +88,22 @@ async fn granted(manager: &LockManager, key: &str) -> LockGuard {
     }
 }
 
-/// Fencing tokens grow over a crash, whatever data is left.
+/// Fencing tokens grow over a crash in every mode, whatever data is left.
 pub async fn fencing_tokens_grow_over_a_restart<S: Remote>(_: &str) {
     let mut subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    let mut last = 0;
+    let mut last: Vec<_> = Kind::all::<S>().map(|kind| (kind, 0)).collect();
     for round in 0..3 {
-        for manager in [&one, &other] {
-            let guard = granted(manager, "k").await;
-            assert!(guard.fencing_token() > last, "round {round}");
-            last = guard.fencing_token();
-            // What became of it may be unknown: then it is over after its ttl.
-            let _ = guard.release().await;
-        }
+        all_of(last.iter_mut().map(async |(kind, last)| {
+            for manager in [&one, &other] {
+                let guard = granted(manager, &format!("{kind:?}"), *kind).await;
+                assert!(guard.fencing_token() > *last, "{kind:?}, round {round}");
+                *last = guard.fencing_token();
+                // What became of it may be unknown: then it is over after its ttl.
+                let _ = guard.release().await;
+            }
+        }))
+        .await;
         if round < 2 {
             let crash = tokio::task::spawn_blocking(move || {
                 subject.crash();

@@ -51,6 +51,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $subject:
             a_lease_that_is_not_renewed_ends,
             a_lease_that_is_renewed_lasts,
+            a_lock_is_handed_on_at_once,
             a_lock_taken_away_is_lost_and_free,
             a_try_beside_changing_modes_is_granted_or_busy,
             a_waiter_that_gives_up_keeps_nobody_out,
@@ -71,7 +72,6 @@ macro_rules! conformance {
         $crate::conformance!(@tests $subject:
             a_dead_holder_is_outlived,
             a_dead_waiter_is_passed_over,
-            a_lock_is_handed_on_at_once,
             an_answer_that_is_lost_costs_no_lock,
             first_come_first_served,
             one_at_a_time_over_processes,

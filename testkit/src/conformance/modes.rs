@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::Subject;
 use super::tools::{all_of, nothing_is_left, until_waiting};
-use crate::{LONG, SECOND, assert_busy, in_line, served, wait_for};
+use crate::{LONG, SECOND, Waiting, assert_busy, in_line, served, wait_for};
 
 /// How a lock is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +37,17 @@ impl Kind {
         }
     }
 
+    /// Waits for a lock in a task of its own.
+    pub(super) fn waits(self, manager: &LockManager, key: &str) -> Waiting {
+        tokio::spawn(self.of(manager, key).wait(LONG).acquire())
+    }
+
     pub(super) fn is_alone(self) -> bool {
         matches!(self, Self::Exclusive | Self::Write)
     }
 
     /// Takes a lock that is free, as often as it takes until no permit is left.
-    async fn fill(self, manager: &LockManager, key: &str) -> Vec<LockGuard> {
+    pub(super) async fn fill(self, manager: &LockManager, key: &str) -> Vec<LockGuard> {
         let mut guards = Vec::new();
         for _ in 0..if self.is_alone() { 1 } else { 2 } {
             let guard = self.of(manager, key).wait(LONG).acquire().await;

@@ -19,29 +19,37 @@ const ROUNDS: usize = 5;
 const UPDATES: usize = PROCESSES * TASKS * ROUNDS;
 /// How many processes are ready, beside the number that they count up.
 const READY: &str = ".ready";
+/// The folder of those that have a permit.
+const INSIDE: &str = ".inside";
+/// Files that tell of a number that changed while it was read, and of more visitors than there are permits.
+const SEEN: [&str; 2] = [".changed", ".crowded"];
 
-/// No update is lost that is made under the lock.
+/// No update is lost that is made under the lock, no reader sees one that is being made, and no more are inside
+/// than there are permits.
 pub async fn one_at_a_time_over_processes<S: Remote>(test: &str) {
     if in_fork() {
-        return update(true).await;
+        return update::<S>(true).await;
     }
-    assert_eq!(updated::<S>(test).await, UPDATES);
+    assert_eq!(updated::<S>(test).await, (UPDATES, [false; 2]));
 }
 
-/// The test above can fail.
+/// Each part of the test above can fail.
 pub async fn updates_are_lost_without_a_lock<S: Remote>(test: &str) {
     if in_fork() {
-        return update(false).await;
+        return update::<S>(false).await;
     }
-    let kept = updated::<S>(test).await;
+    let (kept, seen) = updated::<S>(test).await;
     assert!(kept < UPDATES, "nothing was lost without a lock");
+    assert_eq!(seen, [true, S::PERMITS], "a change while it was read, more than there are permits");
 }
 
-/// The number when all processes are done.
-async fn updated<S: Remote>(test: &str) -> usize {
+/// The number when all processes are done, and what they have [seen](SEEN).
+async fn updated<S: Remote>(test: &str) -> (usize, [bool; 2]) {
     let (subject, number) = (S::start(), Number::zero());
-    let ready = format!("{}{READY}", number.path());
-    std::fs::create_dir(&ready).expect("a folder");
+    let folders = [READY, INSIDE].map(|folder| format!("{}{folder}", number.path()));
+    for folder in &folders {
+        std::fs::create_dir(folder).expect("a folder");
+    }
     let url = subject.url();
     let env = [("DISTLOCK_URL", &*url), ("NUMBER", number.path())];
     let children: Vec<_> = (0..PROCESSES).map(|_| fork_self(test, &env)).collect();
@@ -49,10 +57,13 @@ async fn updated<S: Remote>(test: &str) -> usize {
         tokio::task::spawn_blocking(move || children.into_iter().for_each(|one| one.join()));
     joined.await.expect("no panic");
     nothing_is_left(&subject).await;
-    std::fs::remove_dir_all(ready).expect("remove a folder");
+    for folder in folders {
+        std::fs::remove_dir_all(folder).expect("remove a folder");
+    }
+    let seen = SEEN.map(|what| std::fs::remove_file(format!("{}{what}", number.path())).is_ok());
     let kept = number.get();
     number.remove();
-    kept
+    (kept, seen)
 }
 
 /// Processes leave a record: holders and waiters of a lock have names.
@@ -87,7 +98,7 @@ pub async fn holders_and_waiters_are_named_and_gone_when_they_close<S: Remote>(_
 }
 
 /// One of the processes.
-async fn update(locked: bool) {
+async fn update<S: Remote>(locked: bool) {
     let manager = of_parent().await;
     let path = std::env::var("NUMBER").expect("where the number is");
     let ready = format!("{path}{READY}");
@@ -98,18 +109,27 @@ async fn update(locked: bool) {
     })
     .await;
     let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
-        let (manager, number) = (manager.clone(), Number::at(&path));
-        tasks.spawn(async move {
-            for _ in 0..ROUNDS {
-                if locked {
-                    let request = manager.lock("number").ttl(10 * SECOND).wait(LONG);
-                    request.run(number.add_one()).await.expect("its turn comes");
-                } else {
-                    number.add_one().await;
+    for task in 0..TASKS {
+        for kind in Kind::all::<S>().filter(|kind| *kind != Kind::Write) {
+            let (manager, path) = (manager.clone(), path.clone());
+            tasks.spawn(async move {
+                for round in 0..ROUNDS {
+                    // Those that update the number also take turns among the modes that are alone.
+                    let kind = match kind {
+                        Kind::Exclusive if round % 2 == 1 => Kind::Write,
+                        kind => kind,
+                    };
+                    let key = if kind == Kind::Permit { "permits" } else { "number" };
+                    let visit = visit(kind, &path, task);
+                    if locked {
+                        let request = kind.of(&manager, key).ttl(10 * SECOND).wait(LONG);
+                        request.run(visit).await.expect("its turn comes");
+                    } else {
+                        visit.await;
+                    }
                 }
-            }
-        });
+            });
+        }
     }
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
@@ -117,33 +137,80 @@ async fn update(locked: bool) {
     assert!(manager.close(LONG).await.is_complete());
 }
 
+/// What is done under the lock in this mode. Leaves a file if it sees what the lock is to prevent.
+async fn visit(kind: Kind, path: &str, task: usize) {
+    let see = |what| std::fs::write(format!("{path}{what}"), "").expect("a file");
+    let number = Number::at(path);
+    match kind {
+        Kind::Exclusive | Kind::Write => number.add_one().await,
+        Kind::Read => {
+            let before = number.get();
+            sleep(ms(1)).await;
+            if number.get() != before {
+                see(SEEN[0]);
+            }
+        }
+        Kind::Permit => {
+            let inside = format!("{path}{INSIDE}");
+            let own = format!("{inside}/{}-{task}", std::process::id());
+            std::fs::write(&own, "").expect("a file");
+            if std::fs::read_dir(inside).expect("a folder").count() > 2 {
+                see(SEEN[1]);
+            }
+            sleep(ms(1)).await;
+            std::fs::remove_file(own).expect("remove a file");
+        }
+    }
+}
+
 /// A manager of the store of the process that started this one.
 async fn of_parent() -> LockManager {
     patient(&std::env::var("DISTLOCK_URL").expect("where the store is")).await
 }
 
-/// A waiter that dies is passed over, soon.
+/// A waiter that dies is passed over soon, whichever mode it asked for.
 pub async fn a_dead_waiter_is_passed_over<S: Remote>(test: &str) {
+    // The one that dies, and the one behind it. (Beside a reader that died another one would not wait.)
+    let pairs = || {
+        let alone = Kind::all::<S>().map(|kind| (kind, Kind::Exclusive));
+        let others = Kind::all::<S>().filter(|kind| !kind.is_alone());
+        alone.chain(others.map(|kind| (Kind::Write, kind))).map(|pair| (pair, format!("{pair:?}")))
+    };
     if in_fork() {
         let manager = of_parent().await;
-        let waiting = manager.lock("k").ttl(LONG).wait(LONG).acquire().await;
-        panic!("it was to die: {waiting:?}");
+        all_of(pairs().map(async |((dies, _), key)| {
+            let waiting = dies.of(&manager, &key).wait(LONG).acquire().await;
+            panic!("it was to die: {waiting:?}");
+        }))
+        .await;
     }
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    let guard = held(&one, "k").await;
+    let mut guards = Vec::new();
+    for (_, key) in pairs() {
+        guards.push(held(&one, &key).await);
+    }
     let url = subject.url();
     let child = fork_self(test, &[("DISTLOCK_URL", &url)]);
-    until_waiting(&one, "k", 1).await;
-    let waiting = waits(&other, "k");
-    until_waiting(&one, "k", 2).await;
+    let mut waiting = Vec::new();
+    for ((_, behind), key) in pairs() {
+        until_waiting(&one, &key, 1).await;
+        waiting.push(behind.waits(&other, &key));
+        until_waiting(&one, &key, 2).await;
+    }
     child.kill9();
     // The store has noticed.
     sleep(ms(200)).await;
-    guard.release().await.expect("it was held");
-    // A reservation is for one to eight seconds.
-    let next = timeout(20 * SECOND, served(waiting)).await.expect("the dead one is passed over");
-    next.release().await.expect("it was held");
+    for guard in guards {
+        guard.release().await.expect("it was held");
+    }
+    all_of(waiting.into_iter().map(async |waiting| {
+        // A reservation is for one to eight seconds.
+        let next =
+            timeout(20 * SECOND, served(waiting)).await.expect("the dead one is passed over");
+        next.release().await.expect("it was held");
+    }))
+    .await;
     nothing_is_left(&subject).await;
 }
 
