@@ -176,31 +176,48 @@ async fn kept_for_the_whole_ttl(manager: &LockManager, key: &str, kind: Kind) {
     assert_eq!(alone, kind.is_alone(), "{kind:?}");
 }
 
-/// Several locks are all held or none, and no two calls wait for each other.
+/// Several locks are all held or none, and no two calls wait for each other, in every mode that several locks have:
+/// permits are refused there.
 pub async fn several_locks_are_taken_together<S: Subject>(_: &str) {
     let subject = S::start();
     let (one, other) = (subject.manager().await, subject.manager().await);
-    let (inside, mut tasks) = (Arc::new(Inside::default()), JoinSet::new());
+    let kinds = Kind::all::<S>().filter(|kind| *kind != Kind::Permit);
+    all_of(kinds.map(|kind| take_several(&one, &other, kind))).await;
+    nothing_is_left(&subject).await;
+}
+
+async fn take_several(one: &LockManager, other: &LockManager, kind: Kind) {
+    let (a, b) = (&*format!("a {kind:?}"), &*format!("b {kind:?}"));
+    let (alone, others) = (Arc::new(Inside::default()), Arc::new(Inside::default()));
+    let mut tasks = JoinSet::new();
     for n in 0..12 {
         let (manager, keys) = match n % 2 {
-            0 => (&one, ["a", "b"]),
-            _ => (&other, ["b", "a"]),
+            0 => (one, [a, b]),
+            _ => (other, [b, a]),
         };
-        let request = manager.lock_all(keys).ttl(LONG).wait(LONG);
-        let inside = inside.clone();
+        // A writer is among the readers.
+        let kind = if n % 6 < 2 { Kind::Write } else { kind };
+        let request = kind.ask(manager.lock_all(keys)).wait(LONG);
+        let (alone, others) = (alone.clone(), others.clone());
         tasks.spawn(async move {
-            request.run(inside.visit(ms(2))).await.expect("both are free some time");
+            let body = async {
+                if kind.is_alone() {
+                    assert_eq!((alone.visit(ms(2)).await, others.now()), (1, 0), "it is alone");
+                } else {
+                    others.visit(ms(2)).await;
+                    assert_eq!(alone.now(), 0, "nobody is alone beside it");
+                }
+            };
+            request.run(body).await.expect("both are free some time");
         });
     }
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
     }
-    assert_eq!(inside.most(), 1);
-    let b = held(&one, "b").await;
-    assert_busy(other.lock_all(["a", "b"]).acquire().await);
-    let a = other.lock("a").acquire().await.expect("of two locks one was busy: the other is free");
-    drop((a, b));
-    nothing_is_left(&subject).await;
+    let held = held(one, b).await;
+    assert_busy(kind.ask(other.lock_all([a, b])).acquire().await);
+    let free = other.lock(a).acquire().await;
+    drop((held, free.expect("of two locks one was busy: the other is free")));
 }
 
 /// Readers are together and a writer is alone.

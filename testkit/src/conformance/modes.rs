@@ -28,7 +28,12 @@ impl Kind {
 
     /// A request for a lock.
     pub(super) fn of(self, manager: &LockManager, key: &str) -> LockRequest {
-        let request = manager.lock(key).ttl(LONG);
+        self.ask(manager.lock(key))
+    }
+
+    /// The request, in this mode.
+    pub(super) fn ask(self, request: LockRequest) -> LockRequest {
+        let request = request.ttl(LONG);
         match self {
             Self::Exclusive => request,
             Self::Write => request.mode(LockMode::Write),
