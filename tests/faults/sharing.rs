@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use distlock::{BackendKind, LockGuard, LockManager, LockMode, LockRequest};
+use distlock::{
+    BackendKind, LockError, LockGuard, LockManager, LockMode, LockRequest, redis_lock, with_manager,
+};
 use distlock_testkit::{
     Data, Fork, LONG, Mode, Proxy, RedisServer, assert_lost, backend, connect, connect_all,
     environment, fork_self, in_fork, ms, nothing_is_left, runs, served, stand, stored, this_test,
@@ -262,30 +265,33 @@ async fn s7_what_an_operator_takes_away_is_lost_to_all_who_have_it() {
     nothing_is_left(&server);
 }
 
-/// Readers and a writer by turns: the key is a string for one question and a set for the next.
+/// Has a reader and a writer of another process take turns, so that the key is a string for one question and a set for
+/// the next. Returns the number of turns once `is_over`.
+fn take_turns(server: &RedisServer, is_over: &Arc<AtomicBool>) -> JoinHandle<usize> {
+    // Each turn is a transaction: there is always a holder.
+    let (mut eye, is_over, key) = (server.eye(), is_over.clone(), stored("k"));
+    std::thread::spawn(move || {
+        let mut turns = 0;
+        while !is_over.load(SeqCst) {
+            let mut alone = redis::pipe();
+            alone.atomic().cmd("SET").arg(&key).arg("w.1.1000s").arg("PX").arg(60_000);
+            alone.query::<()>(&mut eye).expect("written");
+            let mut together = redis::pipe();
+            together.atomic().del(&key).zadd(&key, "r.2.1000sr", 99_999_999_999_999_u64);
+            together.pexpire(&key, 60_000).query::<()>(&mut eye).expect("written");
+            turns += 1;
+        }
+        turns
+    })
+}
+
 #[tokio::test]
 async fn fc4_a_try_is_busy_and_a_look_is_answered_while_readers_and_a_writer_take_turns() {
     const TRIES: usize = 400;
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
     let is_over = Arc::new(AtomicBool::new(false));
-    let turns = {
-        // Each turn is a transaction: there is always a holder.
-        let (mut eye, is_over, key) = (server.eye(), is_over.clone(), stored("k"));
-        std::thread::spawn(move || {
-            let mut turns = 0;
-            while !is_over.load(SeqCst) {
-                let mut alone = redis::pipe();
-                alone.atomic().cmd("SET").arg(&key).arg("w.1.1000s").arg("PX").arg(60_000);
-                alone.query::<()>(&mut eye).expect("written");
-                let mut together = redis::pipe();
-                together.atomic().del(&key).zadd(&key, "r.2.1000sr", 99_999_999_999_999_u64);
-                together.pexpire(&key, 60_000).query::<()>(&mut eye).expect("written");
-                turns += 1;
-            }
-            turns
-        })
-    };
+    let turns = take_turns(&server, &is_over);
     for _ in 0..TRIES {
         // A reader may read beside a reader.
         for request in [read(&manager), write(&manager), permit(&manager), manager.lock("k")] {
@@ -302,6 +308,42 @@ async fn fc4_a_try_is_busy_and_a_look_is_answered_while_readers_and_a_writer_tak
     server.cli::<()>(&["RPUSH", &stored("k"), "no lock"]);
     assert_eq!(backend(manager.lock("k").acquire().await), BackendKind::Other);
     assert!(manager.inspect("k").await.is_err());
+    server.cli::<()>(&["DEL", &stored("k")]);
+    works_again(&manager, &server).await;
+}
+
+#[redis_lock(key = "k", mode = write, on_fail = skip)]
+async fn written() -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
+#[redis_lock(key = "k", permits = 2, on_fail = skip)]
+async fn permitted() -> Result<Option<()>, LockError> {
+    Ok(Some(()))
+}
+
+/// A lock that is held elsewhere is no error, whichever mode holds it while the function asks.
+#[tokio::test]
+async fn fc4_a_function_is_skipped_while_readers_and_a_writer_take_turns() {
+    const CALLS: usize = 400;
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let turns = take_turns(&server, &is_over);
+    while manager.inspect("k").await.expect("an answer").is_free() {
+        sleep(ms(1)).await;
+    }
+    for _ in 0..CALLS {
+        let written = with_manager(manager.clone(), written()).await;
+        assert!(written.expect("skipped").is_none(), "there is always a holder");
+        // A permit beside the reader is lost when the writer's turn comes.
+        if let Err(error) = with_manager(manager.clone(), permitted()).await {
+            assert!(error.is_lost(), "{error}");
+        }
+    }
+    is_over.store(true, SeqCst);
+    let turns = turns.join().expect("no panic");
+    assert!(turns > CALLS / 10, "it hardly changed: {turns}");
     server.cli::<()>(&["DEL", &stored("k")]);
     works_again(&manager, &server).await;
 }
