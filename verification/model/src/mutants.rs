@@ -86,7 +86,7 @@ impl Mutant {
             (MarkerForQueue, "queue", Idle),
             (TakesWithoutQueue, "cluster", Order),
             (LookDoesNotReturn, "deaf unknowingly", Place),
-            (AddsTwice, "lost queue", Idle),
+            (AddsTwice, "lost queue", Order),
             (ConfirmDoesNotExtend, "lost hints", Lease),
             (ConfirmReusesFence, "lost queue", Fencing),
             (NoSealMessage, "queue", Order),
