@@ -78,6 +78,8 @@ pub(crate) struct Made {
     pub(crate) client: Client,
     pub(crate) connection: Connection,
     pub(crate) permit: Permit,
+    /// Which host of the address it leads to.
+    pub(crate) host: usize,
 }
 
 type Attempt = Pin<Box<dyn Future<Output = Result<(Client, Connection), Error>> + Send>>;
@@ -93,7 +95,7 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Made, Fault> {
         let permit = shared.permit().await?;
         let rest = shared.connect_timeout.saturating_sub(begun.elapsed());
         let time = if at + 1 == hosts.len() { rest.max(SHARE) } else { SHARE.min(rest) };
-        match one(shared, &hosts[number], time, permit).await {
+        match one(shared, number, time, permit).await {
             Ok(made) => {
                 shared.preferred.store(number, Ordering::Release);
                 return Ok(made);
@@ -110,11 +112,11 @@ pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Made, Fault> {
 
 async fn one(
     shared: &Arc<Shared>,
-    host: &Config,
+    number: usize,
     time: Duration,
     permit: Permit,
 ) -> Result<Made, Fault> {
-    let mut host = host.clone();
+    let mut host = shared.address.hosts[number].clone();
     // A name may have several addresses, the first of which may not answer.
     let of_address = (time / 2).min(host.get_connect_timeout().copied().unwrap_or(time));
     host.connect_timeout(of_address);
@@ -122,7 +124,7 @@ async fn one(
     match timeout(time, &mut attempt).await {
         Ok(made) => {
             let (client, connection) = made.map_err(|error| fault_of(shared, &error))?;
-            Ok(Made { client, connection, permit })
+            Ok(Made { client, connection, permit, host: number })
         }
         Err(_) => {
             // The server may have accepted the connection, so it counts until the server has closed it.

@@ -135,7 +135,7 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
     let servers = link.shared.address.servers();
     loop {
         match establish(&link.shared).await {
-            Ok(Established { live, mut ended, token, permit }) => {
+            Ok(Established { live, mut ended, token, permit, host }) => {
                 pause = FIRST_PAUSE;
                 let (health, own) = (live.health.clone(), live.clone());
                 link.went(State::Up(live));
@@ -156,7 +156,7 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
                 match is_silent {
                     false => drop((ended, permit)),
                     true => {
-                        link.shared.host_is_silent();
+                        link.shared.host_is_silent(host);
                         let left = leave(&link.shared, ended, token, permit);
                         let _ = timeout(LEFT, left).await;
                     }
@@ -183,12 +183,14 @@ struct Established<F> {
     ended: F,
     token: CancelToken,
     permit: Permit,
+    /// Which host of the address it leads to.
+    host: usize,
 }
 
 async fn establish(
     shared: &Arc<Shared>,
 ) -> Result<Established<impl Future<Output = ()> + Unpin + Send + use<>>, Fault> {
-    let Made { client, connection, permit } = connect(shared).await?;
+    let Made { client, connection, permit, host } = connect(shared).await?;
     let token = client.cancel_token();
     let health = Arc::new(Health::default());
     let watched = health.clone();
@@ -203,7 +205,7 @@ async fn establish(
     });
     let greeting = timeout(shared.connect_timeout, greet(shared, client, health));
     match race(greeting, &mut ended).await {
-        Some(Ok(live)) => Ok(Established { live: live?, ended, token, permit }),
+        Some(Ok(live)) => Ok(Established { live: live?, ended, token, permit, host }),
         Some(Err(_)) => {
             drop(leave(shared, ended, token, permit));
             Err(Fault::timed_out())

@@ -128,7 +128,7 @@ impl Listener {
     /// Connects, and listens whenever that is wanted, until the connection ends.
     async fn session(self: &Arc<Self>) -> Result<(), Deaf> {
         // The permit counts the connection for as long as it is there.
-        let Made { client, connection, permit } =
+        let Made { client, connection, permit, .. } =
             connect(&self.shared).await.map_err(|fault| Deaf::of(&fault))?;
         let own = self.clone();
         let receive = connection.drive(move |message| {

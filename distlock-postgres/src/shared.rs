@@ -88,9 +88,11 @@ impl Shared {
         SILENCE.max(self.lock_timeout + SILENCE / 2)
     }
 
-    /// The abandoned host did not answer, so the next attempt begins with another host.
-    pub(crate) fn host_is_silent(&self) {
-        let next = |number: usize| Some((number + 1) % self.address.hosts.len());
+    /// This host did not answer, so the next attempt begins with another one. Several connections to it may fall
+    /// silent together: only the first of them changes the order.
+    pub(crate) fn host_is_silent(&self, host: usize) {
+        let next =
+            |preferred: usize| (preferred == host).then(|| (host + 1) % self.address.hosts.len());
         let _ = self.preferred.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 }
