@@ -250,7 +250,9 @@ impl Turn<'_> {
         let tries = process.tasks.iter().any(|task| task.tries(key, token));
         let kept = process.known(key, token).and_then(|entry| entry.kept_until);
         let kept = kept.is_some_and(|end| process.now < end);
-        let going = process.jobs.iter().any(|job| job.releases(key, token));
+        let releases = |sent: &Sent| matches!(sent.command, Command::Release { key: of, token: own, .. } if (of, own) == (key, token));
+        let going = process.jobs.iter().any(|job| job.releases(key, token))
+            || process.main.under_way().any(releases);
         let known = line.knows(|own| *own == token) || tries;
         token.process == process.identity && !known && !kept && !going
     }
