@@ -78,6 +78,8 @@ each_holds! {
     unpolled: "unpolled",
     two_keys: "two keys",
     data_loss: "data loss",
+    older_data: "older data",
+    older_data_shared: "older data, shared",
     force_release: "force release",
     force_release_unheard: "force release unheard",
     readers_and_a_writer: "readers and a writer",
