@@ -85,21 +85,41 @@ impl Identity {
         token
     }
 
-    /// True if this manager issued the token, and not long ago. A token that a clone of this machine issued is not
-    /// ours, although its process has our name.
-    pub(crate) fn has_issued(&self, token: &str) -> bool {
-        Token::parse(token)
-            .filter(|token| token.process == self.process)
-            .and_then(|token| u64::from_str_radix(token.number, 36).ok())
-            .is_some_and(|number| self.recent.include(number / TIMES, number % TIMES))
+    /// Whether this manager issued the token, not long ago, and what became of it. A token that a clone of this machine
+    /// issued is not ours, although its process has our name.
+    pub(crate) fn memory_of(&self, token: &str) -> Memory {
+        self.number(token).map_or(Memory::None, |number| self.recent.recall(number))
     }
+
+    /// Notes that the store has answered the release of this token.
+    pub(crate) fn finish(&self, token: &str) {
+        if let Some(number) = self.number(token) {
+            self.recent.finish(number);
+        }
+    }
+
+    fn number(&self, token: &str) -> Option<u64> {
+        let token = Token::parse(token).filter(|token| token.process == self.process)?;
+        u64::from_str_radix(token.number, 36).ok()
+    }
+}
+
+/// What a manager remembers of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// It did not issue the token, or too long ago.
+    None,
+    /// It issued the token, and the store has not answered a release of it.
+    Issued,
+    /// The store has answered the release.
+    Finished,
 }
 
 /// How many of its last tokens a manager remembers, in parts that are made when they are needed.
 const PARTS: usize = 64;
 const PART: usize = 1024;
 
-/// When the last tokens were issued, by their number in the sequence.
+/// The last tokens, by their number in the sequence: twice the number and the time in one, plus one if it is finished.
 #[derive(Debug)]
 struct Recent([OnceLock<Box<[AtomicU64; PART]>>; PARTS]);
 
@@ -110,23 +130,37 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Where a token of this number is noted, and what the note of it is. No note is zero.
-    fn place(sequence: u64, time: u64) -> (usize, usize, u64) {
-        let at = usize::try_from(sequence % (PARTS * PART) as u64).unwrap_or_default();
-        (at / PART, at % PART, sequence.wrapping_mul(TIMES).wrapping_add(time).wrapping_add(1))
+    /// Where a token of this number and time is noted, and its note. No note is zero.
+    fn place(number: u64) -> (usize, usize, u64) {
+        let at = usize::try_from((number / TIMES) % (PARTS * PART) as u64).unwrap_or_default();
+        (at / PART, at % PART, number.wrapping_add(1).wrapping_mul(2))
     }
 
     #[inline]
     fn note(&self, sequence: u64, time: u64) {
-        let (part, at, note) = Self::place(sequence, time);
+        let (part, at, note) = Self::place(sequence.wrapping_mul(TIMES).wrapping_add(time));
         let part =
             self.0[part].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
         part[at].store(note, Ordering::Relaxed);
     }
 
-    fn include(&self, sequence: u64, time: u64) -> bool {
-        let (part, at, note) = Self::place(sequence, time);
-        self.0[part].get().is_some_and(|part| part[at].load(Ordering::Relaxed) == note)
+    fn recall(&self, number: u64) -> Memory {
+        let (part, at, note) = Self::place(number);
+        match self.0[part].get().map(|part| part[at].load(Ordering::Relaxed)) {
+            Some(noted) if noted == note => Memory::Issued,
+            Some(noted) if noted == note + 1 => Memory::Finished,
+            _ => Memory::None,
+        }
+    }
+
+    fn finish(&self, number: u64) {
+        let (part, at, note) = Self::place(number);
+        if let Some(part) = self.0[part].get() {
+            // A newer token may be noted there by now.
+            let (issued, finished) = (note, note + 1);
+            let _ =
+                part[at].compare_exchange(issued, finished, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -264,20 +298,23 @@ mod tests {
             identity.issue(true, RESERVATION, Limit::ALONE, now)
         };
         let first = issue(7);
-        assert!(identity.has_issued(&first));
+        assert_eq!(identity.memory_of(&first), Memory::Issued);
+        identity.finish(&first);
+        assert_eq!(identity.memory_of(&first), Memory::Finished);
         // A clone has the name and the number, at another time; or has gone on where this one has not.
         let Token { process, number, .. } = Token::parse(&first).expect("a token");
         let (sequence, _) = number.split_at(number.len() - TIME);
         for other in [format!("{sequence}000008"), "1000007".to_owned(), "zzzzzzzzzzzzz".to_owned()]
         {
-            assert!(!identity.has_issued(&format!("{process}.{other}.1500s")), "{other}");
+            let other = format!("{process}.{other}.1500s");
+            assert_eq!(identity.memory_of(&other), Memory::None, "{other}");
         }
-        assert!(!Identity::new().has_issued(&first), "another process");
+        assert_eq!(Identity::new().memory_of(&first), Memory::None, "another process");
         for nanos in 0..(PARTS * PART) as u64 {
             issue(nanos);
         }
-        assert!(!identity.has_issued(&first), "too long ago");
-        assert!(identity.has_issued(&issue(9)));
+        assert_eq!(identity.memory_of(&first), Memory::None, "too long ago");
+        assert_eq!(identity.memory_of(&issue(9)), Memory::Issued);
     }
 
     #[test]

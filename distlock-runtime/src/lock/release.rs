@@ -110,6 +110,7 @@ impl LockTable {
         freed: &Freed,
     ) {
         let lock = &owner.lock;
+        self.identity().finish(&owner.token);
         if owner.stood() || freed.awaited || !freed.next.is_empty() {
             self.strays.released(owner, self.clock().now());
         }

@@ -10,7 +10,7 @@
 //!
 //! A message may be late, doubled or forged, and must not free a lock that is in use. A clone of this machine has
 //! the name of this process and hears its messages, so a token that is not known to be issued here is left alone
-//! ([`Identity::has_issued`](crate::token::Identity::has_issued)). Any other token is released only if none of these
+//! ([`Memory`]). Any other token is released only if none of these
 //! knows it:
 //!
 //! - the line of its lock ([`Line::knows`](super::core::Line::knows));
@@ -35,6 +35,7 @@ use crate::name::{LockName, StoredName};
 use crate::shield::shielded;
 use crate::store::Message;
 use crate::store::owner::Owner;
+use crate::token::Memory;
 
 /// The pause between a message and the release of its token.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -161,7 +162,10 @@ impl LockTable {
     /// Handles the store's question about a token that no line knows.
     pub(super) fn asked_for_stray(self: &Arc<Self>, message: Message<'_>) {
         // Where no engine looks at lines, the store ends with this process.
-        if !self.has_issued(message.token) || !self.agenda.is_the_engines() || self.is_closed() {
+        if self.memory_of(message.token) == Memory::None
+            || !self.agenda.is_the_engines()
+            || self.is_closed()
+        {
             return;
         }
         if self.strays.was_just_released(message.token, self.clock().now())
@@ -186,14 +190,20 @@ impl LockTable {
         });
     }
 
-    /// Whether no call of this process uses that token, now or later.
+    fn memory_of(&self, token: &str) -> Memory {
+        self.identity().memory_of(token)
+    }
+
+    /// Whether no call of this process uses that token, now or later. Its own release was answered: one that is
+    /// under way must be the first, or it would find the lock gone.
     fn is_stray(&self, stored: &StoredName, token: &str) -> bool {
         let now = self.clock().now();
         // Keep this order: an attempt that was granted enters its line before it leaves the attempts, and a
         // lock that is kept is noted before it leaves its line.
         let tries = self.strays.tries_of(stored).iter().any(|owner| owner.token == token);
         let known = || self.read_stored(stored, |line| line.knows(|own| own.token == token));
-        !tries
+        self.memory_of(token) == Memory::Finished
+            && !tries
             && known() != Some(true)
             && !self.strays.is_kept(token, now)
             && !self.strays.was_just_released(token, now)

@@ -133,9 +133,9 @@ impl LockTable {
         self.identity.process()
     }
 
-    /// True if a token was issued here, not long ago.
-    pub(super) fn has_issued(&self, token: &str) -> bool {
-        self.identity.has_issued(token)
+    /// What gives tokens, and remembers them.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// A lease ends that is not renewed.
