@@ -98,7 +98,8 @@ impl Identity {
         }
     }
 
-    fn number(&self, token: &str) -> Option<u64> {
+    /// The number and the time of a token of this process in one.
+    pub(crate) fn number(&self, token: &str) -> Option<u64> {
         let token = Token::parse(token).filter(|token| token.process == self.process)?;
         u64::from_str_radix(token.number, 36).ok()
     }

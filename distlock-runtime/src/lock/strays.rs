@@ -59,7 +59,7 @@ pub(super) struct Strays {
 /// The tokens of locks that are kept, and until when.
 #[derive(Default)]
 struct Kept {
-    until: HashMap<String, Moment>,
+    until: HashMap<u64, Moment>,
     /// From this many entries on, those that are over are forgotten.
     full: usize,
 }
@@ -121,17 +121,17 @@ impl Strays {
         late.any(|(_, owner)| owner.token == token)
     }
 
-    fn keep(&self, token: &str, end: Moment, now: Moment) {
+    fn keep(&self, number: u64, end: Moment, now: Moment) {
         let Kept { until, full } = &mut *lock(&self.kept);
         if until.len() >= (*full).max(MANY_KEPT) {
             until.retain(|_, end| *end > now);
             *full = 2 * until.len();
         }
-        until.insert(token.to_owned(), end);
+        until.insert(number, end);
     }
 
-    fn is_kept(&self, token: &str, now: Moment) -> bool {
-        lock(&self.kept).until.get(token).is_some_and(|end| *end > now)
+    fn is_kept(&self, number: u64, now: Moment) -> bool {
+        lock(&self.kept).until.get(&number).is_some_and(|end| *end > now)
     }
 
     /// Returns whether a task must be started that releases it.
@@ -156,7 +156,9 @@ impl LockTable {
     /// the token is retired (see `Lead::undo`), and while its line still knows it.
     pub(super) fn keep_until(&self, owner: &Owner, end: Moment) {
         owner.keep_until(end);
-        self.strays.keep(&owner.token, end, self.clock().now());
+        if let Some(number) = self.identity().number(&owner.token) {
+            self.strays.keep(number, end, self.clock().now());
+        }
     }
 
     /// Handles the store's question about a token that no line knows.
@@ -205,7 +207,7 @@ impl LockTable {
         self.memory_of(token) == Memory::Finished
             && !tries
             && known() != Some(true)
-            && !self.strays.is_kept(token, now)
+            && !self.identity().number(token).is_some_and(|number| self.strays.is_kept(number, now))
             && !self.strays.was_just_released(token, now)
     }
 
