@@ -420,6 +420,9 @@ fn impatient(url: &str) -> distlock::LockManagerBuilder {
     LockManager::builder().url(url).command_timeout(ms(200)).connect_timeout(30 * SECOND)
 }
 
+/// Four for commands and one for renewals; a manager makes each of them when it is first needed.
+const ALL: usize = 5;
+
 /// A backend that waits does not see that its client has left. It is asked to stop, and counts until it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fd1_a_table_that_is_locked_costs_no_more_than_twice_the_connections() {
@@ -434,7 +437,7 @@ async fn fd1_a_table_that_is_locked_costs_no_more_than_twice_the_connections() {
         )
     });
     let most = most_connections(&server, &manager, || locks.is_finished()).await;
-    assert!(most <= 2 * before, "{most} connections instead of {before}");
+    assert!(most <= 2 * before.max(ALL), "{most} connections instead of {before}");
     all_are_free_again(&manager).await;
     no_row_is_left(&server);
 }
@@ -458,7 +461,7 @@ async fn fd1_a_synchronous_standby_that_is_missing_grants_nothing_and_costs_few_
     let begun = std::time::Instant::now();
     let over = || begun.elapsed() > 8 * SECOND;
     let most = most_connections(&server, &manager, over).await;
-    assert!(most <= 2 * before, "{most} connections instead of {before}");
+    assert!(most <= 2 * before.max(ALL), "{most} connections instead of {before}");
     // An operator may end the wait. Then the server says yes, and that no standby has confirmed it.
     let call = tokio::spawn(waits_long.lock("canceled").ttl(LONG).acquire());
     while !call.is_finished() {
@@ -497,7 +500,7 @@ async fn fd1_a_frozen_server_finds_few_connections_when_it_goes_on() {
     while begun.elapsed() < 12 * SECOND {
         most = most.max(connections(&server));
     }
-    assert!(most <= 2 * before, "{most} connections instead of {before}");
+    assert!(most <= 2 * before.max(ALL), "{most} connections instead of {before}");
     all_are_free_again(&manager).await;
     no_row_is_left(&server);
 }
