@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, RedisResult, Value};
 
-use crate::server::free_port;
 use crate::{Certificate, LONG, Proxy, RedisServer, major_version, wait_until};
 
 const SLOTS: usize = 16_384;
@@ -113,11 +112,9 @@ impl ClusterBuilder {
             builder =
                 builder.tls(certificate).args(["--tls-cluster", "yes", "--tls-replication", "yes"]);
         }
-        if takes_ports_and_ranges() {
-            builder = builder.args(["--cluster-port", &free_port().to_string()]);
-        }
         let server = builder
-            .args(["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout])
+            .cluster()
+            .args(["--cluster-node-timeout", &timeout])
             // A replica that waits for others before it copies the data is not elected meanwhile.
             .args(["--repl-diskless-sync-delay", "0"])
             // A replica whose questions a broken network has lost asks again, before anybody gives up on it.
@@ -132,8 +129,8 @@ impl ClusterBuilder {
     }
 }
 
-/// Before 7.0 the port of the nodes' bus is 10,000 above that of clients, and each slot is given by itself.
-fn takes_ports_and_ranges() -> bool {
+/// Before 7.0 each slot is given by itself.
+fn takes_ranges() -> bool {
     major_version() >= 7
 }
 
@@ -164,7 +161,7 @@ impl Cluster {
         }
         for at in 0..self.primaries {
             let (from, to) = self.range(at);
-            let slots: Vec<String> = match takes_ports_and_ranges() {
+            let slots: Vec<String> = match takes_ranges() {
                 true => vec!["ADDSLOTSRANGE".to_owned(), from.to_string(), to.to_string()],
                 false => ["ADDSLOTS".to_owned()]
                     .into_iter()

@@ -27,6 +27,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub struct RedisServer {
     settings: RedisServerBuilder,
     port: u16,
+    /// Where the nodes of a cluster talk to each other. As `port`, it stays the same over restarts.
+    bus_port: u16,
     dir: PathBuf,
     running: Option<Running>,
 }
@@ -39,6 +41,7 @@ pub struct RedisServerBuilder {
     durable: bool,
     tls: Option<Certificate>,
     sentinel: Option<String>,
+    cluster: bool,
     clock: Option<WallClock>,
 }
 
@@ -93,15 +96,21 @@ impl RedisServerBuilder {
         self
     }
 
+    /// A node of a cluster.
+    pub(crate) fn cluster(mut self) -> Self {
+        self.cluster = true;
+        self
+    }
+
     /// Starts the server; returns when it answers.
     pub fn start(self) -> RedisServer {
         let dir = process::temp_path("redis");
         fs::create_dir(&dir).expect("create a directory for redis-server");
-        let mut server = RedisServer { settings: self, port: 0, dir, running: None };
+        let mut server = RedisServer { settings: self, port: 0, bus_port: 0, dir, running: None };
         let start = Instant::now();
-        // Another process may take the port between the look and the server's bind.
+        // Another process may take a port between the look and the server's bind.
         loop {
-            server.port = free_port();
+            (server.port, server.bus_port) = (free_port(), free_port());
             match server.launch() {
                 Ok(()) => return server,
                 Err(log) => {
@@ -320,6 +329,12 @@ impl RedisServer {
         if let Some(password) = &self.settings.password {
             command.args(["--requirepass", password]);
         }
+        if self.settings.cluster {
+            command.args(["--cluster-enabled", "yes"]);
+            if takes_cluster_port() {
+                command.args(["--cluster-port", &self.bus_port.to_string()]);
+            }
+        }
         if let Some(clock) = &self.settings.clock {
             clock.set_for(&mut command);
         }
@@ -368,6 +383,11 @@ fn is_interrupted(fault: &redis::RedisError) -> bool {
 
 fn program() -> OsString {
     std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// Before 7.0 the port of a cluster's bus is 10,000 above that of clients.
+pub(crate) fn takes_cluster_port() -> bool {
+    major_version() >= 7
 }
 
 /// Which server it is that tests start: 6 of `Redis server v=6.2.14`.

@@ -170,7 +170,6 @@ pub(super) struct Alone<'a> {
 
 impl<'a> Alone<'a> {
     pub(super) fn new(table: &'a Arc<LockTable>, attempt: Attempt<Live>) -> Self {
-        table.strays.tries(&attempt.token);
         Self { table, owner: attempt.token, lease: attempt.seat, open: true }
     }
 
@@ -196,12 +195,7 @@ impl<'a> Alone<'a> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        if !self.table.home().is_here() {
-            return;
-        }
-        // By now the line knows the token, or nobody needs it.
-        self.table.strays.tried(&self.owner);
-        if self.open {
+        if self.open && self.table.home().is_here() {
             self.table.release_in_background(self.owner.clone(), None);
         }
     }

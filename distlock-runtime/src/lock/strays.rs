@@ -8,28 +8,27 @@
 //!
 //! # What must not be released
 //!
-//! A message may be late, doubled or forged, and must not free a lock that is in use. A clone of this machine has
-//! the name of this process and hears its messages, so a token that is not known to be issued here is left alone
-//! ([`Memory`]). Any other token is released only if none of these
-//! knows it:
+//! A message may be late, doubled or forged, and must not free a lock that is in use. A token is released only
+//! if all of this is true:
 //!
-//! - the line of its lock ([`Line::knows`](super::core::Line::knows));
-//! - the attempts of callers that have no place in a line;
-//! - the locks that are kept for their `min_hold` after their holder is done.
+//! - The manager remembers that it issued the token, and that the store has answered its release ([`Memory`]). A
+//!   clone of this machine has the name of this process and hears its messages; its tokens are not ours. A token
+//!   whose release was not answered may still be in use, and its own release must be the first, or it would find
+//!   the lock gone.
+//! - The line of its lock does not know it ([`Line::knows`](super::core::Line::knows)).
+//! - Its lock is not kept for a `min_hold` after its holder is done.
 //!
 //! Tokens are used once, and none returns to a line, so an answer that was true stays true.
 //!
-//! A message often arrives shortly after the release of its token. Such a release is under way, or was answered
-//! a moment ago. A second one would cost a command for nothing; or it would arrive first, and the holder's own
-//! release would find the lock gone. Therefore a token is released after a pause, and not at all if its release
-//! was answered just before.
+//! A message often arrives shortly after the release of its token, and another release would cost a command for
+//! nothing. Therefore a token is released after a pause, and not at all if its release was answered just before.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::core::Line;
-use super::table::{LockTable, SHARDS, lock};
+use super::table::{LockTable, lock};
 use crate::clock::Moment;
 use crate::name::{LockName, StoredName};
 use crate::shield::shielded;
@@ -47,9 +46,8 @@ const MOST: usize = 1000;
 const MANY_KEPT: usize = 64;
 
 /// One manager's knowledge about such tokens.
+#[derive(Default)]
 pub(super) struct Strays {
-    /// The attempts of callers that have no place in a line, by the shard of their lock.
-    tries: [Mutex<Vec<Arc<Owner>>>; SHARDS],
     kept: Mutex<Kept>,
     /// Tokens whose release was answered a moment ago, the last one at the end.
     released: Mutex<VecDeque<(Moment, Arc<Owner>)>>,
@@ -71,36 +69,7 @@ struct Asked {
     runs: bool,
 }
 
-impl Default for Strays {
-    fn default() -> Self {
-        Self {
-            tries: std::array::from_fn(|_| Mutex::default()),
-            kept: Mutex::default(),
-            released: Mutex::default(),
-            asked: Mutex::default(),
-        }
-    }
-}
-
 impl Strays {
-    fn tries_of(&self, stored: &StoredName) -> MutexGuard<'_, Vec<Arc<Owner>>> {
-        lock(&self.tries[stored.part(SHARDS)])
-    }
-
-    /// A caller is about to try with this token, without a place in the line.
-    pub(super) fn tries(&self, owner: &Arc<Owner>) {
-        self.tries_of(owner.lock.stored()).push(owner.clone());
-    }
-
-    /// The attempt is over.
-    pub(super) fn tried(&self, owner: &Arc<Owner>) {
-        let mut tries = self.tries_of(owner.lock.stored());
-        let at = tries.iter().position(|other| Arc::ptr_eq(other, owner));
-        let tried = at.map(|at| tries.swap_remove(at));
-        drop(tries);
-        drop(tried);
-    }
-
     /// The store has answered a release while others waited for the lock.
     pub(super) fn released(&self, owner: &Arc<Owner>, now: Moment) {
         let mut released = lock(&self.released);
@@ -200,12 +169,9 @@ impl LockTable {
     /// under way must be the first, or it would find the lock gone.
     fn is_stray(&self, stored: &StoredName, token: &str) -> bool {
         let now = self.clock().now();
-        // Keep this order: an attempt that was granted enters its line before it leaves the attempts, and a
-        // lock that is kept is noted before it leaves its line.
-        let tries = self.strays.tries_of(stored).iter().any(|owner| owner.token == token);
+        // Keep this order: a lock that is kept is noted before its token leaves its line.
         let known = || self.read_stored(stored, |line| line.knows(|own| own.token == token));
         self.memory_of(token) == Memory::Finished
-            && !tries
             && known() != Some(true)
             && !self.identity().number(token).is_some_and(|number| self.strays.is_kept(number, now))
             && !self.strays.was_just_released(token, now)
