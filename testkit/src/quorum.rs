@@ -60,6 +60,11 @@ impl Subject for Quorum {
     fn left(&self) -> Vec<String> {
         self.nodes.iter().flat_map(RedisServer::lock_keys).collect()
     }
+
+    fn stand_everywhere(&self, key: &str, waiters: usize) -> bool {
+        let queue = format!("distlock:queue:{{{key}}}");
+        self.nodes.iter().all(|node| node.cli::<usize>(&["ZCARD", &queue]) == waiters)
+    }
 }
 
 impl Remote for Quorum {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::Subject;
 use super::modes::Kind;
 use super::tools::{all_of, nothing_is_left, until_waiting};
-use crate::{LONG, SECOND, in_line, ms, served};
+use crate::{LONG, SECOND, in_line, ms, served, wait_for};
 
 /// First come, first served: in every mode, and where modes that exclude each other wait for one lock.
 pub async fn first_come_first_served<S: Subject>(_: &str) {
@@ -20,11 +20,16 @@ pub async fn first_come_first_served<S: Subject>(_: &str) {
     for _ in 0..5 {
         managers.push(subject.manager().await);
     }
-    all_of(Kind::all::<S>().map(|kind| serve_in_order(&holder, &managers, kind))).await;
+    all_of(Kind::all::<S>().map(|kind| serve_in_order(&subject, &holder, &managers, kind))).await;
     nothing_is_left(&subject).await;
 }
 
-async fn serve_in_order(holder: &LockManager, managers: &[LockManager], kind: Kind) {
+async fn serve_in_order<S: Subject>(
+    subject: &S,
+    holder: &LockManager,
+    managers: &[LockManager],
+    kind: Kind,
+) {
     let key = &*format!("{kind:?}");
     // Readers come in between writers, or they would be served together. Permits are all given, and one of
     // them is returned.
@@ -38,6 +43,7 @@ async fn serve_in_order(holder: &LockManager, managers: &[LockManager], kind: Ki
         let waiting = in_line(async move { request.run(body).await }).await;
         tasks.spawn(async move { waiting.await.expect("served") });
         until_waiting(holder, key, n).await;
+        wait_for("they stand everywhere", async || subject.stand_everywhere(key, n)).await;
     }
     let kept = if kind == Kind::Permit { guards.pop() } else { None };
     for guard in guards {

@@ -20,6 +20,12 @@ pub trait Subject: Sized + Send + Sync + 'static {
 
     /// What is stored of locks, their holders and their waiters.
     fn left(&self) -> Vec<String>;
+
+    /// Whether this number of waiters stands in the queue of the lock at every server. The answer of a majority is all
+    /// that a waiter needs; its commands to the other servers may still be on their way.
+    fn stand_everywhere(&self, _key: &str, _waiters: usize) -> bool {
+        true
+    }
 }
 
 /// A store in a process of its own.
