@@ -67,13 +67,10 @@ impl Program for Postgres {
         format!("postgres://{USER}@{addr}/postgres")
     }
 
-    /// Returns what is stored and not over. Connected processes sweep what is over once a minute; here there may be
-    /// none. Nothing is left either where there is no schema yet.
+    /// Nothing either where there is no schema yet.
     fn left(server: &PostgresServer) -> Vec<String> {
         const LEFT: &str = "SELECT 'lease ' || name || ' ' || token FROM distlock.lease
-            WHERE until > distlock.now()
-            UNION ALL SELECT 'waiter ' || name || ' ' || token FROM distlock.waiter
-            WHERE until > distlock.now()";
+            UNION ALL SELECT 'waiter ' || name || ' ' || token FROM distlock.waiter";
         match server.try_sql(LEFT) {
             Ok(left) => left.lines().map(str::to_owned).collect(),
             Err(error) if error.contains("does not exist") => Vec::new(),

@@ -229,11 +229,14 @@ async fn a_lock_that_was_taken_often_is_taken_with_as_little() {
     ));
     // A session's first call reads the catalogue.
     let (first, then) = (take("first", "'p.0.1000s'"), take("k", "'p.0.1000s'"));
-    let plan = server.sql(&format!("SELECT {first}; EXPLAIN (ANALYZE, BUFFERS) SELECT {then}"));
-    let (_, pages) = plan.split_once("shared hit=").expect("it reads pages");
-    let pages = pages.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-    let pages: u32 = pages.parse().expect("a number");
-    assert!(pages < 50, "{plan}");
+    let explain = format!("BEGIN; EXPLAIN (ANALYZE, BUFFERS) SELECT {then}; ROLLBACK;").repeat(3);
+    let plans = server.sql(&format!("SELECT {first}; {explain}"));
+    let pages = plans.split("shared hit=").skip(1).map(|pages| {
+        let pages = pages.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        pages.parse::<u32>().expect("a number")
+    });
+    // An autovacuum of another table has a session read the catalogue again.
+    assert!(pages.min().expect("it reads pages") < 50, "{plans}");
 }
 
 /// A backend that is ended, as by an operator or a load balancer, costs no lock.

@@ -37,6 +37,7 @@ pub(super) async fn nothing_is_left(subject: &impl Subject) {
         if left.is_empty() {
             return;
         }
+        // Postgres sweeps once a minute.
         assert!(start.elapsed() < LONG, "after {:?} there is still {left:?}", start.elapsed());
         tokio::time::sleep(ms(20)).await;
     }

@@ -23,6 +23,11 @@ pub trait Exposed: Remote {
         Self::start()
     }
 
+    /// What is stored of locks and not over.
+    fn live(&self) -> Vec<String> {
+        self.left()
+    }
+
     /// What is stored of locks and would never go away by itself.
     fn endless(&self) -> Vec<String> {
         Vec::new()
@@ -49,7 +54,14 @@ impl Exposed for RedisServer {
     }
 }
 
-impl Exposed for PostgresServer {}
+impl Exposed for PostgresServer {
+    /// Connected processes sweep rows that are over. After a storm there are no processes.
+    fn live(&self) -> Vec<String> {
+        let live = "SELECT 'lease ' || name || ' ' || token FROM distlock.lease WHERE until > distlock.now()
+            UNION ALL SELECT 'waiter ' || name || ' ' || token FROM distlock.waiter WHERE until > distlock.now()";
+        self.sql(live).lines().map(str::to_owned).collect()
+    }
+}
 
 impl Exposed for EtcdServer {
     /// Its leases have whole seconds, two at least.

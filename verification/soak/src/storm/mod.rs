@@ -245,11 +245,11 @@ impl<S: Exposed> Storm<S> {
         }
         self.places.clear();
         let start = Instant::now();
-        let mut left = self.server.left();
+        let mut left = self.server.live();
         while !left.is_empty() && start.elapsed() < LONG {
             self.look();
             thread::sleep(Duration::from_millis(20));
-            left = self.server.left();
+            left = self.server.live();
         }
         self.report.violated_if(!left.is_empty(), format!("left behind: {left:?}"));
     }
