@@ -14,7 +14,7 @@ mod reach;
 #[cfg(feature = "redis")]
 mod redis;
 mod store;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 mod tls;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
@@ -111,6 +111,13 @@ impl LockManagerBuilder {
     #[cfg(feature = "test-util")]
     pub(crate) fn stored_prefix(&self) -> Result<String, LockError> {
         Ok(self.settings.namespace()?.prefix().to_owned())
+    }
+
+    /// Has the manager's tokens begin with this, if it is given.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn identity(mut self, identity: Option<String>) -> Self {
+        self.settings.identity = identity;
+        self
     }
 
     /// [`build`](Self::build) with another store around, or instead of, the one the URL names, and

@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
+use crate::home::RefuseFork;
 use crate::key::LockKey;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
@@ -18,7 +19,7 @@ use crate::store::{self, Fault, Store};
 use crate::token::Token;
 
 pub use crate::observe::Calls;
-pub use crate::store::console::{StoreCommand, StoreReply, Walked};
+pub use crate::store::admin::{StoreCommand, StoreReply, Walked};
 
 /// What a process counts, and what its locks are called.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ impl Owning {
 }
 
 impl Glance {
-    fn of(seen: &store::console::Glance) -> Self {
+    fn of(seen: &store::admin::Glance) -> Self {
         let is_alone = |holder: &store::Holder| {
             Token::parse(&holder.token).is_none_or(|token| token.limit == store::Limit::ALONE)
         };
@@ -251,7 +252,7 @@ async fn one_by_one(
     store: &Arc<dyn Store>,
     locks: &[Arc<LockName>],
     answer_by: Moment,
-) -> Result<Vec<Option<store::console::Glance>>, Fault> {
+) -> Result<Vec<Option<store::admin::Glance>>, Fault> {
     let ask = |lock: &Arc<LockName>| store.clone().inspect(lock.clone(), answer_by);
     let mut asked: Vec<_> = locks.iter().map(|lock| (Some(ask(lock)), None)).collect();
     poll_fn(|cx| {

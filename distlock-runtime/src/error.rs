@@ -4,7 +4,6 @@
 //! or an account number, and errors end up in logs. [`LockError::key`] hands the key to code that
 //! asks for it.
 
-mod backend_kind;
 mod lost_reason;
 mod text;
 
@@ -16,9 +15,10 @@ use std::time::Duration;
 use crate::jitter::seconds_around;
 use crate::limit::Limit;
 use crate::name::{Advice, LockName};
+use distlock_core::store::Fault;
 use text::{Aftermath, Because, LeaseRemaining, Of};
 
-pub use backend_kind::BackendKind;
+pub use distlock_core::store::BackendKind;
 pub use lost_reason::LostReason;
 
 /// Why a lock was not taken, not kept, or not released.
@@ -379,6 +379,34 @@ impl fmt::Debug for LockError {
 }
 
 const _: () = assert!(size_of::<LockError>() <= 32);
+
+/// Turns a store's fault into the error of a call.
+pub(crate) trait IntoLockError {
+    /// The error about this lock, or about no lock in particular.
+    fn into_error(self, lock: Option<&LockName>) -> LockError;
+}
+
+impl IntoLockError for Fault {
+    fn into_error(self, lock: Option<&LockName>) -> LockError {
+        LockError::Backend {
+            lock: lock.cloned().map(Box::new),
+            kind: self.kind,
+            cause: self.into_detail().map(|text| Arc::new(Detail(text)) as _),
+        }
+    }
+}
+
+/// The store's own words, as the cause of an error.
+#[derive(Debug)]
+struct Detail(Arc<str>);
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Detail {}
 
 #[cfg(test)]
 mod tests {

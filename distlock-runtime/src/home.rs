@@ -1,76 +1,36 @@
-//! The process that a manager was made in.
-//!
-//! A child that was forked without `exec` has a copy of the manager, but not its thread, and shares
-//! its parent's sockets: a command of the child would be answered to the parent, which would take
-//! another's lock for its own. So a child may do nothing with it. That is checked before any mutex is
-//! locked, as a thread of the parent may have held it in the moment of the fork.
+//! A manager is of use in the process alone that made it.
 
-use std::cell::Cell;
-use std::process;
+pub(crate) use distlock_core::fork_guard::Home;
 
 use crate::clock::{Clock, Moment};
 use crate::error::LockError;
 
-/// For so long a thread knows in which process it is. A fork takes longer, so that a child never
-/// believes what its parent's thread has noted: of 10,000 forks of a static program without a heap
-/// the quickest took 42 µs, and it takes longer the more memory a process has. In nanoseconds.
-const KNOWN_FOR: u64 = 20_000;
+/// Refuses a child that was forked.
+pub(crate) trait RefuseFork {
+    /// Checks that this is the process in which the manager was made.
+    fn check(self) -> Result<(), LockError>;
 
-thread_local! {
-    /// When this thread has asked last, and the answer.
-    static ASKED: Cell<(Moment, u32)> = const { Cell::new((Moment::from_nanos(0), 0)) };
+    /// The same for a caller that has just read `now` from `clock`.
+    fn check_at(self, clock: Clock, now: Moment) -> Result<(), LockError>;
 }
 
-/// The number of this process. The system call for it takes 110 ns, which is 2 % of what a lock
-/// costs a busy process, and reading the clock a third of that.
-#[inline]
-fn current(now: Moment) -> u32 {
-    let (asked, process) = ASKED.get();
-    if process != 0 && now.as_nanos().saturating_sub(asked.as_nanos()) < KNOWN_FOR {
-        return process;
-    }
-    let process = process::id();
-    ASKED.set((now, process));
-    process
-}
-
-/// Where a manager is at home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Home {
-    process: u32,
-}
-
-impl Home {
-    pub(crate) fn here() -> Self {
-        Self { process: current(Clock::Boottime.now()) }
+impl RefuseFork for Home {
+    fn check(self) -> Result<(), LockError> {
+        answer(self.is_here())
     }
 
-    /// To be asked once where a call begins, not all along it.
-    pub(crate) fn is_here(self) -> bool {
-        self.is_here_at(Clock::Boottime.now())
-    }
-
-    fn is_here_at(self, now: Moment) -> bool {
-        current(now) == self.process
-    }
-
-    pub(crate) fn check(self) -> Result<(), LockError> {
-        self.check_at(Clock::Boottime, Clock::Boottime.now())
-    }
-
-    /// The same for a caller that has just read `now` from `clock`: every lock asks twice, and reading
-    /// the clock again for it costs 1 % of a lock.
     #[inline]
-    pub(crate) fn check_at(self, clock: Clock, now: Moment) -> Result<(), LockError> {
-        let is_here = match clock {
-            Clock::Boottime => self.is_here_at(now),
-            Clock::Tokio(_) => self.is_here(),
-        };
-        if is_here {
-            return Ok(());
-        }
-        Err(LockError::invalid_option(
-            "manager: it was made before this process was forked, and belongs to the parent; make the manager after the fork",
-        ))
+    fn check_at(self, clock: Clock, now: Moment) -> Result<(), LockError> {
+        answer(self.is_here_now(clock, now))
     }
+}
+
+#[inline]
+fn answer(is_here: bool) -> Result<(), LockError> {
+    if is_here {
+        return Ok(());
+    }
+    Err(LockError::invalid_option(
+        "manager: it was made before this process was forked, and belongs to the parent; make the manager after the fork",
+    ))
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::accounts::{Told, wanted};
 use crate::clock::Moment;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
+use crate::home::RefuseFork;
 use crate::itself::Itself;
 use crate::key::LockKey;
 use crate::lock::locks::Locks;

@@ -8,12 +8,8 @@
 //! thread that keeps the time and finishes what callers leave unfinished. `PROTOCOL.md` says what goes
 //! over the wire, the module docs of `lock` name the file of each step.
 
-// What a server needs, memory does not.
-#![cfg_attr(not(feature = "redis"), allow(dead_code))]
-
 mod accounts;
 mod builder;
-mod clock;
 mod close;
 #[doc(hidden)]
 pub mod console;
@@ -25,11 +21,8 @@ mod global;
 mod home;
 mod inspect;
 mod itself;
-mod jitter;
 mod json;
-mod key;
 mod leader;
-mod limit;
 mod limits;
 mod lock;
 mod manager;
@@ -38,50 +31,45 @@ pub mod metrics;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
-mod name;
 mod namespace;
 pub mod observe;
-mod one_or_many;
 mod operate;
 mod options;
 mod outcome;
 mod park;
-mod per_thread;
 #[doc(hidden)]
 pub mod private;
-mod process;
 mod request;
-mod runtime_probe;
-#[cfg(feature = "redis")]
-#[doc(hidden)]
-pub mod scripts;
-mod select;
 mod settings;
-mod shield;
-mod shrink;
 mod status;
 #[doc(hidden)]
 pub mod store;
 #[cfg(feature = "test-util")]
 pub mod testing;
-// Public with the feature alone: without it a URL's options are read, to be refused.
-#[cfg(feature = "redis")]
-#[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
+#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
 mod tls;
-mod token;
 #[cfg(feature = "tonic")]
 mod tonic;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod url;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-mod wall_clock;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
 mod who;
-mod witness;
+
+use distlock_core::{
+    capacity as limit, catch_panic as shield, clock, jitter, key, name, one_or_many,
+    process_info as process, runtime_probe, select, shrink, token, witness,
+};
 
 pub use builder::LockManagerBuilder;
+pub use distlock_core::store::status::{DrivenBy, WakeUps};
+#[cfg(feature = "tls")]
+pub use distlock_core::tls::TlsOptions;
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+pub use distlock_redis::scripts;
 pub use error::{BackendKind, LockError, LostReason};
 pub use global::{init, manager, with_manager};
 pub use key::LockKey;
@@ -92,12 +80,10 @@ pub use name::LockName;
 pub use options::{LockMode, OnLost, Release};
 pub use process::Process;
 pub use request::LockRequest;
-pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waiter, WakeUps};
+pub use status::{CloseReport, Holder, LockStatus, ManagerStatus, Waiter};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use testing::faults;
-#[cfg(feature = "tls")]
-pub use tls::TlsOptions;
 #[cfg(feature = "actix")]
 pub use web::actix;
 #[cfg(feature = "axum")]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use distlock_core::store::term::SHORTEST_TTL;
+
 use crate::error::LockError;
 
-/// Shorter leases would be over before an answer is back.
-pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(10);
 /// Longer ones are a mistake of units, and overflow what Redis counts in.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -56,12 +56,6 @@ pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockE
     Ok(())
 }
 
-/// As Redis counts; rounded up, so that a lease is never shorter there than it is here.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
-    duration.as_secs().saturating_mul(1000).saturating_add(rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,11 +66,5 @@ mod tests {
         assert!(check_ttl(Duration::from_millis(9)).is_err());
         assert!(check_ttl(Duration::from_millis(10)).is_ok());
         assert!(check_ttl(Duration::MAX).is_err());
-    }
-
-    #[test]
-    fn fractions_of_a_millisecond_are_rounded_up() {
-        assert_eq!(millis(Duration::from_micros(10_001)), 11);
-        assert_eq!(millis(Duration::from_millis(10)), 10);
     }
 }

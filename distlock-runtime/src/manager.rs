@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::builder::LockManagerBuilder;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
 use crate::key::LockKey;
 use crate::lock::locks::Locks;
 use crate::one_or_many::OneOrMany;

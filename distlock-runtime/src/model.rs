@@ -12,10 +12,8 @@ pub use crate::who::{Asked, Asker};
 pub const RELEASE_REPEATS: [Duration; 3] = crate::lock::release_retry::RELEASE_REPEATS;
 
 /// What the answers of a quorum's nodes come to.
-#[cfg(feature = "redis")]
 pub mod quorum {
-    pub use crate::store::quorum::guard::RestartGuard;
-    pub use crate::store::quorum::tally::*;
-    pub use crate::store::quorum::votes::*;
-    pub use crate::store::redis::vote::Accepted;
+    pub use distlock_core::redlock::restart_guard::RestartGuard;
+    pub use distlock_core::redlock::tally::*;
+    pub use distlock_core::redlock::votes::*;
 }

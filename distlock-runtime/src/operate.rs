@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
+use crate::home::RefuseFork;
 use crate::key::LockKey;
 use crate::lock::core::{Freeing, Loss};
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::LockName;
-use crate::status::{DrivenBy, ManagerStatus, StoreStatus, WakeUps};
+use crate::status::ManagerStatus;
+use crate::store::StoreStatus;
 use crate::store::owner::Owner;
+use crate::store::status::{DrivenBy, WakeUps};
 
 impl LockManager {
     /// Sends the store a command that changes nothing, and returns the time until its answer: for health

@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use crate::error::LockError;
+use crate::home::RefuseFork;
 use crate::key::LockKey;
 use crate::lock::call::{Ask, Call};
 use crate::lock::guard::LockGuard;

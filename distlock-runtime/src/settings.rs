@@ -1,6 +1,5 @@
 //! The settings of a manager.
 
-#[cfg(feature = "redis")]
 use std::fmt;
 use std::time::Duration;
 
@@ -9,8 +8,7 @@ use crate::limits::{check_busy_status, check_timeout};
 use crate::name::Advice;
 use crate::namespace::Namespace;
 use crate::options::{Options, Resolved};
-#[cfg(feature = "tls")]
-use crate::tls::TlsOptions;
+use distlock_core::tls::TlsOptions;
 
 /// What the builder is given, with its defaults.
 #[derive(Debug, Clone)]
@@ -28,12 +26,12 @@ pub(crate) struct Settings {
     pub(crate) restart_guard: Option<Duration>,
     /// Other processes may learn which process this is.
     pub(crate) identify: bool,
+    /// What the manager's tokens begin with, where a test says so; else it is drawn at random.
+    pub(crate) identity: Option<String>,
     /// How many replicas confirm grants and renewals, and how long that may take.
     pub(crate) replicas: Option<u32>,
     pub(crate) replica_timeout: Option<Duration>,
-    #[cfg(feature = "redis")]
     pub(crate) sentinel: Option<Credentials>,
-    #[cfg(feature = "tls")]
     pub(crate) tls: Option<TlsOptions>,
     /// What the store does not have.
     pub(crate) lacks: Lacks,
@@ -69,14 +67,12 @@ impl Lacks {
 }
 
 /// What to sign in with at sentinels.
-#[cfg(feature = "redis")]
 #[derive(Clone)]
 pub(crate) struct Credentials {
     pub(crate) user: String,
     pub(crate) password: String,
 }
 
-#[cfg(feature = "redis")]
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(…)")
@@ -96,12 +92,11 @@ impl Default for Settings {
             io_on_caller_runtime: true,
             restart_guard: None,
             identify: true,
+            identity: None,
             replicas: None,
             replica_timeout: None,
-            #[cfg(feature = "redis")]
             sentinel: None,
             lacks: Lacks::default(),
-            #[cfg(feature = "tls")]
             tls: None,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use distlock_core::store::status::{DrivenBy, WakeUps};
+
 use crate::process::Process;
 
 /// What [`LockManager::status`](crate::LockManager::status) saw: for health checks, dashboards and
@@ -36,39 +38,6 @@ pub struct ManagerStatus {
     pub wake_ups: WakeUps,
     /// Where the connections for commands are driven at present.
     pub driven_by: DrivenBy,
-}
-
-/// How waiters of a manager learn that a lock is theirs.
-///
-/// ```
-/// # use distlock_runtime::{LockManager, WakeUps};
-/// assert_eq!(LockManager::in_memory().status().wake_ups, WakeUps::Notified);
-/// ```
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WakeUps {
-    /// They are notified: by a message on the manager's subscription, or within the process. A message
-    /// may be lost, so they also poll every five seconds.
-    Notified,
-    /// There is no subscription: not yet, not at present, or the server does not permit one. Waiters
-    /// poll the store, at least once a second.
-    Polling,
-}
-
-/// Whose runtime reads and writes a manager's connections.
-///
-/// ```
-/// # use distlock_runtime::{DrivenBy, LockManager};
-/// assert_eq!(LockManager::in_memory().status().driven_by, DrivenBy::Manager);
-/// ```
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrivenBy {
-    /// The manager's own thread.
-    Manager,
-    /// The runtime of its callers: a connection that is used often moves there. The manager's thread takes
-    /// it back if that runtime does not keep up.
-    Callers,
 }
 
 /// What [`LockManager::inspect`](crate::LockManager::inspect) saw.
@@ -246,21 +215,4 @@ impl CloseReport {
     pub fn is_complete(&self) -> bool {
         self.unconfirmed == 0
     }
-}
-
-/// The part of it that the store knows.
-#[derive(Debug, Clone, Copy)]
-pub struct StoreStatus {
-    /// Whether it is there.
-    pub connected: bool,
-    /// How waiters learn that a lock is theirs.
-    pub wake_ups: WakeUps,
-    /// What moves its bytes.
-    pub driven_by: DrivenBy,
-}
-
-impl StoreStatus {
-    /// Of a store in this process.
-    pub const LOCAL: Self =
-        Self { connected: true, wake_ups: WakeUps::Notified, driven_by: DrivenBy::Manager };
 }

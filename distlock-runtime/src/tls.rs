@@ -1,111 +1,99 @@
-//! What a user says about TLS.
+//! TLS for every store that has a server: the trusted authorities and the certificate of this process, from what the user
+//! says.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::fs;
 use std::sync::Arc;
 
-/// Which authorities to trust, and how this process identifies itself, on connections with TLS; for
-/// [`LockManagerBuilder::tls`](crate::LockManagerBuilder::tls). The same can be said in the URL, with files.
-///
-/// Without any of it the server must have a certificate for the URL's host, from an authority that the system
-/// trusts. There is no way to go without verification: a certificate of one's own takes one line,
-/// [`ca_pem`](Self::ca_pem).
-///
-/// | method | option of the URL | |
-/// |---|---|---|
-/// | [`ca_pem`](Self::ca_pem) | `ca=PATH` | trusted authorities, beside the system's |
-/// | [`client_pem`](Self::client_pem) | `cert=PATH&key=PATH` | this process's own certificate |
-/// | [`server_name`](Self::server_name) | `server_name=NAME` | the name in the server's certificate |
-/// | [`no_system_roots`](Self::no_system_roots) | `tls_roots=none` | trust `ca` alone |
-///
-/// ```no_run
-/// # use distlock_runtime as distlock;
-/// use distlock::{LockManager, TlsOptions};
-///
-/// let own = std::fs::read("/etc/redis/ca.pem").expect("a file");
-/// let tls = TlsOptions::new().ca_pem(own).no_system_roots();
-/// let locks = LockManager::builder().url("rediss://locks.internal").tls(tls).build()?;
-/// # Ok::<_, distlock::LockError>(())
-/// ```
-///
-/// `Debug` shows no certificate and no key.
-#[derive(Clone, Default, PartialEq, Eq)]
-#[must_use = "options do nothing before they are given to a builder"]
-pub struct TlsOptions {
-    pub(crate) ca: Option<Pem>,
-    /// The chain of the client's certificate, and its key.
-    pub(crate) client: Option<(Pem, Pem)>,
-    pub(crate) server_name: Option<String>,
-    pub(crate) no_system_roots: bool,
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use distlock_core::tls::{Pem, TlsOptions};
+
+use crate::error::LockError;
+
+/// The parts of TLS that the clients of all stores have in common.
+pub(crate) struct TlsSetup {
+    pub(crate) config: Arc<ClientConfig>,
+    /// The name in the certificate, if that is not the host's.
+    pub(crate) server_name: Option<ServerName<'static>>,
 }
 
-/// A text in PEM, or a file with one.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Pem {
-    Text(Arc<[u8]>),
-    File(PathBuf),
-}
-
-impl TlsOptions {
-    /// The system's roots, the URL's host, and no certificate of this process.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Trusts the authorities with these certificates (PEM, one or several) as well.
-    pub fn ca_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
-        self.ca = Some(Pem::Text(certificates.into().into()));
-        self
-    }
-
-    /// Shows this certificate to servers that ask for one (`tls-auth-clients`): PEM of the certificate, followed
-    /// by those between it and its authority, and of its private key (PKCS #8, SEC 1 or PKCS #1).
-    ///
-    /// ```no_run
-    /// # use distlock_runtime as distlock;
-    /// # fn main() -> std::io::Result<()> {
-    /// let (own, key) = (std::fs::read("/etc/app/tls.crt")?, std::fs::read("/etc/app/tls.key")?);
-    /// let tls = distlock::TlsOptions::new().client_pem(own, key);
-    /// # drop(tls);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn client_pem(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        let (certificates, key) = (certificates.into().into(), key.into().into());
-        self.client = Some((Pem::Text(certificates), Pem::Text(key)));
-        self
-    }
-
-    /// The name, or the IP address, that the server's certificate must be for; where the URL has another one, an
-    /// address or a tunnel's. Default: the URL's host.
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// use distlock::{LockManager, TlsOptions};
-    ///
-    /// let tls = TlsOptions::new().server_name("locks.internal");
-    /// let locks = LockManager::builder().url("rediss://10.0.0.7").tls(tls).build()?;
-    /// # Ok::<_, distlock::LockError>(())
-    /// ```
-    pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.server_name = Some(name.into());
-        self
-    }
-
-    /// Trusts only what [`ca_pem`](Self::ca_pem) names, and not the authorities of the system.
-    pub fn no_system_roots(mut self) -> Self {
-        self.no_system_roots = true;
-        self
+impl TlsSetup {
+    /// Reads the files that the options name, and the system's roots.
+    pub(crate) fn new(options: &TlsOptions) -> Result<Self, LockError> {
+        let refused = |why: String| LockError::invalid_option(format!("tls: {why}"));
+        let config = Arc::new(config(options).map_err(refused)?);
+        let server_name = options.server_name.clone().map(ServerName::try_from).transpose();
+        let server_name = server_name.map_err(|_| {
+            LockError::invalid_option("tls: `server_name` is neither a host's name nor an address")
+        })?;
+        Ok(Self { config, server_name })
     }
 }
 
-impl fmt::Debug for TlsOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsOptions")
-            .field("ca", &self.ca.is_some())
-            .field("client", &self.client.is_some())
-            .field("server_name", &self.server_name)
-            .field("no_system_roots", &self.no_system_roots)
-            .finish()
+/// With a provider of its own: the process's default is the application's to set.
+fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
+    let roots = roots(options)?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+    let builder = builder.with_root_certificates(roots);
+    let Some((chain, key)) = &options.client else { return Ok(builder.with_no_client_auth()) };
+    let chain = certificates(chain, "the client's certificate (`cert`)")?;
+    let key = PrivateKeyDer::from_pem_slice(&read(key, "the client's key (`key`)")?).map_err(|_| {
+        "the client's key (`key`) holds no private key in PEM that can be used; one that is encrypted cannot"
+            .to_owned()
+    })?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| {
+        format!("the client's certificate and key cannot be used together: {error}")
+    })
+}
+
+fn roots(options: &TlsOptions) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if !options.no_system_roots {
+        // Some that cannot be read or parsed are no reason to do without the others.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        #[cfg(feature = "tls-webpki-roots")]
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    if let Some(ca) = &options.ca {
+        for certificate in certificates(ca, "the authorities (`ca`)")? {
+            roots.add(certificate).map_err(|error| format!("the authorities (`ca`): {error}"))?;
+        }
+    }
+    match roots.is_empty() {
+        false => Ok(roots),
+        true if options.no_system_roots => {
+            Err("no authority is trusted: name one with `ca`, or leave the system's roots"
+                .to_owned())
+        }
+        true => Err(
+            "this system has no root certificates: install them (`ca-certificates`), enable the \
+            feature `tls-webpki-roots` of distlock, or name your authority with `ca`"
+                .to_owned(),
+        ),
+    }
+}
+
+fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = read(pem, what)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(format!("{what}: there is no certificate in PEM")),
+    }
+}
+
+/// The error names the file: its path is no secret.
+fn read<'a>(pem: &'a Pem, what: &str) -> Result<Cow<'a, [u8]>, String> {
+    match pem {
+        Pem::Text(text) => Ok(Cow::Borrowed(text)),
+        Pem::File(path) => match fs::read(path) {
+            Ok(text) => Ok(Cow::Owned(text)),
+            Err(error) => Err(format!("{what}: {}: {error}", path.display())),
+        },
     }
 }

@@ -12,16 +12,16 @@ const WORDS: &str = "ERR bad lua script for redis cluster, all the keys that the
 
 /// The first line of each script's own part, by the script's name.
 const SCRIPTS: [(&str, &str); 10] = [
-    ("acquire", include_str!("../../distlock-runtime/src/store/redis/lua/confirm.lua")),
-    ("share", include_str!("../../distlock-runtime/src/store/redis/lua/share.lua")),
-    ("renew", include_str!("../../distlock-runtime/src/store/redis/lua/renew.lua")),
-    ("prolong", include_str!("../../distlock-runtime/src/store/redis/lua/prolong.lua")),
-    ("downgrade", include_str!("../../distlock-runtime/src/store/redis/lua/downgrade.lua")),
-    ("offer", include_str!("../../distlock-runtime/src/store/redis/lua/offer.lua")),
-    ("free_lock", include_str!("../../distlock-runtime/src/store/redis/lua/free_lock.lua")),
-    ("leave_lock", include_str!("../../distlock-runtime/src/store/redis/lua/leave_lock.lua")),
-    ("release", include_str!("../../distlock-runtime/src/store/redis/lua/free.lua")),
-    ("leave", include_str!("../../distlock-runtime/src/store/redis/lua/leave.lua")),
+    ("acquire", include_str!("../../distlock-redis/src/lua/confirm.lua")),
+    ("share", include_str!("../../distlock-redis/src/lua/share.lua")),
+    ("renew", include_str!("../../distlock-redis/src/lua/renew.lua")),
+    ("prolong", include_str!("../../distlock-redis/src/lua/prolong.lua")),
+    ("downgrade", include_str!("../../distlock-redis/src/lua/downgrade.lua")),
+    ("offer", include_str!("../../distlock-redis/src/lua/offer.lua")),
+    ("free_lock", include_str!("../../distlock-redis/src/lua/free_lock.lua")),
+    ("leave_lock", include_str!("../../distlock-redis/src/lua/leave_lock.lua")),
+    ("release", include_str!("../../distlock-redis/src/lua/free.lua")),
+    ("leave", include_str!("../../distlock-redis/src/lua/leave.lua")),
 ];
 
 fn refusal(script: &str) -> Refusal {

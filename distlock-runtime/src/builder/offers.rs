@@ -2,19 +2,17 @@
 
 use crate::error::LockError;
 use crate::settings::Settings;
-#[cfg(feature = "redis")]
-use crate::url::Deployment;
 use crate::url::StoreUrl;
+#[cfg(feature = "redis")]
+use distlock_redis::url::Deployment;
 
 /// The settings that only some stores support.
 pub(super) struct Offers {
     /// The name of the store in errors.
     store: &'static str,
     /// Whether the store supports TLS; if not, the reason and the fix.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     tls: Result<(), &'static str>,
     replicas: bool,
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     sentinels: bool,
     connections: bool,
     restart_guard: bool,
@@ -79,7 +77,6 @@ impl Offers {
 
     /// Refuses a setting that the store would ignore, and names the fix.
     pub(super) fn check(&self, settings: &Settings) -> Result<(), LockError> {
-        #[cfg(feature = "tls")]
         if let (Some(_), Err(why)) = (&settings.tls, self.tls) {
             return Err(self.lacks("tls", why));
         }

@@ -1,16 +1,15 @@
 //! What a URL of Postgres comes to.
 
+use distlock_core::tls::{Pem, TlsOptions};
 use distlock_postgres::Address;
 
-#[cfg(feature = "tls")]
-use super::tls::tls_client;
+use super::tls::tls_setup;
 use crate::error::LockError;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::settings::Settings;
 use crate::store::postgres::PostgresConfig;
-#[cfg(feature = "tls")]
-use crate::tls::{Pem, TlsOptions};
+use crate::tls::TlsSetup;
 
 pub(super) fn postgres_config(
     address: Address,
@@ -28,8 +27,7 @@ pub(super) fn postgres_config(
     })
 }
 
-/// With what makes connections with TLS, if the URL asks for it.
-#[cfg(feature = "tls")]
+/// With the TLS that the URL asks for.
 fn postgres_address(address: Address, settings: &Settings) -> Result<Address, LockError> {
     let Some(files) = address.encrypted() else {
         return match settings.tls {
@@ -42,19 +40,15 @@ fn postgres_address(address: Address, settings: &Settings) -> Result<Address, Lo
     let distlock_postgres::Files { roots, certificate, key } = files.clone();
     let client = certificate.zip(key).map(|(cert, key)| (Pem::File(cert), Pem::File(key)));
     let url = TlsOptions { ca: roots.map(Pem::File), client, ..TlsOptions::default() };
-    let tls = tls_client(Some(url), settings)?;
-    Ok(match tls.map(|tls| tls.parts()) {
-        Some((config, name)) => address.with(distlock_postgres::Tls::new(config, name)),
+    Ok(match tls_setup(Some(url), settings)? {
+        Some(tls) => encrypted(address, tls),
         None => address,
     })
 }
 
-#[cfg(not(feature = "tls"))]
-fn postgres_address(address: Address, _settings: &Settings) -> Result<Address, LockError> {
-    match address.encrypted() {
-        None => Ok(address),
-        Some(_) => Err(LockError::invalid_option(
-            "url: this program was built without TLS; enable the feature `tls` of distlock",
-        )),
-    }
+fn encrypted(address: Address, tls: TlsSetup) -> Address {
+    #[cfg(feature = "tls")]
+    return address.with(distlock_postgres::Tls::new(tls.config, tls.server_name));
+    #[cfg(not(feature = "tls"))]
+    match tls {}
 }

@@ -8,8 +8,8 @@ use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::options::Options;
 use crate::settings::{Lacks, Settings};
-use crate::store::redis::RedisConfig;
-use crate::url::{Deployment, RedisUrl};
+use distlock_redis::RedisConfig;
+use distlock_redis::url::{Deployment, RedisUrl};
 
 const NO_PERMITS: &str = "they cannot be had over redlock://, where majorities of servers could let in more; use \
     one server, Sentinel or Cluster for this lock";

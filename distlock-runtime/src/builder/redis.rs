@@ -1,15 +1,17 @@
 //! What a URL of Redis comes to: one server, Sentinel or Cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::tls::{check_tls, tls_client};
+use super::tls::{check_tls, tls_setup};
 use crate::error::LockError;
 use crate::limits::check_timeout;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::settings::{Credentials, Settings};
-use crate::store::redis::{Place, RedisConfig, Replicas, Sentinels, Target};
-use crate::url::{Deployment, RedisUrl};
+use crate::tls::TlsSetup;
+use distlock_redis::url::{Deployment, RedisUrl};
+use distlock_redis::{Place, RedisConfig, Replicas, Sentinels, Target, TlsClient};
 
 /// Longer than a healthy replica takes, and no longer than one lock may hold up others on its connection.
 const REPLICA_TIMEOUT: Duration = Duration::from_millis(100);
@@ -26,14 +28,14 @@ pub(super) fn redis_config(
         Deployment::Server(info) => Place::At(Target::Fixed(info)),
         Deployment::Sentinel(url) => {
             encrypted |= url.sentinel_tls.is_some();
-            let tls = tls_client(url.sentinel_tls.clone(), settings)?;
+            let tls = tls_setup(url.sentinel_tls.clone(), settings)?.map(client);
             Place::At(Target::Primary(Sentinels::new(url, tls)))
         }
         Deployment::Cluster(nodes) => Place::Cluster(nodes),
         Deployment::Redlock { .. } => return Err(not_supported("one server of several")),
     };
     check_tls(encrypted, settings)?;
-    let tls = tls_client(tls, settings)?;
+    let tls = tls_setup(tls, settings)?.map(client);
     let replicas = confirmed_by(replicas, replica_timeout, settings)?;
     Ok(RedisConfig {
         place,
@@ -46,8 +48,16 @@ pub(super) fn redis_config(
         io_on_caller_runtime: settings.io_on_caller_runtime,
         fence: namespace.fence(),
         prefix: namespace.prefix().to_owned(),
-        observers: observers.clone(),
+        events: observers.events(),
     })
+}
+
+/// The client's side of TLS, as the store on Redis has it.
+fn client(tls: TlsSetup) -> Arc<TlsClient> {
+    #[cfg(feature = "tls")]
+    return TlsClient::new(tls.config, tls.server_name);
+    #[cfg(not(feature = "tls"))]
+    match tls {}
 }
 
 /// With what the builder says of sentinels.

@@ -28,15 +28,15 @@ use crate::store::etcd::EtcdStore;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PostgresStore;
-#[cfg(feature = "redis")]
-use crate::store::quorum::QuorumStore;
-#[cfg(feature = "redis")]
-use crate::store::redis::RedisStore;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::ZooKeeperStore;
-#[cfg(feature = "redis")]
-use crate::url::Deployment;
 use crate::url::StoreUrl;
+#[cfg(feature = "redis")]
+use distlock_redis::RedisStore;
+#[cfg(feature = "redis")]
+use distlock_redis::quorum::QuorumStore;
+#[cfg(feature = "redis")]
+use distlock_redis::url::Deployment;
 
 /// Starts the locks of a manager in the store of this URL, or in what `over` makes of it.
 pub(super) fn start(
@@ -84,9 +84,13 @@ pub(super) fn start(
             let observers = observers.of_manager("redlock");
             let Quorum { servers, guard, lacks, options } =
                 Quorum::new(*url, &settings, &namespace, &observers)?;
-            let settings = Settings { lacks, options, ..settings };
+            let (events, settings) = (observers.events(), Settings { lacks, options, ..settings });
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
-                over(Arc::new(QuorumStore::start(servers, guard, handle, alarms)), handle, alarms)
+                over(
+                    Arc::new(QuorumStore::start(servers, guard, events, handle, alarms)),
+                    handle,
+                    alarms,
+                )
             })
         }
         #[cfg(feature = "redis")]

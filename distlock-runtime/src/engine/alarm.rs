@@ -1,54 +1,33 @@
-//! A moment to wait for, on whatever runtime.
+//! A moment to wait for on the callers' clock, which a test may pause.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
-use super::timers::{Slot, Timers};
 use crate::clock::{Clock, Moment};
 use crate::runtime_probe::Unable;
 
-/// The tasks that wait for a moment. One that waits for an answer has its limit here and takes it out
-/// again; in the common case the engine never looks at it.
-pub(crate) type Alarms = Timers<Waker>;
-
-impl Alarms {
-    /// Has a task woken by an entry that is still there; false if there is none.
-    fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
-        match self.with(slot, |old| old.will_wake(waker)) {
-            Some(true) => return true,
-            Some(false) => {}
-            None => return false,
-        }
-        // Cloned, and the one before it dropped, while the shard is free: a waker may own its task,
-        // and the task a lock.
-        let mut new = waker.clone();
-        self.with(slot, |old| std::mem::swap(old, &mut new)).is_some()
-    }
-}
+pub(crate) use distlock_core::alarm::Alarms;
 
 /// Resolves at a moment, whatever runtime it is polled on.
 ///
-/// The engine wakes it. A store whose leases age on tokio's clock is waited for on tokio's timers as
-/// well, where there are any: a clock that was paused is only moved on by those.
-pub(crate) enum Alarm<'a> {
-    Set { alarms: &'a Alarms, clock: Clock, at: Moment, slot: Option<Slot>, timer: Timer },
-    Never,
+/// The engine wakes it. Where leases age on the callers' clock, it is waited for on tokio's timers as well, where there
+/// are any: only those move a paused clock on.
+pub(crate) struct Alarm<'a> {
+    /// Where the clock is the callers'.
+    timer: Option<(tokio::time::Instant, Timer)>,
+    alarm: distlock_core::alarm::Alarm<'a>,
 }
-
-/// A clock that stands while real time goes on is looked at again so much later.
-const STANDING: Duration = Duration::from_millis(50);
 
 impl<'a> Alarm<'a> {
     #[inline]
     pub(crate) fn at(alarms: &'a Alarms, clock: Clock, at: Moment) -> Self {
-        if at == Moment::NEVER {
-            return Self::Never;
-        }
-        Self::Set { alarms, clock, at, slot: None, timer: Timer::default() }
+        let is_set = at != Moment::NEVER;
+        let instant = is_set.then(|| clock.instant(at)).flatten();
+        let timer = instant.map(|at| (tokio::time::Instant::from_std(at), Timer::default()));
+        Self { timer, alarm: distlock_core::alarm::Alarm::at(alarms, clock, at) }
     }
 }
 
@@ -56,38 +35,19 @@ impl Future for Alarm<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self::Set { alarms, clock, at, slot, timer } = self.get_mut() else {
-            return Poll::Pending;
-        };
-        if let Some(instant) = clock.instant(*at)
-            && timer.poll(instant, cx).is_ready()
+        let Self { timer, alarm } = self.get_mut();
+        if let Some((at, timer)) = timer
+            && timer.poll(*at, cx).is_ready()
         {
             return Poll::Ready(());
         }
-        // An entry that is still there was not due yet when the engine last looked, which saves asking
-        // the clock at every poll.
-        if slot.is_some_and(|slot| alarms.rearm(slot, cx.waker())) {
-            return Poll::Pending;
-        }
-        let mut look_at = *at;
-        if slot.take().is_some() {
-            if clock.now() >= *at {
-                return Poll::Ready(());
-            }
-            // Due at once by the engine's clock, which is never paused: it would do nothing else.
-            look_at = look_at.max(clock.real_now().after(STANDING));
-        }
-        *slot = Some(alarms.insert(look_at, cx.waker().clone()));
-        Poll::Pending
+        Pin::new(alarm).poll(cx)
     }
 }
 
-impl Drop for Alarm<'_> {
-    fn drop(&mut self) {
-        if let Self::Set { alarms, slot: Some(slot), .. } = self {
-            alarms.remove(*slot);
-        }
-    }
+/// Runs `act` on the current runtime, unless that cannot do it; without unwinding it is not tried.
+fn attempt<T>(unable: &Unable<Id>, here: Id, act: impl FnOnce() -> T) -> Option<T> {
+    cfg!(panic = "unwind").then(|| unable.attempt(here, act)).flatten()
 }
 
 /// A timer of the caller's runtime, where there is one that may pause its clock.
@@ -99,7 +59,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     fn poll(&mut self, at: tokio::time::Instant, cx: &mut Context<'_>) -> Poll<()> {
-        static UNABLE: Unable = Unable::new();
+        static UNABLE: Unable<Id> = Unable::new();
         let Ok(here) = Handle::try_current() else { return Poll::Pending };
         if self.runtime != Some(here.id()) {
             // The timers of the runtime that it was polled on before may not run any more.
@@ -107,12 +67,12 @@ impl Timer {
             // The clock of one with several threads cannot be paused.
             let may_pause = here.runtime_flavor() == RuntimeFlavor::CurrentThread;
             self.sleep = may_pause
-                .then(|| UNABLE.attempt(|| Box::pin(tokio::time::sleep_until(at))))
+                .then(|| attempt(&UNABLE, here.id(), || Box::pin(tokio::time::sleep_until(at))))
                 .flatten();
         }
         let Some(sleep) = &mut self.sleep else { return Poll::Pending };
         // A runtime that has ended makes timers, but polls none.
-        let polled = UNABLE.attempt(|| sleep.as_mut().poll(cx));
+        let polled = attempt(&UNABLE, here.id(), || sleep.as_mut().poll(cx));
         if polled.is_none() {
             self.sleep = None;
         }

@@ -8,7 +8,6 @@
 
 pub(crate) mod alarm;
 mod thread;
-pub(crate) mod timers;
 
 use std::future::Future;
 use std::io;
@@ -25,8 +24,9 @@ use crate::home::Home;
 use crate::select::until;
 use crate::shield::shield;
 use alarm::Alarms;
+pub(crate) use distlock_core::timers;
+use distlock_core::timers::{Plan, Timers};
 use thread::{Thread, Work};
-use timers::{Plan, Timers};
 
 /// Longest uninterrupted sleep of the engine where leases age on a clock that counts suspend. Tokio's
 /// timers do not: after a resume what is due is looked for within this time.

@@ -21,7 +21,7 @@ use super::lease::Lease;
 use super::locks::Locks;
 use super::told::Told;
 use super::waiter::Waiting;
-use crate::error::{BackendKind, LockError};
+use crate::error::{BackendKind, IntoLockError, LockError};
 use crate::name::LockName;
 use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
 use crate::options::{OnLost, Release};

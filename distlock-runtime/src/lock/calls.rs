@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::core::{Answer, Arrival, Attempt, Denied, Finished, Freeing, Loss, Request, Tried};
 use super::lease::Lease;
 use super::table::LockTable;
-use super::turn::Live;
+use super::turn::{Live, renewal};
 use crate::clock::Moment;
 use crate::name::LockName;
 use crate::store::owner::Owner;
@@ -182,7 +182,7 @@ impl LockTable {
     /// What is to be sent to have a lease extended; `None` if it is not held any more.
     pub(crate) fn extension(&self, lease: &Lease, ttl: Duration) -> Option<Renewal> {
         let now = self.clock().now();
-        self.read(&lease.lock, |line| line.extension(lease.place(), ttl, now))?.map(Into::into)
+        self.read(&lease.lock, |line| line.extension(lease.place(), ttl, now))?.map(renewal)
     }
 
     /// The store has extended a lease on its holder's wish, in answer to a command sent at `sent`.

@@ -2,6 +2,7 @@
 
 use super::guard::LockGuard;
 use crate::error::LockError;
+use crate::home::RefuseFork;
 
 impl LockGuard {
     /// Goes on as a reader: others may read as well from here on, and no writer has come in between.

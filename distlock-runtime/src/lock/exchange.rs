@@ -12,7 +12,7 @@ use super::table::LockTable;
 use super::turn::Live;
 use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
 use crate::observe::Verb;
 use crate::store::{self, Exchanged};
 

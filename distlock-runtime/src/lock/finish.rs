@@ -8,7 +8,8 @@ use super::lease::Lease;
 use super::release::{Releasing, not_ours};
 use super::table::LockTable;
 use super::turn::Live;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
+use crate::home::RefuseFork;
 use crate::one_or_many::OneOrMany;
 use crate::options::Release;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::core::Loss;
 use super::table::LockTable;
-use crate::limits::SHORTEST_TTL;
 use crate::name::StoredName;
 use crate::shield::shielded;
 use crate::store::{Message, Owned, Renewal};
 use crate::token::Token;
+use distlock_core::store::term::SHORTEST_TTL;
 
 /// After a round, before the next one.
 const PAUSE: Duration = Duration::from_millis(100);

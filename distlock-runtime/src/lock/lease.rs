@@ -27,24 +27,23 @@ use crate::observe::{Account, LostReason};
 use crate::select::until;
 use crate::shield::shield;
 
-impl Loss {
-    /// How it is reported. An abandoned lease has no holder, so its loss is reported to nobody.
-    fn reported(self) -> LostReason {
-        match self {
-            Self::Expired | Self::Abandoned => LostReason::Expired,
-            Self::Taken => LostReason::Taken,
-            Self::Closed => LostReason::Closed,
-            Self::MaxHold => LostReason::MaxHold,
-            Self::Forced => LostReason::Forced,
-        }
+/// How a loss is reported. An abandoned lease has no holder, so its loss is reported to nobody.
+fn reported(loss: Loss) -> LostReason {
+    match loss {
+        Loss::Expired | Loss::Abandoned => LostReason::Expired,
+        Loss::Taken => LostReason::Taken,
+        Loss::Closed => LostReason::Closed,
+        Loss::MaxHold => LostReason::MaxHold,
+        Loss::Forced => LostReason::Forced,
     }
+}
 
-    fn from_state(state: u8) -> Option<Self> {
-        use Loss::{Abandoned, Closed, Expired, Forced, MaxHold, Taken};
-        [Expired, Taken, Closed, MaxHold, Forced, Abandoned]
-            .into_iter()
-            .find(|loss| *loss as u8 == state)
-    }
+/// The loss that a lease's state says, if any.
+fn loss_of(state: u8) -> Option<Loss> {
+    use Loss::{Abandoned, Closed, Expired, Forced, MaxHold, Taken};
+    [Expired, Taken, Closed, MaxHold, Forced, Abandoned]
+        .into_iter()
+        .find(|loss| *loss as u8 == state)
 }
 
 const HELD: u8 = 0;
@@ -188,7 +187,7 @@ impl Lease {
         shield(|| self.changed.notify_waiters());
         // A caller that never had it asks again, or fails with `Busy`.
         if self.is_in_hand() {
-            let told = (loss.reported(), self.fencing_token());
+            let told = (reported(loss), self.fencing_token());
             table.observers().lost(self.name(), &self.account, told, self.clock.now());
         }
     }
@@ -267,7 +266,7 @@ impl Lease {
     }
 
     fn loss(&self) -> Option<Loss> {
-        Loss::from_state(self.state.load(Ordering::Acquire))
+        loss_of(self.state.load(Ordering::Acquire))
     }
 
     /// A deadline that has passed is a loss, also while the engine has not seen it. True if it is
@@ -298,7 +297,7 @@ impl Lease {
     /// The error for the caller once the lease is lost; with it a body may have been `stopped`.
     pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
-        LockError::lost(self.name(), loss.reported(), stopped)
+        LockError::lost(self.name(), reported(loss), stopped)
     }
 
     pub(super) fn seat(&self) -> std::sync::MutexGuard<'_, Seat> {

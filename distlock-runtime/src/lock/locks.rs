@@ -12,13 +12,14 @@ use super::table::LockTable;
 use crate::clock::Moment;
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::engine::{Engine, RunsOn};
-use crate::error::{BackendKind, LockError};
+use crate::error::{BackendKind, IntoLockError, LockError};
 use crate::name::LockName;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::options::{Options, Resolved};
 use crate::settings::Settings;
 use crate::store::{Fault, Notification, Store};
+use crate::token::Identity;
 
 /// The locks of one manager.
 pub(crate) struct Locks {
@@ -44,7 +45,9 @@ impl Locks {
         let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
         let store = store(engine.handle(), engine.alarms());
         let (timeout, identify) = (settings.command_timeout, settings.identify);
-        let table = LockTable::new(store.clone(), &engine, timeout, identify, observers);
+        let identity = settings.identity.clone().map_or_else(Identity::new, Identity::of);
+        let table =
+            LockTable::new(store.clone(), &engine, timeout, (identity, identify), observers);
         let listener = Arc::downgrade(&table);
         let on_notification = move |notification: Notification<'_>| {
             if let Some(table) = listener.upgrade() {

@@ -41,7 +41,6 @@ mod assemble;
 pub(crate) mod call;
 mod calls;
 mod census;
-pub(crate) mod core;
 mod downgrade;
 mod exchange;
 mod finish;
@@ -67,3 +66,5 @@ mod turn;
 pub(crate) mod waiter;
 mod waits;
 mod witness;
+
+pub(crate) use distlock_core::line as core;

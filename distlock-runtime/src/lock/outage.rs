@@ -11,7 +11,7 @@ use super::guard::LockGuard;
 use super::locks::Locks;
 use super::told::Told;
 use crate::clock::Moment;
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
 use crate::name::LockName;
 use crate::observe::InLine;
 use crate::select::until;

@@ -38,7 +38,7 @@ use super::release_retry::Unconfirmed;
 use super::table::LockTable;
 use super::turn::Live;
 use crate::clock::{Clock, Moment};
-use crate::error::LockError;
+use crate::error::{IntoLockError, LockError};
 use crate::observe::{LostReason, Verb};
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::table::{LockTable, lock};
 use crate::clock::Moment;
 use crate::engine::Unfinished;
-use crate::error::BackendKind;
+use crate::error::{BackendKind, IntoLockError};
 use crate::jitter::jittered;
 use crate::observe::Verb;
 use crate::select::until;

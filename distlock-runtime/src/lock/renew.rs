@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::core::{Line, Owned, Renew};
 use super::lease::Lease;
 use super::table::LockTable;
-use super::turn::Live;
+use super::turn::{Live, renewal};
 use crate::name::LockName;
 use crate::observe::Verb;
 use crate::shield::shielded;
@@ -137,5 +137,5 @@ fn lasts(lock: &LockName, table: &LockTable) {
 }
 
 fn sendable(renewals: &[Renew<Live>]) -> Vec<Renewal> {
-    renewals.iter().cloned().map(Into::into).collect()
+    renewals.iter().cloned().map(renewal).collect()
 }

@@ -69,11 +69,10 @@ impl LockTable {
         store: Arc<dyn Store>,
         engine: &Engine<Due>,
         command_timeout: Duration,
-        identify: bool,
+        (identity, identify): (Identity, bool),
         observers: Observers,
     ) -> Arc<Self> {
         let (clock, needs_renewal) = (store.clock(), store.needs_renewal());
-        let identity = Identity::new();
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             home: Home::here(),

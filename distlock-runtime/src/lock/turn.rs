@@ -8,13 +8,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::core::{
-    self, Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Request, Reservation, Shell,
+    Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Request, Reservation, Shell,
 };
 use super::lease::Lease;
 use super::table::LockTable;
 use super::waiter::wake;
 use crate::clock::Moment;
-use crate::error::BackendKind;
 use crate::jitter::jittered;
 use crate::name::LockName;
 use crate::store::owner::Owner;
@@ -29,16 +28,6 @@ impl Kinds for Live {
     type Token = Arc<Owner>;
     type Seat = Arc<Lease>;
     type Fault = Fault;
-}
-
-impl core::Fault for Fault {
-    fn is_passing(&self) -> bool {
-        self.passing
-    }
-
-    fn is_timeout(&self) -> bool {
-        self.kind == BackendKind::TimedOut
-    }
 }
 
 /// The shell of one lock's line during one change.
@@ -268,9 +257,8 @@ impl Shell<Live> for Turn<'_> {
     }
 }
 
-impl From<Renew<Live>> for Renewal {
-    fn from(renew: Renew<Live>) -> Self {
-        let Renew { token: owner, ttl, draw, fence, .. } = renew;
-        Self { owner, ttl, draw, fence }
-    }
+/// The renewal as the store gets it.
+pub(super) fn renewal(renew: Renew<Live>) -> Renewal {
+    let Renew { token: owner, ttl, draw, fence, .. } = renew;
+    Renewal { owner, ttl, draw, fence }
 }

@@ -6,24 +6,29 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 
-use super::{Observers, log, reporter};
+use distlock_core::store::{LinkWatch, StoreEvents};
+
+use super::{Connection, Observers, log, reporter};
 
 /// Shorter outages are not logged, because a connection that was closed is usually back by then.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
 /// The state of one connection as it was last reported. Dropped, the connection is not wanted any more.
-pub(crate) struct LinkWatch {
+#[derive(Debug)]
+pub(super) struct LinkReport {
     observers: Observers,
     is_up: Option<bool>,
     outage: Option<Arc<Outage>>,
 }
 
 /// An outage of the connection. The reporter's thread shares it and logs it once it has lasted long enough.
+#[derive(Debug)]
 struct Outage {
     since: Instant,
     told: Mutex<Told>,
 }
 
+#[derive(Debug)]
 enum Told {
     /// The outage is not logged yet. These are the fields of its line.
     NotYet {
@@ -35,33 +40,10 @@ enum Told {
     Over,
 }
 
-impl LinkWatch {
+impl LinkReport {
     /// Nothing is known of it yet.
-    pub(crate) fn new(observers: Observers) -> Self {
+    fn new(observers: Observers) -> Self {
         Self { observers, is_up: None, outage: None }
-    }
-
-    /// The connection is up, to this node.
-    pub(crate) fn up(&mut self, node: &str) {
-        if let Some(outage) = self.outage.take()
-            && outage.ends()
-        {
-            let (node, lasted) = (node.to_owned(), outage.since.elapsed());
-            reporter::report(move || log::link_up(&node, lasted));
-        }
-        self.change(Some(true));
-    }
-
-    /// The connection is down, because it was lost or because the last attempt failed.
-    pub(crate) fn down(&mut self, node: &str, why: &impl Display) {
-        match &self.outage {
-            Some(outage) => outage.goes_on(node, why),
-            None if reporter::is_logged(Level::WARN) => {
-                self.outage = Some(Outage::begin(node, why))
-            }
-            None => {}
-        }
-        self.change(Some(false));
     }
 
     fn change(&mut self, is_up: Option<bool>) {
@@ -72,7 +54,48 @@ impl LinkWatch {
     }
 }
 
-impl Drop for LinkWatch {
+impl StoreEvents for Observers {
+    fn watch_link(&self) -> Box<dyn LinkWatch> {
+        Box::new(LinkReport::new(self.clone()))
+    }
+
+    fn denied(&self, error: String) {
+        self.connection(Connection::Denied { error });
+    }
+
+    fn may_evict(&self, policy: String) {
+        self.connection(Connection::MayEvict { policy });
+    }
+
+    fn quorum_waits(&self, wait: Duration) {
+        log::quorum_waits(wait);
+    }
+}
+
+impl LinkWatch for LinkReport {
+    fn up(&mut self, node: &str) {
+        if let Some(outage) = self.outage.take()
+            && outage.ends()
+        {
+            let (node, lasted) = (node.to_owned(), outage.since.elapsed());
+            reporter::report(move || log::link_up(&node, lasted));
+        }
+        self.change(Some(true));
+    }
+
+    fn down(&mut self, node: &str, why: &dyn Display) {
+        match &self.outage {
+            Some(outage) => outage.goes_on(node, why),
+            None if reporter::is_logged(Level::WARN) => {
+                self.outage = Some(Outage::begin(node, why))
+            }
+            None => {}
+        }
+        self.change(Some(false));
+    }
+}
+
+impl Drop for LinkReport {
     fn drop(&mut self) {
         if let Some(outage) = &self.outage {
             outage.ends();
@@ -82,7 +105,7 @@ impl Drop for LinkWatch {
 }
 
 impl Outage {
-    fn begin(node: &str, why: &impl Display) -> Arc<Self> {
+    fn begin(node: &str, why: &dyn Display) -> Arc<Self> {
         let told = Told::NotYet { node: node.to_owned(), why: why.to_string() };
         let outage = Arc::new(Self { since: Instant::now(), told: Mutex::new(told) });
         let lasting = outage.clone();
@@ -96,7 +119,7 @@ impl Outage {
 
     /// Another attempt to connect has failed. Until the outage is logged, the latest reason replaces the former
     /// one.
-    fn goes_on(&self, of: &str, because: &impl Display) {
+    fn goes_on(&self, of: &str, because: &dyn Display) {
         if let Told::NotYet { node, why } = &mut *self.told() {
             *why = because.to_string();
             if !of.is_empty() {

@@ -5,13 +5,6 @@
 //! a call is written there and then, in the caller's spans.
 
 use std::fmt;
-#[cfg(any(
-    feature = "redis",
-    feature = "postgres",
-    feature = "etcd",
-    feature = "zookeeper",
-    test
-))]
 use std::time::Duration;
 
 use super::{Connection, Lost, Observer, ReleasedLate};
@@ -66,13 +59,11 @@ impl Observer for Log {
 }
 
 /// A connection has been down for a second. `node` may be empty if no node was found.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper", test))]
 pub(super) fn link_down(node: &str, error: &str) {
     tracing::warn!(target: "distlock", node, error, "link_down");
 }
 
 /// The connection is back, after this time.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper", test))]
 pub(super) fn link_up(node: &str, after: Duration) {
     let seconds = after.as_secs_f64();
     tracing::info!(target: "distlock", node, seconds, "link_up");
@@ -98,7 +89,6 @@ pub(crate) fn skipped(error: &LockError) {
 
 /// The servers of a quorum do not count before this time has passed: no process has watched them for as long as
 /// `restart_guard`.
-#[cfg(feature = "redis")]
 pub(crate) fn quorum_waits(wait: Duration) {
     let seconds = wait.as_secs() + 1;
     write_here(|| tracing::warn!(target: "distlock", seconds, "quorum_waits"));
@@ -169,6 +159,7 @@ mod tests {
     use super::*;
     use crate::clock::Moment;
     use crate::encode::KeyText;
+    use crate::error::IntoLockError;
     use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::store::Fault;
@@ -270,7 +261,6 @@ mod tests {
             not_returned(&error());
             skipped(&error());
             term_failed(&"name", "the body has failed");
-            #[cfg(feature = "redis")]
             quorum_waits(Duration::from_secs(3));
             #[cfg(any(feature = "axum", feature = "actix"))]
             {

@@ -229,7 +229,6 @@ impl Metrics {
     }
 
     /// A connection was made, lost, or is not wanted any more.
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
     pub(super) fn link(&self, was_up: Option<bool>, is_up: Option<bool>) {
         {
             let mut links = self.0.links.lock().unwrap_or_else(PoisonError::into_inner);

@@ -64,7 +64,6 @@ impl Metrics {
 
     pub(super) fn command(&self, _recorder: Recorder, _verb: Verb, _took: Duration, _ok: bool) {}
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}
 }
 

@@ -12,7 +12,6 @@ mod calls;
 mod handles;
 #[cfg(feature = "metrics")]
 mod kept;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 mod link;
 mod log;
 #[cfg(feature = "metrics")]
@@ -48,10 +47,6 @@ pub use crate::error::LostReason;
 pub(crate) use account::Account;
 #[doc(hidden)]
 pub use calls::Calls;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
-pub(crate) use link::LinkWatch;
-#[cfg(feature = "redis")]
-pub(crate) use log::quorum_waits;
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub(crate) use log::{answered, body_too_late};
 pub(crate) use log::{not_returned, skipped, term_failed};
@@ -373,8 +368,12 @@ impl Observers {
 #[derive(Clone, Copy)]
 pub(crate) struct Listening(Recorder);
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 impl Observers {
+    /// These observers as a store reports to them.
+    pub(crate) fn events(&self) -> Arc<dyn distlock_core::store::StoreEvents> {
+        Arc::new(self.clone())
+    }
+
     /// A connection was made, lost, or is not wanted any more.
     fn link(&self, was_up: Option<bool>, is_up: Option<bool>) {
         shield(|| self.metrics.link(was_up, is_up));

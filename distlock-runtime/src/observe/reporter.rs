@@ -70,7 +70,6 @@ pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
 }
 
 /// Reports an event after a while, however busy other threads are.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 pub(super) fn report_after(pause: Duration, tell: impl FnOnce() + Send + 'static) {
     QUEUE.put(Box::new(tell), Some(Instant::now() + pause));
 }

@@ -10,7 +10,8 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::console::Console;
+use super::StoreStatus;
+use super::admin::Console;
 use super::memory_line::MemoryLine;
 use super::owner::Owner;
 use super::{
@@ -20,7 +21,6 @@ use super::{
 use crate::clock::{Clock, Moment};
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;
-use crate::status::StoreStatus;
 
 /// Every lock of one manager.
 #[derive(Debug)]
@@ -120,9 +120,18 @@ impl Lease {
     }
 }
 
+/// The time of the callers' runtime, which a test may pause.
+pub(crate) fn callers_time() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 impl MemoryStore {
     pub(crate) fn new() -> Self {
-        Self { clock: Clock::tokio(), as_remote: false, state: Mutex::default() }
+        Self {
+            clock: Clock::of_callers(callers_time(), callers_time),
+            as_remote: false,
+            state: Mutex::default(),
+        }
     }
 
     /// Leases end unless the engine renews them, on the clock that counts for leases on a server.

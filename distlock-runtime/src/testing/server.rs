@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
 use crate::itself::Itself;
 use crate::name::{LockName, StoredName};
-use crate::status::StoreStatus;
-use crate::store::console::Console;
+use crate::store::StoreStatus;
+use crate::store::admin::Console;
+use crate::store::memory::callers_time;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
@@ -37,8 +37,9 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(excludes: bool) -> Self {
         // Moments of zero mean that something has not happened.
-        let now = Instant::now();
-        let clock = Clock::Tokio(now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
+        let now = callers_time();
+        let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+        let clock = Clock::of_callers(start, callers_time);
         Self { clock, excludes, state: Mutex::default() }
     }
 

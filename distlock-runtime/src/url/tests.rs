@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo};
 
 use super::StoreUrl;
-use super::redis::{Deployment, RedisUrl, SentinelUrl};
-use crate::tls::Pem;
+use distlock_core::tls::Pem;
+use distlock_redis::url::{Deployment, RedisUrl, SentinelUrl};
 
 fn parsed(url: &str) -> RedisUrl {
     match StoreUrl::parse(url) {

@@ -54,15 +54,14 @@ impl Account {
             return None;
         }
         let json = Json::parse(text)?;
-        let owned = |name| json.text(name).map(shortened);
-        let process = Process {
-            id: owned("process")?,
-            app: owned("app")?,
-            host: owned("host")?,
-            pid: u32::try_from(json.number("pid")?).ok()?,
-            version: owned("v")?,
-            since: Duration::from_millis(json.number("since_ms")?),
-        };
+        let process = Process::reported(
+            json.text("process")?,
+            json.text("app")?,
+            json.text("host")?,
+            u32::try_from(json.number("pid")?).ok()?,
+            json.text("v")?,
+            Duration::from_millis(json.number("since_ms")?),
+        );
         let held = json.list("held").iter().filter_map(HeldLock::of).collect();
         let waiting = json.list("waiting").iter().filter_map(Place::of).collect();
         let counted = json.number("counted_ms").map(|counted| {
@@ -223,7 +222,9 @@ mod tests {
     use crate::itself::Itself;
 
     fn process() -> Process {
-        Process { since: Duration::from_millis(7), ..Itself::new("abc").process() }
+        let mut process = Itself::new("abc").process();
+        process.since = Duration::from_millis(7);
+        process
     }
 
     fn held(n: usize) -> HeldLock {

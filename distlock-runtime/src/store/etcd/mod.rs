@@ -19,21 +19,22 @@ use std::time::Duration;
 use distlock_etcd::{Address, Kind, Live, Message as Seen, Queues, Under};
 use tokio::runtime::Handle;
 
-use super::console::{Console, Walked};
+use super::admin::{Console, Walked};
 use super::contention::Contention;
 use super::owner::Owner;
 use super::record::Record;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
-    Listener, Message, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
+    Message, Notification, Op, OpOn, Outage, Owned, ProcessInfo, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::name::{LockName, StoredName};
-use crate::observe::{LinkWatch, Observers};
+use crate::observe::Observers;
 use crate::select::until;
-use crate::status::{DrivenBy, StoreStatus, WakeUps};
+use crate::store::StoreEvents;
+use crate::store::status::{DrivenBy, StoreStatus, WakeUps};
 
 /// What takes longer may be overtaken: its future may be one that is not polled any more.
 const OVERTAKEN: Duration = Duration::from_millis(250);
@@ -72,7 +73,7 @@ impl EtcdStore {
         let listener = Arc::new(std::sync::OnceLock::new());
         let servers = address.servers();
         let settings = distlock_etcd::Settings { address, connect_timeout };
-        let mut watch = LinkWatch::new(observers);
+        let mut watch = observers.watch_link();
         let heard = listener.clone();
         let on = move |seen: Seen<'_>| hand_on(seen, &heard);
         let watch = Box::new(move |node: &str, why: Option<&distlock_etcd::Fault>| match why {
@@ -260,8 +261,9 @@ impl Store for EtcdStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
-    fn introduce(&self, itself: &Itself) {
-        self.record.start(itself, &self.queues, &self.handle);
+    fn introduce(&self, itself: &ProcessInfo) {
+        let keeper = Arc::new(record::RecordKeeper(self.queues.clone()));
+        self.handle.spawn(self.record.start(itself, &keeper));
     }
 
     fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {

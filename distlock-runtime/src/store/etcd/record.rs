@@ -2,25 +2,31 @@
 
 use std::collections::HashMap;
 
+use std::sync::Arc;
+
 use distlock_etcd::{Fault, Queues};
 
-use crate::itself::record_name;
 use crate::store::record::{KEPT, Keeper};
-use crate::store::{Itself, Records};
-use crate::wall_clock::unix_time;
+use crate::store::{ProcessInfo, Records};
+use distlock_core::process_info::record_name;
+use distlock_core::wall_clock::unix_time;
 
-impl Keeper for Queues {
+/// Keeps the record of this process.
+pub(super) struct RecordKeeper(pub(super) Arc<Queues>);
+
+impl Keeper for RecordKeeper {
     async fn is_up(&self) {
-        self.until_up().await;
+        self.0.until_up().await;
     }
 
     async fn is_down(&self) {
-        self.until_down().await;
+        self.0.until_down().await;
     }
 
-    async fn write(&self, prefix: &str, itself: &Itself) {
+    async fn write(&self, prefix: &str, info: &ProcessInfo) {
         let _ = self
-            .introduce(&record_name(prefix, itself.id()), &itself.record(unix_time()), KEPT)
+            .0
+            .introduce(&record_name(prefix, info.id()), &info.record(unix_time()), KEPT)
             .await;
     }
 }

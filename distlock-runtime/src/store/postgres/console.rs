@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{PostgresStore, fault_of};
 use crate::clock::Moment;
 use crate::store::Op;
-use crate::store::console::{Console, Walked};
+use crate::store::admin::{Console, Walked};
 
 /// How many names one step of a walk brings.
 const STEP: u32 = 1000;

@@ -28,16 +28,17 @@ use super::contention::Contention;
 use super::owner::Owner;
 use super::record::Record;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
-    Letter, Listener, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
+    Listener, Notification, Op, OpOn, Outage, Owned, ProcessInfo, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::name::LockName;
-use crate::observe::{Connection, LinkWatch, Observers};
+use crate::observe::Observers;
 use crate::select::until;
-use crate::status::{DrivenBy, StoreStatus, WakeUps};
+use crate::store::StoreEvents;
+use crate::store::status::{DrivenBy, StoreStatus, WakeUps};
 use ears::Ears;
 use letters::hear;
 
@@ -93,7 +94,7 @@ impl PostgresStore {
         let settings =
             distlock_postgres::Settings { address, connect_timeout, command_timeout, lanes };
         let table = Table::start(settings, &handle, || {
-            let mut watch = LinkWatch::new(observers.clone());
+            let mut watch = observers.watch_link();
             Box::new(move |node: &str, why: Option<&distlock_postgres::Fault>| match why {
                 None => watch.up(node),
                 Some(why) => watch.down(node, why),
@@ -233,7 +234,7 @@ impl Store for PostgresStore {
             Heard::Text(text) => hear(text, &listener),
             Heard::Interrupted => listener(Notification::Interrupted),
             Heard::Denied(words) => {
-                observers.connection(Connection::Denied { error: words.to_owned() });
+                observers.denied(words.to_owned());
             }
         });
     }
@@ -267,8 +268,9 @@ impl Store for PostgresStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
-    fn introduce(&self, itself: &Itself) {
-        self.record.start(itself, &self.table, &self.handle);
+    fn introduce(&self, itself: &ProcessInfo) {
+        let keeper = Arc::new(record::RecordKeeper(self.table.clone()));
+        self.handle.spawn(self.record.start(itself, &keeper));
     }
 
     fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {

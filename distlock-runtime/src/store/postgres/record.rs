@@ -1,28 +1,33 @@
 //! The records of processes, in the table `distlock.process`.
 
+use std::sync::Arc;
+
 use distlock_postgres::{Fault, Table};
 
 use crate::store::record::{KEPT, Keeper};
-use crate::store::{Itself, Records};
+use crate::store::{ProcessInfo, Records};
 
-impl Keeper for Table {
+/// Keeps the record of this process.
+pub(super) struct RecordKeeper(pub(super) Arc<Table>);
+
+impl Keeper for RecordKeeper {
     async fn is_up(&self) {
-        self.until_up().await;
+        self.0.until_up().await;
     }
 
     async fn is_down(&self) {
-        self.until_down().await;
+        self.0.until_down().await;
     }
 
-    async fn write(&self, prefix: &str, itself: &Itself) {
-        let _ = write(self, prefix, itself).await;
+    async fn write(&self, prefix: &str, info: &ProcessInfo) {
+        let _ = write(&self.0, prefix, info).await;
     }
 }
 
-async fn write(table: &Table, prefix: &str, itself: &Itself) -> Result<(), Fault> {
+async fn write(table: &Table, prefix: &str, info: &ProcessInfo) -> Result<(), Fault> {
     let live = table.lane(0).await?;
-    let text = itself.record(live.time().await?);
-    let record = distlock_postgres::Record { prefix, process: itself.id(), text: &text };
+    let text = info.record(live.time().await?);
+    let record = distlock_postgres::Record { prefix, process: info.id(), text: &text };
     live.introduce(&record, KEPT).await
 }
 

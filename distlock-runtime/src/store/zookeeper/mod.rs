@@ -17,22 +17,23 @@ use std::time::Duration;
 use distlock_zookeeper::{Address, Ensemble, Kind, Message as Heard};
 use tokio::runtime::Handle;
 
-use super::console::{Console, Walked};
+use super::admin::{Console, Walked};
 use super::contention::Contention;
 use super::owner::Owner;
 use super::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Itself,
-    Listener, Message, Notification, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Listener,
+    Message, Notification, Op, OpOn, Outage, Owned, ProcessInfo, Records, Renewal, Renewed, Store,
 };
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
-use crate::itself::record_name;
 use crate::name::{LockName, StoredName};
-use crate::observe::{LinkWatch, Observers};
+use crate::observe::Observers;
 use crate::select::until;
-use crate::status::{DrivenBy, StoreStatus, WakeUps};
-use crate::wall_clock::unix_time;
+use crate::store::StoreEvents;
+use crate::store::status::{DrivenBy, StoreStatus, WakeUps};
+use distlock_core::process_info::record_name;
+use distlock_core::wall_clock::unix_time;
 
 /// How to reach a ZooKeeper.
 pub(crate) struct ZooKeeperConfig {
@@ -63,7 +64,7 @@ impl ZooKeeperStore {
         let servers = address.servers();
         let settings = distlock_zookeeper::Settings { address, connect_timeout, ttl };
         let ensemble = Ensemble::start(settings, handle, move || {
-            let mut watch = LinkWatch::new(observers.clone());
+            let mut watch = observers.watch_link();
             Box::new(move |node: &str, why: Option<&distlock_zookeeper::Fault>| match why {
                 None => watch.up(node),
                 Some(why) => watch.down(node, why),
@@ -217,7 +218,7 @@ impl Store for ZooKeeperStore {
     }
 
     /// Its record is there for as long as its session.
-    fn introduce(&self, itself: &Itself) {
+    fn introduce(&self, itself: &ProcessInfo) {
         self.ensemble
             .introduce(&record_name(&self.prefix, itself.id()), itself.record(unix_time()));
     }

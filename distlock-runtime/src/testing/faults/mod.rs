@@ -29,7 +29,6 @@ use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
-use crate::token;
 pub(super) use store::FaultyStore;
 pub(super) use switches::State;
 
@@ -90,7 +89,7 @@ impl Faults {
     /// As [`LockManagerBuilder::build`].
     pub fn start(self) -> Result<(LockManager, Switches), LockError> {
         let Self { builder, as_remote, script, identity } = self;
-        token::next_identity(identity);
+        let builder = builder.identity(identity);
         let mut parts = None;
         let manager = builder.build_over(RunsOn::Thread, |store, _, alarms| {
             let inner: Arc<dyn Store> =

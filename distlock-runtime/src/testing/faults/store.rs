@@ -12,8 +12,8 @@ use crate::engine::alarm::{Alarm, Alarms};
 use crate::error::BackendKind;
 use crate::itself::Itself;
 use crate::name::LockName;
-use crate::status::StoreStatus;
-use crate::store::console::Console;
+use crate::store::StoreStatus;
+use crate::store::admin::Console;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,

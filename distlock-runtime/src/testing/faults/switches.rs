@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::script::{Fate, Script};
-use crate::error::{BackendKind, LockError};
+use crate::error::{BackendKind, IntoLockError, LockError};
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::name::Label;

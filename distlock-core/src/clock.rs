@@ -1,0 +1,122 @@
+//! Time as a store counts it.
+//!
+//! Leases in Redis age on a clock that counts suspend, `CLOCK_BOOTTIME` on Linux: a laptop that slept
+//! through its lease must find it gone, and `Instant` does not count suspend on Linux. Leases in memory
+//! age on the caller's tokio clock, so that tests under `tokio::time::pause` see them expire.
+
+use std::time::{Duration, Instant};
+
+/// A point on a store's clock, in nanoseconds since some start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// So many nanoseconds after the start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the start.
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// So much later.
+    #[inline]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(by)))
+    }
+
+    /// Time from `earlier` to here; zero if it is not earlier.
+    #[inline]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// In 64 bits, or as many as fit: every lock asks for this many times, and 128 bits are slow.
+#[inline]
+pub fn nanos(duration: Duration) -> u64 {
+    let secs = duration.as_secs().saturating_mul(1_000_000_000);
+    secs.saturating_add(u64::from(duration.subsec_nanos()))
+}
+
+/// Counts milliseconds as the stores do; rounded up, so that a lease is never shorter there than it is here.
+pub fn millis(duration: Duration) -> u64 {
+    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    duration.as_secs().saturating_mul(1000).saturating_add(rest)
+}
+
+/// The clock that the leases of a store age on.
+#[derive(Debug, Clone, Copy)]
+pub enum Clock {
+    /// The system's, which counts suspend and is never paused.
+    Boottime,
+    /// The clock of the callers' runtime, which a test may pause.
+    Callers(CallersClock),
+}
+
+/// The clock of the callers' runtime, counted from a start.
+#[derive(Debug, Clone, Copy)]
+pub struct CallersClock {
+    start: Instant,
+    now: fn() -> Instant,
+}
+
+impl Clock {
+    /// Returns the clock that `now` reads, counted from `start`.
+    pub fn of_callers(start: Instant, now: fn() -> Instant) -> Self {
+        Self::Callers(CallersClock { start, now })
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub fn now(&self) -> Moment {
+        match self {
+            Self::Boottime => Moment(distlock_platform::boottime()),
+            Self::Callers(clock) => {
+                Moment(nanos((clock.now)().saturating_duration_since(clock.start)))
+            }
+        }
+    }
+
+    /// Whether time passes on it while the machine is suspended.
+    pub fn counts_suspend(&self) -> bool {
+        matches!(self, Self::Boottime)
+    }
+
+    /// Reads the same clock as if it had never been paused, which is how the engine sees it.
+    pub fn real_now(&self) -> Moment {
+        match self {
+            Self::Boottime => self.now(),
+            Self::Callers(clock) => Moment(nanos(clock.start.elapsed())),
+        }
+    }
+
+    /// Returns the instant of a moment on the callers' clock; `None` on any other clock.
+    pub fn instant(&self, at: Moment) -> Option<Instant> {
+        match self {
+            Self::Boottime => None,
+            Self::Callers(clock) => clock.start.checked_add(Duration::from_nanos(at.0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_of_a_millisecond_are_rounded_up() {
+        assert_eq!(millis(Duration::from_micros(10_001)), 11);
+        assert_eq!(millis(Duration::from_millis(10)), 10);
+    }
+
+    #[test]
+    fn far_moments_saturate() {
+        assert_eq!(Moment::from_nanos(5).after(Duration::MAX), Moment::NEVER);
+    }
+}

@@ -1,0 +1,37 @@
+//! Pauses that differ between processes.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Between a half and the whole of `pause`, so that processes do not act in step.
+pub fn jittered(pause: Duration) -> Duration {
+    // Keyed at random for each process, and by another key for each call.
+    let random = RandomState::new().hash_one(0) as u32;
+    pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+/// Whole seconds between half and one and a half of `pause`, and at least one: for clients that count
+/// in seconds. Of 1 s it is one or two.
+pub fn seconds_around(pause: Duration) -> u64 {
+    // A day is a mistake, but no reason to overflow.
+    let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).min(86_400_000);
+    let first = millis.div_ceil(2000).max(1);
+    let last = (millis * 3).div_ceil(2000).max(first);
+    first + RandomState::new().hash_one(0) % (last - first + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_spread_around_what_was_asked_for() {
+        for (millis, first, last) in [(0, 1, 1), (200, 1, 1), (1000, 1, 2), (10_000, 5, 15)] {
+            let pause = Duration::from_millis(millis);
+            let drawn: Vec<u64> = (0..2_000).map(|_| seconds_around(pause)).collect();
+            assert_eq!(drawn.iter().min(), Some(&first), "{millis} ms");
+            assert_eq!(drawn.iter().max(), Some(&last), "{millis} ms");
+        }
+        assert!(seconds_around(Duration::MAX) <= 129_600);
+    }
+}

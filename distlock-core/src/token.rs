@@ -1,0 +1,371 @@
+//! The owner token: what is stored as a lock's value.
+//!
+//! `<process>.<number>.<reservation><mode><limit>`: a version 4 UUID for each manager, a counter and the time,
+//! all three in base 36, how long a reserved lock waits for its next owner in milliseconds, whether
+//! that owner is notified (`s`) or polls (`n`), and [how many](Limit) may hold the lock while it is let in:
+//! nothing for one that is alone, a number of permits, `r` for any number. A token names one lease and is
+//! used once.
+//!
+//! That of an exclusive lock has at most 44 bytes until a process has taken two thousand million locks: up to there Redis
+//! keeps a value in one piece with its header, and a lock costs the server 3 % less.
+//!
+//! The time is there for a virtual machine that is cloned, or goes on twice from one snapshot: both
+//! have the UUID and the counter, and a lock that one of them took must not look like the other's.
+//! Random numbers would not help: their source was cloned as well.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::capacity::Limit;
+use crate::clock::Moment;
+
+/// How many digits a UUID has in base 36.
+const UUID: usize = 25;
+/// How many digits of the time there are, in nanoseconds: the last two seconds of it. Always the same
+/// number, so that they cannot be taken for a part of the counter.
+const TIME: usize = 6;
+/// The possible values of that time.
+const TIMES: u64 = 36_u64.pow(TIME as u32);
+
+/// The identity of one manager, and the source of its tokens.
+#[derive(Debug)]
+pub struct Identity {
+    process: String,
+    issued: AtomicU64,
+    recent: Recent,
+}
+
+impl Identity {
+    /// Makes an identity that no other manager has.
+    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
+    pub fn new() -> Self {
+        let mut process = String::with_capacity(UUID);
+        push_uuid(&mut process, Uuid::new_v4());
+        Self::of(process)
+    }
+
+    /// Makes the identity of that name. No other manager on the same store may have it.
+    pub fn of(process: String) -> Self {
+        Self { process, issued: AtomicU64::new(0), recent: Recent::default() }
+    }
+
+    /// What its tokens begin with.
+    pub fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// A token that was never issued before: its owner is `notified` of a lock that was reserved for it,
+    /// and has `reservation` to answer. At most `limit` hold the lock while it is let in.
+    #[inline]
+    pub fn issue(
+        &self,
+        notified: bool,
+        reservation: Duration,
+        limit: Limit,
+        now: Moment,
+    ) -> String {
+        let sequence = self.issued.fetch_add(1, Ordering::Relaxed);
+        let time = now.as_nanos() % TIMES;
+        self.recent.note(sequence, time);
+        let mut end = Tail::new();
+        match limit.as_permits() {
+            Some(permits) => end.number::<10>(1, permits.get().into()),
+            None if limit.is_read() => end.push(b'r'),
+            None => {}
+        }
+        end.push(if notified { b's' } else { b'n' });
+        end.number::<10>(1, u64::try_from(reservation.as_millis()).unwrap_or(u64::MAX));
+        end.push(b'.');
+        end.number::<36>(TIME, time);
+        end.number::<36>(1, sequence);
+        end.push(b'.');
+        let end = end.text();
+        let mut token = String::with_capacity(self.process.len() + end.len());
+        token.push_str(&self.process);
+        token.push_str(end);
+        token
+    }
+
+    /// Whether this manager issued the token, not long ago, and what became of it. A token that a clone of this machine
+    /// issued is not ours, although its process has our name.
+    pub fn memory_of(&self, token: &str) -> Memory {
+        self.number(token).map_or(Memory::None, |number| self.recent.recall(number))
+    }
+
+    /// Notes that the store has answered the release of this token.
+    pub fn finish(&self, token: &str) {
+        if let Some(number) = self.number(token) {
+            self.recent.finish(number);
+        }
+    }
+
+    /// The number and the time of a token of this process in one.
+    pub fn number(&self, token: &str) -> Option<u64> {
+        let token = Token::parse(token).filter(|token| token.process == self.process)?;
+        u64::from_str_radix(token.number, 36).ok()
+    }
+}
+
+/// What a manager remembers of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// It did not issue the token, or too long ago.
+    None,
+    /// It issued the token, and the store has not answered a release of it.
+    Issued,
+    /// The store has answered the release.
+    Finished,
+}
+
+/// How many of its last tokens a manager remembers, in parts that are made when they are needed.
+const PARTS: usize = 64;
+const PART: usize = 1024;
+
+/// The last tokens, by their number in the sequence: twice the number and the time in one, plus one if it is finished.
+#[derive(Debug)]
+struct Recent([OnceLock<Box<[AtomicU64; PART]>>; PARTS]);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+
+impl Recent {
+    /// Where a token of this number and time is noted, and its note. No note is zero.
+    fn place(number: u64) -> (usize, usize, u64) {
+        let at = usize::try_from((number / TIMES) % (PARTS * PART) as u64).unwrap_or_default();
+        (at / PART, at % PART, number.wrapping_add(1).wrapping_mul(2))
+    }
+
+    #[inline]
+    fn note(&self, sequence: u64, time: u64) {
+        let (part, at, note) = Self::place(sequence.wrapping_mul(TIMES).wrapping_add(time));
+        let part =
+            self.0[part].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+        part[at].store(note, Ordering::Relaxed);
+    }
+
+    fn recall(&self, number: u64) -> Memory {
+        let (part, at, note) = Self::place(number);
+        match self.0[part].get().map(|part| part[at].load(Ordering::Relaxed)) {
+            Some(noted) if noted == note => Memory::Issued,
+            Some(noted) if noted == note + 1 => Memory::Finished,
+            _ => Memory::None,
+        }
+    }
+
+    fn finish(&self, number: u64) {
+        let (part, at, note) = Self::place(number);
+        if let Some(part) = self.0[part].get() {
+            // A newer token may be noted there by now.
+            let (issued, finished) = (note, note + 1);
+            let _ =
+                part[at].compare_exchange(issued, finished, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a token says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// The manager that issued it.
+    pub process: &'a str,
+    /// Used once by that process.
+    pub number: &'a str,
+    /// How long the lock is reserved for it when its turn has come.
+    pub reservation: Duration,
+    /// Its process is sent messages; else it looks.
+    pub notified: bool,
+    /// How many may hold the lock while it is let in.
+    pub limit: Limit,
+}
+
+impl<'a> Token<'a> {
+    /// `None` for a value that is no token of ours.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let (process, number, last) = (parts.next()?, parts.next()?, parts.next()?);
+        let (reservation, limit) = last.split_once(['s', 'n'])?;
+        let notified = last.as_bytes()[reservation.len()] == b's';
+        let limit = Limit::parse(limit)?;
+        let reservation = Duration::from_millis(reservation.parse().ok()?);
+        let whole = parts.next().is_none() && !process.is_empty();
+        whole.then_some(Self { process, number, reservation, notified, limit })
+    }
+}
+
+fn push_uuid(text: &mut String, uuid: Uuid) {
+    // Two halves of what fits into 64 bits, and the rest.
+    const HALF: u128 = 36_u128.pow(12);
+    let uuid = uuid.as_u128();
+    let digits = |part: u128| u64::try_from(part).unwrap_or_default();
+    let mut end = Tail::new();
+    end.number::<36>(12, digits(uuid % HALF));
+    end.number::<36>(12, digits(uuid / HALF % HALF));
+    end.number::<36>(UUID - 24, digits(uuid / HALF / HALF));
+    text.push_str(end.text());
+}
+
+/// The end of a text, written from behind, as digits come.
+struct Tail {
+    text: [u8; Self::ROOM],
+    at: usize,
+}
+
+impl Tail {
+    /// More than three numbers in base 10.
+    const ROOM: usize = 64;
+
+    fn new() -> Self {
+        Self { text: [0; Self::ROOM], at: Self::ROOM }
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.at -= 1;
+        self.text[self.at] = byte;
+    }
+
+    /// With at least so many digits. The base is a constant for the compiler: dividing by what it does
+    /// not know is most of what a token would cost.
+    #[inline]
+    fn number<const BASE: u64>(&mut self, least: usize, mut number: u64) {
+        const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        let mut digits = 0;
+        // Room enough: no number has more.
+        for place in self.text[..self.at].iter_mut().rev() {
+            *place = DIGITS[(number % BASE) as usize];
+            number /= BASE;
+            digits += 1;
+            if number == 0 && digits >= least {
+                break;
+            }
+        }
+        self.at -= digits;
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.text[self.at..]).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESERVATION: Duration = Duration::from_millis(1500);
+
+    #[test]
+    fn tokens_are_distinct_and_well_formed() {
+        let (a, b) = (Identity::new(), Identity::new());
+        let issue =
+            |identity: &Identity| identity.issue(true, RESERVATION, Limit::ALONE, Moment::NEVER);
+        let tokens = [issue(&a), issue(&a), issue(&b), issue(&b)];
+        for (i, token) in tokens.iter().enumerate() {
+            assert!(!tokens[..i].contains(token));
+            let parsed = Token::parse(token).expect("one of ours");
+            assert_eq!(parsed.process.len(), UUID);
+            assert!(token.len() <= 44, "{token}");
+            assert_eq!((parsed.reservation, parsed.notified), (RESERVATION, true));
+            assert_eq!(parsed.limit, Limit::ALONE);
+        }
+    }
+
+    #[test]
+    fn r25_only_tokens_that_were_issued_here_are_known() {
+        let identity = Identity::new();
+        let issue = |nanos| {
+            let now = Moment::from_nanos(nanos);
+            identity.issue(true, RESERVATION, Limit::ALONE, now)
+        };
+        let first = issue(7);
+        assert_eq!(identity.memory_of(&first), Memory::Issued);
+        identity.finish(&first);
+        assert_eq!(identity.memory_of(&first), Memory::Finished);
+        // A clone has the name and the number, at another time; or has gone on where this one has not.
+        let Token { process, number, .. } = Token::parse(&first).expect("a token");
+        let (sequence, _) = number.split_at(number.len() - TIME);
+        for other in [format!("{sequence}000008"), "1000007".to_owned(), "zzzzzzzzzzzzz".to_owned()]
+        {
+            let other = format!("{process}.{other}.1500s");
+            assert_eq!(identity.memory_of(&other), Memory::None, "{other}");
+        }
+        assert_eq!(Identity::new().memory_of(&first), Memory::None, "another process");
+        for nanos in 0..(PARTS * PART) as u64 {
+            issue(nanos);
+        }
+        assert_eq!(identity.memory_of(&first), Memory::None, "too long ago");
+        assert_eq!(identity.memory_of(&issue(9)), Memory::Issued);
+    }
+
+    #[test]
+    fn other_values_are_not_tokens() {
+        let issue = |limit| Identity::new().issue(false, RESERVATION, limit, Moment::from_nanos(0));
+        let polls = issue(Limit::ALONE);
+        assert!(Token::parse(&polls).is_some_and(|token| !token.notified));
+        for text in [
+            "",
+            "locked",
+            "a.b",
+            "a.b.c",
+            "a.b.12",
+            "a.b.12x",
+            ".b.12s",
+            "a.b.12s.d",
+            "a.b.12s0",
+            "a.b.12s1",
+            "a.b.12sx",
+            "a.b.12sr5",
+            "a.b.s",
+            "a.b.12ss",
+        ] {
+            assert_eq!(Token::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_ends_with_its_limit() {
+        let issue = |limit| Identity::new().issue(true, RESERVATION, limit, Moment::from_nanos(0));
+        let alone = issue(Limit::ALONE);
+        assert!(alone.ends_with(".1500s"), "{alone}");
+        for (limit, end) in [(Limit::READ, ".1500sr"), (Limit::permits(5).expect("5"), ".1500s5")] {
+            let token = issue(limit);
+            assert!(token.ends_with(end), "{token}");
+            assert_eq!(Token::parse(&token).map(|token| token.limit), Some(limit));
+        }
+    }
+
+    #[test]
+    fn uuids_of_all_sizes() {
+        let text = |n| {
+            let mut s = String::new();
+            push_uuid(&mut s, Uuid::from_u128(n));
+            s
+        };
+        assert_eq!(text(0), "0".repeat(UUID));
+        assert_eq!(text(36_u128.pow(24)), format!("1{}", "0".repeat(24)));
+        assert_eq!(text(u128::MAX), "f5lxx1zz5pnorynqglhzmsp33");
+        let parsed = u128::from_str_radix(&text(u128::MAX), 36);
+        assert_eq!(parsed, Ok(u128::MAX));
+    }
+
+    #[test]
+    fn numbers() {
+        fn text<const BASE: u64>(least: usize, n: u64) -> String {
+            let mut s = Tail::new();
+            s.number::<BASE>(least, n);
+            s.text().to_owned()
+        }
+        assert_eq!(text::<36>(4, 0), "0000");
+        assert_eq!(text::<36>(4, 36), "0010");
+        assert_eq!(text::<36>(1, 1296), "100");
+        assert_eq!(text::<36>(1, 0), "0");
+        assert_eq!(text::<36>(1, 35), "z");
+        assert_eq!(text::<36>(1, 36), "10");
+        assert_eq!(text::<36>(1, u64::MAX), "3w5e11264sgsf");
+        assert_eq!(text::<10>(1, u64::MAX), u64::MAX.to_string());
+    }
+}

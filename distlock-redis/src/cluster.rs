@@ -1,0 +1,382 @@
+//! A Redis Cluster: its nodes, and which of them has which slot.
+//!
+//! The map of slots comes from `CLUSTER SLOTS`, asked of whichever node answers first: when it is first needed, whenever
+//! a node says or shows that it has changed, and every minute. It may be old: then the node that is asked says so, and
+//! [`redirect`](super::redirect) says what is done about it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::ConnectionInfo;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+
+use super::connection::Connection;
+use super::discovery::{addr_of, at, supervise};
+use super::link::{Link, LinkConfig};
+use super::node::Node;
+use super::pubsub::{Channels, Reached, Subscription};
+use super::slots::{Addr, Slot, SlotMap};
+use super::target::{Member, Target};
+use super::tls::TlsClient;
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::StoredName;
+use distlock_core::select::until;
+use distlock_core::store::BackendKind;
+use distlock_core::store::status::WakeUps;
+use distlock_core::store::{Fault, Notification, Outage};
+
+/// It is asked for no sooner than this after the last time.
+pub(super) const APART: Duration = Duration::from_millis(100);
+const NO_NODE: &str = "no node of the cluster has the slot of this lock";
+
+/// What the nodes of a cluster have in common.
+pub(super) struct Start {
+    /// For links to any of them; it leads to none yet.
+    pub(super) link: LinkConfig,
+    pub(super) connections: usize,
+    /// What all names in the store begin with.
+    pub(super) prefix: String,
+    pub(super) handle: Handle,
+    pub(super) alarms: Arc<Alarms>,
+}
+
+/// A cluster.
+pub(crate) struct Cluster {
+    pub(super) seeds: Vec<ConnectionInfo>,
+    pub(super) start: Start,
+    pub(super) known: watch::Sender<Arc<Known>>,
+    /// The map is to be asked for.
+    pub(super) wanted: Notify,
+    /// Links and nodes are numbered.
+    links: AtomicU64,
+    nodes: AtomicUsize,
+    /// Which node is asked first the next time.
+    pub(super) turn: AtomicUsize,
+    /// Messages are sent within a shard: not before Redis 7.
+    pub(super) sharded: Arc<AtomicBool>,
+    ears: OnceLock<Ears>,
+    /// To what is sent to this process, and not about a lock, at any node.
+    home: Arc<Subscription>,
+}
+
+/// What nodes have reported.
+pub(super) struct Known {
+    pub(super) slots: SlotMap,
+    /// Those of the map, in its order.
+    nodes: Vec<Arc<Node>>,
+    /// Why no node answered the last time, and since when.
+    pub(super) outage: Option<(Moment, Fault)>,
+    /// How often nodes were asked.
+    pub(super) asked: u64,
+}
+
+impl Known {
+    fn owner(&self, slot: Slot) -> Option<&Arc<Node>> {
+        self.node(self.slots.owner(slot)?)
+    }
+
+    fn node(&self, addr: &Addr) -> Option<&Arc<Node>> {
+        let at = self.slots.nodes().iter().position(|known| known == addr)?;
+        self.nodes.get(at)
+    }
+}
+
+/// Gets what the channels of this process carry.
+struct Ears {
+    process: String,
+    listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
+}
+
+/// Which of a node's links.
+#[derive(Clone, Copy)]
+pub(super) enum Line<'a> {
+    /// For everything that may create or free this lock.
+    Commands(&'a StoredName),
+    Renewals,
+    /// For what concerns no lock.
+    Any,
+}
+
+impl Line<'_> {
+    fn of(self, node: &Node) -> &Arc<Link> {
+        match self {
+            Self::Commands(lock) => node.pool.commands(lock),
+            Self::Renewals => node.pool.renewals(),
+            Self::Any => node.any_link(),
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) fn start(seeds: Vec<ConnectionInfo>, start: Start) -> Arc<Self> {
+        let nothing = Known { slots: SlotMap::empty(), nodes: Vec::new(), outage: None, asked: 0 };
+        let handle = start.handle.clone();
+        let home = Subscription::new(start.prefix.clone(), Channels::OfPrefixes);
+        let cluster = Arc::new(Self {
+            seeds,
+            start,
+            known: watch::Sender::new(Arc::new(nothing)),
+            wanted: Notify::new(),
+            links: AtomicU64::new(0),
+            nodes: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
+            sharded: Arc::new(AtomicBool::new(true)),
+            ears: OnceLock::new(),
+            home: Arc::new(home),
+        });
+        handle.spawn(supervise(cluster.clone()));
+        cluster
+    }
+
+    /// Passes to `listener` what is sent to the channels of this process.
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        process: &str,
+        listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
+    ) {
+        let ears = Ears { process: process.to_owned(), listener: listener.clone() };
+        if self.ears.set(ears).is_err() {
+            return;
+        }
+        self.all().iter().for_each(|node| self.hear(node));
+        let target = Target::Any(self.clone());
+        let link = LinkConfig { target, ..self.start.link.clone() };
+        let listener = Box::new(move |said: Notification<'_>| listener(said));
+        let reached = Reached::Cluster(self.clone());
+        self.home.start(process, listener, link, reached, &self.start.handle);
+    }
+
+    /// How waiters learn that a lock is theirs.
+    pub(super) fn wake_ups(&self) -> WakeUps {
+        match self.sharded.load(Ordering::Relaxed) {
+            true => self.home.state(),
+            false => WakeUps::Polling,
+        }
+    }
+
+    fn hear(&self, node: &Node) {
+        if let Some(Ears { process, listener }) = self.ears.get() {
+            let listener = listener.clone();
+            let listener = Box::new(move |said: Notification<'_>| listener(said));
+            node.listen(process, listener, &self.start.handle);
+        }
+    }
+
+    /// The map may be old.
+    pub(super) fn doubt(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// The node that has a slot, if that is known.
+    pub(super) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
+        self.known.borrow().owner(slot).cloned()
+    }
+
+    /// The nodes there are.
+    pub(super) fn all(&self) -> Vec<Arc<Node>> {
+        self.known.borrow().nodes.clone()
+    }
+
+    /// The outage, if there are links and none is connected.
+    pub(super) fn outage(&self) -> Option<Outage> {
+        let known = self.known.borrow().clone();
+        if known.nodes.is_empty() {
+            let (since, fault) = known.outage.clone()?;
+            return Some(Outage { since, fault });
+        }
+        if known.nodes.iter().any(|node| node.pool.is_connected()) {
+            return None;
+        }
+        let outages = known.nodes.iter().filter_map(|node| node.pool.outage());
+        outages.min_by_key(|outage| outage.since)
+    }
+
+    /// A slot was found to be elsewhere.
+    pub(super) fn moved(&self, slot: Slot, to: &Addr) {
+        if self.known.borrow().slots.owner(slot) != Some(to) {
+            self.change(|slots| slots.moved(slot, to.clone()));
+        }
+        self.doubt();
+    }
+
+    /// The node at an address.
+    pub(super) fn node_at(&self, addr: &Addr) -> Arc<Node> {
+        loop {
+            if let Some(node) = self.known.borrow().node(addr) {
+                return node.clone();
+            }
+            self.change(|slots| slots.knows(addr.clone()));
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut SlotMap)) {
+        self.known.send_modify(|known| {
+            let mut slots = known.slots.clone();
+            change(&mut slots);
+            *known = Arc::new(self.with(slots, known, known.outage.clone()));
+        });
+    }
+
+    /// What is known with this map: its nodes are those there were, and new ones.
+    pub(super) fn with(
+        &self,
+        slots: SlotMap,
+        before: &Known,
+        outage: Option<(Moment, Fault)>,
+    ) -> Known {
+        let node = |addr: &Addr| match before.node(addr) {
+            Some(node) => node.clone(),
+            None => self.new_node(addr.clone()),
+        };
+        let nodes = slots.nodes().iter().map(node).collect();
+        Known { slots, nodes, outage, asked: before.asked }
+    }
+
+    fn new_node(&self, addr: Addr) -> Arc<Node> {
+        let Start { link, connections, prefix, handle, alarms } = &self.start;
+        let target = Target::Member(Member::new(addr.clone(), &self.seeds[0]));
+        let link = LinkConfig { target, tls: self.tls_for(&addr), ..link.clone() };
+        let number = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
+        let shard = Channels::OfShard { sharded: self.sharded.clone() };
+        let named = (number, prefix.clone(), shard);
+        let node = Node::start(link, *connections, named, &self.links, handle, alarms);
+        self.hear(&node);
+        node
+    }
+
+    /// What makes a connection to a node one with TLS. A node that the cluster names by its address has a certificate
+    /// for the name under which the cluster is known.
+    pub(super) fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
+        let tls = self.start.link.tls.as_ref()?;
+        let named = self.seeds.iter().map(addr_of).find(|seed| !seed.is_ip());
+        match named.filter(|_| node.is_ip()) {
+            Some(seed) => Some(tls.as_host(&seed.host)),
+            None => Some(tls.clone()),
+        }
+    }
+
+    /// A connection to the node that has a slot, as soon as there is one.
+    pub(super) async fn reach(
+        &self,
+        slot: Slot,
+        line: Line<'_>,
+        answer_by: Moment,
+    ) -> Result<Connection, Fault> {
+        if let Some(live) = self.up(slot, line) {
+            return Ok(live);
+        }
+        Box::pin(self.reach_later(Some(slot), line, answer_by)).await
+    }
+
+    /// The same if there is one now.
+    pub(super) fn up(&self, slot: Slot, line: Line<'_>) -> Option<Connection> {
+        line.of(self.known.borrow().owner(slot)?).up()
+    }
+
+    /// A connection to any node, for what concerns no lock.
+    pub(super) async fn reach_any(&self, answer_by: Moment) -> Result<Connection, Fault> {
+        let up = self.all().iter().find_map(|node| node.any_link().up());
+        match up {
+            Some(live) => Ok(live),
+            None => Box::pin(self.reach_later(None, Line::Any, answer_by)).await,
+        }
+    }
+
+    async fn reach_later(
+        &self,
+        slot: Option<Slot>,
+        line: Line<'_>,
+        answer_by: Moment,
+    ) -> Result<Connection, Fault> {
+        let mut changes = self.known.subscribe();
+        loop {
+            let known = changes.borrow_and_update().clone();
+            self.doubt();
+            let now = Clock::Boottime.now();
+            let alarm =
+                Alarm::at(&self.start.alarms, Clock::Boottime, answer_by.min(now.after(APART)));
+            let node = match slot {
+                Some(slot) => known.owner(slot).cloned(),
+                None => self.next(&known.nodes).cloned(),
+            };
+            let Some(node) = node else {
+                match &known.outage {
+                    Some((_, fault)) if !fault.passing || now >= answer_by => {
+                        return Err(fault.clone());
+                    }
+                    None if now >= answer_by => {
+                        return Err(Fault::passing(BackendKind::Unreachable, NO_NODE));
+                    }
+                    _ => {}
+                }
+                until(changes.changed(), alarm).await;
+                continue;
+            };
+            let elsewhere = async {
+                while changes.changed().await.is_ok() {
+                    let known = changes.borrow();
+                    let owner = slot.and_then(|slot| known.owner(slot));
+                    if owner.is_none_or(|owner| !Arc::ptr_eq(owner, &node)) {
+                        return;
+                    }
+                }
+            };
+            let live = line.of(&node).live(answer_by);
+            match until(until(live, elsewhere), alarm).await {
+                Some(Some(live)) => return live,
+                Some(None) => {}
+                None if Clock::Boottime.now() >= answer_by => {
+                    let fault = line.of(&node).last_error();
+                    return Err(fault.unwrap_or_else(Fault::timed_out));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Resolves when the map is known. The first error instead, if it cannot be read.
+    pub(super) async fn first(&self, answer_by: Moment) -> Result<(), Fault> {
+        self.doubt();
+        let mut changes = self.known.subscribe();
+        let alarm = Alarm::at(&self.start.alarms, Clock::Boottime, answer_by);
+        let is_asked = changes.wait_for(|known| known.asked > 0 || !known.nodes.is_empty());
+        until(async { is_asked.await.map(drop) }, alarm).await;
+        let known = self.known.borrow();
+        match &known.outage {
+            _ if !known.nodes.is_empty() => Ok(()),
+            Some((_, fault)) => Err(fault.clone()),
+            None => Err(Fault::timed_out()),
+        }
+    }
+
+    /// Resolves when there are nodes.
+    pub(super) async fn is_known(&self) {
+        let mut changes = self.known.subscribe();
+        let _ = changes.wait_for(|known| !known.nodes.is_empty()).await;
+    }
+
+    /// One of them after the other.
+    fn next<'n, T>(&self, of: &'n [T]) -> Option<&'n T> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        of.get(turn.checked_rem(of.len())?)
+    }
+
+    /// How to reach one node or another.
+    pub(super) fn some_node(&self) -> ConnectionInfo {
+        let addrs = self.known.borrow().slots.nodes().to_vec();
+        match self.next(&addrs) {
+            Some(addr) => at(addr, &self.seeds[0]),
+            None => self.next(&self.seeds).unwrap_or(&self.seeds[0]).clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("nodes", &self.all().len()).finish_non_exhaustive()
+    }
+}

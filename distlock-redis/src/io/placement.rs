@@ -1,0 +1,241 @@
+//! Which side drives a connection at present: the engine, or a task on a caller's runtime.
+//!
+//! Nothing depends on that runtime. While a caller's task drives, the engine checks every few
+//! milliseconds: a task that was woken and did not run, because its runtime is blocked, busy or gone,
+//! loses the connection to the engine, and so does one that has nothing to do.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime::Id;
+
+use super::portable_socket::SocketMover;
+use distlock_core::clock::{Clock, Moment};
+
+/// How often the engine checks the caller's task.
+const ROUND: Duration = Duration::from_millis(10);
+/// A task that had nothing to do for more rounds than this loses the connection.
+const IDLE_ROUNDS: u32 = 2;
+/// With so many commands of the engine's own in a round, the engine had better read the answers.
+const ENGINE_COMMANDS: u64 = 8;
+/// After a task that did not run, no other is started for this long, and twice as long the next time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A task that was spawned and has not run for this long is not waited for: others may be spawned.
+const SPAWN_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Where a connection is driven.
+pub(super) struct Placement {
+    mover: SocketMover,
+    /// The task that drives it on a caller's runtime.
+    task: Mutex<Option<CallerTask>>,
+    spawned: Mutex<Spawned>,
+    /// There is such a task.
+    with_caller: AtomicBool,
+    /// That task was woken and has not run since.
+    woken: AtomicBool,
+    /// How often it has run.
+    polls: AtomicU64,
+    /// How many commands the engine has sent.
+    engine_commands: AtomicU64,
+    /// Commands were left unwritten, to be written together.
+    deferred: AtomicBool,
+    /// No task drives it before this.
+    not_before: AtomicU64,
+    pause: Mutex<Duration>,
+}
+
+/// The task as others know it.
+struct CallerTask {
+    number: u64,
+    waker: Waker,
+}
+
+/// Tasks that were spawned and have not run yet; on a runtime that is not run they never do.
+#[derive(Default)]
+struct Spawned {
+    last: u64,
+    /// Their numbers, at most one for each runtime.
+    runtimes: Vec<(Id, u64)>,
+    /// The last one is waited for until then.
+    until: Option<Moment>,
+}
+
+impl Placement {
+    pub(super) fn new(mover: SocketMover) -> Self {
+        Self {
+            mover,
+            task: Mutex::default(),
+            spawned: Mutex::default(),
+            with_caller: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            engine_commands: AtomicU64::new(0),
+            deferred: AtomicBool::new(false),
+            not_before: AtomicU64::new(0),
+            pause: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_with_caller(&self) -> bool {
+        self.with_caller.load(Ordering::Acquire)
+    }
+
+    pub(super) fn count_engine_command(&self) {
+        self.engine_commands.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn engine_commands(&self) -> u64 {
+        self.engine_commands.load(Ordering::Relaxed)
+    }
+
+    /// A number for a task that is about to be spawned on this runtime; `None` if there is a task, if
+    /// one was spawned and may still come, or if the last one failed a short while ago.
+    pub(super) fn reserve(&self, runtime: impl FnOnce() -> Option<Id>) -> Option<u64> {
+        if self.is_with_caller() {
+            return None;
+        }
+        let now = Clock::Boottime.now();
+        if now.as_nanos() < self.not_before.load(Ordering::Acquire) {
+            return None;
+        }
+        let runtime = runtime()?;
+        let mut spawned = self.spawned();
+        let here = spawned.runtimes.iter().any(|(id, _)| *id == runtime);
+        if here || spawned.until.is_some_and(|until| now < until) {
+            return None;
+        }
+        spawned.last += 1;
+        let number = spawned.last;
+        spawned.runtimes.push((runtime, number));
+        spawned.until = Some(now.after(SPAWN_TIMEOUT));
+        Some(number)
+    }
+
+    /// A spawned task has run, or never will.
+    pub(super) fn cancel_reservation(&self, number: u64) {
+        let mut spawned = self.spawned();
+        spawned.runtimes.retain(|(_, own)| *own != number);
+        if number == spawned.last {
+            spawned.until = None;
+        }
+    }
+
+    /// Wakes the caller's task to poll the driver; false if there is none.
+    pub(super) fn wake_caller(&self) -> bool {
+        // Looked up under the mutex: the engine polls the driver after it has removed a task. So
+        // either that poll sees what this wake-up is about, or this sees the task gone.
+        let waker = self.task().as_ref().map(|task| task.waker.clone());
+        let Some(waker) = waker else { return false };
+        self.woken.store(true, Ordering::Release);
+        waker.wake();
+        true
+    }
+
+    /// A command was put where the next poll of the driver finds it; others will follow.
+    pub(super) fn defer(&self) {
+        self.deferred.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether commands were left since this was asked last.
+    pub(super) fn take_deferred(&self) -> bool {
+        self.deferred.swap(false, Ordering::Relaxed)
+    }
+
+    /// Gives the connection back to the engine. To be followed by a poll of the driver there.
+    pub(super) fn reclaim(&self) {
+        let number = self.task().as_ref().map(|task| task.number);
+        number.map(|number| self.leave(number));
+    }
+
+    /// The engine's part while a caller's task drives: resolves when none does, or at the end of the
+    /// connection.
+    pub(super) async fn watch_caller(&self, has_ended: impl Fn() -> bool) {
+        let over = || has_ended() || !self.is_with_caller();
+        let begun = Clock::Boottime.now();
+        let (mut polls_before, mut woken_before, mut idle) = (0, false, 0);
+        let mut engine_commands = self.engine_commands();
+        while !over() {
+            let mut round = pin!(tokio::time::sleep(ROUND));
+            poll_fn(|cx| if over() { Poll::Ready(()) } else { round.as_mut().poll(cx) }).await;
+            let (polls, woken) =
+                (self.polls.load(Ordering::Acquire), self.woken.load(Ordering::Acquire));
+            let ran = polls != polls_before;
+            idle = if ran { 0 } else { idle + 1 };
+            if woken_before && woken && !ran {
+                self.back_off(begun);
+                self.reclaim();
+            } else if idle > IDLE_ROUNDS
+                || self.engine_commands() - engine_commands >= ENGINE_COMMANDS
+            {
+                self.reclaim();
+            }
+            engine_commands = self.engine_commands();
+            (polls_before, woken_before) = (polls, woken);
+        }
+    }
+
+    /// A task that has driven since `begun` did not run when it was woken.
+    pub(super) fn back_off(&self, begun: Moment) {
+        let now = Clock::Boottime.now();
+        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        let longer = if now.since(begun) < LONGEST_PAUSE { *pause * 2 } else { FIRST_PAUSE };
+        *pause = longer.clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.not_before.store(now.after(*pause).as_nanos(), Ordering::Release);
+    }
+
+    /// A new task takes the connection over, on its own runtime; false if the socket could not be
+    /// moved there, with which the connection is lost. `None` if another task has it: one that runs late may find the next one here.
+    pub(super) fn enter(&self, number: u64, waker: &Waker) -> Option<bool> {
+        let new = waker.clone();
+        let mut task = self.task();
+        if task.is_some() {
+            return None;
+        }
+        // The engine polls no more from here on; it is woken to notice.
+        self.with_caller.store(true, Ordering::Release);
+        *task = Some(CallerTask { number, waker: new });
+        Some(self.mover.move_to_this_runtime())
+    }
+
+    /// The task of this number runs; false if the connection was taken from it.
+    pub(super) fn begin_poll(&self, number: u64, waker: &Waker) -> bool {
+        // The last waker of a task drops the task, which calls `leave`: not under the mutex.
+        let mut new = waker.clone();
+        match self.task().as_mut().filter(|task| task.number == number) {
+            Some(task) => std::mem::swap(&mut task.waker, &mut new),
+            None => return false,
+        }
+        self.woken.store(false, Ordering::Release);
+        self.polls.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// The task of this number drives no more; false if it did not.
+    pub(super) fn leave(&self, number: u64) -> bool {
+        let gone = {
+            let mut task = self.task();
+            if task.as_ref().is_none_or(|task| task.number != number) {
+                return false;
+            }
+            self.mover.move_to_engine();
+            self.with_caller.store(false, Ordering::Release);
+            task.take()
+        };
+        // So that the task runs, and ends.
+        gone.into_iter().for_each(|gone| gone.waker.wake());
+        true
+    }
+
+    fn task(&self) -> MutexGuard<'_, Option<CallerTask>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawned(&self) -> MutexGuard<'_, Spawned> {
+        self.spawned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,142 @@
+//! Fencing tokens of a quorum: proposed by the process, accepted by the nodes.
+//!
+//! A later grant shares a node with every earlier one, which has accepted the earlier token while the
+//! lock was the earlier holder's there, and accepts a larger one only. So tokens grow as long as that
+//! node remembers; [`guard`](super::guard) sees to that. What is proposed is the time in µs by the median
+//! of the nodes' clocks, and more than was ever seen: one wrong clock does not matter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::QuorumStore;
+use super::missing::Missing;
+use super::node::{Node, Voted};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::redlock::tally::Accepted;
+use distlock_core::redlock::tally::{Drawn, accepted, median, proposal};
+use distlock_core::redlock::votes::{Ballot, Votes};
+use distlock_core::store::BackendKind;
+use distlock_core::store::Fault;
+
+/// How often a token is proposed that others have gone beyond.
+const TRIES: usize = 5;
+/// No honest token is so large: it is a time in µs, which comes to this in 2255.
+const LAST_FENCE: u64 = 1 << 53;
+
+/// What this process knows of the tokens.
+pub(super) struct Proposals {
+    /// The largest that was seen.
+    seen: AtomicU64,
+}
+
+/// The nodes that have granted a lock, and until when each of them keeps the lock at least.
+pub(super) struct Granted {
+    by: Vec<usize>,
+    ends: Moment,
+}
+
+impl Granted {
+    /// Made from these votes, for leases of `ttl`.
+    pub(super) fn by(votes: &Votes, ttl: Duration) -> Self {
+        Self { by: votes.granted().collect(), ends: votes.first_sent().after(ttl) }
+    }
+
+    /// Judges an answer to a proposed token that arrived `now`.
+    fn counted(&self, now: Moment, answer: Accepted, counts: bool) -> Ballot {
+        accepted(now, answer, counts && now < self.ends)
+    }
+}
+
+impl Proposals {
+    pub(super) fn new() -> Self {
+        Self { seen: AtomicU64::new(0) }
+    }
+
+    /// A number above all that were seen, and near the time: a token, or a ticket.
+    pub(super) fn next(&self, nodes: &[Arc<Node>]) -> u64 {
+        let time = median(nodes.iter().map(|node| node.store.time()));
+        let above = |seen: u64| Some(proposal(seen, time));
+        let before = self.seen.fetch_update(Ordering::AcqRel, Ordering::Acquire, above);
+        proposal(before.unwrap_or_default(), time)
+    }
+
+    /// A token that a node has accepted, or is to go beyond.
+    pub(super) fn saw(&self, token: u64) -> Result<(), Fault> {
+        if token >= LAST_FENCE {
+            return Err(Fault::lasting(
+                BackendKind::Other,
+                "the fencing tokens of a node (`<prefix>:fence:quorum`) are at a value that they cannot have: \
+                 something else has written there, or the clock of a server was wrong; delete that key",
+            ));
+        }
+        self.seen.fetch_max(token, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
+    /// another process may have the lock, and have proposed a token there before. So may it at one of these, once
+    /// what it has granted has ended: an acceptance that comes later does not count.
+    pub(super) async fn draw(
+        &self,
+        quorum: &QuorumStore,
+        granted: Granted,
+        lock: &Arc<LockName>,
+        answer_by: Moment,
+    ) -> Result<u64, Fault> {
+        let nodes = &quorum.nodes;
+        let answer_by = answer_by.min(granted.ends);
+        for _ in 0..TRIES {
+            let proposal = self.next(nodes);
+            let mut round = quorum.ask(granted.by.iter().map(|node| {
+                let (store, lock) = (nodes[*node].store.clone(), lock.clone());
+                let propose =
+                    move || async move { store.propose(&lock, proposal, answer_by).await };
+                (*node, nodes[*node].ask(answer_by, propose))
+            }));
+            let mut missing = Missing::default();
+            let accepts = |at, answer: Result<Voted<Accepted>, Fault>| match answer {
+                Ok(Voted { answer, counts }) => {
+                    if let Accepted::Above(other) = answer {
+                        self.saw(other)?;
+                    }
+                    Ok(granted.counted(Clock::Boottime.now(), answer, counts))
+                }
+                Err(fault) => {
+                    missing.add(at, fault);
+                    Ok(Ballot::Unknown)
+                }
+            };
+            let votes = quorum.count(&mut round, accepts).await?;
+            round.leave(&quorum.late);
+            match Drawn::of(&votes) {
+                Drawn::Accepted => return Ok(proposal),
+                Drawn::Beaten => {}
+                Drawn::Unknown => return Err(quorum.no_majority(missing)),
+            }
+        }
+        Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fc9_an_acceptance_counts_until_the_first_vote_ends() {
+        let at = |millis| Moment::from_nanos(0).after(Duration::from_millis(millis));
+        let mut votes = Votes::of(3, 0..3);
+        for (node, sent) in [1_040, 1_000, 1_070].into_iter().enumerate() {
+            votes.add(node, Ballot::Yes { sent: at(sent) });
+        }
+        let granted = Granted::by(&votes, Duration::from_millis(100));
+        let last = at(1_099);
+        assert_eq!(granted.counted(last, Accepted::Yes, true), Ballot::Yes { sent: last });
+        assert_eq!(granted.counted(last, Accepted::Yes, false), Ballot::Uncounted);
+        // The second server may have given the lock to another process, which has proposed a token as well.
+        assert_eq!(granted.counted(at(1_100), Accepted::Yes, true), Ballot::Uncounted);
+        assert_eq!(granted.counted(last, Accepted::Above(7), true), Ballot::No);
+    }
+}

@@ -1,0 +1,151 @@
+//! Questions that change nothing, and those that concern all nodes alike.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::QuorumStore;
+use super::missing::Missing;
+use distlock_core::alarm::Alarm;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::select::until;
+use distlock_core::store::BackendKind;
+use distlock_core::store::{Fault, Held, Holder, Letter, Op, Records, Store};
+
+/// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
+/// not waited for here either.
+const OTHERS: Duration = Duration::from_secs(1);
+/// How often to check whether watched servers count yet, because another process may have watched them for
+/// longer.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Has every node identify itself. A mistake in the list shows here.
+pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
+    let mut round = quorum.ask(quorum.nodes.iter().enumerate().map(|(at, node)| {
+        let node = node.clone();
+        let known: Op<()> = Box::pin(async move {
+            node.store.clone().ready(answer_by).await?;
+            node.known(answer_by).await.map(|_| ())
+        });
+        (at, known)
+    }));
+    let (mut well, mut missing) = (0, Missing::default());
+    let mut over = answer_by;
+    while let Some(Some((at, answer))) =
+        until(round.next(), Alarm::at(&quorum.alarms, Clock::Boottime, over)).await
+    {
+        match answer {
+            Ok(()) => {
+                well += 1;
+                if well == quorum.majority() {
+                    over = over.min(Clock::Boottime.now().after(OTHERS));
+                }
+            }
+            // It does not go away by itself, as a node that is down does. Nor does a replica, which has no
+            // place here even if it is promoted: it forgets what its primary has granted.
+            Err(fault) if !fault.passing || fault.kind == BackendKind::ReadOnly => {
+                return Err(fault.and(&format!(" (that was {})", quorum.nodes[at].addr)));
+            }
+            Err(fault) => missing.add(at, fault),
+        }
+    }
+    round.unanswered().for_each(|at| missing.add(at, Fault::timed_out()));
+    round.leave(&quorum.late);
+    if well < quorum.majority() {
+        return Err(quorum.no_majority(missing));
+    }
+    counts(quorum).await;
+    Ok(())
+}
+
+/// Resolves when a majority of the servers counts. If a process gave up instead and was started again, it would
+/// begin to watch them again each time.
+async fn counts(quorum: &QuorumStore) {
+    let mut is_said = false;
+    while let Some(wait) = quorum.starting() {
+        if !std::mem::replace(&mut is_said, true) {
+            quorum.events.quorum_waits(wait);
+        }
+        let next = Clock::Boottime.now().after(wait.min(LOOK));
+        Alarm::at(&quorum.alarms, Clock::Boottime, next).await;
+    }
+}
+
+/// Fewer than a majority of the servers were watched for long enough.
+pub(super) fn too_new(wait: Duration) -> Fault {
+    let detail = format!(
+        "a majority of the servers was started, or first used, too recently to count; locks are granted in {} s, if \
+         this process lives as long (`restart_guard`, or `guard=` in the URL, is the longest ttl that is used)",
+        wait.as_secs() + 1
+    );
+    Fault::passing(BackendKind::Other, detail)
+}
+
+/// The holder of the lock at a majority, and the waiters in the longest queue.
+pub(super) async fn inspect(
+    quorum: &QuorumStore,
+    lock: Arc<LockName>,
+    answer_by: Moment,
+) -> Result<Option<Held>, Fault> {
+    let all = quorum.answers(|node| node.inspect(lock.clone(), answer_by)).await?;
+    let (mut holders, mut queue) = (Vec::new(), Vec::new());
+    for held in all.into_iter().flatten() {
+        holders.extend(held.holders);
+        if held.queue.len() > queue.len() {
+            queue = held.queue;
+        }
+    }
+    let holders = by_majority(quorum.majority(), holders);
+    Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+}
+
+/// Those that a majority has, of the holders of one lock on all nodes.
+pub(super) fn by_majority(majority: usize, on_all: Vec<Holder>) -> Vec<Holder> {
+    let mut leases: HashMap<String, Vec<Option<Duration>>> = HashMap::new();
+    for Holder { token, remaining } in on_all {
+        leases.entry(token).or_default().push(remaining);
+    }
+    let mut holders: Vec<_> = leases
+        .into_iter()
+        .filter(|(_, leases)| leases.len() >= majority)
+        .map(|(token, mut leases)| {
+            // It holds the lock for as long as a majority keeps it.
+            leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.unwrap_or(Duration::MAX)));
+            Holder { token, remaining: leases[majority - 1] }
+        })
+        .collect();
+    holders.sort_unstable_by_key(|holder| holder.remaining.unwrap_or(Duration::MAX));
+    holders
+}
+
+/// Sends the messages by every node: one that arrives is enough.
+pub(super) async fn tell(
+    quorum: &QuorumStore,
+    letters: Vec<Letter>,
+    answer_by: Moment,
+) -> Result<Vec<bool>, Fault> {
+    let all = quorum.answers(|node| node.tell(letters.clone(), answer_by)).await?;
+    Ok((0..letters.len()).map(|at| all.iter().any(|told| told.get(at) == Some(&true))).collect())
+}
+
+/// The records of processes, each from a node that has one.
+pub(super) async fn records(
+    quorum: &QuorumStore,
+    prefix: String,
+    processes: Vec<String>,
+    answer_by: Moment,
+) -> Result<Records, Fault> {
+    let ask = |node: Arc<_>| -> Op<Records> {
+        crate::RedisStore::records(node, prefix.clone(), processes.clone(), answer_by)
+    };
+    let mut all = quorum.answers(ask).await?.into_iter();
+    let mut found = all.next().unwrap_or(Records { time: 0, texts: vec![None; processes.len()] });
+    for other in all {
+        found.time = found.time.max(other.time);
+        for (text, other) in found.texts.iter_mut().zip(other.texts) {
+            *text = text.take().or(other);
+        }
+    }
+    Ok(found)
+}

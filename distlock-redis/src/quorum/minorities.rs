@@ -1,0 +1,115 @@
+//! Tokens that wait with the votes of some nodes, but not of a majority.
+//!
+//! Several waiters may each have some nodes, and none a majority. So a token that has too few offers its
+//! votes to an earlier one ([`RedisStore::offer`]): the earliest never steps back, all others do, and the
+//! earliest has a majority after one more round. Where a node learns of an earlier token only later, it
+//! notifies the one that it has voted for (R4), which then offers again.
+//!
+//! An offer is never under way together with a question whose votes count: a vote could be taken back
+//! unseen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::node::Node;
+use super::send;
+use distlock_core::clock::Clock;
+use distlock_core::store::owner::Owner;
+
+pub(super) struct Minorities {
+    nodes: Arc<[Arc<Node>]>,
+    handle: Handle,
+    command_timeout: Duration,
+    waiting: Mutex<HashMap<String, Waiting>>,
+}
+
+struct Waiting {
+    owner: Arc<Owner>,
+    ticket: u64,
+    /// Its votes are being counted; then it offers them in any case.
+    asking: bool,
+}
+
+/// What is about to be sent.
+struct Offered {
+    owner: Arc<Owner>,
+    ticket: u64,
+    nodes: Vec<usize>,
+}
+
+impl Minorities {
+    pub(super) fn new(
+        nodes: Arc<[Arc<Node>]>,
+        handle: Handle,
+        command_timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self { nodes, handle, command_timeout, waiting: Mutex::default() })
+    }
+
+    /// The votes of a token are asked for.
+    pub(super) fn asking(&self, owner: &Arc<Owner>, ticket: u64) {
+        let waiting = Waiting { owner: owner.clone(), ticket, asking: true };
+        self.waiting().insert(owner.token.clone(), waiting);
+    }
+
+    /// It has a majority, or nothing, or is given up.
+    pub(super) fn settled(&self, owner: &Owner) {
+        let settled = self.waiting().remove(&owner.token);
+        drop(settled);
+    }
+
+    /// It has the votes of these nodes, or may get them, and others have the rest.
+    pub(super) fn counted(&self, owner: &Owner, has: impl Iterator<Item = usize>) {
+        let offered = {
+            let mut waiting = self.waiting();
+            let Some(token) = waiting.get_mut(&owner.token) else { return };
+            token.asking = false;
+            self.returning(token, has)
+        };
+        self.offer(offered);
+    }
+
+    /// A node says that another waits behind this token.
+    pub(super) fn behind(&self, token: &str) {
+        let offered = {
+            let waiting = self.waiting();
+            let Some(token) = waiting.get(token).filter(|token| !token.asking) else { return };
+            self.returning(token, 0..self.nodes.len())
+        };
+        self.offer(offered);
+    }
+
+    /// Under the mutex: the token's votes may be asked for as soon as that is free, and those that come in
+    /// before the offer is answered must not count.
+    fn returning(&self, token: &Waiting, nodes: impl Iterator<Item = usize>) -> Offered {
+        let (owner, ticket) = (token.owner.clone(), token.ticket);
+        let parts = owner.parts(self.nodes.len());
+        let may_stand = |at: &usize| !parts[*at].owner.is_unsent() && !self.nodes[*at].is_down();
+        let nodes: Vec<_> = nodes.filter(may_stand).collect();
+        nodes.iter().for_each(|at| parts[*at].returning());
+        Offered { owner, ticket, nodes }
+    }
+
+    /// Sends the offers before this returns.
+    fn offer(&self, Offered { owner, ticket, nodes }: Offered) {
+        let all = self.nodes.len();
+        let answer_by = Clock::Boottime.now().after(self.command_timeout);
+        for at in nodes {
+            let (store, owner) = (self.nodes[at].store.clone(), owner.clone());
+            send(&self.handle, async move {
+                let part = &owner.parts(all)[at];
+                // Unanswered it may still run, and no vote of this node counts for the token any more.
+                if store.offer(&part.owner, ticket, answer_by).await.is_ok() {
+                    part.returned();
+                }
+            });
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,338 @@
+//! Slots of a Redis Cluster: which one a name hashes to, a short tag for each, and which node has it.
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use redis::Value;
+
+use distlock_core::store::Fault;
+
+/// How many slots a cluster has.
+pub(super) const SLOTS: usize = 16_384;
+
+/// A slot: which part of a cluster a name belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Slot(u16);
+
+impl Slot {
+    /// The slot of a name: of its hash tag, if it has one.
+    pub(super) fn of(name: &str) -> Self {
+        let name = name.as_bytes();
+        let tag = name.iter().position(|byte| *byte == b'{').and_then(|open| {
+            let rest = &name[open + 1..];
+            let tag = &rest[..rest.iter().position(|byte| *byte == b'}')?];
+            (!tag.is_empty()).then_some(tag)
+        });
+        Self::new(crc16(tag.unwrap_or(name)))
+    }
+
+    fn new(hash: u16) -> Self {
+        Self(hash % SLOTS as u16)
+    }
+
+    /// The slot of that number, if there is one.
+    pub(super) fn numbered(number: u16) -> Option<Self> {
+        (usize::from(number) < SLOTS).then_some(Self(number))
+    }
+
+    pub(super) fn number(self) -> usize {
+        self.0.into()
+    }
+
+    /// A short text that hashes to this slot, for what belongs to the slot and to no lock: always the same
+    /// one, of at most five letters.
+    pub(super) fn tag(self) -> String {
+        format!("{:x}", TAGS[self.number()])
+    }
+}
+
+/// For each slot the smallest number that, written with hexadecimal digits, hashes to it.
+static TAGS: LazyLock<Box<[u32; SLOTS]>> = LazyLock::new(|| {
+    let mut tags = Box::new([u32::MAX; SLOTS]);
+    let mut left = SLOTS;
+    for number in 0.. {
+        let tag = &mut tags[Slot::new(crc16_of_hex(number)).number()];
+        if *tag == u32::MAX {
+            *tag = number;
+            left -= 1;
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    tags
+});
+
+/// CRC16 as Redis has it: XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| step(crc, *byte))
+}
+
+/// The same for a number that is written with hexadecimal digits.
+fn crc16_of_hex(number: u32) -> u16 {
+    let digits = (32 - number.leading_zeros()).div_ceil(4).max(1);
+    (0..digits).rev().fold(0, |crc, digit| {
+        let digit = (number >> (4 * digit)) as usize & 15;
+        step(crc, b"0123456789abcdef"[digit])
+    })
+}
+
+fn step(crc: u16, byte: u8) -> u16 {
+    crc << 8 ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)]
+}
+
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// Where a node of a cluster can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Addr {
+    pub(super) host: Arc<str>,
+    pub(super) port: u16,
+}
+
+impl Addr {
+    /// It is no name.
+    pub(super) fn is_ip(&self) -> bool {
+        self.host.parse::<IpAddr>().is_ok()
+    }
+
+    /// As nodes write it, `host:port`; without a host it is that of the node that wrote it.
+    pub(super) fn parse(text: &str, by: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let host = if host.is_empty() { by.host.clone() } else { host.into() };
+        (&*host != UNKNOWN).then_some(())?;
+        Some(Self { host, port: port.parse().ok()? })
+    }
+}
+
+/// What a node says of a host that it does not know the name of.
+const UNKNOWN: &str = "?";
+/// No node has that slot.
+const NO_NODE: u16 = u16::MAX;
+
+/// Which primary has which slot, as a node has reported.
+#[derive(Debug, Clone)]
+pub(super) struct SlotMap {
+    /// For each slot the place in `nodes`.
+    owners: Box<[u16; SLOTS]>,
+    nodes: Vec<Addr>,
+}
+
+impl SlotMap {
+    /// No node has any slot.
+    pub(super) fn empty() -> Self {
+        Self { owners: Box::new([NO_NODE; SLOTS]), nodes: Vec::new() }
+    }
+
+    /// What `CLUSTER SLOTS` answered, as reported by the node at `by`.
+    pub(super) fn parse(answer: &Value, by: &Addr) -> Result<Self, Fault> {
+        let unexpected = super::error::unexpected;
+        let Value::Array(ranges) = answer else { return Err(unexpected()) };
+        let mut map = Self::empty();
+        for range in ranges {
+            let Value::Array(range) = range else { return Err(unexpected()) };
+            let [Value::Int(from), Value::Int(to), Value::Array(primary), ..] = range.as_slice()
+            else {
+                return Err(unexpected());
+            };
+            let slots = usize::try_from(*from).ok().zip(usize::try_from(*to).ok());
+            let (from, to) = slots.filter(|(_, to)| *to < SLOTS).ok_or_else(unexpected)?;
+            if let Some(addr) = addr(primary, by) {
+                let owner = map.index(addr);
+                map.owners[from..=to].fill(owner);
+            }
+        }
+        Ok(map)
+    }
+
+    /// The primary that has a slot.
+    pub(super) fn owner(&self, slot: Slot) -> Option<&Addr> {
+        self.nodes.get(usize::from(self.owners[slot.number()]))
+    }
+
+    /// The slot is that node's.
+    pub(super) fn moved(&mut self, slot: Slot, to: Addr) {
+        let owner = self.index(to);
+        self.owners[slot.number()] = owner;
+    }
+
+    /// There is a node at that address.
+    pub(super) fn knows(&mut self, node: Addr) {
+        self.index(node);
+    }
+
+    /// All nodes.
+    pub(super) fn nodes(&self) -> &[Addr] {
+        &self.nodes
+    }
+
+    fn index(&mut self, addr: Addr) -> u16 {
+        let at = self.nodes.iter().position(|known| *known == addr).unwrap_or_else(|| {
+            self.nodes.push(addr);
+            self.nodes.len() - 1
+        });
+        u16::try_from(at).unwrap_or(NO_NODE)
+    }
+}
+
+/// A node as `CLUSTER SLOTS` names it: its host, port, id, and what else is known of it. A host that is not said is
+/// that of the node that answered; of one whose name is not known the address will do.
+fn addr(node: &[Value], by: &Addr) -> Option<Addr> {
+    let host = match node.first()? {
+        Value::Nil => String::new(),
+        host => text(host)?,
+    };
+    let Value::Int(port) = node.get(1)? else { return None };
+    let host = match host.as_str() {
+        "" => by.host.clone(),
+        UNKNOWN => node.get(3).and_then(ip)?.into(),
+        host => host.into(),
+    };
+    let port = match u16::try_from(*port).ok()? {
+        0 => by.port,
+        port => port,
+    };
+    Some(Addr { host, port })
+}
+
+/// The address among what else is known of a node.
+fn ip(known: &Value) -> Option<String> {
+    match known {
+        Value::Array(words) => {
+            let at = words.iter().position(|word| text(word).as_deref() == Some("ip"))?;
+            text(words.get(at + 1)?)
+        }
+        Value::Map(pairs) => {
+            let ip = pairs.iter().find(|(name, _)| text(name).as_deref() == Some("ip"))?;
+            text(&ip.1)
+        }
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(text) => String::from_utf8(text.clone()).ok(),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn range(from: i64, to: i64, host: Value, port: i64) -> Value {
+        let node = Value::Array(vec![host, Value::Int(port), bulk("id"), Value::Array(vec![])]);
+        Value::Array(vec![Value::Int(from), Value::Int(to), node])
+    }
+
+    fn at(host: &str, port: u16) -> Addr {
+        Addr { host: host.into(), port }
+    }
+
+    /// The servers' own answers to `CLUSTER KEYSLOT`.
+    #[test]
+    fn names_hash_as_servers_hash_them() {
+        for (name, slot) in [
+            ("", 0),
+            ("123456789", 12_739),
+            ("foo", 12_182),
+            ("{foo}.bar", 12_182),
+            ("distlock:lock:{foo}", 12_182),
+            ("a{}b{foo}", 976),
+            ("{}order", 14_856),
+            ("distlock:lock::{order}:1", 16_025),
+            ("{order}", 16_025),
+            ("ä", 13_929),
+        ] {
+            assert_eq!(Slot::of(name).number(), slot, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_slot_has_a_short_tag() {
+        for number in 0..SLOTS as u16 {
+            let slot = Slot::numbered(number).expect("a slot");
+            let tag = slot.tag();
+            assert!(tag.len() <= 5, "{tag}");
+            assert_eq!(Slot::of(&tag), slot);
+            assert_eq!(Slot::of(&format!("distlock:fence:{{{tag}}}")), slot);
+        }
+        assert_eq!(Slot::numbered(SLOTS as u16), None);
+    }
+
+    #[test]
+    fn a_map_is_read_as_the_node_means_it() {
+        let by = at("seed", 7000);
+        let known = Value::Array(vec![bulk("ip"), bulk("10.0.0.9")]);
+        let unnamed = vec![bulk("?"), Value::Int(7005), bulk("id"), known];
+        let unnamed = Value::Array(vec![Value::Int(60), Value::Int(60), Value::Array(unnamed)]);
+        let answer = Value::Array(vec![
+            range(0, 9, bulk("10.0.0.1"), 7001),
+            range(10, 19, Value::Nil, 7002),
+            range(20, 29, bulk(""), 7003),
+            range(30, 39, bulk("?"), 7004),
+            range(40, 49, bulk("10.0.0.1"), 7001),
+            range(50, 59, bulk("::1"), 0),
+            unnamed,
+        ]);
+        let mut map = SlotMap::parse(&answer, &by).expect("a map");
+        let owner = |map: &SlotMap, slot| map.owner(Slot(slot)).cloned();
+        assert_eq!(owner(&map, 0), Some(at("10.0.0.1", 7001)));
+        assert_eq!(owner(&map, 49), owner(&map, 0));
+        assert_eq!(owner(&map, 19), Some(at("seed", 7002)));
+        assert_eq!(owner(&map, 20), Some(at("seed", 7003)));
+        assert_eq!(owner(&map, 30), None, "a host without a name or an address");
+        assert_eq!(owner(&map, 50), Some(at("::1", 7000)));
+        assert_eq!(owner(&map, 60), Some(at("10.0.0.9", 7005)));
+        assert_eq!(owner(&map, 16_383), None);
+        assert_eq!(map.nodes().len(), 5);
+        map.moved(Slot(16_383), at("10.0.0.2", 1));
+        assert_eq!(owner(&map, 16_383), Some(at("10.0.0.2", 1)));
+    }
+
+    #[test]
+    fn what_is_no_map_is_an_error() {
+        let by = at("seed", 7000);
+        for answer in [
+            Value::Okay,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![range(0, SLOTS as i64, bulk("h"), 1)]),
+            Value::Array(vec![range(-1, 1, bulk("h"), 1)]),
+        ] {
+            assert!(SlotMap::parse(&answer, &by).is_err(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        let by = at("seed", 7000);
+        assert_eq!(Addr::parse("10.0.0.1:7001", &by), Some(at("10.0.0.1", 7001)));
+        assert_eq!(Addr::parse(":7001", &by), Some(at("seed", 7001)));
+        assert_eq!(Addr::parse("::1:7001", &by), Some(at("::1", 7001)));
+        assert_eq!(Addr::parse("[::1]:7001", &by), Some(at("::1", 7001)));
+        for text in ["", "host", "host:", "host:x", "?:7001"] {
+            assert_eq!(Addr::parse(text, &by), None, "{text}");
+        }
+    }
+}
