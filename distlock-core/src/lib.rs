@@ -23,6 +23,7 @@ pub mod name;
 pub mod one_or_many;
 pub mod per_thread;
 pub mod process_info;
+pub mod reconnect;
 pub mod redlock;
 pub mod runtime_probe;
 pub mod select;

@@ -32,6 +32,10 @@ pub const QUEUE_LIFE: Duration = Duration::from_secs(20);
 /// How much of the process's name is in a mark.
 const MARK: usize = 8;
 
+/// The pauses after which a release is repeated while bytes of an acquire may still arrive (R9).
+pub const RELEASE_REPEATS: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_millis(750), Duration::from_millis(3000)];
+
 /// One owner token.
 pub struct Owner {
     pub lock: Arc<LockName>,

@@ -11,13 +11,8 @@ use super::node::Node;
 use super::round::Asked;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::store::owner::Owner;
+use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
 use distlock_core::store::{Fault, Freed, Store};
-
-/// After these pauses a node is asked again that has not confirmed a release; after the last one again and again
-/// while it does not answer, as long as it may keep something of the token.
-const PAUSES: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 
 /// One token that is given up, for as long as nodes have not confirmed it.
 struct Release {
@@ -126,8 +121,8 @@ impl Release {
     async fn repeat(self, rest: Vec<usize>) {
         // How often a node has answered, and not for good: an acquire may still be on its way to it.
         let mut rest: Vec<_> = rest.into_iter().map(|at| (at, 0)).collect();
-        let last = PAUSES[PAUSES.len() - 1];
-        for (tries, pause) in (1..).zip(PAUSES.into_iter().chain(iter::repeat(last))) {
+        let last = RELEASE_REPEATS[RELEASE_REPEATS.len() - 1];
+        for (tries, pause) in (1..).zip(RELEASE_REPEATS.into_iter().chain(iter::repeat(last))) {
             if rest.is_empty() {
                 return;
             }
@@ -136,9 +131,11 @@ impl Release {
             for (at, answers) in rest {
                 let part = self.owner.parts(self.nodes.len())[at].owner.clone();
                 match self.once(at, part.clone()).await {
-                    Ok(one) if one.settled || answers + 1 == PAUSES.len() => {}
+                    Ok(one) if one.settled || answers + 1 == RELEASE_REPEATS.len() => {}
                     Ok(_) => left.push((at, answers + 1)),
-                    Err(_) if tries >= PAUSES.len() && part.gone_by() <= Clock::Boottime.now() => {}
+                    Err(_)
+                        if tries >= RELEASE_REPEATS.len()
+                            && part.gone_by() <= Clock::Boottime.now() => {}
                     Err(_) => left.push((at, answers)),
                 }
             }

@@ -23,14 +23,9 @@ use crate::error::{BackendKind, IntoLockError};
 use crate::jitter::jittered;
 use crate::observe::Verb;
 use crate::select::until;
-use crate::store::owner::Owner;
+use crate::store::owner::{Owner, RELEASE_REPEATS};
 use crate::store::{Fault, Freed, Op};
 
-/// After a connection died with an acquire unanswered, its bytes may still be on their way: the
-/// release is repeated at these pauses. So is one that was refused for good, of a lock that was held
-/// or may yet be granted.
-pub(crate) const RELEASE_REPEATS: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(3)];
 /// The pause after a release has failed; doubled up to a second while none is confirmed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
