@@ -2,7 +2,7 @@
 //!
 //! The map of slots comes from `CLUSTER SLOTS`, asked of whichever node answers first: when it is first needed, whenever
 //! a node says or shows that it has changed, and every minute. It may be old: then the node that is asked says so, and
-//! [`redirect`](super::redirect) says what is done about it.
+//! [`redirect`](crate::redirect) says what is done about it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,14 +13,14 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
-use super::connection::Connection;
-use super::discovery::{addr_of, at, supervise};
-use super::link::{Link, LinkConfig};
-use super::node::Node;
-use super::pubsub::{Channels, Reached, Subscription};
-use super::slots::{Addr, Slot, SlotMap};
-use super::target::{Member, Target};
-use super::tls::TlsClient;
+use crate::connection::discover::{Member, Target};
+use crate::connection::link::{Link, LinkConfig};
+use crate::connection::live::Connection;
+use crate::connection::tls::TlsClient;
+use crate::discovery::{addr_of, at, supervise};
+use crate::node::Node;
+use crate::pubsub::subscription::{Channels, Reached, Subscription};
+use crate::slots::{Addr, Slot, SlotMap};
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::StoredName;
@@ -30,48 +30,48 @@ use distlock_core::store::status::WakeUps;
 use distlock_core::store::{Fault, Notification, Outage};
 
 /// It is asked for no sooner than this after the last time.
-pub(super) const APART: Duration = Duration::from_millis(100);
+pub(crate) const APART: Duration = Duration::from_millis(100);
 const NO_NODE: &str = "no node of the cluster has the slot of this lock";
 
 /// What the nodes of a cluster have in common.
-pub(super) struct Start {
+pub(crate) struct Start {
     /// For links to any of them; it leads to none yet.
-    pub(super) link: LinkConfig,
-    pub(super) connections: usize,
+    pub(crate) link: LinkConfig,
+    pub(crate) connections: usize,
     /// What all names in the store begin with.
-    pub(super) prefix: String,
-    pub(super) handle: Handle,
-    pub(super) alarms: Arc<Alarms>,
+    pub(crate) prefix: String,
+    pub(crate) handle: Handle,
+    pub(crate) alarms: Arc<Alarms>,
 }
 
 /// A cluster.
 pub(crate) struct Cluster {
-    pub(super) seeds: Vec<ConnectionInfo>,
-    pub(super) start: Start,
-    pub(super) known: watch::Sender<Arc<Known>>,
+    pub(crate) seeds: Vec<ConnectionInfo>,
+    pub(crate) start: Start,
+    pub(crate) known: watch::Sender<Arc<Known>>,
     /// The map is to be asked for.
-    pub(super) wanted: Notify,
+    pub(crate) wanted: Notify,
     /// Links and nodes are numbered.
     links: AtomicU64,
     nodes: AtomicUsize,
     /// Which node is asked first the next time.
-    pub(super) turn: AtomicUsize,
+    pub(crate) turn: AtomicUsize,
     /// Messages are sent within a shard: not before Redis 7.
-    pub(super) sharded: Arc<AtomicBool>,
+    pub(crate) sharded: Arc<AtomicBool>,
     ears: OnceLock<Ears>,
     /// To what is sent to this process, and not about a lock, at any node.
     home: Arc<Subscription>,
 }
 
 /// What nodes have reported.
-pub(super) struct Known {
-    pub(super) slots: SlotMap,
+pub(crate) struct Known {
+    pub(crate) slots: SlotMap,
     /// Those of the map, in its order.
     nodes: Vec<Arc<Node>>,
     /// Why no node answered the last time, and since when.
-    pub(super) outage: Option<(Moment, Fault)>,
+    pub(crate) outage: Option<(Moment, Fault)>,
     /// How often nodes were asked.
-    pub(super) asked: u64,
+    pub(crate) asked: u64,
 }
 
 impl Known {
@@ -93,7 +93,7 @@ struct Ears {
 
 /// Which of a node's links.
 #[derive(Clone, Copy)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// For everything that may create or free this lock.
     Commands(&'a StoredName),
     Renewals,
@@ -112,7 +112,7 @@ impl Line<'_> {
 }
 
 impl Cluster {
-    pub(super) fn start(seeds: Vec<ConnectionInfo>, start: Start) -> Arc<Self> {
+    pub(crate) fn start(seeds: Vec<ConnectionInfo>, start: Start) -> Arc<Self> {
         let nothing = Known { slots: SlotMap::empty(), nodes: Vec::new(), outage: None, asked: 0 };
         let handle = start.handle.clone();
         let home = Subscription::new(start.prefix.clone(), Channels::OfPrefixes);
@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     /// Passes to `listener` what is sent to the channels of this process.
-    pub(super) fn listen(
+    pub(crate) fn listen(
         self: &Arc<Self>,
         process: &str,
         listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
@@ -151,7 +151,7 @@ impl Cluster {
     }
 
     /// How waiters learn that a lock is theirs.
-    pub(super) fn wake_ups(&self) -> WakeUps {
+    pub(crate) fn wake_ups(&self) -> WakeUps {
         match self.sharded.load(Ordering::Relaxed) {
             true => self.home.state(),
             false => WakeUps::Polling,
@@ -167,22 +167,22 @@ impl Cluster {
     }
 
     /// The map may be old.
-    pub(super) fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.wanted.notify_one();
     }
 
     /// The node that has a slot, if that is known.
-    pub(super) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
+    pub(crate) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
         self.known.borrow().owner(slot).cloned()
     }
 
     /// The nodes there are.
-    pub(super) fn all(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         self.known.borrow().nodes.clone()
     }
 
     /// The outage, if there are links and none is connected.
-    pub(super) fn outage(&self) -> Option<Outage> {
+    pub(crate) fn outage(&self) -> Option<Outage> {
         let known = self.known.borrow().clone();
         if known.nodes.is_empty() {
             let (since, fault) = known.outage.clone()?;
@@ -196,7 +196,7 @@ impl Cluster {
     }
 
     /// A slot was found to be elsewhere.
-    pub(super) fn moved(&self, slot: Slot, to: &Addr) {
+    pub(crate) fn moved(&self, slot: Slot, to: &Addr) {
         if self.known.borrow().slots.owner(slot) != Some(to) {
             self.change(|slots| slots.moved(slot, to.clone()));
         }
@@ -204,7 +204,7 @@ impl Cluster {
     }
 
     /// The node at an address.
-    pub(super) fn node_at(&self, addr: &Addr) -> Arc<Node> {
+    pub(crate) fn node_at(&self, addr: &Addr) -> Arc<Node> {
         loop {
             if let Some(node) = self.known.borrow().node(addr) {
                 return node.clone();
@@ -222,7 +222,7 @@ impl Cluster {
     }
 
     /// What is known with this map: its nodes are those there were, and new ones.
-    pub(super) fn with(
+    pub(crate) fn with(
         &self,
         slots: SlotMap,
         before: &Known,
@@ -250,7 +250,7 @@ impl Cluster {
 
     /// What makes a connection to a node one with TLS. A node that the cluster names by its address has a certificate
     /// for the name under which the cluster is known.
-    pub(super) fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
+    pub(crate) fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
         let tls = self.start.link.tls.as_ref()?;
         let named = self.seeds.iter().map(addr_of).find(|seed| !seed.is_ip());
         match named.filter(|_| node.is_ip()) {
@@ -260,7 +260,7 @@ impl Cluster {
     }
 
     /// A connection to the node that has a slot, as soon as there is one.
-    pub(super) async fn reach(
+    pub(crate) async fn reach(
         &self,
         slot: Slot,
         line: Line<'_>,
@@ -273,12 +273,12 @@ impl Cluster {
     }
 
     /// The same if there is one now.
-    pub(super) fn up(&self, slot: Slot, line: Line<'_>) -> Option<Connection> {
+    pub(crate) fn up(&self, slot: Slot, line: Line<'_>) -> Option<Connection> {
         line.of(self.known.borrow().owner(slot)?).up()
     }
 
     /// A connection to any node, for what concerns no lock.
-    pub(super) async fn reach_any(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn reach_any(&self, answer_by: Moment) -> Result<Connection, Fault> {
         let up = self.all().iter().find_map(|node| node.any_link().up());
         match up {
             Some(live) => Ok(live),
@@ -339,7 +339,7 @@ impl Cluster {
     }
 
     /// Resolves when the map is known. The first error instead, if it cannot be read.
-    pub(super) async fn first(&self, answer_by: Moment) -> Result<(), Fault> {
+    pub(crate) async fn first(&self, answer_by: Moment) -> Result<(), Fault> {
         self.doubt();
         let mut changes = self.known.subscribe();
         let alarm = Alarm::at(&self.start.alarms, Clock::Boottime, answer_by);
@@ -354,7 +354,7 @@ impl Cluster {
     }
 
     /// Resolves when there are nodes.
-    pub(super) async fn is_known(&self) {
+    pub(crate) async fn is_known(&self) {
         let mut changes = self.known.subscribe();
         let _ = changes.wait_for(|known| !known.nodes.is_empty()).await;
     }
@@ -366,7 +366,7 @@ impl Cluster {
     }
 
     /// How to reach one node or another.
-    pub(super) fn some_node(&self) -> ConnectionInfo {
+    pub(crate) fn some_node(&self) -> ConnectionInfo {
         let addrs = self.known.borrow().slots.nodes().to_vec();
         match self.next(&addrs) {
             Some(addr) => at(addr, &self.seeds[0]),

@@ -10,12 +10,12 @@ use std::time::Duration;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::time::timeout;
 
-use super::able::Mode;
-use super::cluster::{APART, Cluster};
-use super::connect::connect;
-use super::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault};
-use super::sign_in::why_not;
-use super::slots::{Addr, SlotMap};
+use crate::cluster::{APART, Cluster};
+use crate::connection::connect::connect;
+use crate::connection::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault};
+use crate::connection::server_info::Mode;
+use crate::connection::sign_in::why_not;
+use crate::slots::{Addr, SlotMap};
 use distlock_core::clock::Clock;
 use distlock_core::jitter::jittered;
 use distlock_core::select::until;
@@ -110,7 +110,7 @@ impl Cluster {
 }
 
 /// Asks for the map whenever it is wanted, until the engine's runtime is dropped.
-pub(super) async fn supervise(cluster: Arc<Cluster>) {
+pub(crate) async fn supervise(cluster: Arc<Cluster>) {
     cluster.wanted.notified().await;
     loop {
         cluster.refresh().await;
@@ -162,11 +162,11 @@ fn refused(error: &RedisError) -> Fault {
 }
 
 /// How to reach the node at an address, where users sign in as at another one.
-pub(super) fn at(addr: &Addr, like: &ConnectionInfo) -> ConnectionInfo {
+pub(crate) fn at(addr: &Addr, like: &ConnectionInfo) -> ConnectionInfo {
     like.clone().set_addr(ConnectionAddr::Tcp(addr.host.to_string(), addr.port))
 }
 
-pub(super) fn addr_of(info: &ConnectionInfo) -> Addr {
+pub(crate) fn addr_of(info: &ConnectionInfo) -> Addr {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => Addr { host: host.as_str().into(), port: *port },
         _ => Addr { host: "".into(), port: 0 },

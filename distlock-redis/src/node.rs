@@ -5,26 +5,26 @@ use std::sync::atomic::AtomicU64;
 
 use tokio::runtime::Handle;
 
-use super::link::{Link, LinkConfig};
-use super::pool::ConnectionPool;
-use super::pubsub::{Channels, Reached, Subscription};
-use super::sentinels::Sentinels;
-use super::target::Target;
+use crate::connection::discover::Target;
+use crate::connection::link::{Link, LinkConfig};
+use crate::pool::ConnectionPool;
+use crate::pubsub::subscription::{Channels, Reached, Subscription};
+use crate::sentinel::sentinels::Sentinels;
 use distlock_core::alarm::Alarms;
 use distlock_core::store::Listener;
 
 /// One server.
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Of the nodes of a manager; 0 where there is one.
-    pub(super) number: usize,
-    pub(super) pool: ConnectionPool,
-    pub(super) subscription: Arc<Subscription>,
+    pub(crate) number: usize,
+    pub(crate) pool: ConnectionPool,
+    pub(crate) subscription: Arc<Subscription>,
     link: LinkConfig,
 }
 
 impl Node {
     /// `links` counts the links of the manager, over all of its nodes.
-    pub(super) fn start(
+    pub(crate) fn start(
         link: LinkConfig,
         connections: usize,
         (number, prefix, channels): (usize, String, Channels),
@@ -41,18 +41,18 @@ impl Node {
     }
 
     /// Passes to `listener` what is sent to the channels of this process.
-    pub(super) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
+    pub(crate) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
         let links = Reached::Links(self.pool.all_commands().to_vec());
         self.subscription.start(process, listener, self.link.clone(), links, handle);
     }
 
     /// Where it is; `None` where that is asked of others, or it is reached by a file.
-    pub(super) fn address(&self) -> Option<String> {
+    pub(crate) fn address(&self) -> Option<String> {
         self.link.target.address()
     }
 
     /// Returns the sentinels that name this node, if it is a primary behind sentinels.
-    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match &self.link.target {
             Target::Primary(sentinels) => Some(sentinels),
             Target::Fixed(_) | Target::Member(_) | Target::Any(_) => None,
@@ -60,7 +60,7 @@ impl Node {
     }
 
     /// A link for what concerns no lock.
-    pub(super) fn any_link(&self) -> &Arc<Link> {
+    pub(crate) fn any_link(&self) -> &Arc<Link> {
         &self.pool.all_commands()[0]
     }
 }

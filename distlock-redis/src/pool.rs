@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 
-use super::link::{Link, LinkConfig};
+use crate::connection::link::{Link, LinkConfig};
 use distlock_core::alarm::Alarms;
 use distlock_core::name::StoredName;
 use distlock_core::store::Outage;

@@ -12,11 +12,11 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::cluster::{Cluster, Line};
-use super::connection::Connection;
-use super::error::is_denied;
-use super::link::Link;
-use super::slots::Slot;
+use crate::cluster::{Cluster, Line};
+use crate::connection::error::is_denied;
+use crate::connection::link::Link;
+use crate::connection::live::Connection;
+use crate::slots::Slot;
 use distlock_core::catch_panic::shielded;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::process_info::{ProcessInfo, record_name};
@@ -33,10 +33,10 @@ const FORGOTTEN: usize = 64;
 const TOGETHER: usize = 500;
 
 /// What is in the names of all records in a cluster: it puts them into one slot.
-pub(super) const TAG: &str = "{processes}";
+pub(crate) const TAG: &str = "{processes}";
 
 /// Where the records are kept.
-pub(super) enum Keeper {
+pub(crate) enum Keeper {
     /// The server of this link.
     Link(Arc<Link>),
     /// The node that has their slot.
@@ -71,7 +71,7 @@ impl Keeper {
 }
 
 /// The record of this process.
-pub(super) struct Record {
+pub(crate) struct Record {
     /// The prefix of the manager, with its separator.
     prefix: String,
     /// The names have a tag that puts them into one slot of a cluster.
@@ -86,7 +86,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Of no process, until it is [started](Self::start).
-    pub(super) fn new(prefix: String, tagged: bool) -> Self {
+    pub(crate) fn new(prefix: String, tagged: bool) -> Self {
         Self {
             prefix,
             tagged,
@@ -97,12 +97,12 @@ impl Record {
     }
 
     /// The prefix of the manager, with its separator.
-    pub(super) fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
     /// Has it written from now on, whenever its keeper is connected.
-    pub(super) fn start(
+    pub(crate) fn start(
         self: &Arc<Self>,
         itself: &ProcessInfo,
         link: Keeper,
@@ -115,7 +115,7 @@ impl Record {
     }
 
     /// The process takes, awaits or renews a lock.
-    pub(super) fn used(&self, now: Moment) {
+    pub(crate) fn used(&self, now: Moment) {
         let written = Moment::from_nanos(self.written.load(Ordering::Relaxed));
         // Later than now, if it is not to be written.
         if now.since(written) > FRESH {
@@ -184,7 +184,7 @@ impl Record {
     }
 
     /// Removes it for good.
-    pub(super) async fn remove(
+    pub(crate) async fn remove(
         &self,
         id: &str,
         live: &mut Connection,
@@ -200,7 +200,7 @@ impl Record {
     }
 
     /// The processes that were noted under a prefix.
-    pub(super) async fn recorded(
+    pub(crate) async fn recorded(
         &self,
         prefix: &str,
         live: &mut Connection,
@@ -210,7 +210,7 @@ impl Record {
         match live
             .command(&range, answer_by)
             .await
-            .map_err(super::connection::RedisOr::into_fault)?
+            .map_err(crate::connection::live::RedisOr::into_fault)?
         {
             Value::Array(ids) => Ok(ids.iter().filter_map(text).collect()),
             _ => Err(live.unexpected_answer()),
@@ -218,7 +218,7 @@ impl Record {
     }
 
     /// The records of these processes under a prefix, each if there is one, and the server's time.
-    pub(super) async fn records(
+    pub(crate) async fn records(
         &self,
         prefix: &str,
         ids: &[String],

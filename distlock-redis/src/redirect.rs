@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::slots::{Addr, Slot};
+use crate::slots::{Addr, Slot};
 use distlock_core::jitter::jittered;
 
 /// So many redirects in a row are followed.
@@ -22,7 +22,7 @@ const GONE_AHEAD: &str = "non local key";
 
 /// What a node said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// The slot is that node's.
     Moved { slot: Slot, to: Addr },
     /// The keys have gone to that node ahead of their slot.
@@ -35,7 +35,7 @@ pub(super) enum Said {
 
 impl Said {
     /// What the node at `by` said; `None` if it is about something else.
-    pub(super) fn of(error: &RedisError, by: &Addr) -> Option<Self> {
+    pub(crate) fn of(error: &RedisError, by: &Addr) -> Option<Self> {
         let to = || error.redirect_node();
         match error.code()? {
             "MOVED" => {
@@ -53,13 +53,13 @@ impl Said {
 
     /// The same for what it said to several commands. If keys of some of them have gone ahead, those of others may
     /// have not.
-    pub(super) fn of_answers(answers: &[Value], by: &Addr) -> Option<Self> {
+    pub(crate) fn of_answers(answers: &[Value], by: &Addr) -> Option<Self> {
         let said = answers.iter().find_map(|answer| Self::of_answer(answer, by))?;
         Some(if let Self::Ask { .. } = said { Self::Apart } else { said })
     }
 
     /// The same for one of several answers.
-    pub(super) fn of_answer(answer: &Value, by: &Addr) -> Option<Self> {
+    pub(crate) fn of_answer(answer: &Value, by: &Addr) -> Option<Self> {
         match answer {
             Value::ServerError(error) => Self::of(&RedisError::from(error.clone()), by),
             _ => None,
@@ -69,7 +69,7 @@ impl Said {
 
 /// Where a command goes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// To the node that has the slot by then, after a pause.
     Owner(Duration),
     /// To that node, whose slot it is not yet, and now.
@@ -80,14 +80,14 @@ pub(super) enum Step {
 
 /// The way of one command.
 #[derive(Debug, Default)]
-pub(super) struct Way {
+pub(crate) struct Way {
     hops: u32,
     last: Option<Said>,
 }
 
 impl Way {
     /// What to do now that a node has said this.
-    pub(super) fn next(&mut self, said: Said) -> Step {
+    pub(crate) fn next(&mut self, said: Said) -> Step {
         let again = self.last.as_ref() == Some(&said);
         self.last = Some(said.clone());
         match said {
@@ -102,7 +102,7 @@ impl Way {
     }
 
     /// Whether the slot was on its way when it was last asked about, key by key.
-    pub(super) fn is_apart(&self) -> bool {
+    pub(crate) fn is_apart(&self) -> bool {
         matches!(self.last, Some(Said::Apart | Said::Ask { .. }))
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Script {
     text: Cow<'static, str>,
     hash: String,
     /// Its bit among the scripts that every connection first sends as text; 0 if it is not one.
-    pub(super) bit: u8,
+    pub(crate) bit: u8,
 }
 
 impl Script {
@@ -172,7 +172,7 @@ impl Scripts {
     }
 
     /// The script for exclusive tokens, and the one for shared tokens.
-    pub(super) fn both(self) -> (Script, Script) {
+    pub(crate) fn both(self) -> (Script, Script) {
         (self.alone, self.shared)
     }
 

@@ -4,48 +4,48 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::cluster::Line;
-use super::connection::Connection;
-use super::fence::Fences;
-use super::layout::{Layout, Route};
-use super::record::{self, Record};
-use super::replicas::Replicas;
-use super::replicated;
-use super::slots::Slot;
-use super::trial::Trials;
+use crate::cluster::Line;
+use crate::commands::confirm;
+use crate::commands::fence::Fences;
+use crate::commands::trial::Trials;
+use crate::connection::live::Connection;
+use crate::connection::replicas::Replicas;
+use crate::record::{self, Record};
+use crate::routing::{Layout, Route};
+use crate::slots::Slot;
 use distlock_core::alarm::Alarms;
 use distlock_core::clock::Moment;
 use distlock_core::name::{LockName, StoredName};
 use distlock_core::store::Fault;
 
 /// The nodes of one manager, its counters, and the record of this process there.
-pub(super) struct Server {
-    pub(super) layout: Layout,
-    pub(super) fences: Fences,
-    pub(super) record: Arc<Record>,
-    pub(super) alarms: Arc<Alarms>,
-    pub(super) command_timeout: Duration,
+pub(crate) struct Server {
+    pub(crate) layout: Layout,
+    pub(crate) fences: Fences,
+    pub(crate) record: Arc<Record>,
+    pub(crate) alarms: Arc<Alarms>,
+    pub(crate) command_timeout: Duration,
     /// The replicas that have to confirm grants and renewals, if any.
-    pub(super) replicas: Option<Replicas>,
+    pub(crate) replicas: Option<Replicas>,
     /// The nodes at which every script has run once.
-    pub(super) trials: Trials,
+    pub(crate) trials: Trials,
 }
 
 impl Server {
     /// The way of a command to the node that has this lock.
-    pub(super) fn route<'a>(&'a self, lock: &'a StoredName, answer_by: Moment) -> Route<'a> {
+    pub(crate) fn route<'a>(&'a self, lock: &'a StoredName, answer_by: Moment) -> Route<'a> {
         Route::new(&self.layout, &self.alarms, lock, answer_by)
     }
 
     /// A lock of the manager's prefix that is never taken.
-    pub(super) fn unused(&self) -> Option<LockName> {
+    pub(crate) fn unused(&self) -> Option<LockName> {
         let prefix = self.record.prefix();
         LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat())
     }
 
     /// Has what was written on this connection confirmed by replicas, where that is asked for; `ticket` is of
     /// a write that has asked for itself. An error is no answer: the lock may be held, and on some of them.
-    pub(super) async fn confirm(
+    pub(crate) async fn confirm(
         &self,
         live: &mut Connection,
         ticket: Option<u64>,
@@ -54,14 +54,12 @@ impl Server {
         match &self.replicas {
             None => Ok(()),
             Some(_) if ticket.is_some_and(|ticket| live.waits.is_confirmed(ticket)) => Ok(()),
-            Some(replicas) => {
-                Box::pin(replicated::confirm(*replicas, live, ticket, answer_by)).await
-            }
+            Some(replicas) => Box::pin(confirm::confirm(*replicas, live, ticket, answer_by)).await,
         }
     }
 
     /// A connection for what concerns no lock.
-    pub(super) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
         match &self.layout {
             Layout::One(node) => node.any_link().live(answer_by).await,
             Layout::Cluster(cluster) => cluster.reach_any(answer_by).await,
@@ -69,7 +67,7 @@ impl Server {
     }
 
     /// A connection for the records of processes.
-    pub(super) async fn records(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn records(&self, answer_by: Moment) -> Result<Connection, Fault> {
         match &self.layout {
             Layout::One(node) => node.any_link().live(answer_by).await,
             Layout::Cluster(cluster) => {
@@ -80,7 +78,7 @@ impl Server {
 
     /// What scripts have as their last argument in a cluster: the tag in the names of the channels of this lock's
     /// slot; nothing where messages are not sent within a shard.
-    pub(super) fn tag(&self, lock: &LockName) -> Option<String> {
+    pub(crate) fn tag(&self, lock: &LockName) -> Option<String> {
         let cluster = self.layout.cluster()?;
         let sharded = cluster.sharded.load(Ordering::Relaxed);
         Some(if sharded { Slot::of(lock.stored()).tag() } else { String::new() })
@@ -88,14 +86,14 @@ impl Server {
 
     /// A prefix that a request has named stays subscribed for as long as there may be a lock of ours:
     /// its holder is notified of waiters, and if the lock is taken away.
-    pub(super) fn keep_subscribed(&self, lock: &LockName, ttl: Duration) {
+    pub(crate) fn keep_subscribed(&self, lock: &LockName, ttl: Duration) {
         if lock.fence().is_some() {
             self.subscribe(lock, ttl);
         }
     }
 
     /// A lock of this ttl is waited for: in a cluster the channel of its slot is subscribed from now on.
-    pub(super) fn is_awaited(&self, lock: &LockName, ttl: Duration) {
+    pub(crate) fn is_awaited(&self, lock: &LockName, ttl: Duration) {
         if self.layout.cluster().is_some() {
             self.subscribe(lock, ttl);
         }

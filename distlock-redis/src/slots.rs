@@ -8,15 +8,15 @@ use redis::Value;
 use distlock_core::store::Fault;
 
 /// How many slots a cluster has.
-pub(super) const SLOTS: usize = 16_384;
+pub(crate) const SLOTS: usize = 16_384;
 
 /// A slot: which part of a cluster a name belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Slot(u16);
+pub(crate) struct Slot(u16);
 
 impl Slot {
     /// The slot of a name: of its hash tag, if it has one.
-    pub(super) fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         let name = name.as_bytes();
         let tag = name.iter().position(|byte| *byte == b'{').and_then(|open| {
             let rest = &name[open + 1..];
@@ -31,17 +31,17 @@ impl Slot {
     }
 
     /// The slot of that number, if there is one.
-    pub(super) fn numbered(number: u16) -> Option<Self> {
+    pub(crate) fn numbered(number: u16) -> Option<Self> {
         (usize::from(number) < SLOTS).then_some(Self(number))
     }
 
-    pub(super) fn number(self) -> usize {
+    pub(crate) fn number(self) -> usize {
         self.0.into()
     }
 
     /// A short text that hashes to this slot, for what belongs to the slot and to no lock: always the same
     /// one, of at most five letters.
-    pub(super) fn tag(self) -> String {
+    pub(crate) fn tag(self) -> String {
         format!("{:x}", TAGS[self.number()])
     }
 }
@@ -99,19 +99,19 @@ const CRC16: [u16; 256] = {
 
 /// Where a node of a cluster can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Addr {
-    pub(super) host: Arc<str>,
-    pub(super) port: u16,
+pub(crate) struct Addr {
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
 }
 
 impl Addr {
     /// It is no name.
-    pub(super) fn is_ip(&self) -> bool {
+    pub(crate) fn is_ip(&self) -> bool {
         self.host.parse::<IpAddr>().is_ok()
     }
 
     /// As nodes write it, `host:port`; without a host it is that of the node that wrote it.
-    pub(super) fn parse(text: &str, by: &Self) -> Option<Self> {
+    pub(crate) fn parse(text: &str, by: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let host = if host.is_empty() { by.host.clone() } else { host.into() };
@@ -127,7 +127,7 @@ const NO_NODE: u16 = u16::MAX;
 
 /// Which primary has which slot, as a node has reported.
 #[derive(Debug, Clone)]
-pub(super) struct SlotMap {
+pub(crate) struct SlotMap {
     /// For each slot the place in `nodes`.
     owners: Box<[u16; SLOTS]>,
     nodes: Vec<Addr>,
@@ -135,13 +135,13 @@ pub(super) struct SlotMap {
 
 impl SlotMap {
     /// No node has any slot.
-    pub(super) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self { owners: Box::new([NO_NODE; SLOTS]), nodes: Vec::new() }
     }
 
     /// What `CLUSTER SLOTS` answered, as reported by the node at `by`.
-    pub(super) fn parse(answer: &Value, by: &Addr) -> Result<Self, Fault> {
-        let unexpected = super::error::unexpected;
+    pub(crate) fn parse(answer: &Value, by: &Addr) -> Result<Self, Fault> {
+        let unexpected = crate::connection::error::unexpected;
         let Value::Array(ranges) = answer else { return Err(unexpected()) };
         let mut map = Self::empty();
         for range in ranges {
@@ -161,23 +161,23 @@ impl SlotMap {
     }
 
     /// The primary that has a slot.
-    pub(super) fn owner(&self, slot: Slot) -> Option<&Addr> {
+    pub(crate) fn owner(&self, slot: Slot) -> Option<&Addr> {
         self.nodes.get(usize::from(self.owners[slot.number()]))
     }
 
     /// The slot is that node's.
-    pub(super) fn moved(&mut self, slot: Slot, to: Addr) {
+    pub(crate) fn moved(&mut self, slot: Slot, to: Addr) {
         let owner = self.index(to);
         self.owners[slot.number()] = owner;
     }
 
     /// There is a node at that address.
-    pub(super) fn knows(&mut self, node: Addr) {
+    pub(crate) fn knows(&mut self, node: Addr) {
         self.index(node);
     }
 
     /// All nodes.
-    pub(super) fn nodes(&self) -> &[Addr] {
+    pub(crate) fn nodes(&self) -> &[Addr] {
         &self.nodes
     }
 

@@ -34,7 +34,7 @@ use crate::url::StoreUrl;
 #[cfg(feature = "redis")]
 use distlock_redis::RedisStore;
 #[cfg(feature = "redis")]
-use distlock_redis::quorum::QuorumStore;
+use distlock_redis::redlock::QuorumStore;
 #[cfg(feature = "redis")]
 use distlock_redis::url::Deployment;
 

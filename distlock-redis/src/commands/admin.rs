@@ -1,0 +1,301 @@
+//! What tools ask: commands as they are, the names of all locks, and many locks at a glance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
+
+use crate::RedisStore;
+use crate::commands::inspect;
+use crate::connection::error::words;
+use crate::connection::live::{Connection, integer};
+use crate::node::Node;
+use crate::routing::{Layout, routed};
+use crate::script::Arg;
+use crate::server::Server;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::store::BackendKind;
+use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
+use distlock_core::store::{Fault, Holder, Op};
+
+/// At how many keys a server looks in one step of a walk.
+const STEP: usize = 1000;
+/// How many locks are asked after in one write.
+const TOGETHER: usize = 500;
+
+impl Console for RedisStore {
+    fn nodes(&self) -> Vec<Option<String>> {
+        let nodes = self.nodes_named().into_keys();
+        nodes.map(|node| Some(node).filter(|node| !node.is_empty())).collect()
+    }
+
+    fn ask(
+        self: Arc<Self>,
+        node: Option<String>,
+        commands: Vec<StoreCommand>,
+        answer_by: Moment,
+    ) -> Op<Vec<StoreReply>> {
+        Box::pin(async move {
+            let mut live = match node {
+                Some(node) => self.at(&node, answer_by).await?,
+                None => self.server.any(answer_by).await?,
+            };
+            ask(&mut live, &commands, answer_by).await
+        })
+    }
+
+    fn sentinels(self: Arc<Self>) -> Op<Vec<(String, Vec<StoreReply>)>> {
+        Box::pin(async move {
+            let Layout::One(node) = &self.server.layout else { return Ok(Vec::new()) };
+            let Some(sentinels) = node.sentinels() else { return Ok(Vec::new()) };
+            let said = sentinels.survey().await.into_iter().map(|(sentinel, said)| match said {
+                Ok(answers) => (sentinel, answers.into_iter().map(reply).collect()),
+                Err(fault) => (sentinel, vec![StoreReply::Error(fault.to_string())]),
+            });
+            Ok(said.collect())
+        })
+    }
+
+    fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
+        Box::pin(async move { self.step(&prefix, &cursor, answer_by).await })
+    }
+
+    fn glance(
+        self: Arc<Self>,
+        locks: &[Arc<LockName>],
+        answer_by: Moment,
+    ) -> Option<Op<Vec<Option<Glance>>>> {
+        let locks = locks.to_vec();
+        Some(Box::pin(async move { self.glances(&locks, answer_by).await }))
+    }
+}
+
+impl RedisStore {
+    /// The servers that have locks, by their addresses. Where a Sentinel names it, that of the one is not known.
+    fn nodes_named(&self) -> BTreeMap<String, Arc<Node>> {
+        let nodes = match &self.server.layout {
+            Layout::One(node) => vec![node.clone()],
+            Layout::Cluster(cluster) => cluster.all(),
+        };
+        nodes.into_iter().map(|node| (node.address().unwrap_or_default(), node)).collect()
+    }
+
+    async fn at(&self, address: &str, answer_by: Moment) -> Result<Connection, Fault> {
+        match self.nodes_named().get(address) {
+            Some(node) => node.any_link().live(answer_by).await,
+            None => {
+                Err(Fault::passing(BackendKind::Unreachable, "this node is not there any more"))
+            }
+        }
+    }
+
+    /// A cursor is the address of a node and the server's own cursor there: `10.0.0.1:6379 17`.
+    async fn step(&self, prefix: &str, cursor: &str, answer_by: Moment) -> Result<Walked, Fault> {
+        // The nodes of a cluster have to be known first.
+        self.server.any(answer_by).await?;
+        let nodes = self.nodes_named();
+        let (address, at) = match cursor.rsplit_once(' ') {
+            Some((address, at)) => (address.to_owned(), at),
+            None => (nodes.keys().next().cloned().unwrap_or_default(), "0"),
+        };
+        let mut behind = nodes.keys().filter(|other| **other > address);
+        let next_node = behind.next().map(|behind| format!("{behind} 0"));
+        match self.scan(&address, prefix, at, answer_by).await {
+            Ok((next, names)) => {
+                let here = (next != "0").then(|| format!("{address} {next}"));
+                Ok(Walked { names, next: here.or(next_node), missed: None })
+            }
+            Err(fault) if nodes.len() > 1 => {
+                let missed = Some((address, fault.to_string()));
+                Ok(Walked { names: Vec::new(), next: next_node, missed })
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn scan(
+        &self,
+        node: &str,
+        prefix: &str,
+        cursor: &str,
+        answer_by: Moment,
+    ) -> Result<(String, Vec<String>), Fault> {
+        let mut live = self.at(node, answer_by).await?;
+        let mut scan = redis::pipe();
+        scan.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern(prefix)).arg("COUNT").arg(STEP);
+        let mut answers = live.pipeline(&scan, Clock::Boottime.now(), answer_by).await?;
+        match answers.pop() {
+            Some(Value::ServerError(error)) => {
+                Err(crate::connection::error::fault(&RedisError::from(error)))
+            }
+            Some(found) => <(String, Vec<Value>)>::from_redis_value(found)
+                .map(|(next, names)| (next, names.iter().filter_map(text).collect()))
+                .map_err(|_| live.unexpected_answer()),
+            None => Err(live.unexpected_answer()),
+        }
+    }
+
+    /// Those of a node that does not answer are not seen, unless there is no other.
+    pub(crate) async fn glances(
+        &self,
+        locks: &[Arc<LockName>],
+        answer_by: Moment,
+    ) -> Result<Vec<Option<Glance>>, Fault> {
+        let layout = &self.server.layout;
+        let mut by_part: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (at, lock) in locks.iter().enumerate() {
+            by_part.entry(layout.part(lock.stored())).or_default().push(at);
+        }
+        let mut glances: Vec<Option<Glance>> = locks.iter().map(|_| None).collect();
+        let (mut seen, mut failed) = (locks.is_empty(), None);
+        for part in by_part.values() {
+            for part in part.chunks(TOGETHER) {
+                let of_part: Vec<_> = part.iter().map(|at| &locks[*at]).collect();
+                match self.part(&of_part, answer_by).await {
+                    Ok(found) => {
+                        seen = true;
+                        part.iter().zip(found).for_each(|(at, glance)| glances[*at] = glance);
+                    }
+                    Err(fault) => failed = Some(fault),
+                }
+            }
+        }
+        match failed {
+            Some(fault) if !seen => Err(fault),
+            _ => Ok(glances),
+        }
+    }
+
+    /// The same of locks that are on one node, at least one.
+    async fn part(
+        &self,
+        locks: &[&Arc<LockName>],
+        answer_by: Moment,
+    ) -> Result<Vec<Option<Glance>>, Fault> {
+        let server = &self.server;
+        let mut live = server.route(locks[0].stored(), answer_by).commands().await?;
+        let mut questions = Pipeline::with_capacity(3 * locks.len());
+        for lock in locks {
+            let name = &**lock.stored();
+            questions.cmd("GET").arg(name).cmd("PTTL").arg(name);
+            questions.cmd("ZCARD").arg(Arg::Queue(lock));
+        }
+        let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
+        let mut glances = Vec::with_capacity(locks.len());
+        for (lock, answers) in locks.iter().zip(answers.chunks(3)) {
+            glances.push(match answers {
+                [Value::Nil, _, _] => None,
+                [Value::BulkString(token), left, waiting @ Value::Int(_)] => {
+                    let token = String::from_utf8_lossy(token).into_owned();
+                    let remaining = inspect::after(integer(left)?);
+                    let waiting = u64::try_from(integer(waiting)?).unwrap_or_default();
+                    let holders = vec![Holder { token, remaining }];
+                    Some(Glance { holders, waiting, amiss: None })
+                }
+                // Held together, on another node by now, or none of ours: rare.
+                _ => self.closely(server, lock, answer_by).await?,
+            });
+        }
+        Ok(glances)
+    }
+
+    async fn closely(
+        &self,
+        server: &Server,
+        lock: &Arc<LockName>,
+        answer_by: Moment,
+    ) -> Result<Option<Glance>, Fault> {
+        let held = routed!(server, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
+        match held {
+            Ok(held) => Ok(held.map(Glance::from)),
+            // The others are shown all the same.
+            Err(fault) if fault.to_string().contains(inspect::WRONG_TYPE) => {
+                let found = routed!(server, lock, answer_by, |live| amiss(lock, live, answer_by));
+                Ok(Some(Glance { holders: Vec::new(), waiting: 0, amiss: Some(found?) }))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// What stands in the place of a lock, or in that of its queue, if it is none of ours.
+async fn amiss(lock: &LockName, live: &mut Connection, answer_by: Moment) -> Result<String, Fault> {
+    let mut questions = Pipeline::with_capacity(2);
+    questions.cmd("TYPE").arg(&**lock.stored()).cmd("TYPE").arg(Arg::Queue(lock));
+    let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
+    let kinds: Vec<_> = answers.iter().map(kind).collect();
+    Ok(match kinds.as_slice() {
+        [Some("string" | "zset"), Some(queue)] => format!("a {queue} for a queue"),
+        [Some(kind), _] => format!("a {kind}, no lock"),
+        // Locks need no right to ask for types.
+        _ => "of another type, no lock".to_owned(),
+    })
+}
+
+fn kind(answer: &Value) -> Option<&str> {
+    match answer {
+        Value::SimpleString(kind) => Some(kind),
+        _ => None,
+    }
+}
+
+/// Sends commands in one write.
+async fn ask(
+    live: &mut Connection,
+    commands: &[StoreCommand],
+    answer_by: Moment,
+) -> Result<Vec<StoreReply>, Fault> {
+    let mut pipeline = Pipeline::with_capacity(commands.len());
+    for words in commands {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word.as_slice());
+        }
+        pipeline.add_command(command);
+    }
+    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    Ok(answers.into_iter().map(reply).collect())
+}
+
+fn reply(value: Value) -> StoreReply {
+    let list = |values: Vec<Value>| StoreReply::List(values.into_iter().map(reply).collect());
+    match value {
+        Value::Nil => StoreReply::Nil,
+        Value::Int(number) => StoreReply::Number(number),
+        Value::BulkString(text) => StoreReply::Text(text),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
+            StoreReply::Text(text.into_bytes())
+        }
+        Value::Okay => StoreReply::Text(b"OK".to_vec()),
+        Value::Array(values) | Value::Set(values) => list(values),
+        Value::Map(pairs) => {
+            list(pairs.into_iter().flat_map(|(key, value)| [key, value]).collect())
+        }
+        Value::Attribute { data, .. } => reply(*data),
+        Value::Double(number) => StoreReply::Text(number.to_string().into_bytes()),
+        Value::Boolean(yes) => StoreReply::Number(i64::from(yes)),
+        Value::ServerError(error) => StoreReply::Error(words(&RedisError::from(error))),
+        _ => StoreReply::Nil,
+    }
+}
+
+/// What a server matches the names of a prefix's locks by.
+fn pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 8);
+    for c in prefix.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern + "lock:*"
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        // What is no text is none of ours.
+        Value::BulkString(text) => String::from_utf8(text.clone()).ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,343 @@
+//! The counters that fencing tokens are drawn from (I6, R2, R5).
+//!
+//! Every acquisition counts a counter up. That alone does not make tokens grow: after a loss of data
+//! or a failover the counter goes back. So it is raised to the server's time in µs, and above all that
+//! this process has seen, on every connection before the first lock is taken there, and again
+//! whenever it was not raised for a moment (`lua/raise.lua`). A value that is drawn and is not above
+//! all that were seen before it was asked for grants nothing: the counter is raised, and another
+//! value drawn by [a renewal](crate::commands::renew).
+//!
+//! A value that no honest counter can have reached is never taken over: this process would write it
+//! back after an operator has mended the counter, and a single wrong answer would spoil a good
+//! server.
+
+use std::collections::HashMap;
+use std::iter;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::connection::error::COUNTER;
+use crate::connection::live::{Connection, Live};
+use crate::pubsub::prefixes::kept_until;
+use crate::script::{Arg, Script};
+use crate::slots::{SLOTS, Slot};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::shrink::shrink;
+use distlock_core::store::BackendKind;
+use distlock_core::store::Fault;
+use distlock_core::store::owner::TOKENS_PER_FENCE;
+
+/// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
+/// a fencing token is still a positive number of 64 bits. Microseconds reach it in 2255.
+const LAST_FENCE: u64 = 1 << 53;
+const _: () = assert!(LAST_FENCE.checked_mul(TOKENS_PER_FENCE).is_some());
+/// How far an honest counter may be ahead of the server's time, in µs: a hundred years. It is ahead
+/// where a clock was set back, even to the epoch; what is further ahead was written by something else.
+const AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
+/// `INCR` alone does not show whether data went back under a live connection, as behind a proxy that
+/// fails over without a word: the counter is raised again before it, in the same write, unless it
+/// was a moment ago. No failover is that quick.
+const RAISE_AFTER: Duration = Duration::from_millis(100);
+/// A renewal draws so many values at once: holders that hand a lease on within a process use up those under one in a
+/// millisecond.
+pub(crate) const FENCES_PER_DRAW: u64 = 64;
+const CLOCK: &str = "the server's clock is past the year 2255: set it to the time";
+
+/// A counter: one for each prefix.
+pub(crate) struct Fence {
+    pub(crate) key: Arc<str>,
+    /// The highest value that this process was given.
+    seen: AtomicU64,
+    /// The number of the connection on which it was raised last; 0 if on none. The manager's own
+    /// counter is noted on each connection instead. With several connections another prefix's may
+    /// be raised more often than needed, which costs a round trip.
+    raised_on: AtomicU64,
+    /// When the last command was sent that has raised it.
+    raised_at: AtomicU64,
+}
+
+impl Fence {
+    fn new(key: Arc<str>) -> Self {
+        let (seen, raised_on, raised_at) = Default::default();
+        Self { key, seen, raised_on, raised_at }
+    }
+
+    /// The highest value that this process has seen, to be read before one is asked for.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
+    /// Nothing that is drawn from now on is new unless it is above this.
+    pub(crate) fn has_seen(&self, value: u64) {
+        self.seen.fetch_max(value, Ordering::AcqRel);
+    }
+
+    /// Others may have drawn values since it was raised that the server has forgotten.
+    #[inline]
+    pub(crate) fn is_stale(&self, now: Moment) -> bool {
+        let raised_at = Moment::from_nanos(self.raised_at.load(Ordering::Acquire));
+        now.since(raised_at) >= RAISE_AFTER
+    }
+}
+
+/// The counter of one lock.
+pub(crate) enum Counter<'a> {
+    /// The manager's.
+    Own(&'a Fence),
+    OfOtherPrefix(Arc<Fence>),
+}
+
+impl Deref for Counter<'_> {
+    type Target = Fence;
+
+    fn deref(&self) -> &Fence {
+        match self {
+            Self::Own(fence) => fence,
+            Self::OfOtherPrefix(fence) => fence,
+        }
+    }
+}
+
+/// The manager's counters.
+enum Own {
+    One(Fence),
+    /// In a cluster there is one for each slot: with all locks there is the same, or another for each lock, a
+    /// command would have keys of several slots, or leave a key behind for each lock there ever was.
+    OfSlots {
+        name: String,
+        of: Box<[OnceLock<Box<Fence>>]>,
+    },
+}
+
+/// The counters of one manager.
+pub(crate) struct Fences {
+    own: Own,
+    /// Of other prefixes that requests have named, by their keys.
+    others: Mutex<OtherFences>,
+    /// The highest value that can be an honest one, by the server's time when a counter was raised
+    /// last.
+    highest: AtomicU64,
+    raise: Script,
+}
+
+impl Fences {
+    pub(crate) fn new(key: String) -> Self {
+        Self::with(Own::One(Fence::new(key.into())))
+    }
+
+    /// Those of a cluster.
+    pub(crate) fn of_slots(name: String) -> Self {
+        let of = (0..SLOTS).map(|_| OnceLock::new()).collect();
+        Self::with(Own::OfSlots { name, of })
+    }
+
+    fn with(own: Own) -> Self {
+        Self {
+            own,
+            others: Mutex::default(),
+            highest: AtomicU64::new(LAST_FENCE),
+            raise: Script::raise(),
+        }
+    }
+
+    /// The counter of a lock.
+    #[inline]
+    pub(crate) fn of(&self, lock: &LockName) -> Counter<'_> {
+        let key = match (lock.fence(), &self.own) {
+            (None, Own::One(fence)) => return Counter::Own(fence),
+            (None, Own::OfSlots { name, of }) => {
+                let slot = Slot::of(lock.stored());
+                let fence = || Box::new(Fence::new(key_of(name, slot)));
+                return Counter::Own(of[slot.number()].get_or_init(fence));
+            }
+            (Some(key), Own::One(_)) => key,
+            (Some(name), Own::OfSlots { .. }) => &key_of(name, Slot::of(lock.stored())),
+        };
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        Counter::OfOtherPrefix(others.of(key, Clock::Boottime.now()))
+    }
+
+    /// Whether the counter has to be raised by itself before a script draws from it. The scripts bring it to the
+    /// server's time; but what that is, is not known yet on a new connection.
+    pub(crate) fn needs_raise(&self, fence: &Fence, live: &Connection) -> bool {
+        match &self.own {
+            Own::One(_) => !self.is_raised(fence, live),
+            // Ahead of its slot a counter must not come to be where it is not: it may be on its way.
+            Own::OfSlots { .. } => !live.asking && !live.fence_raised.load(Ordering::Acquire),
+        }
+    }
+
+    /// A script that was sent then has drawn from the counter.
+    pub(crate) fn drawn(&self, fence: &Fence, sent: Moment, live: &Live) {
+        if let Own::OfSlots { .. } = &self.own {
+            fence.raised_on.store(live.number, Ordering::Release);
+            fence.raised_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a lock is to be tried with a script here, which draws from a counter of the slot that may be behind,
+    /// instead of with two commands that do not look.
+    pub(crate) fn wants_script(&self, fence: &Fence, live: &Connection) -> bool {
+        let of_slots = matches!(self.own, Own::OfSlots { .. });
+        of_slots && (live.again || !self.is_raised(fence, live))
+    }
+
+    /// Raises the counter above everything this process has seen and to the server's time.
+    ///
+    /// The names of a lock go along for a cluster to refuse: before a lock is taken there that can
+    /// be freed but not renewed.
+    pub(crate) async fn raise(
+        &self,
+        fence: &Fence,
+        lock: Option<&LockName>,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        let known = fence.seen();
+        let args = raise_args(known);
+        let names = lock.filter(|_| matches!(self.own, Own::One(_)));
+        let names = names.map(|lock| [Arg::Text(lock.stored()), Arg::Queue(lock)]);
+        let keys: Vec<_> =
+            iter::once(Arg::Text(&fence.key)).chain(names.into_iter().flatten()).collect();
+        let sent = Clock::Boottime.now();
+        let answer = live.run(&self.raise, &keys, &args, answer_by).await?;
+        self.raised(fence, known, sent, &answer, live)
+    }
+
+    /// The command that raises a counter of which `known` was the highest value seen, to be sent in
+    /// one write with what draws from it.
+    pub(crate) fn raise_command(&self, fence: &Fence, known: u64) -> Cmd {
+        self.raise.by_hash(&[Arg::Text(&fence.key)], &raise_args(known))
+    }
+
+    /// The counter was raised by a command that was sent at `sent`, when `known` was the highest
+    /// value that this process knew.
+    pub(crate) fn raised(
+        &self,
+        fence: &Fence,
+        known: u64,
+        sent: Moment,
+        answer: &Value,
+        live: &Live,
+    ) -> Result<(), Fault> {
+        let Value::Array(raised) = answer else { return Err(live.unexpected_answer()) };
+        let [Value::Int(counter), Value::Int(now)] = raised[..] else {
+            return Err(live.unexpected_answer());
+        };
+        let time = u64::try_from(now).map_err(|_| live.unexpected_answer())?;
+        if time > LAST_FENCE {
+            return Err(Fault::lasting(BackendKind::Other, CLOCK));
+        }
+        let highest = time.saturating_add(AHEAD).min(LAST_FENCE);
+        let Some(counter) = u64::try_from(counter).ok().filter(|counter| *counter <= highest)
+        else {
+            return Err(counter_is_foreign());
+        };
+        live.server_clock.set(now);
+        self.highest.store(highest, Ordering::Release);
+        if known > highest {
+            // Another server has said so, or this one with another clock: the script left it out.
+            let orders = (Ordering::AcqRel, Ordering::Relaxed);
+            let _ = fence.seen.compare_exchange(known, counter, orders.0, orders.1);
+        }
+        // Others may have drawn up to here: what is drawn below, after a loss of data, is not new.
+        fence.seen.fetch_max(counter, Ordering::AcqRel);
+        fence.raised_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        self.set_raised(fence, live, true);
+        Ok(())
+    }
+
+    /// Whether the counter was raised on this connection.
+    #[inline]
+    pub(crate) fn is_raised(&self, fence: &Fence, live: &Live) -> bool {
+        match &self.own {
+            Own::One(own) if std::ptr::eq(fence, own) => live.fence_raised.load(Ordering::Acquire),
+            _ => fence.raised_on.load(Ordering::Acquire) == live.number,
+        }
+    }
+
+    pub(crate) fn set_raised(&self, fence: &Fence, live: &Live, raised: bool) {
+        let of_slots = match &self.own {
+            Own::One(own) if std::ptr::eq(fence, own) => {
+                return live.fence_raised.store(raised, Ordering::Release);
+            }
+            Own::One(_) => false,
+            Own::OfSlots { .. } => true,
+        };
+        fence.raised_on.store(if raised { live.number } else { 0 }, Ordering::Release);
+        if of_slots {
+            live.fence_raised.store(raised, Ordering::Release);
+        }
+    }
+
+    /// Whether a value that was drawn is above all that were `seen` when it was asked for.
+    pub(crate) fn is_new(&self, fence: &Fence, value: u64, seen: u64) -> Result<bool, Fault> {
+        self.check(value)?;
+        let new = value > seen;
+        if new {
+            fence.seen.fetch_max(value, Ordering::AcqRel);
+        }
+        Ok(new)
+    }
+
+    /// The same for several values that were drawn at once, of which this is the last.
+    pub(crate) fn are_new(&self, fence: &Fence, last: u64, seen: u64) -> Result<bool, Fault> {
+        let first = last.saturating_sub(FENCES_PER_DRAW - 1);
+        Ok(first > seen && self.is_new(fence, last, seen)?)
+    }
+
+    /// Whether a counter can have come to this value by counting and by the server's time.
+    pub(crate) fn check(&self, value: u64) -> Result<(), Fault> {
+        match value <= self.highest.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(counter_is_foreign()),
+        }
+    }
+}
+
+/// The counter holds what it cannot have.
+fn counter_is_foreign() -> Fault {
+    Fault::lasting(BackendKind::Other, COUNTER)
+}
+
+/// The counter of a slot, in that slot.
+fn key_of(name: &str, slot: Slot) -> Arc<str> {
+    [name, ":{", &slot.tag(), "}"].concat().into()
+}
+
+fn raise_args(known: u64) -> [Arg<'static>; 3] {
+    [known + 1, LAST_FENCE, AHEAD].map(Arg::Number)
+}
+
+/// The counters of other prefixes, for as long as they are used.
+#[derive(Default)]
+struct OtherFences {
+    known: HashMap<Arc<str>, (Arc<Fence>, Moment)>,
+    /// When those are forgotten that were not used for long.
+    tidy_up_at: Option<Moment>,
+}
+
+impl OtherFences {
+    fn of(&mut self, key: &Arc<str>, now: Moment) -> Arc<Fence> {
+        let until = kept_until(now, Duration::ZERO);
+        if self.tidy_up_at.is_none_or(|at| at <= now) {
+            // What this process has seen of it is lost. It is raised to the server's time when it is
+            // used again, as by a process that has seen nothing.
+            self.known.retain(|_, (fence, until)| *until >= now || Arc::strong_count(fence) > 1);
+            shrink(&mut self.known);
+            self.tidy_up_at = Some(until);
+        }
+        let made = || (Arc::new(Fence::new(key.clone())), until);
+        let (fence, kept) = self.known.entry(key.clone()).or_insert_with(made);
+        *kept = until;
+        fence.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Questions that change nothing: the holder of a lock, the processes that wait for it, and whether the
+//! server answers.
+
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, RedisError, Value};
+
+use crate::commands::fence::Fences;
+use crate::commands::refused::{LOOKS, is_wrong_type};
+use crate::connection::error::fault;
+use crate::connection::live::{Connection, RedisOr, integer};
+use crate::script::Arg;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::store::{Fault, Held, Holder};
+
+/// What a server says to a command that does not fit what is stored.
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
+
+/// The holder of a lock, and the processes that wait for it.
+pub(crate) async fn inspect(
+    lock: &LockName,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Option<Held>, Fault> {
+    let name = lock.stored();
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("GET").arg(&**name).cmd("PTTL").arg(&**name);
+    pipeline.cmd("ZRANGE").arg(&**name).arg(0).arg(-1).arg("WITHSCORES").cmd("TIME");
+    pipeline.add_command(Cmd::zrange(Arg::Queue(lock), 0, -1));
+    let mut answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    for _ in 1..LOOKS {
+        // The lock may have changed from one type to the other between the two questions.
+        let refuses =
+            |answer: &Value| matches!(answer, Value::ServerError(error) if is_wrong_type(error));
+        if ![0, 2].iter().all(|question| answers.get(*question).is_some_and(refuses)) {
+            break;
+        }
+        answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    }
+    let [alone, remaining, together, time, queue] = answers.as_slice() else {
+        return Err(live.unexpected_answer());
+    };
+    let holders = match (alone, together) {
+        (Value::Nil, _) => return Ok(None),
+        (Value::BulkString(token), _) => {
+            let token = String::from_utf8_lossy(token).into_owned();
+            vec![Holder { token, remaining: after(integer(remaining)?) }]
+        }
+        (Value::ServerError(_), Value::Array(_)) => {
+            let now = time_ms(time).ok_or_else(|| live.unexpected_answer())?;
+            let ends = integer(remaining)? >= 0;
+            let tokens = Vec::<(String, f64)>::from_redis_value(together.clone());
+            let tokens = tokens.map_err(|_| live.unexpected_answer())?;
+            // Those whose lease has ended stand there until their place is needed.
+            let tokens = tokens.into_iter().filter(|(_, end)| !ends || *end >= now as f64);
+            let lasts = |end: f64| ends.then(|| Duration::from_millis((end - now as f64) as u64));
+            tokens.map(|(token, end)| Holder { token, remaining: lasts(end) }).collect()
+        }
+        (Value::ServerError(error), _) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(live.unexpected_answer()),
+    };
+    let queue = match queue {
+        Value::Array(queue) => queue,
+        Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(live.unexpected_answer()),
+    };
+    let queue = queue.iter().filter_map(token).collect();
+    Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+}
+
+/// What stands in a queue, be it a token or not.
+fn token(value: &Value) -> Option<String> {
+    let Value::BulkString(token) = value else { return None };
+    Some(String::from_utf8_lossy(token).into_owned())
+}
+
+/// What `PTTL` says; `None` for what does not expire.
+pub(crate) fn after(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// What `TIME` says, in ms.
+fn time_ms(answer: &Value) -> Option<u64> {
+    let Value::Array(parts) = answer else { return None };
+    let [seconds, micros] = parts.as_slice() else { return None };
+    let number = |part: &Value| u64::from_redis_value(part.clone()).ok();
+    Some(number(seconds)? * 1000 + number(micros)? / 1000)
+}
+
+/// How long the server takes to answer.
+pub(crate) async fn ping(
+    fences: &Fences,
+    lock: &LockName,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Duration, Fault> {
+    // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
+    // yet.
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(&*fences.of(lock).key);
+    let sent = Clock::Boottime.now();
+    match live.command(&exists, answer_by).await.map_err(RedisOr::into_fault)? {
+        Value::Int(_) => Ok(Clock::Boottime.now().since(sent)),
+        _ => Err(live.unexpected_answer()),
+    }
+}

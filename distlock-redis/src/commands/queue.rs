@@ -1,0 +1,146 @@
+//! Waiting in the queue: one idempotent script that enqueues, takes a free lock, confirms a reserved one
+//! and polls (R3, R4, R11). For a token that is not alone it is also the try without a place (R2).
+
+use std::time::Duration;
+
+use crate::commands::refused::taken_over;
+use crate::commands::run_script::{Grant, Outcome};
+use crate::connection::live::Connection;
+use crate::script::{Arg, Script, Scripts, Wakes};
+use crate::server::Server;
+use distlock_core::clock::Moment;
+use distlock_core::clock::millis;
+use distlock_core::store::owner::QUEUE_LIFE;
+use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault};
+
+/// What becomes of a token that cannot have the lock yet.
+#[derive(Clone, Copy)]
+enum Otherwise {
+    /// It stands in the queue.
+    Wait,
+    /// Nothing is left of it.
+    Leave,
+}
+
+/// The queues of one server.
+pub(crate) struct Queue {
+    acquire: Scripts,
+    pub(crate) offer: Script,
+}
+
+impl Queue {
+    pub(crate) fn new(wakes: Wakes) -> Self {
+        Self { acquire: Scripts::acquire(wakes), offer: Script::offer() }
+    }
+
+    /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
+    pub(crate) async fn enter(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Entered, Fault> {
+        server.is_awaited(&entry.owner.lock, entry.term.stored_for());
+        self.run(server, entry, Otherwise::Wait, live, answer_by).await
+    }
+
+    /// Takes the lock beside its other holders, if there is room and no waiter in the queue.
+    pub(crate) async fn try_share(
+        &self,
+        server: &Server,
+        attempt: &Attempt,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Answer, Fault> {
+        let Attempt { owner, term, .. } = attempt;
+        // R2: the engine has sent this token since, and only the answer to that counts.
+        if !live.again && !owner.is_unsent() {
+            return taken_over(attempt, live, answer_by).await;
+        }
+        let entry = Entry { owner: owner.clone(), term: *term, ticket: 0 };
+        Ok(match self.run(server, &entry, Otherwise::Leave, live, answer_by).await? {
+            Entered::Granted { fence, sent, .. } => Answer::Granted { fence, sent },
+            Entered::Queued { remaining, .. } => Answer::Taken { remaining },
+        })
+    }
+
+    /// Takes the lock if it is free and has no waiters, though its token was sent before: it holds
+    /// the lock at other nodes.
+    pub(crate) async fn fill(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        self.run(server, entry, Otherwise::Leave, live, answer_by).await.map(|_| ())
+    }
+
+    async fn run(
+        &self,
+        server: &Server,
+        entry: &Entry,
+        otherwise: Otherwise,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Entered, Fault> {
+        let Entry { owner, term, ticket } = entry;
+        let mut args = [
+            Arg::Text(&owner.token),
+            Arg::Number(millis(term.stored_for())),
+            Arg::Number(*ticket),
+            Arg::Number(millis(QUEUE_LIFE)),
+            Arg::Number(0),
+            Arg::Number(1),
+            Arg::Number(0),
+        ];
+        let is_try = matches!(otherwise, Otherwise::Leave);
+        let mut count = 5 + usize::from(is_try);
+        let tag = server.tag(&owner.lock);
+        if let Some(tag) = &tag {
+            args[count] = Arg::Text(tag);
+            count += 1;
+        }
+        let grant = Grant {
+            owner,
+            term: *term,
+            script: self.acquire.of(owner.limit),
+            args: &mut args[..count],
+            not_after: 4,
+            stays: !is_try,
+        };
+        match grant.run(server, live, place, answer_by).await? {
+            Outcome::Granted { fence, sent, contended } => {
+                Ok(Entered::Granted { fence, sent, contended })
+            }
+            Outcome::Refused(Place { ticket, remaining, rank, behind, added }) => {
+                // With a ticket from a spoilt counter it would stay behind all others, even when the
+                // counter is mended.
+                server.fences.check(ticket)?;
+                Ok(Entered::Queued { ticket, remaining, rank, behind, added })
+            }
+        }
+    }
+}
+
+/// Where a token stands in the queue.
+struct Place {
+    ticket: u64,
+    remaining: Option<Duration>,
+    rank: u64,
+    behind: u64,
+    added: bool,
+}
+
+fn place(numbers: [Option<i64>; 5]) -> Option<Place> {
+    let [ticket, remaining, rank, behind, added] = numbers;
+    let number = |number: Option<i64>| Some(u64::try_from(number?).unwrap_or(0));
+    Some(Place {
+        ticket: number(ticket)?,
+        remaining: u64::try_from(remaining?).ok().map(Duration::from_millis),
+        rank: number(rank)?,
+        behind: number(behind)?,
+        added: added? != 0,
+    })
+}

@@ -1,0 +1,245 @@
+//! Renewals (R10): many leases in one pipeline. Each compares before it extends, and never creates the
+//! lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use crate::commands::fence::{FENCES_PER_DRAW, Fence, Fences};
+use crate::commands::renew_moving;
+use crate::connection::error::{fault, is_missing_script};
+use crate::connection::live::{Connection, Live, ints};
+use crate::redirect::Said;
+use crate::routing::Layout;
+use crate::script::{Arg, Script, Scripts};
+use crate::server::Server;
+use distlock_core::clock::millis;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::store::BackendKind;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{Attempt, Fault, Owned, Renewal, Renewed};
+
+/// How often another counter value is drawn when the counter goes back again and again.
+const DRAWS: usize = 3;
+const BACKWARDS: &str = "the counter of fencing tokens goes backwards";
+
+/// The renewals of one manager.
+pub(crate) struct Renewals {
+    scripts: Scripts,
+    /// How many were sent: each has a number, which its answer repeats.
+    sent: AtomicU64,
+}
+
+impl Renewals {
+    pub(crate) fn new() -> Self {
+        Self { scripts: Scripts::renew(), sent: AtomicU64::new(0) }
+    }
+
+    /// Extends all of these leases.
+    pub(crate) async fn renew(
+        &self,
+        server: &Server,
+        renewals: &[Renewal],
+    ) -> Result<Renewed, Fault> {
+        let answer_by = Clock::Boottime.now().after(server.command_timeout);
+        match &server.layout {
+            Layout::One(node) => {
+                let mut live = node.pool.renewals().live(answer_by).await?;
+                let asked: Vec<_> = renewals.iter().map(Asked::of_all).collect();
+                let (sent, answers) = self.extend(server, &asked, &mut live, answer_by).await?;
+                Ok(Renewed { sent, answers: answers.into_iter().map(|(owned, _)| owned).collect() })
+            }
+            Layout::Cluster(cluster) => {
+                renew_moving::renew(self, server, cluster, renewals, answer_by).await
+            }
+        }
+    }
+
+    /// Extends all of these leases, of one node. Beside each answer stands what the node has said instead.
+    pub(crate) async fn extend(
+        &self,
+        server: &Server,
+        asked: &[Asked<'_>],
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(Moment, Vec<(Result<Owned, Fault>, Option<Said>)>), Fault> {
+        let sent = Clock::Boottime.now();
+        server.record.used(sent);
+        let mut pipeline = Pipeline::with_capacity(asked.len());
+        let first = self.sent.fetch_add(asked.len() as u64, Ordering::Relaxed);
+        for Asked { renewal, .. } in asked {
+            renewal.owner.stored_until(sent.after(renewal.ttl));
+            server.keep_subscribed(&renewal.owner.lock, renewal.ttl);
+        }
+        for (number, asked) in (first..).zip(asked) {
+            pipeline.add_command(self.command(server, asked, number, Script::by_hash));
+        }
+        let replicas = server.replicas;
+        if let Some(replicas) = replicas {
+            pipeline.add_command(replicas.wait());
+        }
+        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, answer_by).await?;
+        let mut confirmed = match replicas {
+            Some(replicas) => replicas.check(&answers.pop().unwrap_or(Value::Nil)),
+            None => Ok(()),
+        };
+        let missing: Vec<_> = (0..answers.len()).filter(|at| is_unknown(&answers[*at])).collect();
+        if !missing.is_empty() {
+            let mut again = Pipeline::with_capacity(missing.len());
+            let mut known = Vec::new();
+            for at in &missing {
+                let alone = asked[*at].renewal.owner.limit.is_alone();
+                // One text of each is enough: by the next command the server knows the script.
+                let call = if known.contains(&alone) { Script::by_hash } else { Script::by_text };
+                known.push(alone);
+                again.add_command(self.command(server, &asked[*at], first + *at as u64, call));
+            }
+            let repeated = live.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
+            missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
+            confirmed = server.confirm(live, None, answer_by).await;
+        }
+        answers.iter().for_each(|answer| live.check_answer(answer));
+        let answers = (first..).zip(asked).zip(&answers).map(|((number, one), answer)| {
+            let said = live.node.as_ref().and_then(|node| Said::of_answer(answer, node));
+            let owned =
+                match (checked(&server.fences, one.renewal, number, answer, live), &confirmed) {
+                    // What only this server knows would end with it: the old deadline stands.
+                    (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
+                    (owned, _) => owned,
+                };
+            (owned, said)
+        });
+        Ok((sent, answers.collect()))
+    }
+
+    fn command(
+        &self,
+        server: &Server,
+        asked: &Asked<'_>,
+        number: u64,
+        call: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> Cmd,
+    ) -> Cmd {
+        let Asked { renewal, keys } = asked;
+        let counter = renewal.draw.then(|| server.fences.of(&renewal.owner.lock));
+        let counter = counter.as_ref().map_or("", |counter| &counter.key);
+        let (words, args) = words(counter, renewal, number);
+        call(self.scripts.of(renewal.owner.limit), keys.of(renewal, &words), &args)
+    }
+
+    /// R2: another counter value for a lock that was granted with one that is not new. `None` if the
+    /// lock is not the token's any more.
+    ///
+    /// Drawn by a renewal, which neither frees nor creates the lock: other callers may depend on its
+    /// token by now.
+    pub(crate) async fn draw_again(
+        &self,
+        fences: &Fences,
+        attempt: &Attempt,
+        counter: &Fence,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Option<u64>, Fault> {
+        for _ in 0..DRAWS {
+            fences.raise(counter, None, live, answer_by).await?;
+            let seen = counter.seen();
+            let ttl = attempt.term.stored_for();
+            let (owner, fence) = (attempt.owner.clone(), seen);
+            let renewal = Renewal { owner, ttl, draw: true, fence };
+            let number = self.sent.fetch_add(1, Ordering::Relaxed);
+            renewal.owner.stored_until(Clock::Boottime.now().after(ttl));
+            let (keys, args) = words(&counter.key, &renewal, number);
+            let script = self.scripts.of(renewal.owner.limit);
+            let answer = live.run(script, Keys::All.of(&renewal, &keys), &args, answer_by).await?;
+            match owned(&answer, number, live)? {
+                Owned::Yes { fence: Some(fence), .. } if fences.is_new(counter, fence, seen)? => {
+                    return Ok(Some(fence));
+                }
+                Owned::Yes { .. } => {}
+                Owned::No => return Ok(None),
+            }
+        }
+        Err(Fault::lasting(BackendKind::Other, BACKWARDS))
+    }
+}
+
+/// A renewal, and how it is asked for.
+pub(crate) struct Asked<'a> {
+    pub(crate) renewal: &'a Renewal,
+    pub(crate) keys: Keys,
+}
+
+impl<'a> Asked<'a> {
+    fn of_all(renewal: &'a Renewal) -> Self {
+        Self { renewal, keys: Keys::All }
+    }
+}
+
+/// Which keys a renewal looks at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    All,
+    /// The lock alone: whether others wait is not known then.
+    Lock,
+}
+
+impl Keys {
+    /// The counter is the last key, and only named where a value is drawn from it.
+    fn of<'a, 'b>(self, renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
+        match self {
+            Self::All => &keys[..2 + usize::from(renewal.draw)],
+            Self::Lock => &keys[..1],
+        }
+    }
+}
+
+/// What the script is run with; see [`Keys`] for how many of the keys.
+fn words<'a>(counter: &'a str, renewal: &'a Renewal, number: u64) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
+    let Owner { lock, token, .. } = &*renewal.owner;
+    let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
+    let fences = if renewal.draw { FENCES_PER_DRAW } else { 0 };
+    let (ttl, fences) = (Arg::Number(millis(renewal.ttl)), Arg::Number(fences));
+    (keys, [Arg::Text(token), ttl, fences, Arg::Number(number)])
+}
+
+/// The answer to a renewal; an error if it has drawn counter values (R5) that are not new.
+fn checked(
+    fences: &Fences,
+    renewal: &Renewal,
+    number: u64,
+    answer: &Value,
+    live: &Live,
+) -> Result<Owned, Fault> {
+    let owned = owned(answer, number, live)?;
+    if let Owned::Yes { fence: Some(fence), .. } = owned
+        && !fences.are_new(&fences.of(&renewal.owner.lock), fence, renewal.fence)?
+    {
+        return Err(Fault::passing(BackendKind::Other, BACKWARDS));
+    }
+    Ok(owned)
+}
+
+/// The answer to the renewal of this number; another number drops the connection.
+fn owned(answer: &Value, number: u64, live: &Live) -> Result<Owned, Fault> {
+    let parts = match answer {
+        Value::Array(parts) => parts,
+        Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
+        _ => return Err(live.desynchronized()),
+    };
+    match ints(parts) {
+        [Some(state), Some(own), fence, ..] if u64::try_from(own) == Ok(number) => match state {
+            0 => Ok(Owned::No),
+            state => {
+                let fence = fence.and_then(|fence| u64::try_from(fence).ok());
+                Ok(Owned::Yes { contended: state == 2, fence })
+            }
+        },
+        _ => Err(live.desynchronized()),
+    }
+}
+
+fn is_unknown(answer: &Value) -> bool {
+    match answer {
+        Value::ServerError(error) => is_missing_script(&RedisError::from(error.clone())),
+        _ => false,
+    }
+}

@@ -1,0 +1,202 @@
+//! Runs every script once before the first lock is taken at a server, on keys that no lock has.
+//!
+//! Some servers and proxies run `EVAL`, but inspect scripts and refuse some of them. The fast path needs no
+//! script, so locks would be granted there that cannot be renewed, waited for or released.
+
+use std::sync::{Mutex, PoisonError};
+
+use redis::{RedisError, Value};
+use uuid::Uuid;
+
+use crate::connection::error::{fault, is_missing_script};
+use crate::connection::live::Connection;
+use crate::script::{Arg, Script, Scripts, Wakes};
+use crate::server::Server;
+use crate::slots::{Addr, Slot};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::store::BackendKind;
+use distlock_core::store::Fault;
+
+/// How long the keys of a trial last, in ms, if its last scripts never run.
+const LASTS: u64 = 1000;
+/// Part of the error of a server that checks that each command's keys are in `KEYS`.
+const CHECKS_KEYS: &str = "KEYS array";
+const SWITCH_OFF: &str = "switch the check of scripts off (`script_check_enable` = 0 where the server has that \
+    setting), or connect to the server or the cluster itself and not to its proxy";
+const ALLOW: &str = "allow it in the server's or the proxy's settings, or connect to the server itself and not to its \
+    proxy";
+
+/// The nodes at which all scripts have run. Without a cluster, the only node has no address.
+#[derive(Default)]
+pub(crate) struct Trials(Mutex<Vec<Option<Addr>>>);
+
+impl Trials {
+    fn include(&self, node: &Option<Addr>) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(node)
+    }
+
+    fn add(&self, node: &Option<Addr>) {
+        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !nodes.contains(node) {
+            nodes.push(node.clone());
+        }
+    }
+}
+
+/// The keys and tokens of one trial. They are unique, so that no other trial and no lock meets them.
+struct Names {
+    lock: LockName,
+    fence: String,
+    alone: String,
+    reader: String,
+    /// The token that the lock is downgraded to.
+    next: String,
+    /// The last argument of scripts that send messages in a cluster.
+    tag: Option<String>,
+}
+
+impl Names {
+    /// Makes names in the slot of the lock `near`, which this node serves.
+    fn near(server: &Server, near: &LockName) -> Option<Self> {
+        let prefix = server.record.prefix();
+        let id = Uuid::new_v4().simple();
+        let (lock, fence) = match server.layout.cluster() {
+            None => {
+                (format!("{prefix}lock:{{trial-{id}}}"), format!("{prefix}fence:{{trial-{id}}}"))
+            }
+            Some(_) => {
+                let tag = Slot::of(near.stored()).tag();
+                (
+                    format!("{prefix}lock::{{{tag}}}trial-{id}"),
+                    format!("{prefix}fence:{{{tag}}}trial-{id}"),
+                )
+            }
+        };
+        let lock = LockName::of_stored(prefix, &lock)?;
+        let tag = server.tag(&lock);
+        // Mode `n`: the token has no subscriber, and is let in anyway.
+        let token = |number, limit| format!("{id}.{number}.{LASTS}n{limit}");
+        let (alone, reader, next) = (token(1, ""), token(2, "r"), token(3, "r"));
+        Some(Self { lock, fence, alone, reader, next, tag })
+    }
+
+    /// Calls every script so that it does something. The last calls remove what the first ones stored.
+    fn calls(&self) -> Vec<Call<'_>> {
+        use Arg::{Number, Text};
+        let Self { lock, fence, alone, reader, next, tag } = self;
+        let wakes = if tag.is_some() { Wakes::Shards } else { Wakes::Channels };
+        let (acquire, share) = Scripts::acquire(wakes).both();
+        let (renew, prolong) = Scripts::renew().both();
+        let (free_lock, leave_lock) = Scripts::free().both();
+        let (release, leave) = Scripts::release(wakes).both();
+        let keys = [Text(lock.stored()), Arg::Queue(lock), Text(fence)];
+        let [alone, reader, next] = [alone, reader, next].map(|token| Text(token));
+        let (ttl, none, one) = (Number(LASTS), Number(0), Number(1));
+        let mut calls = vec![
+            Call::new("acquire", acquire, &keys, &[alone, ttl, none, ttl, none]),
+            Call::new("share", share, &keys, &[reader, ttl, one, ttl, none]),
+            Call::new("renew", renew, &keys, &[alone, ttl, one, one]),
+            Call::new("downgrade", Script::downgrade(wakes), &keys, &[next, ttl, alone, none]),
+            Call::new("prolong", prolong, &keys, &[next, ttl, one, one]),
+            Call::new("leave", leave, &keys[..2], &[next]),
+            Call::new("release", release, &keys[..2], &[alone]),
+        ];
+        if let Some(tag) = tag {
+            let sends = |call: &&mut Call<'_>| !["renew", "prolong"].contains(&call.name);
+            calls.iter_mut().filter(sends).for_each(|call| call.args.push(Text(tag)));
+        }
+        // They must come before the calls that release the rest.
+        calls.splice(
+            5..5,
+            [
+                Call::new("offer", Script::offer(), &keys[..2], &[next, one]),
+                Call::new("free_lock", free_lock, &keys[..1], &[alone]),
+                Call::new("leave_lock", leave_lock, &keys[..1], &[reader]),
+            ],
+        );
+        calls
+    }
+}
+
+/// One call of one script.
+struct Call<'a> {
+    name: &'static str,
+    script: Script,
+    keys: Vec<Arg<'a>>,
+    args: Vec<Arg<'a>>,
+}
+
+impl<'a> Call<'a> {
+    fn new(name: &'static str, script: Script, keys: &[Arg<'a>], args: &[Arg<'a>]) -> Self {
+        Self { name, script, keys: keys.to_vec(), args: args.to_vec() }
+    }
+}
+
+/// Runs every script once at this node, unless that was done before, in the slot of a lock that the node
+/// serves.
+///
+/// Fails if the server refuses a script for good. Passing failures and missing rights are left to the first
+/// lock that meets them, because many users need fewer rights than all scripts together.
+pub(crate) async fn run(
+    server: &Server,
+    near: &LockName,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<(), Fault> {
+    if live.asking || server.trials.include(&live.node) {
+        return Ok(());
+    }
+    let Some(names) = Names::near(server, near) else { return Ok(()) };
+    let calls = names.calls();
+    let mut answers = send(&calls, Script::by_hash, &names, live, answer_by).await?;
+    if answers.iter().any(|answer| error_of(answer).is_some_and(|e| is_missing_script(&e))) {
+        answers = send(&calls, Script::by_text, &names, live, answer_by).await?;
+    }
+    if live.said.take().is_some() {
+        // The slot has moved.
+        return Ok(());
+    }
+    let mut all_ran = true;
+    for (call, answer) in calls.iter().zip(&answers) {
+        let Some(error) = error_of(answer) else { continue };
+        let fault = fault(&error);
+        if !fault.passing && fault.kind != BackendKind::Refused {
+            return Err(refused(fault, call.name));
+        }
+        all_ran &= fault.kind == BackendKind::Refused;
+    }
+    if all_ran {
+        server.trials.add(&live.node);
+    }
+    Ok(())
+}
+
+/// Sends all calls in one write, and removes the counter afterwards.
+async fn send(
+    calls: &[Call<'_>],
+    how: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> redis::Cmd,
+    names: &Names,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Vec<Value>, Fault> {
+    let mut pipeline = redis::Pipeline::with_capacity(calls.len() + 1);
+    for Call { script, keys, args, .. } in calls {
+        pipeline.add_command(how(script, keys, args));
+    }
+    pipeline.cmd("DEL").arg(&names.fence);
+    live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await
+}
+
+fn error_of(answer: &Value) -> Option<RedisError> {
+    match answer {
+        Value::ServerError(error) => Some(RedisError::from(error.clone())),
+        _ => None,
+    }
+}
+
+fn refused(fault: Fault, script: &str) -> Fault {
+    let says = fault.to_string();
+    let what_helps = if says.contains(CHECKS_KEYS) { SWITCH_OFF } else { ALLOW };
+    fault.and(&format!(": the server refuses the script `{script}`, without which locks are never freed; {what_helps}"))
+}

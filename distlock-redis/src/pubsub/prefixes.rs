@@ -1,0 +1,127 @@
+//! Prefixes that requests have named besides the manager's. Each has a wake-up channel of its own,
+//! subscribed as long as a lock under it may be held or waited for. A prefix may be a tenant: there
+//! are very many over time and few at once (R13).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use distlock_core::clock::Moment;
+use distlock_core::shrink::shrink;
+
+/// For how long a prefix is remembered after its last use, at least. A waiter polls every few seconds,
+/// which is a use.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// Until when something is remembered that is used now, for a lock of this ttl.
+pub(crate) fn kept_until(now: Moment, ttl: Duration) -> Moment {
+    now.after(ttl.max(KEPT))
+}
+
+/// The prefixes in use.
+#[derive(Debug, Default)]
+pub(crate) struct Prefixes {
+    known: HashMap<String, Prefix>,
+}
+
+#[derive(Debug)]
+struct Prefix {
+    /// Its channel is subscribed.
+    subscribed: bool,
+    kept_until: Moment,
+}
+
+impl Prefixes {
+    /// A prefix is used until then: whether its channel is subscribed, or `None` if it was not known.
+    pub(crate) fn used(&mut self, prefix: &str, until: Moment) -> Option<bool> {
+        if let Some(known) = self.known.get_mut(prefix) {
+            known.kept_until = known.kept_until.max(until);
+            return Some(known.subscribed);
+        }
+        self.known.insert(prefix.to_owned(), Prefix { subscribed: false, kept_until: until });
+        None
+    }
+
+    /// Its channel is subscribed.
+    pub(crate) fn is_subscribed(&self, prefix: &str) -> bool {
+        self.known.get(prefix).is_some_and(|known| known.subscribed)
+    }
+
+    /// Prefixes whose channels are to be subscribed, at most so many.
+    pub(crate) fn unsubscribed(&self, most: usize) -> Vec<String> {
+        let unsubscribed = self.known.iter().filter(|(_, prefix)| !prefix.subscribed);
+        unsubscribed.take(most).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The channels of these were subscribed.
+    pub(crate) fn mark_subscribed(&mut self, names: &[String]) {
+        for name in names {
+            if let Some(prefix) = self.known.get_mut(name) {
+                prefix.subscribed = true;
+            }
+        }
+    }
+
+    /// No channel is subscribed any more: returns those that were.
+    pub(crate) fn on_disconnect(&mut self) -> Vec<String> {
+        let were = self.known.iter_mut().filter_map(|(name, prefix)| {
+            std::mem::take(&mut prefix.subscribed).then(|| name.clone())
+        });
+        were.collect()
+    }
+
+    /// It is not used here any more; false if it was not.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        self.known.remove(name).is_some()
+    }
+
+    pub(crate) fn remove_all(&mut self) {
+        self.known.clear();
+    }
+
+    /// Forgets those that were not used for long; returns those whose channels are to be unsubscribed.
+    pub(crate) fn forget(&mut self, now: Moment) -> Vec<String> {
+        let idle = self.known.extract_if(|_, prefix| prefix.kept_until < now);
+        let left = idle.filter(|(_, prefix)| prefix.subscribed).map(|(name, _)| name).collect();
+        shrink(&mut self.known);
+        left
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_forgotten_a_minute_after_its_last_use() {
+        let mut prefixes = Prefixes::default();
+        let start = Moment::from_nanos(0);
+        let (short, long) = (Duration::from_millis(10), KEPT * 3);
+        assert_eq!(prefixes.used("subscribed:", kept_until(start, short)), None);
+        assert_eq!(prefixes.used("unsubscribed:", kept_until(start, short)), None);
+        assert_eq!(prefixes.used("long:", kept_until(start, long)), None);
+        prefixes.mark_subscribed(&["subscribed:".to_owned(), "long:".to_owned()]);
+        assert_eq!(prefixes.unsubscribed(10), ["unsubscribed:"]);
+        // A shorter use does not end a longer one.
+        assert_eq!(prefixes.used("long:", kept_until(start, short)), Some(true));
+        assert!(prefixes.forget(start.after(KEPT)).is_empty());
+        assert_eq!(prefixes.forget(start.after(KEPT + short)), ["subscribed:"]);
+        assert!(prefixes.unsubscribed(10).is_empty(), "it was forgotten as well");
+        assert_eq!(prefixes.used("subscribed:", start), None, "it has to be subscribed again");
+        assert_eq!(prefixes.forget(start.after(long + short)), ["long:"]);
+        assert!(prefixes.is_empty());
+    }
+
+    #[test]
+    fn very_many_prefixes_leave_no_memory_behind() {
+        let mut prefixes = Prefixes::default();
+        for n in 0..20_000 {
+            prefixes.used(&format!("tenant-{n}:"), Moment::from_nanos(n));
+        }
+        prefixes.forget(Moment::from_nanos(19_990));
+        assert!(prefixes.known.len() == 10 && prefixes.known.capacity() < 100);
+    }
+}

@@ -1,0 +1,82 @@
+//! Channels of the slots that a node of a cluster has: messages about a lock stay within its shard.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, Value};
+
+use crate::connection::error::is_denied;
+use crate::pubsub::subscription::{MANY_CHANNELS, Subscription};
+use crate::slots::Slot;
+use distlock_core::clock::Clock;
+use distlock_core::name::LockName;
+use distlock_core::store::{Notification, Which};
+
+impl Subscription {
+    /// The same within a shard, where a command is for one slot.
+    pub(crate) async fn subscribe_slots(
+        &self,
+        sharded: &AtomicBool,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<bool, RedisError> {
+        let idle = self.others().forget(Clock::Boottime.now());
+        let unsubscribed = self.others().unsubscribed(MANY_CHANNELS);
+        let mut pipeline = Pipeline::with_capacity(idle.len() + unsubscribed.len());
+        for stem in &idle {
+            pipeline.cmd("SUNSUBSCRIBE").arg(self.channel(stem));
+        }
+        for stem in &unsubscribed {
+            pipeline.cmd("SSUBSCRIBE").arg(self.channel(stem));
+        }
+        if pipeline.is_empty() {
+            return Ok(false);
+        }
+        let answers = connection.send_packed_commands(&pipeline, 0, pipeline.len()).await?;
+        let mut subscribed = Vec::new();
+        for (stem, answer) in unsubscribed.iter().zip(&answers[idle.len()..]) {
+            let Value::ServerError(error) = answer else {
+                subscribed.push(stem.clone());
+                continue;
+            };
+            let error = RedisError::from(error.clone());
+            if error.to_string().contains("unknown command") {
+                sharded.store(false, Ordering::Relaxed);
+                self.others().remove_all();
+                return Ok(false);
+            }
+            if is_denied(&error) {
+                return Err(error);
+            }
+            // The slot is elsewhere, and used there.
+            self.others().remove(stem);
+        }
+        self.others().mark_subscribed(&subscribed);
+        self.denial_reported.store(false, Ordering::Release);
+        self.interrupted(&subscribed);
+        Ok(unsubscribed.len() == MANY_CHANNELS)
+    }
+
+    /// A slot has left this node, and its channels with it.
+    pub(crate) fn on_slot_gone(&self, channel: &[u8]) {
+        let Some(process) = self.subscriber.get().map(|subscriber| &subscriber.process) else {
+            return;
+        };
+        let stem = std::str::from_utf8(channel).ok().and_then(|name| name.strip_suffix(&**process));
+        // One that was not used any more is not known any more.
+        if let Some(stem) = stem
+            && self.others().remove(stem)
+        {
+            self.interrupted(&[stem.to_owned()]);
+        }
+    }
+
+    /// Messages about the locks of these slots may have been missed.
+    pub(crate) fn interrupted(&self, stems: &[String]) {
+        if !stems.is_empty() {
+            let slots: HashSet<_> = stems.iter().map(|stem| Slot::of(stem)).collect();
+            let is_of_them = |lock: &LockName| slots.contains(&Slot::of(lock.stored()));
+            self.notify(Notification::InterruptedFor(Which(&is_of_them)));
+        }
+    }
+}

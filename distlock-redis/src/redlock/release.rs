@@ -1,0 +1,152 @@
+//! Releasing a token at all nodes. A majority is waited for: once it has freed the lock, the rest can
+//! keep no other token from it. They go on by themselves.
+
+use std::iter;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::QuorumStore;
+use super::missing::Missing;
+use super::node::Node;
+use super::request::Asked;
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
+use distlock_core::store::{Fault, Freed, Store};
+
+/// One token that is given up, for as long as nodes have not confirmed it.
+struct Release {
+    nodes: Arc<[Arc<Node>]>,
+    alarms: Arc<Alarms>,
+    owner: Arc<Owner>,
+    /// Until when the lock is to be kept.
+    kept_until: Option<Moment>,
+    command_timeout: Duration,
+}
+
+impl QuorumStore {
+    /// Releases a token wherever something of it may be.
+    pub(super) async fn free(
+        &self,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        answer_by: Moment,
+    ) -> Result<Freed, Fault> {
+        self.minorities.settled(&owner);
+        let parts = owner.parts(self.nodes.len());
+        // A token of which only the stores know more stands at every node.
+        let stray = parts.iter().all(|part| part.owner.is_unsent());
+        let is_asked = |at: usize| stray || parts[at].owner.may_be_stored();
+        let mut round = self.ask((0..self.nodes.len()).filter(|at| is_asked(*at)).map(|at| {
+            (at, self.nodes[at].store.clone().release(parts[at].owner.clone(), keep, answer_by))
+        }));
+        let needed = self.majority().min(round.unanswered().count());
+        let (mut freed, mut rest, mut missing) = (Freed::nothing(), Vec::new(), Missing::default());
+        let (mut answered, mut ours) = (0, 0);
+        while answered < needed {
+            match round.next().await {
+                Some((_, Ok(one))) => {
+                    answered += 1;
+                    ours += usize::from(one.was_ours);
+                    freed.settled &= one.settled;
+                    freed.awaited |= one.awaited;
+                    for token in one.next {
+                        if !freed.next.contains(&token) {
+                            freed.next.push(token);
+                        }
+                    }
+                }
+                Some((at, Err(fault))) => {
+                    rest.push(at);
+                    missing.add(at, fault);
+                }
+                None => break,
+            }
+        }
+        if answered < needed {
+            // The caller repeats the whole of it.
+            return Err(self.no_majority(missing));
+        }
+        freed.was_ours = ours != 0 && ours + (self.nodes.len() - answered) >= self.majority();
+        self.see_to_the_rest(owner, keep, round.into_asked(), rest);
+        Ok(freed)
+    }
+
+    /// Releases a token at these nodes until they have answered.
+    pub(super) fn release_at(&self, owner: Arc<Owner>, nodes: Vec<usize>) {
+        if !nodes.is_empty() {
+            self.handle.spawn(self.to_release(owner, None).repeat(nodes));
+        }
+    }
+
+    fn to_release(&self, owner: Arc<Owner>, keep: Option<Duration>) -> Release {
+        Release {
+            nodes: self.nodes.clone(),
+            alarms: self.alarms.clone(),
+            kept_until: keep.map(|keep| Clock::Boottime.now().after(keep)),
+            command_timeout: self.command_timeout,
+            owner,
+        }
+    }
+
+    /// Asks the nodes that have not answered, or not well, until they have.
+    fn see_to_the_rest(
+        &self,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        mut asked: Asked<Freed>,
+        mut rest: Vec<usize>,
+    ) {
+        if asked.is_empty() && rest.is_empty() {
+            return;
+        }
+        let release = self.to_release(owner, keep);
+        let failed = !rest.is_empty();
+        let rest = async move {
+            while let Some((at, answer)) = asked.next().await {
+                if !answer.is_ok_and(|one| one.settled) {
+                    rest.push(at);
+                }
+            }
+            release.repeat(rest).await;
+        };
+        match failed {
+            true => drop(self.handle.spawn(rest)),
+            false => self.late.leave(rest),
+        }
+    }
+}
+
+impl Release {
+    async fn repeat(self, rest: Vec<usize>) {
+        // How often a node has answered, and not for good: an acquire may still be on its way to it.
+        let mut rest: Vec<_> = rest.into_iter().map(|at| (at, 0)).collect();
+        let last = RELEASE_REPEATS[RELEASE_REPEATS.len() - 1];
+        for (tries, pause) in (1..).zip(RELEASE_REPEATS.into_iter().chain(iter::repeat(last))) {
+            if rest.is_empty() {
+                return;
+            }
+            Alarm::at(&self.alarms, Clock::Boottime, Clock::Boottime.now().after(pause)).await;
+            let mut left = Vec::new();
+            for (at, answers) in rest {
+                let part = self.owner.parts(self.nodes.len())[at].owner.clone();
+                match self.once(at, part.clone()).await {
+                    Ok(one) if one.settled || answers + 1 == RELEASE_REPEATS.len() => {}
+                    Ok(_) => left.push((at, answers + 1)),
+                    Err(_)
+                        if tries >= RELEASE_REPEATS.len()
+                            && part.gone_by() <= Clock::Boottime.now() => {}
+                    Err(_) => left.push((at, answers)),
+                }
+            }
+            rest = left;
+        }
+    }
+
+    async fn once(&self, at: usize, part: Arc<Owner>) -> Result<Freed, Fault> {
+        let now = Clock::Boottime.now();
+        let keep = self.kept_until.map(|end| end.since(now)).filter(|keep| !keep.is_zero());
+        let store = self.nodes[at].store.clone();
+        store.release(part, keep, now.after(self.command_timeout)).await
+    }
+}

@@ -1,0 +1,190 @@
+//! What becomes of a lock that a majority has granted: renewing and exchanging.
+
+use std::sync::Arc;
+
+use super::QuorumStore;
+use super::fences::Granted;
+use super::missing::Missing;
+use super::node::Voted;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::redlock::tally::{Answered, Tally};
+use distlock_core::redlock::votes::{Ballot, Verdict, Votes};
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{
+    Entry, Exchange, Exchanged, Fault, Owned, Renewal, Renewed, Store, Term,
+};
+
+impl QuorumStore {
+    /// Extends each lease where a majority does. A renewal that reaches a minority moves nothing: the
+    /// old end stands, and the body runs until then.
+    pub(super) async fn extend(&self, renewals: Vec<Renewal>) -> Result<Renewed, Fault> {
+        let sent = Clock::Boottime.now();
+        let answer_by = sent.after(self.command_timeout);
+        let mut round = self.ask(self.up().map(|(at, node)| {
+            let part = |renewal: &Renewal| {
+                let owner = renewal.owner.parts(self.nodes.len())[at].owner.clone();
+                Renewal { owner, draw: false, ..renewal.clone() }
+            };
+            let parts = renewals.iter().map(part).collect();
+            let renewed = node.store.clone().renew(parts);
+            (at, node.ask(answer_by, || renewed))
+        }));
+        let mut counts: Vec<_> = renewals
+            .iter()
+            .map(|renewal| Counted::new(&renewal.owner, self.nodes.len(), round.unanswered()))
+            .collect();
+        while let Some((at, answer)) = round.next().await {
+            for (number, counted) in counts.iter_mut().enumerate() {
+                counted.add(at, sent, &answer, number);
+            }
+            if counts.iter().all(|counted| counted.votes.verdict() != Verdict::Open) {
+                break;
+            }
+        }
+        round.leave(&self.late);
+        let mut answers = Vec::with_capacity(renewals.len());
+        for (renewal, counted) in renewals.iter().zip(counts) {
+            answers.push(self.renewed(renewal, counted, answer_by).await);
+        }
+        Ok(Renewed { sent, answers })
+    }
+
+    async fn renewed(
+        &self,
+        renewal: &Renewal,
+        counted: Counted,
+        answer_by: Moment,
+    ) -> Result<Owned, Fault> {
+        match counted.votes.verdict() {
+            Verdict::Won { .. } => {}
+            Verdict::Lost => return Ok(Owned::No),
+            Verdict::Open | Verdict::Undecided => {
+                return Err(self.no_majority(counted.missing));
+            }
+        }
+        self.fill(renewal, counted.votes.refused());
+        let fence = match renewal.draw {
+            false => None,
+            true => {
+                self.proposals.saw(renewal.fence)?;
+                let lock = &renewal.owner.lock;
+                let granted = Granted::by(&counted.votes, renewal.ttl);
+                Some(self.proposals.draw(self, granted, lock, answer_by).await?)
+            }
+        };
+        Ok(Owned::Yes { contended: counted.tally.is_contended(), fence })
+    }
+
+    /// Has the lease rest on all nodes, not on a bare majority: where the lock is free, it is taken.
+    fn fill(&self, renewal: &Renewal, without: impl Iterator<Item = usize>) {
+        let term = Term { ttl: renewal.ttl, renewed: true, max_hold: None, min_hold: None };
+        let answer_by = Clock::Boottime.now().after(self.command_timeout);
+        for at in without {
+            let (store, owner) = (self.nodes[at].store.clone(), renewal.owner.clone());
+            let nodes = self.nodes.len();
+            self.handle.spawn(async move {
+                let part = owner.parts(nodes)[at].owner.clone();
+                let entry = Entry { owner: part.clone(), term, ticket: 0 };
+                let filled = store.clone().fill(entry, answer_by).await;
+                // Its release may have been sent before this was, and have passed this node over.
+                if part.is_retired() && part.may_be_stored() {
+                    let _ = store.release(part, None, answer_by).await;
+                }
+                filled
+            });
+        }
+    }
+
+    /// One token for another at a majority.
+    pub(super) async fn swap(
+        &self,
+        exchange: Exchange,
+        answer_by: Moment,
+    ) -> Result<Exchanged, Fault> {
+        let Exchange { old, new, term } = exchange;
+        new.sending(Clock::Boottime.now(), term.stored_for(), super::acquire::ALL);
+        new.leaves_a_trace();
+        let (old_parts, new_parts) = (old.parts(self.nodes.len()), new.parts(self.nodes.len()));
+        let mut round = self.ask(self.up().map(|(at, node)| {
+            let (old, new) = (old_parts[at].owner.clone(), new_parts[at].owner.clone());
+            let op = node.store.clone().exchange(Exchange { old, new, term }, answer_by);
+            (at, node.ask(answer_by, || op))
+        }));
+        let (mut behind, mut missing) = (false, Missing::default());
+        let votes = self
+            .count(&mut round, |at, answer| match answer {
+                Ok(Voted { answer: Exchanged::Granted { sent, contended, .. }, counts }) => {
+                    behind |= contended;
+                    Ok(if counts { Ballot::Yes { sent } } else { Ballot::Uncounted })
+                }
+                Ok(Voted { answer: Exchanged::NotHeld, .. }) => Ok(Ballot::No),
+                Err(fault) => {
+                    missing.add(at, fault);
+                    Ok(Ballot::Unknown)
+                }
+            })
+            .await?;
+        round.leave(&self.late);
+        match votes.verdict() {
+            Verdict::Won { sent } => {
+                let granted: Vec<_> = votes.granted().collect();
+                let by = Granted::by(&votes, term.ttl);
+                let fence = self.proposals.draw(self, by, &new.lock, answer_by).await?;
+                new.answered(super::acquire::ALL);
+                // The others may have the old one still, which is not renewed or released any more.
+                let others = (0..self.nodes.len()).filter(|at| !granted.contains(at));
+                self.release_at(old.clone(), others.collect());
+                Ok(Exchanged::Granted { fence, sent, contended: behind })
+            }
+            Verdict::Lost => {
+                new.answered(super::acquire::ALL);
+                Ok(Exchanged::NotHeld)
+            }
+            _ => Err(self.no_majority(missing)),
+        }
+    }
+}
+
+/// The answers to one renewal.
+struct Counted {
+    owner: Arc<Owner>,
+    votes: Votes,
+    tally: Tally,
+    missing: Missing,
+}
+
+impl Counted {
+    fn new(owner: &Arc<Owner>, nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
+        let votes = Votes::of(nodes, asked);
+        Self { owner: owner.clone(), votes, tally: Tally::default(), missing: Missing::default() }
+    }
+
+    fn add(
+        &mut self,
+        at: usize,
+        sent: Moment,
+        answer: &Result<Voted<Renewed>, Fault>,
+        number: usize,
+    ) {
+        let one = match answer {
+            Ok(voted) => match voted.answer.answers.get(number) {
+                Some(Ok(owned)) => Ok((*owned, voted.counts)),
+                Some(Err(fault)) => Err(fault.clone()),
+                None => Err(Fault::timed_out()),
+            },
+            Err(fault) => Err(fault.clone()),
+        };
+        let ballot = match one {
+            Ok((owned, counts)) => {
+                // An offer that was not answered may still take it back.
+                let steady = self.owner.parts(self.votes.nodes())[at].is_steady();
+                self.tally.renewed(sent, owned, Answered { counts, steady })
+            }
+            Err(fault) => {
+                self.missing.add(at, fault);
+                Ballot::Unknown
+            }
+        };
+        self.votes.add(at, ballot);
+    }
+}

@@ -1,0 +1,103 @@
+//! One question to several nodes at once.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::stragglers::LateAnswers;
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::select::until;
+use distlock_core::store::{Fault, Op};
+
+/// How long the others are waited for once enough have answered.
+pub(super) const GRACE: Duration = Duration::from_millis(10);
+
+/// Answers as they come. Every node is asked at the first poll, in order, before any answer is looked at:
+/// what is polled later comes later at each of them.
+pub(super) struct Round<'a, T> {
+    asked: Asked<T>,
+    alarms: &'a Alarms,
+    grace: Option<Alarm<'a>>,
+}
+
+/// The questions of a round that goes on by itself.
+pub(super) struct Asked<T> {
+    open: Vec<(usize, Op<T>)>,
+    ready: VecDeque<(usize, Result<T, Fault>)>,
+}
+
+impl<'a, T: Send + 'static> Round<'a, T> {
+    pub(super) fn new(asked: impl Iterator<Item = (usize, Op<T>)>, alarms: &'a Alarms) -> Self {
+        let asked = Asked { open: asked.collect(), ready: VecDeque::new() };
+        Self { asked, alarms, grace: None }
+    }
+
+    /// The next answer, and of which node; `None` when all are in.
+    pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Fault>)> {
+        self.asked.next().await
+    }
+
+    /// The same, but `None` as well when the others have had their time since `enough` was true first.
+    pub(super) async fn next_unless(&mut self, enough: bool) -> Option<(usize, Result<T, Fault>)> {
+        let Self { asked, alarms, grace } = self;
+        if enough && grace.is_none() {
+            let over: Moment = Clock::Boottime.now().after(GRACE);
+            *grace = Some(Alarm::at(alarms, Clock::Boottime, over));
+        }
+        match grace {
+            Some(grace) => until(asked.next(), grace).await?,
+            None => asked.next().await,
+        }
+    }
+
+    /// The nodes that have not answered.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = usize> + '_ {
+        let ready = self.asked.ready.iter().map(|(node, _)| *node);
+        self.asked.open.iter().map(|(node, _)| *node).chain(ready)
+    }
+
+    /// What has not answered.
+    pub(super) fn into_asked(self) -> Asked<T> {
+        self.asked
+    }
+
+    /// What has not answered goes on by itself; no call waits for it.
+    pub(super) fn leave(self, late: &Arc<LateAnswers>) {
+        let mut asked = self.asked;
+        if !asked.open.is_empty() {
+            late.leave(async move { while asked.next().await.is_some() {} });
+        }
+    }
+}
+
+impl<T> Asked<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.ready.is_empty()
+    }
+
+    /// The next answer, and of which node; `None` when all are in.
+    pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Fault>)> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Result<T, Fault>)>> {
+        let Self { open, ready } = self;
+        if ready.is_empty() {
+            open.retain_mut(|(node, op)| match op.as_mut().poll(cx) {
+                Poll::Ready(answer) => {
+                    ready.push_back((*node, answer));
+                    false
+                }
+                Poll::Pending => true,
+            });
+        }
+        match ready.pop_front() {
+            Some(answer) => Poll::Ready(Some(answer)),
+            None if open.is_empty() => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+}

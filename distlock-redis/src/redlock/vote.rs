@@ -1,0 +1,254 @@
+//! What one node of a quorum is asked beyond what any store is: to vote in one write, to accept a fencing
+//! token, and to take a vote back. Which server it is, is asked in `identity`.
+//!
+//! A fencing token of a quorum is proposed by the process, since counters of several nodes agree on
+//! nothing. A node accepts it if it is above all that it has accepted, which `ZADD GT` does in one step,
+//! and it counts once a majority has accepted it while the lock was the token's there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::RedisStore;
+use crate::commands::acquire::set;
+use crate::connection::error::{fault, unexpected};
+use crate::connection::link::Link;
+use crate::connection::live::{Connection, Live, RedisOr, integer};
+use crate::connection::pairing::{echo, of_mark};
+use crate::routing::Layout;
+use crate::script::Arg;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::redlock::tally::Accepted;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{Answer, Attempt, Entry, Fault};
+
+/// The member of the sorted set whose score is the last fencing token that was accepted.
+const LAST: &str = "last";
+/// What a node says to a try.
+#[derive(Debug)]
+pub(crate) struct Vote {
+    pub(crate) sent: Moment,
+    /// The lock is the token's at this node; else for how long it is another's.
+    pub(crate) given: Result<(), Option<Duration>>,
+    pub(crate) accepted: Accepted,
+}
+
+impl RedisStore {
+    /// The number of the connection that commands go over; `None` while there is none.
+    pub(crate) fn connection(&self) -> Option<u64> {
+        self.link().ok()?.number()
+    }
+
+    /// Everything that is asked of a node goes over one connection. No node of a quorum is a cluster.
+    pub(crate) fn link(&self) -> Result<&Arc<Link>, Fault> {
+        match &self.server.layout {
+            Layout::One(node) => Ok(node.any_link()),
+            Layout::Cluster(_) => Err(unexpected()),
+        }
+    }
+
+    /// The server's time in µs, as far as it is known from its answers; else 0.
+    pub(crate) fn time(&self) -> u64 {
+        self.link().map_or(0, |link| link.server_time())
+    }
+
+    /// Takes the lock if it is free and proposes a fencing token, in one write.
+    pub(crate) async fn vote(
+        self: Arc<Self>,
+        attempt: Attempt,
+        proposal: u64,
+        answer_by: Moment,
+    ) -> Result<Vote, Fault> {
+        let Attempt { owner, term, .. } = &attempt;
+        if !owner.limit.is_alone() {
+            return Box::pin(self.shared_vote(&attempt, proposal, answer_by)).await;
+        }
+        let mut live = self.link()?.live(answer_by).await?;
+        self.server.keep_subscribed(&owner.lock, term.stored_for());
+        let (sent, answers) = self.ask_for_vote(&attempt, proposal, &mut live, answer_by).await?;
+        let [set, changed] = answers.as_slice() else {
+            return Err(live.unexpected_answer());
+        };
+        let given = match set {
+            Value::Okay => {
+                owner.answered_yes(live.number);
+                Ok(())
+            }
+            Value::Nil => {
+                owner.answered(live.number);
+                Err(())
+            }
+            Value::ServerError(error) => {
+                owner.answered(live.number);
+                let error = RedisError::from(error.clone());
+                live.check_error(&error);
+                return Err(fault(&error));
+            }
+            _ => return Err(live.unexpected_answer()),
+        };
+        let accepted = match is_accepted(changed, &live)? {
+            true => Accepted::Yes,
+            // By how much is asked with the next proposal.
+            false => Accepted::Above(0),
+        };
+        let given = match given {
+            Err(()) if attempt.look => Err(Box::pin(remaining(owner, &mut live, answer_by)).await?),
+            given => given.map_err(|()| None),
+        };
+        Ok(Vote { sent, given, accepted })
+    }
+
+    /// Returns when it was sent, and the answers to `SET` and `ZADD`.
+    async fn ask_for_vote(
+        &self,
+        attempt: &Attempt,
+        proposal: u64,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<(Moment, Vec<Value>), Fault> {
+        let Attempt { owner, term, .. } = attempt;
+        let mut pipeline = Pipeline::with_capacity(3);
+        pipeline.add_command(set(attempt));
+        pipeline.add_command(self.zadd(&owner.lock, proposal));
+        let sent = Clock::Boottime.now();
+        // R3: says whose answers these are.
+        let is_marked = live.marks.next_of_votes(sent);
+        if is_marked {
+            pipeline.add_command(echo(owner.mark()));
+        }
+        self.server.record.used(sent);
+        // R7: nothing that could create the lock is sent behind its release.
+        if !owner.may_send(sent, term.stored_for(), live.number) {
+            return Err(Fault::given_up());
+        }
+        let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
+        if is_marked {
+            let own = of_mark((owner.mark(), sent), &answers, live)?.len();
+            answers.truncate(own);
+        }
+        Ok((sent, answers))
+    }
+
+    /// The same for a lock that several may hold, which takes a script.
+    async fn shared_vote(
+        &self,
+        attempt: &Attempt,
+        proposal: u64,
+        answer_by: Moment,
+    ) -> Result<Vote, Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        let shared = self.queue.try_share(&self.server, attempt, &mut live, answer_by).await?;
+        let (given, sent) = match shared {
+            Answer::Granted { sent, .. } => (Ok(()), sent),
+            Answer::Taken { remaining } => (Err(remaining), Clock::Boottime.now()),
+        };
+        let accepted = match given {
+            Ok(()) => self.propose(&attempt.owner.lock, proposal, answer_by).await?,
+            Err(_) => Accepted::Above(0),
+        };
+        Ok(Vote { sent, given, accepted })
+    }
+
+    /// Proposes a fencing token. It counts for a lock only if it is sent after the lock was granted.
+    pub(crate) async fn propose(
+        &self,
+        lock: &LockName,
+        proposal: u64,
+        answer_by: Moment,
+    ) -> Result<Accepted, Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(self.zadd(lock, proposal));
+        let key = fences_of(&self.server.fences.of(lock).key);
+        pipeline.cmd("ZSCORE").arg(key).arg(LAST);
+        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        match answers.as_slice() {
+            [changed, score] => accepted(changed, score, &live),
+            _ => Err(live.unexpected_answer()),
+        }
+    }
+
+    fn zadd(&self, lock: &LockName, proposal: u64) -> Cmd {
+        let fence = self.server.fences.of(lock);
+        let key = fences_of(&fence.key);
+        let mut zadd = Cmd::with_capacity(6, key.len() + 40);
+        zadd.arg("ZADD").arg(key).arg("GT").arg("CH").arg(proposal).arg(LAST);
+        zadd
+    }
+
+    /// A token without a majority steps back behind one that came earlier. Whether it did.
+    pub(crate) async fn offer(
+        &self,
+        owner: &Owner,
+        ticket: u64,
+        answer_by: Moment,
+    ) -> Result<bool, Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
+        let args = [Arg::Text(&owner.token), Arg::Number(ticket)];
+        match live.run(&self.queue.offer, &keys, &args, answer_by).await? {
+            Value::Array(answer) => match answer.first() {
+                Some(Value::Int(stepped)) => Ok(*stepped != 0),
+                _ => Err(live.unexpected_answer()),
+            },
+            _ => Err(live.unexpected_answer()),
+        }
+    }
+
+    /// Takes the lock for a token that holds it elsewhere, if it is free here and has no waiters.
+    pub(crate) async fn fill(
+        self: Arc<Self>,
+        entry: Entry,
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        let mut live = self.link()?.live(answer_by).await?;
+        self.queue.fill(&self.server, &entry, &mut live, answer_by).await
+    }
+}
+
+/// Where a node keeps the fencing token that it has accepted last, beside a counter of its own.
+fn fences_of(counter: &str) -> String {
+    [counter, ":quorum"].concat()
+}
+
+/// For how long the lock is another's.
+async fn remaining(
+    owner: &Owner,
+    live: &mut Connection,
+    answer_by: Moment,
+) -> Result<Option<Duration>, Fault> {
+    let mut pttl = Cmd::with_capacity(2, 64);
+    pttl.arg("PTTL").arg(&**owner.lock.stored());
+    let left = live.command(&pttl, answer_by).await.map_err(RedisOr::into_fault)?;
+    Ok(u64::try_from(integer(&left)?).ok().map(Duration::from_millis))
+}
+
+/// What `ZADD` says to a proposed fencing token.
+fn is_accepted(changed: &Value, live: &Live) -> Result<bool, Fault> {
+    live.check_answer(changed);
+    Ok(integer(changed)? != 0)
+}
+
+fn accepted(changed: &Value, score: &Value, live: &Live) -> Result<Accepted, Fault> {
+    if is_accepted(changed, live)? {
+        return Ok(Accepted::Yes);
+    }
+    let score = match score {
+        Value::Double(score) => Some(*score),
+        value => text(value).and_then(|score| score.parse::<f64>().ok()),
+    };
+    // Scores are written by this process and others like it, as whole numbers.
+    let score = score.filter(|score| *score >= 0.0).ok_or_else(|| live.unexpected_answer())?;
+    Ok(Accepted::Above(score as u64))
+}
+
+pub(crate) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}

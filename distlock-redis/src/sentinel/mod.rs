@@ -1,0 +1,4 @@
+pub(crate) mod known_sentinels;
+pub(crate) mod primary;
+pub(crate) mod sentinels;
+pub(crate) mod survey;

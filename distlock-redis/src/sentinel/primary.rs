@@ -1,0 +1,227 @@
+//! Which server is the primary, by what the sentinels say.
+//!
+//! A fail-over has a number, the *epoch* of the configuration that it leaves behind: a sentinel that names a
+//! server with a higher one has news, whatever the others say, and one with a lower one was asleep. Where
+//! sentinels do not tell their epochs (a right of its own), or began anew, the majority counts.
+
+use std::collections::HashMap;
+
+use distlock_core::store::BackendKind;
+use distlock_core::store::Fault;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// What a sentinel answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// That server is the primary, since the fail-over of this number; 0 if it does not tell.
+    Names(Place, u64),
+    /// It knows no primary of that name.
+    Unknown,
+}
+
+/// Which server is the primary.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// Not all were heard, and those that were are too few.
+    Open,
+    /// This one; the number counts the changes.
+    Primary(Place, u64),
+    /// There is none.
+    NoPrimary(Fault),
+}
+
+impl Verdict {
+    /// Whether the other one says the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Open, Self::Open) => true,
+            (Self::Primary(_, number), Self::Primary(_, other)) => number == other,
+            (Self::NoPrimary(fault), Self::NoPrimary(other)) => fault == other,
+            _ => false,
+        }
+    }
+}
+
+/// What was heard from all sentinels.
+pub(crate) struct Votes {
+    /// The name of the primary, as users say it.
+    name: String,
+    /// By the sentinel's own name. `Err` if it does not answer, with what was wrong.
+    heard: HashMap<String, Result<Word, Fault>>,
+    /// How many sentinels there are, as far as is known.
+    known: usize,
+    primary: Option<(Place, u64)>,
+    changes: u64,
+}
+
+impl Votes {
+    pub(crate) fn new(name: String, known: usize) -> Self {
+        Self { name, heard: HashMap::new(), known, primary: None, changes: 0 }
+    }
+
+    /// This many sentinels are known.
+    pub(crate) fn known(&mut self, known: usize) {
+        self.known = known;
+    }
+
+    /// A sentinel has answered, or has not.
+    pub(crate) fn hear(&mut self, sentinel: &str, word: Result<Word, Fault>) -> Verdict {
+        self.heard.insert(sentinel.to_owned(), word);
+        self.weigh()
+    }
+
+    /// A sentinel is known under another name, or is not asked any more.
+    pub(crate) fn forget(&mut self, sentinel: &str) {
+        self.heard.remove(sentinel);
+    }
+
+    /// Some sentinel answers.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.heard.values().any(Result::is_ok)
+    }
+
+    fn weigh(&mut self) -> Verdict {
+        if let Some((place, epoch)) = self.named() {
+            let is_new = self.primary.as_ref().is_none_or(|(present, _)| *present != place);
+            self.changes += u64::from(is_new);
+            self.primary = Some((place, epoch));
+        }
+        match &self.primary {
+            Some((place, _)) => Verdict::Primary(place.clone(), self.changes),
+            None => self.no_primary(),
+        }
+    }
+
+    /// The server to go to, if that is certain.
+    fn named(&self) -> Option<(Place, u64)> {
+        let words = self.heard.values().filter_map(|word| word.as_ref().ok());
+        let answering = words.clone().count();
+        let mut named = HashMap::<&Place, (u64, usize)>::new();
+        for word in words {
+            if let Word::Names(place, epoch) = word {
+                let (highest, votes) = named.entry(place).or_default();
+                *highest = (*highest).max(*epoch);
+                *votes += 1;
+            }
+        }
+        let stays =
+            |place: &Place| self.primary.as_ref().is_some_and(|(present, _)| present == place);
+        // Of several with as many votes, not the one that it was.
+        let rank =
+            |(place, (epoch, votes)): &(&Place, (u64, usize))| (*epoch, *votes, !stays(place));
+        let (place, (epoch, votes)) = named.into_iter().max_by_key(rank)?;
+        let all_heard = self.heard.len() >= self.known;
+        let is_certain = match &self.primary {
+            None => all_heard || votes * 2 > self.known,
+            Some((_, present)) if epoch > *present => true,
+            Some((_, present)) if epoch == *present => votes * 2 > answering,
+            // They began anew, or this one was asleep: not by a few.
+            Some(_) => votes * 2 > self.known,
+        };
+        is_certain.then(|| (place.clone(), epoch))
+    }
+
+    fn no_primary(&self) -> Verdict {
+        let unknown = self.heard.values().filter(|word| matches!(word, Ok(Word::Unknown))).count();
+        if self.heard.len() < self.known && unknown * 2 <= self.known {
+            return Verdict::Open;
+        }
+        if unknown > 0 {
+            let text = format!(
+                "no sentinel knows a primary named `{}`: name the one of `sentinel monitor` in the URL, \
+                 redis-sentinel://host,host/name (`SENTINEL MASTERS` lists them)",
+                self.name
+            );
+            return Verdict::NoPrimary(Fault::lasting(BackendKind::Other, text));
+        }
+        // What is lasting says more than that one cannot be reached.
+        let faults = self.heard.values().filter_map(|word| word.as_ref().err());
+        let fault = faults.min_by_key(|fault| fault.passing);
+        let silent = || Fault::passing(BackendKind::Unreachable, "no sentinel answers");
+        Verdict::NoPrimary(fault.cloned().unwrap_or_else(silent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(port: u16) -> Place {
+        Place { host: "10.0.0.1".to_owned(), port }
+    }
+
+    fn names(port: u16, epoch: u64) -> Result<Word, Fault> {
+        Ok(Word::Names(place(port), epoch))
+    }
+
+    fn silent() -> Result<Word, Fault> {
+        Err(Fault::timed_out())
+    }
+
+    /// What the last of these words comes to: the port, and how often it has changed.
+    fn verdict(words: &[(&str, Result<Word, Fault>)]) -> Option<(u16, u64)> {
+        let mut votes = Votes::new("shop".to_owned(), 3);
+        let mut last = Verdict::Open;
+        for (sentinel, word) in words {
+            last = votes.hear(sentinel, word.clone());
+        }
+        match last {
+            Verdict::Primary(place, changes) => Some((place.port, changes)),
+            Verdict::Open | Verdict::NoPrimary(_) => None,
+        }
+    }
+
+    #[test]
+    fn the_first_primary_is_named_by_a_majority_or_by_all_that_answer() {
+        assert_eq!(verdict(&[("a", names(1, 4))]), None);
+        assert_eq!(verdict(&[("a", names(1, 4)), ("b", names(1, 4))]), Some((1, 1)));
+        assert_eq!(verdict(&[("a", names(1, 4)), ("b", silent())]), None);
+        assert_eq!(verdict(&[("a", names(1, 4)), ("b", silent()), ("c", silent())]), Some((1, 1)));
+        assert_eq!(
+            verdict(&[("a", Ok(Word::Unknown)), ("b", silent()), ("c", names(1, 0))]),
+            Some((1, 1))
+        );
+    }
+
+    #[test]
+    fn the_first_sentinel_that_tells_of_a_fail_over_is_believed() {
+        let all = [("a", names(1, 4)), ("b", names(1, 4)), ("c", names(1, 4))];
+        let then =
+            |more: &[(&'static str, Result<Word, Fault>)]| verdict(&[&all[..], more].concat());
+        assert_eq!(then(&[("a", names(2, 5))]), Some((2, 2)));
+        // The others learn of it a moment later.
+        assert_eq!(then(&[("a", names(2, 5)), ("b", names(1, 4))]), Some((2, 2)));
+        // One that was asleep, alone with its old word.
+        let asleep = [("a", names(2, 5)), ("b", names(2, 5)), ("a", silent()), ("b", silent())];
+        assert_eq!(then(&[&asleep[..], &[("c", names(1, 4))]].concat()), Some((2, 2)));
+        // No sentinel answers: the last one stays.
+        assert_eq!(then(&[("a", silent()), ("b", silent()), ("c", silent())]), Some((1, 1)));
+    }
+
+    #[test]
+    fn where_sentinels_tell_no_epoch_or_began_anew_the_majority_counts() {
+        let all = [("a", names(1, 0)), ("b", names(1, 0)), ("c", names(1, 0))];
+        let then =
+            |more: &[(&'static str, Result<Word, Fault>)]| verdict(&[&all[..], more].concat());
+        assert_eq!(then(&[("a", names(2, 0))]), Some((1, 1)));
+        assert_eq!(then(&[("a", names(2, 0)), ("b", names(2, 0))]), Some((2, 2)));
+        assert_eq!(then(&[("c", silent()), ("a", names(2, 0))]), Some((1, 1)));
+        let anew = [("a", names(1, 7)), ("b", names(1, 7)), ("a", names(2, 0)), ("b", names(2, 0))];
+        assert_eq!(verdict(&anew[..3]), Some((1, 1)));
+        assert_eq!(verdict(&anew), Some((2, 2)));
+    }
+
+    #[test]
+    fn a_name_that_no_sentinel_knows_is_an_error_once_all_were_heard() {
+        let mut votes = Votes::new("shpo".to_owned(), 2);
+        assert!(matches!(votes.hear("a", Ok(Word::Unknown)), Verdict::Open));
+        let Verdict::NoPrimary(fault) = votes.hear("b", silent()) else { panic!("a verdict") };
+        assert!(!fault.passing && fault.to_string().contains("`shpo`"), "{fault}");
+    }
+}

@@ -1,0 +1,388 @@
+//! The sentinels of one primary, all of which are asked at once: one that hangs holds up no other.
+//!
+//! Each has a task and a connection of its own. It is asked every second, at once when one of them has news,
+//! and every 100 ms while a connection to the primary is missing. What they say comes together in
+//! [`Votes`]; from there every connection learns that it leads to a server that is not the primary any more,
+//! also if that server still answers: one that was paused during a fail-over takes itself for the primary for
+//! seconds after it wakes.
+//!
+//! A message of a sentinel is a reason to ask, and no more: messages can be lost, or be old.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisError, Value,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::connection::connect::connect;
+use crate::connection::discover::Address;
+use crate::connection::error::fault;
+use crate::connection::server_info::{Mode, NO_SENTINEL};
+use crate::connection::sign_in::why_not;
+use crate::connection::tls::TlsClient;
+use crate::sentinel::known_sentinels::{Heard, Seat};
+use crate::sentinel::primary::{Place, Verdict, Votes, Word};
+use crate::url::SentinelUrl;
+use distlock_core::jitter::jittered;
+use distlock_core::select::until;
+use distlock_core::store::BackendKind;
+use distlock_core::store::Fault;
+
+/// How often a sentinel is asked.
+const ROUND: Duration = Duration::from_secs(1);
+/// The same while a connection to the primary is missing.
+const SEARCH: Duration = Duration::from_millis(100);
+/// How long one may take to answer, and to be connected to.
+pub(crate) const ANSWER: Duration = Duration::from_millis(500);
+/// One that cannot be reached is tried again after so long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// One that the URL does not name is forgotten when it has not answered for so long.
+const GONE: Duration = Duration::from_secs(60);
+/// In one of so many rounds it is asked for the other sentinels.
+const OTHERS: u32 = 10;
+/// What may mean that there is another primary, or another sentinel.
+const NEWS: [&str; 5] = ["+switch-master", "+promoted-slave", "+odown", "-odown", "+sentinel"];
+
+/// The sentinels of one primary.
+pub struct Sentinels {
+    /// The primary's name.
+    pub(crate) name: String,
+    /// User, password and database at the primary.
+    servers: RedisConnectionInfo,
+    /// Where some of the sentinels are; user and password are the same at all.
+    pub(crate) seeds: Vec<ConnectionInfo>,
+    /// How sentinels are spoken to; `None`: in plain text.
+    pub(crate) tls: Option<Arc<TlsClient>>,
+    heard: Mutex<Heard>,
+    verdict: watch::Sender<Verdict>,
+    /// Changed when all are to be asked now.
+    ask: watch::Sender<()>,
+    /// How many connections to the primary are missing.
+    missing: AtomicUsize,
+    started: Once,
+}
+
+/// A connection to the primary is missing for as long as this lives.
+pub(crate) struct Missing {
+    sentinels: Arc<Sentinels>,
+}
+
+impl Drop for Missing {
+    fn drop(&mut self) {
+        self.sentinels.missing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Sentinels {
+    /// Asks nothing yet.
+    pub fn new(url: SentinelUrl, tls: Option<Arc<TlsClient>>) -> Arc<Self> {
+        let SentinelUrl { sentinels: seeds, primary: name, servers, .. } = url;
+        let votes = Votes::new(name.clone(), seeds.len());
+        Arc::new(Self {
+            name,
+            servers,
+            seeds,
+            tls,
+            heard: Mutex::new(Heard::new(votes)),
+            verdict: watch::Sender::new(Verdict::Open),
+            ask: watch::Sender::new(()),
+            missing: AtomicUsize::new(0),
+            started: Once::new(),
+        })
+    }
+
+    /// The primary, as soon as it is certain which one it is. To be called on the engine's runtime, where the
+    /// sentinels are followed from then on.
+    pub(crate) async fn find(self: &Arc<Self>) -> Result<Address, Fault> {
+        self.started.call_once(|| {
+            // All of them, before any is heard.
+            let new: Vec<_> = self.seeds.iter().filter_map(|seed| self.new_place(seed)).collect();
+            for (place, seed) in new {
+                self.follow(seed.clone(), place, true);
+            }
+        });
+        let mut verdict = self.verdict.subscribe();
+        let known = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Open));
+        let known = timeout(ANSWER * 3, known).await;
+        let known = known.ok().and_then(|known| known.ok().map(|known| known.clone()));
+        match known {
+            Some(Verdict::Primary(Place { host, port }, changes)) => {
+                let info = ConnectionAddr::Tcp(host, port).into_connection_info();
+                let info = info.map_err(|error| fault(&error))?;
+                let info = info.set_redis_settings(self.servers.clone());
+                Ok(Address { info, server: changes })
+            }
+            Some(Verdict::NoPrimary(fault)) => Err(fault),
+            Some(Verdict::Open) | None => {
+                let seeds: Vec<_> = self.seeds.iter().map(|seed| seed.addr().to_string()).collect();
+                Err(Fault::timed_out().at(&seeds.join(",")))
+            }
+        }
+    }
+
+    /// Resolves when another server is the primary than the one of this number.
+    pub(crate) async fn moved_from(&self, server: u64) {
+        let mut verdict = self.verdict.subscribe();
+        let another =
+            |verdict: &Verdict| matches!(verdict, Verdict::Primary(_, now) if *now != server);
+        let _ = verdict.wait_for(another).await;
+    }
+
+    /// A connection to the primary is missing: has all of them asked, now and often.
+    pub(crate) fn missing(self: &Arc<Self>) -> Missing {
+        self.missing.fetch_add(1, Ordering::Relaxed);
+        self.ask.send_replace(());
+        Missing { sentinels: self.clone() }
+    }
+
+    /// Where a sentinel is that is not followed yet.
+    fn new_place<'a>(&self, sentinel: &'a ConnectionInfo) -> Option<(Place, &'a ConnectionInfo)> {
+        let ConnectionAddr::Tcp(host, port) = sentinel.addr() else { return None };
+        let place = Place { host: host.clone(), port: *port };
+        self.heard().is_new(&place).then_some((place, sentinel))
+    }
+
+    /// The addresses of the sentinels, as far as they are known.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.heard().places()
+    }
+
+    fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, place: Place, is_seed: bool) {
+        let sentinels = self.clone();
+        let name = format!("{}:{}", place.host, place.port);
+        let seat = Seat { place, name, is_seed, has_answered: false };
+        tokio::spawn(async move { sentinels.keep_asking(&sentinel, seat).await });
+    }
+
+    async fn keep_asking(self: &Arc<Self>, sentinel: &ConnectionInfo, mut seat: Seat) {
+        let mut pause = FIRST_PAUSE;
+        let mut answered_at = Instant::now();
+        loop {
+            seat.has_answered = false;
+            let Some(fault) = self.session(sentinel, &mut seat).await else { return };
+            self.hear(&seat.name, Err(fault.at(&seat.name)));
+            // It may be reached at another of its places.
+            self.heard().forget_aliases();
+            if seat.has_answered {
+                (pause, answered_at) = (FIRST_PAUSE, Instant::now());
+            }
+            if !seat.is_seed && answered_at.elapsed() > GONE && self.any_answers() {
+                self.heard().leave(&seat.place, &seat.name);
+                return;
+            }
+            sleep(jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Some sentinel answers: it names the others again that are still there.
+    fn any_answers(&self) -> bool {
+        self.heard().votes.is_answered()
+    }
+
+    /// Connects and asks until the connection ends, or an answer does not come in time; `None` if it is followed at
+    /// another place.
+    async fn session(
+        self: &Arc<Self>,
+        sentinel: &ConnectionInfo,
+        seat: &mut Seat,
+    ) -> Option<Fault> {
+        let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = sentinel.clone().set_redis_settings(settings);
+        let news = self.clone();
+        let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+            news.on_push(&push);
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(push);
+        let (mut connection, driver) =
+            match timeout(ANSWER, connect(&info, self.tls.as_deref(), config)).await {
+                Ok(Ok(connected)) => connected,
+                Ok(Err(error)) => {
+                    let why = why_not(&error, &info, self.tls.as_deref(), Mode::Sentinel).await;
+                    return Some(at_sentinel(why));
+                }
+                Err(_) => return Some(Fault::timed_out()),
+            };
+        let asked = async {
+            match self.introduce(&mut connection, seat).await {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(fault) => return Some(fault),
+            }
+            let mut ask = self.ask.subscribe();
+            for round in 0u32.. {
+                match self.ask(&mut connection).await {
+                    Ok(word) => self.hear(&seat.name, Ok(word)),
+                    Err(fault) => return Some(fault),
+                }
+                seat.has_answered = true;
+                if round % OTHERS == 0 {
+                    self.look_for_others(sentinel, &mut connection).await;
+                }
+                let pause = match self.missing.load(Ordering::Relaxed) {
+                    0 => ROUND,
+                    _ => jittered(SEARCH),
+                };
+                let _ = timeout(pause, ask.changed()).await;
+            }
+            Some(Fault::timed_out())
+        };
+        // The driver ends with the connection.
+        let lost =
+            || Fault::passing(BackendKind::Unreachable, "the connection to a sentinel was lost");
+        until(asked, driver).await.unwrap_or_else(|| Some(lost()))
+    }
+
+    /// Learns its name, and asks it to tell its news. It need not allow either. False if it is followed at another
+    /// place.
+    async fn introduce(
+        &self,
+        connection: &mut MultiplexedConnection,
+        seat: &mut Seat,
+    ) -> Result<bool, Fault> {
+        let mut own = redis::cmd("SENTINEL");
+        own.arg("MYID");
+        let own = in_time(own.query_async::<String>(connection)).await?;
+        if let Ok(own) = own {
+            if !self.heard().is_named(&seat.place, &seat.name, &own) {
+                return Ok(false);
+            }
+            seat.name = own;
+        }
+        // Where it may not be subscribed, it is asked every second.
+        in_time(connection.subscribe(&NEWS[..])).await.map(|_| true)
+    }
+
+    async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<Word, Fault> {
+        let mut ask = redis::Pipeline::with_capacity(2);
+        ask.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        ask.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+        let answers = in_time(connection.send_packed_commands(&ask, 0, 2)).await?;
+        let answers = answers.map_err(|error| not_asked(&error))?;
+        let (place, details) = match answers.as_slice() {
+            [Value::Nil, _] => return Ok(Word::Unknown),
+            [Value::ServerError(error), _] => {
+                return Err(not_asked(&RedisError::from(error.clone())));
+            }
+            [Value::Array(place), details] => (place, details),
+            _ => return Err(crate::connection::error::unexpected()),
+        };
+        let [host, port] = place.as_slice() else {
+            return Err(crate::connection::error::unexpected());
+        };
+        let place = text(host).zip(text(port).and_then(|port| port.parse().ok()));
+        let (host, port) = place.ok_or_else(crate::connection::error::unexpected)?;
+        let epoch = field(details, "config-epoch").and_then(|epoch| epoch.parse().ok());
+        Ok(Word::Names(Place { host, port }, epoch.unwrap_or(0)))
+    }
+
+    /// Follows the sentinels that this one knows.
+    async fn look_for_others(
+        self: &Arc<Self>,
+        sentinel: &ConnectionInfo,
+        connection: &mut MultiplexedConnection,
+    ) {
+        let mut others = redis::cmd("SENTINEL");
+        others.arg("SENTINELS").arg(&self.name);
+        let Ok(Ok(Value::Array(others))) = in_time(connection.send_packed_command(&others)).await
+        else {
+            return;
+        };
+        for other in &others {
+            let place =
+                field(other, "ip").zip(field(other, "port").and_then(|port| port.parse().ok()));
+            let Some((host, port)) = place else { continue };
+            let other = sentinel.clone().set_addr(ConnectionAddr::Tcp(host, port));
+            if let Some((place, _)) = self.new_place(&other) {
+                self.follow(other, place, false);
+            }
+        }
+    }
+
+    fn hear(&self, sentinel: &str, word: Result<Word, Fault>) {
+        let mut heard = self.heard();
+        let verdict = heard.votes.hear(sentinel, word);
+        // Under the mutex: verdicts must not overtake each other.
+        self.verdict.send_if_modified(|present| {
+            let is_new = !present.is(&verdict);
+            if is_new {
+                *present = verdict;
+            }
+            is_new
+        });
+    }
+
+    /// A message of a sentinel about this primary has all of them asked.
+    fn on_push(&self, push: &PushInfo) {
+        let [_, Value::BulkString(message)] = push.data.as_slice() else { return };
+        let name = self.name.as_bytes();
+        if message.split(|byte| *byte == b' ').any(|word| word == name) {
+            self.ask.send_replace(());
+        }
+    }
+
+    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn in_time<T>(
+    answer: impl Future<Output = Result<T, RedisError>>,
+) -> Result<Result<T, RedisError>, Fault> {
+    timeout(ANSWER, answer).await.map_err(|_| Fault::timed_out())
+}
+
+/// What it says instead of an answer.
+fn not_asked(error: &RedisError) -> Fault {
+    let fault = fault(error);
+    if fault.to_string().contains("unknown command") {
+        return Fault::lasting(BackendKind::Other, NO_SENTINEL);
+    }
+    at_sentinel(fault)
+}
+
+/// Sentinels have users of their own.
+pub(crate) fn at_sentinel(fault: Fault) -> Fault {
+    match fault.kind {
+        BackendKind::Refused => fault.and(
+            "; that was a sentinel: its own user and password are `sentinel_user` and `sentinel_pass` in the URL",
+        ),
+        _ => fault,
+    }
+}
+
+/// A field of what a sentinel knows of a server or of another sentinel.
+fn field(details: &Value, name: &str) -> Option<String> {
+    match details {
+        Value::Map(fields) => {
+            let found = fields.iter().find(|(field, _)| text(field).as_deref() == Some(name));
+            found.and_then(|(_, value)| text(value))
+        }
+        Value::Array(fields) => {
+            let mut pairs = fields.chunks_exact(2);
+            let found = pairs.find(|pair| text(&pair[0]).as_deref() == Some(name));
+            found.and_then(|pair| text(&pair[1]))
+        }
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,359 @@
+//! Locks on one Redis (or Valkey) primary.
+//!
+//! The way `SET NX` with a random value and compare-and-delete make a lock is the one the Redis
+//! documentation describes; what it leaves out is here: fencing tokens that grow over lost data, a
+//! fair queue, and releases that are never overtaken by what was sent before them.
+//!
+//! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: which token has it instead; `marks`, `pairing`: whose answers these are
+//! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
+//! - `renew`, `release`, `inspect`; `replicas`, `replicated`: what was written is confirmed by replicas; `record`: which process this is
+//! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
+//! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
+//! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
+//!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `survey`, `followed`, `primary`
+//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`, `identity`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use redis::ConnectionInfo;
+use tokio::runtime::Handle;
+
+use crate::cluster::{Cluster, Start};
+use crate::commands::exchange::Exchanges;
+use crate::commands::fence::{FENCES_PER_DRAW, Fences};
+use crate::commands::first::first_contact;
+use crate::commands::queue::Queue;
+use crate::commands::release::Releases;
+use crate::commands::renew::Renewals;
+use crate::commands::trial::Trials;
+use crate::commands::{acquire, inspect, lift};
+use crate::connection::discover::Target;
+use crate::connection::link::LinkConfig;
+use crate::connection::replicas::Replicas;
+use crate::connection::server_info::{Expects, Mode};
+use crate::connection::tls::TlsClient;
+use crate::node::Node;
+use crate::pubsub::letters;
+use crate::pubsub::subscription::Channels;
+use crate::record::Record;
+use crate::routing::{Layout, routed};
+use crate::script::Wakes;
+use crate::sentinel::sentinels::Sentinels;
+use crate::server::Server;
+use distlock_core::alarm::Alarms;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::process_info::ProcessInfo;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::status::{DrivenBy, StoreStatus, WakeUps};
+use distlock_core::store::{
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
+    OpOn, Outage, Records, Renewal, Renewed, Store, StoreEvents, on_heap,
+};
+
+/// Where locks are kept.
+pub enum Place {
+    /// On one server.
+    At(Target),
+    /// In the cluster of these nodes.
+    Cluster(Vec<ConnectionInfo>),
+}
+
+/// How to reach a Redis.
+pub struct RedisConfig {
+    pub place: Place,
+    pub tls: Option<Arc<TlsClient>>,
+    /// The replicas that have to confirm grants and renewals.
+    pub replicas: Option<Replicas>,
+    pub command_timeout: Duration,
+    pub connect_timeout: Duration,
+    pub connections: usize,
+    pub io_on_caller_runtime: bool,
+    /// Where the counter of fencing tokens is stored.
+    pub fence: String,
+    /// What all names in the store begin with.
+    pub prefix: String,
+    pub events: Arc<dyn StoreEvents>,
+}
+
+impl RedisConfig {
+    /// `host:port` of the server, or its path; of several servers, one.
+    pub(crate) fn address(&self) -> String {
+        match &self.place {
+            Place::At(target) => target.address(),
+            Place::Cluster(nodes) => nodes.first().map(|info| info.addr().to_string()),
+        }
+        .unwrap_or_default()
+    }
+}
+
+/// Locks on one Redis.
+pub struct RedisStore {
+    pub(crate) server: Server,
+    pub(crate) queue: Queue,
+    renewals: Renewals,
+    releases: Releases,
+    exchanges: Exchanges,
+    handle: Handle,
+}
+
+impl RedisStore {
+    pub fn start(config: RedisConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
+        let RedisConfig {
+            place,
+            tls,
+            replicas,
+            command_timeout,
+            connect_timeout,
+            connections,
+            io_on_caller_runtime: by_callers,
+            fence,
+            prefix,
+            events,
+        } = config;
+        let mode = match place {
+            Place::At(_) => Mode::Standalone,
+            Place::Cluster(_) => Mode::Cluster,
+        };
+        let expects = Expects { mode, replicas: replicas.is_some() };
+        let link = |target| LinkConfig {
+            target,
+            tls,
+            expects,
+            command_timeout,
+            connect_timeout,
+            by_callers,
+            events,
+        };
+        let (layout, fences, wakes) = match place {
+            Place::At(target) => {
+                let named = (0, prefix.clone(), Channels::OfPrefixes);
+                let links = AtomicU64::new(0);
+                let node = Node::start(link(target), connections, named, &links, handle, alarms);
+                (Layout::One(node), Fences::new(fence), Wakes::Channels)
+            }
+            Place::Cluster(seeds) => {
+                let link = link(Target::Fixed(seeds[0].clone()));
+                let (handle, alarms) = (handle.clone(), alarms.clone());
+                let start = Start { link, connections, prefix: prefix.clone(), handle, alarms };
+                let cluster = Cluster::start(seeds, start);
+                (Layout::Cluster(cluster), Fences::of_slots(fence), Wakes::Shards)
+            }
+        };
+        let server = Server {
+            record: Arc::new(Record::new(prefix, layout.cluster().is_some())),
+            layout,
+            fences,
+            alarms: alarms.clone(),
+            command_timeout,
+            replicas,
+            trials: Trials::default(),
+        };
+        Self {
+            server,
+            queue: Queue::new(wakes),
+            renewals: Renewals::new(),
+            releases: Releases::new(wakes),
+            exchanges: Exchanges::new(wakes),
+            handle: handle.clone(),
+        }
+    }
+}
+
+impl Store for RedisStore {
+    fn clock(&self) -> Clock {
+        Clock::Boottime
+    }
+
+    fn ready(self: Arc<Self>, answer_by: Moment) -> Op<()> {
+        Box::pin(async move { first_contact(&self.server, answer_by).await })
+    }
+
+    fn is_notified(&self, lock: &LockName) -> bool {
+        self.server.layout.node(lock.stored()).is_some_and(|node| node.subscription.covers(lock))
+    }
+
+    fn hears_answers(&self, lock: &LockName) -> bool {
+        let of_all = |cluster: &Arc<Cluster>| cluster.wake_ups() == WakeUps::Notified;
+        self.server.layout.cluster().map_or_else(|| self.is_notified(lock), of_all)
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.server.layout.outage()
+    }
+
+    fn listen(&self, process: &str, listener: Listener) {
+        self.server.layout.listen(process, listener, &self.handle);
+    }
+
+    fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
+        if !attempt.owner.limit.is_alone() {
+            return Box::pin(async move {
+                let Self { server, queue, .. } = self;
+                routed!(server, attempt.owner.lock, answer_by, |live| {
+                    queue.try_share(server, &attempt, live, answer_by)
+                })
+            });
+        }
+        on_heap(|| async move {
+            let Self { server, queue, renewals, .. } = self;
+            routed!(server, attempt.owner.lock, answer_by, |live| {
+                acquire::try_acquire(server, (queue, renewals), &attempt, live, answer_by)
+            })
+        })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
+        on_heap(|| async move {
+            let Self { server, queue, .. } = &*self;
+            routed!(server, entry.owner.lock, answer_by, |live| {
+                queue.enter(server, &entry, live, answer_by)
+            })
+        })
+    }
+
+    fn release(
+        self: Arc<Self>,
+        owner: Arc<Owner>,
+        keep: Option<Duration>,
+        answer_by: Moment,
+    ) -> Op<Freed> {
+        on_heap(|| async move {
+            let Self { server, releases, .. } = &*self;
+            releases.release(server, &owner, keep, answer_by).await
+        })
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move {
+            let Self { server, exchanges, .. } = &*self;
+            routed!(server, exchange.new.lock, answer_by, |live| {
+                exchanges.exchange(server, &exchange, live, answer_by)
+            })
+        })
+    }
+
+    fn lane(&self, lock: &LockName) -> usize {
+        self.server.layout.lane(lock.stored())
+    }
+
+    fn part(&self, lock: &LockName) -> usize {
+        self.server.layout.part(lock.stored())
+    }
+
+    fn fences_per_draw(&self) -> u64 {
+        FENCES_PER_DRAW
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move {
+            let Self { server, renewals: of_server, .. } = &*self;
+            of_server.renew(server, &renewals).await
+        })
+    }
+
+    fn has_many_counters(&self) -> bool {
+        self.server.layout.cluster().is_some()
+    }
+
+    fn lift(self: Arc<Self>, locks: Vec<Arc<LockName>>, fence: u64, answer_by: Moment) -> Op<()> {
+        Box::pin(async move { lift::lift(&self.server, &locks, fence, answer_by).await })
+    }
+
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move {
+            let server = &self.server;
+            let Some(unused) = server.unused() else { return Err(Fault::given_up()) };
+            routed!(server, unused, answer_by, |live| {
+                inspect::ping(&server.fences, &unused, live, answer_by)
+            })
+        })
+    }
+
+    fn introduce(&self, itself: &ProcessInfo) {
+        let Self { server, handle, .. } = self;
+        server.record.start(itself, server.layout.keeper(), server.command_timeout, handle);
+    }
+
+    fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
+        Box::pin(async move {
+            let mut live = self.server.records(answer_by).await?;
+            self.server.record.remove(&process, &mut live, answer_by).await
+        })
+    }
+
+    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(async move {
+            let mut live = self.server.any(answer_by).await?;
+            let heard = letters::tell(&mut live, &letters, answer_by).await?;
+            // A node of a cluster knows only its own subscribers.
+            let anywhere = self.server.layout.cluster().is_some();
+            Ok(heard.into_iter().map(|heard| heard || anywhere).collect())
+        })
+    }
+
+    fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
+        Box::pin(async move {
+            let mut live = self.server.records(answer_by).await?;
+            self.server.record.recorded(&prefix, &mut live, answer_by).await
+        })
+    }
+
+    fn records(
+        self: Arc<Self>,
+        prefix: String,
+        processes: Vec<String>,
+        answer_by: Moment,
+    ) -> Op<Records> {
+        Box::pin(async move {
+            let mut live = self.server.records(answer_by).await?;
+            self.server.record.records(&prefix, &processes, &mut live, answer_by).await
+        })
+    }
+
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        let handle = self.handle.clone();
+        handle.spawn(async move {
+            let answer_by = Clock::Boottime.now().after(self.server.command_timeout);
+            let Ok(mut live) = self.server.route(lock.stored(), answer_by).commands().await else {
+                return;
+            };
+            let sharded = self.server.tag(&lock).is_some_and(|tag| !tag.is_empty());
+            // Its owner also finds out at its next renewal.
+            letters::notify_taken(&mut live, &lock, &token, sharded, answer_by).await;
+        });
+    }
+
+    fn status(&self) -> StoreStatus {
+        let links = self.server.layout.all_commands();
+        let mut connected = links.iter().filter_map(|link| link.driven_by());
+        let first = connected.next();
+        let by_callers = first.into_iter().chain(connected).any(|by| by == DrivenBy::Callers);
+        StoreStatus {
+            connected: first.is_some(),
+            wake_ups: self.server.layout.wake_ups(),
+            driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
+        }
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move {
+            let server = &self.server;
+            routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
+        })
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let links = self.server.layout.all_commands();
+        let server = links.iter().find_map(|link| link.able());
+        f.debug_struct("RedisStore")
+            .field("server", &server)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
