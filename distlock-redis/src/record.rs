@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
-
-use crate::cluster::{Cluster, Line};
-use crate::connection::error::is_denied;
-use crate::connection::link::Link;
-use crate::connection::live::Connection;
-use crate::slots::Slot;
 use distlock_core::catch_panic::shielded;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::process_info::{ProcessInfo, record_name};
 use distlock_core::select::until;
 use distlock_core::store::{Fault, Records};
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::cluster::{Cluster, Line};
+use crate::connection::connection::Connection;
+use crate::connection::error::is_denied;
+use crate::connection::link::Link;
+use crate::slots::Slot;
 
 /// How long a record is kept.
 const KEPT: Duration = Duration::from_secs(60);
@@ -210,7 +210,7 @@ impl Record {
         match live
             .command(&range, answer_by)
             .await
-            .map_err(crate::connection::live::RedisOr::into_fault)?
+            .map_err(crate::connection::connection::RedisOr::into_fault)?
         {
             Value::Array(ids) => Ok(ids.iter().filter_map(text).collect()),
             _ => Err(live.unexpected_answer()),

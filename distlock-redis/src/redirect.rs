@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use distlock_core::jitter::jittered;
 use redis::{RedisError, Value};
 
 use crate::slots::{Addr, Slot};
-use distlock_core::jitter::jittered;
 
 /// So many redirects in a row are followed.
 const HOPS: u32 = 5;

@@ -4,21 +4,20 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::StoredName;
+use distlock_core::store::status::WakeUps;
+use distlock_core::store::{BackendKind, Fault, Listener, Outage};
+use tokio::runtime::Handle;
+
 use crate::cluster::{Cluster, Line};
+use crate::connection::connection::Connection;
 use crate::connection::link::Link;
-use crate::connection::live::Connection;
 use crate::node::Node;
 use crate::record::Keeper;
 use crate::redirect::{Said, Step, Way};
 use crate::slots::Slot;
-use tokio::runtime::Handle;
-
-use distlock_core::alarm::{Alarm, Alarms};
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::name::StoredName;
-use distlock_core::store::BackendKind;
-use distlock_core::store::status::WakeUps;
-use distlock_core::store::{Fault, Listener, Outage};
 
 const SENT_ABOUT: &str = "the nodes of the cluster send this lock's commands from one to another";
 

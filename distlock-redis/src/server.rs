@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::cluster::Line;
-use crate::commands::confirm;
-use crate::commands::fence::Fences;
-use crate::commands::trial::Trials;
-use crate::connection::live::Connection;
-use crate::connection::replicas::Replicas;
-use crate::record::{self, Record};
-use crate::routing::{Layout, Route};
-use crate::slots::Slot;
 use distlock_core::alarm::Alarms;
 use distlock_core::clock::Moment;
 use distlock_core::name::{LockName, StoredName};
 use distlock_core::store::Fault;
+
+use crate::cluster::Line;
+use crate::commands::confirm;
+use crate::commands::fence::Fences;
+use crate::commands::first_contact::Trials;
+use crate::connection::connection::Connection;
+use crate::connection::replicas::Replicas;
+use crate::record::{self, Record};
+use crate::routing::{Layout, Route};
+use crate::slots::Slot;
 
 /// The nodes of one manager, its counters, and the record of this process there.
 pub(crate) struct Server {

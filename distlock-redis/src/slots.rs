@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use redis::Value;
-
 use distlock_core::store::Fault;
+use redis::Value;
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: usize = 16_384;

@@ -18,31 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use redis::ConnectionInfo;
-use tokio::runtime::Handle;
-
-use crate::cluster::{Cluster, Start};
-use crate::commands::exchange::Exchanges;
-use crate::commands::fence::{FENCES_PER_DRAW, Fences};
-use crate::commands::first::first_contact;
-use crate::commands::queue::Queue;
-use crate::commands::release::Releases;
-use crate::commands::renew::Renewals;
-use crate::commands::trial::Trials;
-use crate::commands::{acquire, inspect, lift};
-use crate::connection::discover::Target;
-use crate::connection::link::LinkConfig;
-use crate::connection::replicas::Replicas;
-use crate::connection::server_info::{Expects, Mode};
-use crate::connection::tls::TlsClient;
-use crate::node::Node;
-use crate::pubsub::letters;
-use crate::pubsub::subscription::Channels;
-use crate::record::Record;
-use crate::routing::{Layout, routed};
-use crate::script::Wakes;
-use crate::sentinel::sentinels::Sentinels;
-use crate::server::Server;
 use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
@@ -53,6 +28,29 @@ use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
     OpOn, Outage, Records, Renewal, Renewed, Store, StoreEvents, on_heap,
 };
+use redis::ConnectionInfo;
+use tokio::runtime::Handle;
+
+use crate::cluster::{Cluster, Start};
+use crate::commands::fence::{FENCES_PER_DRAW, Fences};
+use crate::commands::first_contact::{Trials, first_contact};
+use crate::commands::queue::Queue;
+use crate::commands::release::Releases;
+use crate::commands::renew::Renewals;
+use crate::commands::run_script::Exchanges;
+use crate::commands::{acquire, fence, inspect};
+use crate::connection::discover::Target;
+use crate::connection::link::LinkConfig;
+use crate::connection::replicas::Replicas;
+use crate::connection::server_info::{Expects, Mode};
+use crate::connection::tls::TlsClient;
+use crate::node::Node;
+use crate::pubsub::messages;
+use crate::pubsub::subscription::Channels;
+use crate::record::Record;
+use crate::routing::{Layout, routed};
+use crate::script::Wakes;
+use crate::server::Server;
 
 /// Where locks are kept.
 pub enum Place {
@@ -260,7 +258,7 @@ impl Store for RedisStore {
     }
 
     fn lift(self: Arc<Self>, locks: Vec<Arc<LockName>>, fence: u64, answer_by: Moment) -> Op<()> {
-        Box::pin(async move { lift::lift(&self.server, &locks, fence, answer_by).await })
+        Box::pin(async move { fence::lift(&self.server, &locks, fence, answer_by).await })
     }
 
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
@@ -288,7 +286,7 @@ impl Store for RedisStore {
     fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
             let mut live = self.server.any(answer_by).await?;
-            let heard = letters::tell(&mut live, &letters, answer_by).await?;
+            let heard = messages::tell(&mut live, &letters, answer_by).await?;
             // A node of a cluster knows only its own subscribers.
             let anywhere = self.server.layout.cluster().is_some();
             Ok(heard.into_iter().map(|heard| heard || anywhere).collect())
@@ -323,7 +321,7 @@ impl Store for RedisStore {
             };
             let sharded = self.server.tag(&lock).is_some_and(|tag| !tag.is_empty());
             // Its owner also finds out at its next renewal.
-            letters::notify_taken(&mut live, &lock, &token, sharded, answer_by).await;
+            messages::notify_taken(&mut live, &lock, &token, sharded, answer_by).await;
         });
     }
 

@@ -3,23 +3,20 @@
 //! `SET lock token NX PX ttl` and `INCR fence` go out in one write, behind a raise of the counter where
 //! that is due, and before an `ECHO` now and then, which shows whose answers these are.
 
+use distlock_core::clock::{Clock, Moment, millis};
+use distlock_core::store::{Answer, Attempt, Fault};
 use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
 
-use crate::commands::confirm;
 use crate::commands::fence::Fence;
+use crate::commands::inspect::{taken, taken_over};
 use crate::commands::queue::Queue;
-use crate::commands::refused::{taken, taken_over};
 use crate::commands::renew::Renewals;
-use crate::commands::trial;
+use crate::commands::{confirm, first_contact};
+use crate::connection::connection::{Connection, Live, integer};
 use crate::connection::error::fault;
-use crate::connection::live::{Connection, Live, integer};
-use crate::connection::marks::Marking;
-use crate::connection::pairing::{echo, of_alone, of_mark};
 use crate::connection::replicas::Asker;
+use crate::connection::reply_check::{Marking, echo, of_alone, of_mark};
 use crate::server::Server;
-use distlock_core::clock::millis;
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::store::{Answer, Attempt, Fault};
 
 /// Takes the lock if it is free.
 ///
@@ -41,7 +38,7 @@ pub(crate) async fn try_acquire(
     }
     // Before the first grant on a connection: the server behind it may have lost its data.
     if !fences.is_raised(counter, live) {
-        Box::pin(trial::run(server, &owner.lock, live, answer_by)).await?;
+        Box::pin(first_contact::run(server, &owner.lock, live, answer_by)).await?;
         let lock = Some(&*owner.lock);
         Box::pin(fences.raise(counter, lock, live, answer_by)).await?;
     }

@@ -3,21 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
+use distlock_core::store::{BackendKind, Fault, Holder, Op};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 
 use crate::RedisStore;
 use crate::commands::inspect;
+use crate::connection::connection::{Connection, integer};
 use crate::connection::error::words;
-use crate::connection::live::{Connection, integer};
 use crate::node::Node;
 use crate::routing::{Layout, routed};
 use crate::script::Arg;
 use crate::server::Server;
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::name::LockName;
-use distlock_core::store::BackendKind;
-use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
-use distlock_core::store::{Fault, Holder, Op};
 
 /// At how many keys a server looks in one step of a walk.
 const STEP: usize = 1000;

@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use redis::{Pipeline, Value};
-
-use crate::connection::live::{Connection, RedisOr};
-use crate::connection::replicas::{Asker, Replicas, Stand};
 use distlock_core::clock::Moment;
 use distlock_core::store::Fault;
+use redis::{Pipeline, Value};
+
+use crate::connection::connection::{Connection, RedisOr};
+use crate::connection::replicas::{Asker, Replicas, Stand};
 
 /// Has everything confirmed that was written on this connection before; `ticket` is of what has one.
 ///

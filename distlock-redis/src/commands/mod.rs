@@ -1,15 +1,10 @@
 pub(crate) mod acquire;
 pub(crate) mod admin;
 pub(crate) mod confirm;
-pub(crate) mod exchange;
 pub(crate) mod fence;
-pub(crate) mod first;
+pub(crate) mod first_contact;
 pub(crate) mod inspect;
-pub(crate) mod lift;
 pub(crate) mod queue;
-pub(crate) mod refused;
 pub(crate) mod release;
 pub(crate) mod renew;
-pub(crate) mod renew_moving;
 pub(crate) mod run_script;
-pub(crate) mod trial;

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use crate::commands::refused::taken_over;
-use crate::commands::run_script::{Grant, Outcome};
-use crate::connection::live::Connection;
-use crate::script::{Arg, Script, Scripts, Wakes};
-use crate::server::Server;
-use distlock_core::clock::Moment;
-use distlock_core::clock::millis;
+use distlock_core::clock::{Moment, millis};
 use distlock_core::store::owner::QUEUE_LIFE;
 use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault};
+
+use crate::commands::inspect::taken_over;
+use crate::commands::run_script::{Grant, Outcome};
+use crate::connection::connection::Connection;
+use crate::script::{Arg, Script, Scripts, Wakes};
+use crate::server::Server;
 
 /// What becomes of a token that cannot have the lock yet.
 #[derive(Clone, Copy)]

@@ -15,16 +15,15 @@
 
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment, millis};
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{Fault, Freed};
 use redis::Value;
 
-use crate::connection::live::Connection;
+use crate::connection::connection::Connection;
 use crate::routing::routed;
 use crate::script::{Arg, Scripts, Wakes};
 use crate::server::Server;
-use distlock_core::clock::millis;
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::store::owner::Owner;
-use distlock_core::store::{Fault, Freed};
 
 /// How long the script is resent while a slot moves, if there is time: no newcomer passes the queue then.
 const PATIENCE: Duration = Duration::from_millis(500);

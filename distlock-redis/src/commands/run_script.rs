@@ -3,17 +3,16 @@
 
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment, millis};
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{BackendKind, Exchange, Exchanged, Fault, Term};
 use redis::Value;
 
 use crate::commands::fence::Fence;
-use crate::commands::trial;
-use crate::connection::live::{Connection, RedisOr, ints};
-use crate::script::{Arg, Script};
+use crate::commands::first_contact;
+use crate::connection::connection::{Connection, RedisOr, ints};
+use crate::script::{Arg, Script, Wakes};
 use crate::server::Server;
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::store::BackendKind;
-use distlock_core::store::owner::Owner;
-use distlock_core::store::{Fault, Term};
 
 /// How often the script is run, when the counter or the clock of the server has changed.
 const TRIES: usize = 3;
@@ -66,7 +65,7 @@ impl Grant<'_, '_> {
         server.keep_subscribed(lock, self.term.stored_for());
         for _ in 0..TRIES {
             if fences.needs_raise(counter, live) {
-                Box::pin(trial::run(server, lock, live, answer_by)).await?;
+                Box::pin(first_contact::run(server, lock, live, answer_by)).await?;
                 fences.raise(counter, Some(lock), live, answer_by).await?;
             }
             let seen = counter.seen();
@@ -139,5 +138,52 @@ impl Grant<'_, '_> {
             _ => owner.answered(live.number),
         }
         Ok((sent, answer))
+    }
+}
+
+/// The exchanges of one server.
+pub(crate) struct Exchanges {
+    script: Script,
+}
+
+impl Exchanges {
+    pub(crate) fn new(wakes: Wakes) -> Self {
+        Self { script: Script::downgrade(wakes) }
+    }
+
+    pub(crate) async fn exchange(
+        &self,
+        server: &Server,
+        exchange: &Exchange,
+        live: &mut Connection,
+        answer_by: Moment,
+    ) -> Result<Exchanged, Fault> {
+        let Exchange { old, new, term } = exchange;
+        let mut args = [
+            Arg::Text(&new.token),
+            Arg::Number(millis(term.stored_for())),
+            Arg::Text(&old.token),
+            Arg::Number(0),
+            Arg::Text(""),
+        ];
+        let tag = server.tag(&new.lock);
+        if let Some(tag) = &tag {
+            args[4] = Arg::Text(tag);
+        }
+        let grant = Grant {
+            owner: new,
+            term: *term,
+            script: &self.script,
+            args: &mut args[..4 + usize::from(tag.is_some())],
+            not_after: 3,
+            // The old token holds the lock: the new one may have it whatever is answered to this run.
+            stays: true,
+        };
+        Ok(match grant.run(server, live, |_| Some(()), answer_by).await? {
+            Outcome::Granted { fence, sent, contended } => {
+                Exchanged::Granted { fence, sent, contended }
+            }
+            Outcome::Refused(()) => Exchanged::NotHeld,
+        })
     }
 }

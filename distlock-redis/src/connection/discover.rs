@@ -4,14 +4,13 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::store::{BackendKind, Fault};
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 use crate::sentinel::sentinels::{Missing, Sentinels};
 use crate::slots::Addr;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 /// Where the server of a link is.
 #[derive(Clone)]

@@ -1,10 +1,9 @@
 //! Errors of the Redis client, mapped to those of a store.
 
+use distlock_core::store::{BackendKind, Fault};
 use redis::{ErrorKind, RedisError};
 
 use crate::connection::tls::refusal;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 /// The error for a fence counter that holds what no honest counter can.
 pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence`) holds a value that \

@@ -11,28 +11,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::jitter::jittered;
+use distlock_core::select::until;
+use distlock_core::store::status::DrivenBy;
+use distlock_core::store::{BackendKind, Fault, StoreEvents};
 use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::connection::connect::connect_driven;
+use crate::connection::connection::{Connection, Live};
 use crate::connection::discover::{Address, Target};
-use crate::connection::greeting::{Greeting, greet};
+use crate::connection::handshake::{Greeting, greet, why_not};
 use crate::connection::io::Carry;
-use crate::connection::live::{Connection, Live};
 use crate::connection::previous::PreviousConnections;
 use crate::connection::server_info::{Able, Expects};
-use crate::connection::sign_in::why_not;
 use crate::connection::tls::TlsClient;
-use distlock_core::alarm::{Alarm, Alarms};
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::jitter::jittered;
-use distlock_core::select::until;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
-use distlock_core::store::StoreEvents;
-use distlock_core::store::status::DrivenBy;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Commands that may wait to be written: callers beyond it wait in order.

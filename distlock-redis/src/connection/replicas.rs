@@ -8,13 +8,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::clock::millis;
+use distlock_core::store::{BackendKind, Fault};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
 use crate::connection::error::fault;
-use distlock_core::clock::millis;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 /// By how many replicas grants and renewals are confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

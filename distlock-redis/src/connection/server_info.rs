@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use distlock_core::store::{BackendKind, Fault};
 use redis::Value;
 
 use crate::connection::error::CLUSTER;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 const SENTINEL: &str = "this is a sentinel, which keeps no locks: write redis-sentinel://host:port/NAME, with \
     the name of the primary it watches, or name that primary itself";
@@ -112,10 +111,10 @@ impl fmt::Debug for Able {
 
 #[cfg(test)]
 mod tests {
+    use distlock_core::store::BackendKind;
     use redis::Value;
 
     use super::{Able, Mode};
-    use distlock_core::store::BackendKind;
 
     fn hello(fields: &[(&str, &str)]) -> Able {
         let word = |word: &str| Value::BulkString(word.as_bytes().to_vec());

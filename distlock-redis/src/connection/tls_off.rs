@@ -3,9 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use redis::{ConnectionInfo, RedisError};
-
 use distlock_core::store::Fault;
+use redis::{ConnectionInfo, RedisError};
 
 /// There is none.
 pub struct TlsClient(Infallible);

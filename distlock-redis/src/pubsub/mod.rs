@@ -1,4 +1,3 @@
-pub(crate) mod letters;
+pub(crate) mod messages;
 pub(crate) mod prefixes;
-pub(crate) mod shards;
 pub(crate) mod subscription;

@@ -10,6 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use distlock_core::catch_panic::shielded;
+use distlock_core::clock::Clock;
+use distlock_core::jitter::jittered;
+use distlock_core::name::{LockName, StoredName};
+use distlock_core::select::{any, until};
+use distlock_core::store::status::WakeUps;
+use distlock_core::store::{Listener, Message, Notification, StoreEvents};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError, Value};
 use tokio::runtime::Handle;
@@ -20,19 +27,10 @@ use crate::cluster::Cluster;
 use crate::connection::connect::connect;
 use crate::connection::discover::Address;
 use crate::connection::error::{fault, is_denied, words};
-use crate::connection::eviction;
+use crate::connection::handshake;
 use crate::connection::link::{Link, LinkConfig};
 use crate::pubsub::prefixes::{Prefixes, kept_until};
 use crate::slots::Slot;
-use distlock_core::catch_panic::shielded;
-use distlock_core::clock::Clock;
-use distlock_core::jitter::jittered;
-use distlock_core::name::LockName;
-use distlock_core::name::StoredName;
-use distlock_core::select::{any, until};
-use distlock_core::store::StoreEvents;
-use distlock_core::store::status::WakeUps;
-use distlock_core::store::{Listener, Message, Notification};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -357,7 +355,7 @@ async fn receive(
     let subscribed = async {
         // Here, because every manager makes this connection and no call waits for it.
         if !subscription.eviction_checked.swap(true, Ordering::AcqRel) {
-            let policy = timeout(config.connect_timeout, eviction::policy(&mut connection)).await;
+            let policy = timeout(config.connect_timeout, handshake::policy(&mut connection)).await;
             if let Ok(Some(policy)) = policy {
                 config.events.may_evict(policy);
             }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::redlock::tally::{Accepted, Answered, Stands, Tally, Tried};
+use distlock_core::redlock::votes::Ballot;
+use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault, Store};
+
 use super::QuorumStore;
 use super::fences::Granted;
 use super::missing::Missing;
 use super::node::Voted;
 use crate::redlock::vote::Vote;
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::tally::{Accepted, Answered, Stands, Tally, Tried};
-use distlock_core::redlock::votes::Ballot;
-use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault, Store};
 
 /// The quorum's own number for a connection: which node's it was is known for each part of a token.
 pub(super) const ALL: u64 = 1;

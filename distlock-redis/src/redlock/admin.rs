@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use distlock_core::clock::Moment;
+use distlock_core::name::LockName;
+use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
+use distlock_core::store::{BackendKind, Fault, Op};
+
 use super::queries::by_majority;
 use super::{Node, QuorumStore};
 use crate::RedisStore;
-use distlock_core::clock::Moment;
-use distlock_core::name::LockName;
-use distlock_core::store::BackendKind;
-use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
-use distlock_core::store::{Fault, Op};
 
 impl Console for QuorumStore {
     fn nodes(&self) -> Vec<Option<String>> {

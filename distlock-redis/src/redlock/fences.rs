@@ -9,16 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::redlock::tally::{Accepted, Drawn, accepted, median, proposal};
+use distlock_core::redlock::votes::{Ballot, Votes};
+use distlock_core::store::{BackendKind, Fault};
+
 use super::QuorumStore;
 use super::missing::Missing;
 use super::node::{Node, Voted};
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::name::LockName;
-use distlock_core::redlock::tally::Accepted;
-use distlock_core::redlock::tally::{Drawn, accepted, median, proposal};
-use distlock_core::redlock::votes::{Ballot, Votes};
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 /// How often a token is proposed that others have gone beyond.
 const TRIES: usize = 5;

@@ -1,14 +1,13 @@
 //! Identifies a node of a quorum: its run, its own id, and the list of servers that it belongs to.
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::store::{BackendKind, Fault};
 use redis::{RedisError, Value};
 
 use super::RedisStore;
-use crate::commands::trial;
+use crate::commands::first_contact;
 use crate::connection::error::fault;
 use crate::redlock::vote::text;
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 const INFO_DENIED: &str = "redlock:// needs `INFO`, which tells whether a server has restarted: permit it with \
     `+info`";
@@ -42,7 +41,7 @@ impl RedisStore {
     ) -> Result<(u64, Identity), Fault> {
         let mut live = self.link()?.first(answer_by).await?;
         if let Some(unused) = self.server.unused() {
-            Box::pin(trial::run(&self.server, &unused, &mut live, answer_by)).await?;
+            Box::pin(first_contact::run(&self.server, &unused, &mut live, answer_by)).await?;
         }
         let own = self.quorum_key(":id");
         let mut pipeline = redis::pipe();

@@ -18,13 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+use distlock_core::redlock::votes::majority;
+use distlock_core::store::{BackendKind, Fault};
 use tokio::sync::Notify;
 
 use crate::redlock::identity::Identity;
-use distlock_core::clock::Moment;
-use distlock_core::redlock::votes::majority;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
 
 /// For this many restart guards a process does not rewrite a list that was deleted.
 const HELD_BACK: u32 = 10;

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
+use distlock_core::store::{BackendKind, Fault, Store as _};
+
 use super::QuorumStore;
-use distlock_core::store::BackendKind;
-use distlock_core::store::{Fault, Store as _};
 
 /// Servers that have not answered a question as they should.
 #[derive(Default)]

@@ -35,9 +35,6 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use crate::{RedisConfig, RedisStore};
 use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
@@ -56,6 +53,9 @@ use node::{Common, Node};
 use request::{GRACE, Round};
 use split_votes::Minorities;
 use stragglers::LateAnswers;
+use tokio::runtime::Handle;
+
+use crate::{RedisConfig, RedisStore};
 
 /// Locks on several independent servers.
 pub struct QuorumStore {

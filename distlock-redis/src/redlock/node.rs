@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::redlock::restart_guard::{RestartGuard, relies_for};
+use distlock_core::select::until;
+use distlock_core::store::{BackendKind, Fault, Op, Store, on_heap};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::members::{Members, Seated};
 use crate::RedisStore;
 use crate::redlock::identity::Identity;
-use distlock_core::alarm::{Alarm, Alarms};
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::restart_guard::{RestartGuard, relies_for};
-use distlock_core::select::until;
-use distlock_core::store::BackendKind;
-use distlock_core::store::{Fault, Op, Store, on_heap};
 
 const MOVED: &str = "the connection to a node was made again meanwhile";
 
@@ -318,12 +317,11 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
     use std::process::{Child, Command, Stdio};
 
+    use distlock_core::alarm::Alarms;
+    use distlock_core::store::{LinkWatch, StoreEvents};
     use redis::IntoConnectionInfo as _;
 
     use super::*;
-    use distlock_core::alarm::Alarms;
-    use distlock_core::store::{LinkWatch, StoreEvents};
-
     use crate::{Place, RedisConfig, Target};
 
     /// Nothing is reported.

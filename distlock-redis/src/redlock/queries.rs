@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::QuorumStore;
-use super::missing::Missing;
 use distlock_core::alarm::Alarm;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::select::until;
-use distlock_core::store::BackendKind;
-use distlock_core::store::{Fault, Held, Holder, Letter, Op, Records, Store};
+use distlock_core::store::{BackendKind, Fault, Held, Holder, Letter, Op, Records, Store};
+
+use super::QuorumStore;
+use super::missing::Missing;
 
 /// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
 /// not waited for here either.

@@ -5,14 +5,15 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::QuorumStore;
-use super::missing::Missing;
-use super::node::Node;
-use super::request::Asked;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
 use distlock_core::store::{Fault, Freed, Store};
+
+use super::QuorumStore;
+use super::missing::Missing;
+use super::node::Node;
+use super::request::Asked;
 
 /// One token that is given up, for as long as nodes have not confirmed it.
 struct Release {

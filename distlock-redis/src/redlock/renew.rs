@@ -2,10 +2,6 @@
 
 use std::sync::Arc;
 
-use super::QuorumStore;
-use super::fences::Granted;
-use super::missing::Missing;
-use super::node::Voted;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::tally::{Answered, Tally};
 use distlock_core::redlock::votes::{Ballot, Verdict, Votes};
@@ -13,6 +9,11 @@ use distlock_core::store::owner::Owner;
 use distlock_core::store::{
     Entry, Exchange, Exchanged, Fault, Owned, Renewal, Renewed, Store, Term,
 };
+
+use super::QuorumStore;
+use super::fences::Granted;
+use super::missing::Missing;
+use super::node::Voted;
 
 impl QuorumStore {
     /// Extends each lease where a majority does. A renewal that reaches a minority moves nothing: the

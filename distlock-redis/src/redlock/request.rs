@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::stragglers::LateAnswers;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::select::until;
 use distlock_core::store::{Fault, Op};
+
+use super::stragglers::LateAnswers;
 
 /// How long the others are waited for once enough have answered.
 pub(super) const GRACE: Duration = Duration::from_millis(10);

@@ -12,12 +12,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::clock::Clock;
+use distlock_core::store::owner::Owner;
 use tokio::runtime::Handle;
 
 use super::node::Node;
 use super::send;
-use distlock_core::clock::Clock;
-use distlock_core::store::owner::Owner;
 
 pub(super) struct Minorities {
     nodes: Arc<[Arc<Node>]>,

@@ -11,11 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::task::coop::unconstrained;
-
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::Clock;
+use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
 
 /// What is still out when this has passed twice becomes a task.
 const WHILE: Duration = Duration::from_millis(10);

@@ -8,21 +8,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
-
-use super::RedisStore;
-use crate::commands::acquire::set;
-use crate::connection::error::{fault, unexpected};
-use crate::connection::link::Link;
-use crate::connection::live::{Connection, Live, RedisOr, integer};
-use crate::connection::pairing::{echo, of_mark};
-use crate::routing::Layout;
-use crate::script::Arg;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::redlock::tally::Accepted;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{Answer, Attempt, Entry, Fault};
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::RedisStore;
+use crate::commands::acquire::set;
+use crate::connection::connection::{Connection, Live, RedisOr, integer};
+use crate::connection::error::{fault, unexpected};
+use crate::connection::link::Link;
+use crate::connection::reply_check::{echo, of_mark};
+use crate::routing::Layout;
+use crate::script::Arg;
 
 /// The member of the sorted set whose score is the last fencing token that was accepted.
 const LAST: &str = "last";

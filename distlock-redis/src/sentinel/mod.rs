@@ -1,4 +1,3 @@
 pub(crate) mod known_sentinels;
 pub(crate) mod primary;
 pub(crate) mod sentinels;
-pub(crate) mod survey;

@@ -6,8 +6,7 @@
 
 use std::collections::HashMap;
 
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
+use distlock_core::store::{BackendKind, Fault};
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

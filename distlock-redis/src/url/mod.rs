@@ -13,19 +13,16 @@
 
 mod authority;
 mod options;
-mod percent;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use authority::{Parts, Wrong, decoded};
+use distlock_core::tls::{Pem, TlsOptions};
+use options::Options;
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
 };
-
-use authority::{Parts, Wrong};
-use distlock_core::tls::{Pem, TlsOptions};
-use options::Options;
-use percent::decoded;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::authority::{PLAIN, Wrong};
-use super::percent::decoded;
+use super::authority::{PLAIN, Wrong, decoded};
 
 /// The options of a URL that were not taken yet.
 pub(super) struct Options {

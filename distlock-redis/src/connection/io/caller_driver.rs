@@ -7,21 +7,21 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
-
-use super::carry::{Carry, ClientDriver};
-use super::driver::Driver;
-use super::placement::Placement;
-use super::portable_socket::SocketMover;
-use super::traffic::Traffic;
-use distlock_core::clock::Clock;
+use distlock_core::clock::{Clock, Moment};
 use distlock_core::fork_guard::Home;
 use distlock_core::per_thread::PerThread;
 use distlock_core::runtime_probe::Unable;
 use distlock_core::store::status::DrivenBy;
+use tokio::runtime::{Handle, Id};
+
+use super::driver::{Carry, ClientDriver, Driver};
+use super::placement::Placement;
+use super::socket::SocketMover;
 
 /// A driver that changes runtime with its socket.
 pub(crate) struct CallerDriver {
@@ -203,4 +203,34 @@ fn watch_one() -> io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
     tokio::net::UdpSocket::from_std(socket).map(drop)
+}
+
+/// This many commands from one thread within this time are frequent.
+const SAMPLE: usize = 64;
+const BRISK: Duration = Duration::from_millis(200);
+
+/// What one thread sends.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    sent: AtomicUsize,
+    /// When the last sample was full, and how many commands the engine had sent then.
+    since: AtomicU64,
+    engine_commands: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts a command, and says once per sample whether they are frequent. Not if the engine sends
+    /// some as well, as it does while locks are waited for: it is the one to wake for their answers.
+    pub(crate) fn is_brisk(&self, engine_commands: u64) -> bool {
+        let sent = self.sent.fetch_add(1, Ordering::Relaxed);
+        if !(sent + 1).is_multiple_of(SAMPLE) {
+            return false;
+        }
+        let now = Clock::Boottime.now();
+        let since = Moment::from_nanos(self.since.swap(now.as_nanos(), Ordering::Relaxed));
+        let before = self.engine_commands.swap(engine_commands, Ordering::Relaxed);
+        // Saturating: another thread that shares this part may have been a moment ahead.
+        let of_engine = engine_commands.saturating_sub(before);
+        now.since(since) < BRISK && of_engine < SAMPLE as u64 / 8
+    }
 }

@@ -4,20 +4,21 @@
 //! caller polls it once, right after it has put a command into the channel, if few commands are under
 //! way; while many are, one caller in sixteen does so for all of them.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::thread::ThreadId;
 
-use tokio::task::coop::has_budget_remaining;
-
-use super::carry::{Carry, ClientDriver};
-use super::doorbell::Doorbell;
-use super::placement::Placement;
 use distlock_core::catch_panic::shield;
 use distlock_core::per_thread::PerThread;
 use distlock_core::store::status::DrivenBy;
+use tokio::task::coop::{has_budget_remaining, unconstrained};
+
+use super::placement::Placement;
 
 /// With more commands than this under way from one thread others will follow: writing them together
 /// is cheaper.
@@ -47,7 +48,7 @@ impl Driver {
     }
 
     /// With `placement` a task on a caller's runtime may drive it in the engine's place.
-    pub(super) fn new(client: ClientDriver, placement: Option<Arc<Placement>>) -> Self {
+    pub(crate) fn new(client: ClientDriver, placement: Option<Arc<Placement>>) -> Self {
         let bell = Doorbell::new(placement);
         let waker = Waker::from(bell.clone());
         Self {
@@ -62,7 +63,7 @@ impl Driver {
 
     /// Drives it on the engine as long as that is `on_engine`; resolves at the end of the connection
     /// as well.
-    pub(super) async fn run_while(&self, on_engine: impl Fn() -> bool) {
+    pub(crate) async fn run_while(&self, on_engine: impl Fn() -> bool) {
         poll_fn(|cx| {
             self.bell.belongs_to(cx.waker());
             if self.has_ended() || !on_engine() {
@@ -73,20 +74,20 @@ impl Driver {
         .await;
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_on_engine(&self) -> bool {
+    pub(crate) fn is_on_engine(&self) -> bool {
         self.bell.is_on_engine()
     }
 
-    pub(super) fn ring_engine(&self) {
+    pub(crate) fn ring_engine(&self) {
         self.bell.ring_engine();
     }
 
     /// Polls it, once no other thread does. Ready at the end of the connection.
-    pub(super) fn poll(&self) -> Poll<()> {
+    pub(crate) fn poll(&self) -> Poll<()> {
         self.poll_locked(&mut self.client())
     }
 
@@ -126,12 +127,12 @@ impl Driver {
     }
 
     /// From here on nothing polls it any more.
-    pub(super) fn set_ended(&self) {
+    pub(crate) fn set_ended(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
     /// Drops the client's driver, with which everything under way fails.
-    pub(super) fn drop_client(&self) {
+    pub(crate) fn drop_client(&self) {
         let client = self.client().take();
         shield(|| drop(client));
     }
@@ -203,4 +204,151 @@ fn sent(commands: u64) -> u32 {
 /// The low half.
 fn under_way(commands: u64) -> u32 {
     commands as u32
+}
+
+/// The client library's driver: resolves when the connection has ended.
+pub(crate) type ClientDriver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What moves the bytes of one connection.
+pub(crate) trait Carry: Send + Sync {
+    /// The engine's part: resolves when the connection has ended.
+    fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// The current thread is about to send a command. Returns the thread's part of the counters.
+    fn begin(&self) -> u8;
+
+    /// Sees to it that the command is written which `put` puts into the client's channel. Calls `put`
+    /// once, before it returns.
+    fn send(&self, thread: u8, put: &mut dyn FnMut());
+
+    /// The command was answered, or is not waited for any more.
+    fn end(&self, thread: u8);
+
+    /// How many commands were sent until now.
+    fn sent(&self) -> u32;
+
+    /// The same if none of them is under way: what is sent next is sent behind all of them.
+    fn sent_while_idle(&self) -> Option<u32>;
+
+    /// Ends the connection: everything under way fails.
+    fn stop(&self);
+
+    /// Whose runtime reads and writes at present.
+    fn driven_by(&self) -> DrivenBy;
+}
+
+/// Runs `call`, which sends a command over this connection and waits for its answer.
+///
+/// Cancel safe: the command is under way once this was polled, and its answer is dropped if this is.
+pub(crate) async fn carry<T>(
+    carrier: &dyn Carry,
+    mut call: Pin<&mut impl Future<Output = T>>,
+) -> T {
+    let under_way = UnderWay { carrier, thread: carrier.begin() };
+    let mut sent = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut sent, true) {
+            return call.as_mut().poll(cx);
+        }
+        let mut out = Poll::Pending;
+        // Whatever tokio's budget of the caller is: a command that is sent later must come behind.
+        carrier.send(under_way.thread, &mut || out = pin!(unconstrained(call.as_mut())).poll(cx));
+        out
+    })
+    .await
+}
+
+/// A command that is under way.
+struct UnderWay<'a> {
+    carrier: &'a dyn Carry,
+    thread: u8,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.carrier.end(self.thread);
+    }
+}
+
+/// The waker of a connection's driver.
+pub(crate) struct Doorbell {
+    /// The engine's task that runs the driver, one for as long as the connection lives.
+    engine: OnceLock<Waker>,
+    engine_thread: OnceLock<ThreadId>,
+    /// Whether a task on a caller's runtime drives instead, if one may.
+    placement: Option<Arc<Placement>>,
+}
+
+thread_local! {
+    /// The bell this thread holds back, and whether it has rung.
+    static HELD_BACK: Cell<Option<(usize, bool)>> = const { Cell::new(None) };
+}
+
+impl Doorbell {
+    pub(crate) fn new(placement: Option<Arc<Placement>>) -> Arc<Self> {
+        let (engine, engine_thread) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { engine, engine_thread, placement })
+    }
+
+    fn number(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self).addr()
+    }
+
+    /// The current task and thread are the engine's.
+    pub(crate) fn belongs_to(&self, waker: &Waker) {
+        self.engine.get_or_init(|| waker.clone());
+        self.engine_thread.get_or_init(|| thread::current().id());
+    }
+
+    pub(crate) fn is_on_engine(&self) -> bool {
+        self.engine_thread.get().is_none_or(|engine| *engine == thread::current().id())
+    }
+
+    pub(crate) fn ring(&self) {
+        if !self.placement.as_ref().is_some_and(|placement| placement.wake_caller()) {
+            self.ring_engine();
+        }
+    }
+
+    pub(crate) fn ring_engine(&self) {
+        if let Some(engine) = self.engine.get() {
+            engine.wake_by_ref();
+        }
+    }
+
+    /// A command was put where the next poll of the driver finds it; others will follow.
+    pub(crate) fn defer(&self) {
+        if let Some(placement) = &self.placement {
+            placement.defer();
+        }
+    }
+
+    /// Runs `act` and says whether it would have rung.
+    pub(crate) fn hold_back<T>(self: &Arc<Self>, act: impl FnOnce() -> T) -> (T, bool) {
+        /// Also when `act` panics, or every later ring on this thread would be lost.
+        struct Restore(Option<(usize, bool)>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                HELD_BACK.set(self.0);
+            }
+        }
+        let restore = Restore(HELD_BACK.replace(Some((self.number(), false))));
+        let out = act();
+        let rang = HELD_BACK.get().is_some_and(|(_, rang)| rang);
+        drop(restore);
+        (out, rang)
+    }
+}
+
+impl Wake for Doorbell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match HELD_BACK.get() {
+            Some((held, _)) if held == self.number() => HELD_BACK.set(Some((held, true))),
+            _ => self.ring(),
+        }
+    }
 }

@@ -10,7 +10,7 @@
 //!   runtime polls it, and its reactor watches the socket.
 //!
 //! Commands for locks use the second way unless
-//! [`io_on_caller_runtime`](crate::LockManagerBuilder::io_on_caller_runtime) is off. Renewals and the
+//! `LockManagerBuilder::io_on_caller_runtime` is off. Renewals and the
 //! subscription always use the first: they belong to the manager's thread.
 //!
 //! # When the second way pays
@@ -33,25 +33,16 @@
 //!
 //! # Files, each using only those before it
 //!
-//! - `carry`: the trait, and how a command is sent through it
-//! - `socket`, `portable_socket`: a socket, and one that changes reactor
+//! - `socket`: a socket, and one that changes reactor
 //! - `placement`: which side drives the connection at present
-//! - `doorbell`: wakes that side
-//! - `driver`: the first way
-//! - `traffic`: whether the commands of a thread are frequent
+//! - `driver`: the trait, how a command is sent through it, and the first way
 //! - `caller_driver`: the second way
 
 mod caller_driver;
-mod carry;
-mod doorbell;
 mod driver;
 mod placement;
-mod portable_socket;
 mod socket;
-mod traffic;
 
-pub(super) use caller_driver::CallerDriver;
-pub(super) use carry::{Carry, ClientDriver, carry};
-pub(super) use driver::Driver;
-pub(super) use portable_socket::PortableSocket;
-pub(super) use socket::Socket;
+pub(crate) use caller_driver::CallerDriver;
+pub(crate) use driver::{Carry, ClientDriver, Driver, carry};
+pub(crate) use socket::{PortableSocket, Socket};

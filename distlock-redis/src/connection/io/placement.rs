@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment};
 use tokio::runtime::Id;
 
-use super::portable_socket::SocketMover;
-use distlock_core::clock::{Clock, Moment};
+use super::socket::SocketMover;
 
 /// How often the engine checks the caller's task.
 const ROUND: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const SPAWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Where a connection is driven.
-pub(super) struct Placement {
+pub(crate) struct Placement {
     mover: SocketMover,
     /// The task that drives it on a caller's runtime.
     task: Mutex<Option<CallerTask>>,
@@ -66,7 +66,7 @@ struct Spawned {
 }
 
 impl Placement {
-    pub(super) fn new(mover: SocketMover) -> Self {
+    pub(crate) fn new(mover: SocketMover) -> Self {
         Self {
             mover,
             task: Mutex::default(),
@@ -81,21 +81,21 @@ impl Placement {
         }
     }
 
-    pub(super) fn is_with_caller(&self) -> bool {
+    pub(crate) fn is_with_caller(&self) -> bool {
         self.with_caller.load(Ordering::Acquire)
     }
 
-    pub(super) fn count_engine_command(&self) {
+    pub(crate) fn count_engine_command(&self) {
         self.engine_commands.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn engine_commands(&self) -> u64 {
+    pub(crate) fn engine_commands(&self) -> u64 {
         self.engine_commands.load(Ordering::Relaxed)
     }
 
     /// A number for a task that is about to be spawned on this runtime; `None` if there is a task, if
     /// one was spawned and may still come, or if the last one failed a short while ago.
-    pub(super) fn reserve(&self, runtime: impl FnOnce() -> Option<Id>) -> Option<u64> {
+    pub(crate) fn reserve(&self, runtime: impl FnOnce() -> Option<Id>) -> Option<u64> {
         if self.is_with_caller() {
             return None;
         }
@@ -117,7 +117,7 @@ impl Placement {
     }
 
     /// A spawned task has run, or never will.
-    pub(super) fn cancel_reservation(&self, number: u64) {
+    pub(crate) fn cancel_reservation(&self, number: u64) {
         let mut spawned = self.spawned();
         spawned.runtimes.retain(|(_, own)| *own != number);
         if number == spawned.last {
@@ -126,7 +126,7 @@ impl Placement {
     }
 
     /// Wakes the caller's task to poll the driver; false if there is none.
-    pub(super) fn wake_caller(&self) -> bool {
+    pub(crate) fn wake_caller(&self) -> bool {
         // Looked up under the mutex: the engine polls the driver after it has removed a task. So
         // either that poll sees what this wake-up is about, or this sees the task gone.
         let waker = self.task().as_ref().map(|task| task.waker.clone());
@@ -137,24 +137,24 @@ impl Placement {
     }
 
     /// A command was put where the next poll of the driver finds it; others will follow.
-    pub(super) fn defer(&self) {
+    pub(crate) fn defer(&self) {
         self.deferred.store(true, Ordering::Relaxed);
     }
 
     /// Whether commands were left since this was asked last.
-    pub(super) fn take_deferred(&self) -> bool {
+    pub(crate) fn take_deferred(&self) -> bool {
         self.deferred.swap(false, Ordering::Relaxed)
     }
 
     /// Gives the connection back to the engine. To be followed by a poll of the driver there.
-    pub(super) fn reclaim(&self) {
+    pub(crate) fn reclaim(&self) {
         let number = self.task().as_ref().map(|task| task.number);
         number.map(|number| self.leave(number));
     }
 
     /// The engine's part while a caller's task drives: resolves when none does, or at the end of the
     /// connection.
-    pub(super) async fn watch_caller(&self, has_ended: impl Fn() -> bool) {
+    pub(crate) async fn watch_caller(&self, has_ended: impl Fn() -> bool) {
         let over = || has_ended() || !self.is_with_caller();
         let begun = Clock::Boottime.now();
         let (mut polls_before, mut woken_before, mut idle) = (0, false, 0);
@@ -180,7 +180,7 @@ impl Placement {
     }
 
     /// A task that has driven since `begun` did not run when it was woken.
-    pub(super) fn back_off(&self, begun: Moment) {
+    pub(crate) fn back_off(&self, begun: Moment) {
         let now = Clock::Boottime.now();
         let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
         let longer = if now.since(begun) < LONGEST_PAUSE { *pause * 2 } else { FIRST_PAUSE };
@@ -190,7 +190,7 @@ impl Placement {
 
     /// A new task takes the connection over, on its own runtime; false if the socket could not be
     /// moved there, with which the connection is lost. `None` if another task has it: one that runs late may find the next one here.
-    pub(super) fn enter(&self, number: u64, waker: &Waker) -> Option<bool> {
+    pub(crate) fn enter(&self, number: u64, waker: &Waker) -> Option<bool> {
         let new = waker.clone();
         let mut task = self.task();
         if task.is_some() {
@@ -203,7 +203,7 @@ impl Placement {
     }
 
     /// The task of this number runs; false if the connection was taken from it.
-    pub(super) fn begin_poll(&self, number: u64, waker: &Waker) -> bool {
+    pub(crate) fn begin_poll(&self, number: u64, waker: &Waker) -> bool {
         // The last waker of a task drops the task, which calls `leave`: not under the mutex.
         let mut new = waker.clone();
         match self.task().as_mut().filter(|task| task.number == number) {
@@ -216,7 +216,7 @@ impl Placement {
     }
 
     /// The task of this number drives no more; false if it did not.
-    pub(super) fn leave(&self, number: u64) -> bool {
+    pub(crate) fn leave(&self, number: u64) -> bool {
         let gone = {
             let mut task = self.task();
             if task.as_ref().is_none_or(|task| task.number != number) {

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
+
 #[cfg(unix)]
-use tokio::net::UnixStream;
 
 /// A socket that a reactor watches for readiness.
 pub(crate) enum Socket {
@@ -17,7 +19,7 @@ pub(crate) enum Socket {
 }
 
 /// A socket that no reactor watches.
-pub(super) enum Deregistered {
+pub(crate) enum Deregistered {
     Tcp(std::net::TcpStream),
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixStream),
@@ -36,7 +38,7 @@ impl Socket {
         }
     }
 
-    pub(super) fn deregister(self) -> io::Result<Deregistered> {
+    pub(crate) fn deregister(self) -> io::Result<Deregistered> {
         Ok(match self {
             Self::Tcp(stream) => Deregistered::Tcp(stream.into_std()?),
             #[cfg(unix)]
@@ -47,7 +49,7 @@ impl Socket {
 
 impl Deregistered {
     /// Registers it with the current runtime, which must have its I/O driver enabled.
-    pub(super) fn register(self) -> io::Result<Socket> {
+    pub(crate) fn register(self) -> io::Result<Socket> {
         Ok(match self {
             Self::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
             #[cfg(unix)]
@@ -93,5 +95,125 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream().poll_shutdown(cx)
+    }
+}
+
+/// The reactor that a socket is registered with.
+enum Location {
+    Engine(Socket),
+    Caller(Socket),
+    /// With none, because moving it failed: the connection is lost.
+    Lost,
+}
+
+/// Moves a socket between runtimes.
+#[derive(Clone)]
+pub(crate) struct SocketMover {
+    location: Arc<Mutex<Location>>,
+    engine: Handle,
+}
+
+impl SocketMover {
+    /// Registers the socket with the current runtime; false if that failed, and the connection is
+    /// lost.
+    pub(crate) fn move_to_this_runtime(&self) -> bool {
+        let mut location = self.location();
+        let Location::Engine(socket) = std::mem::replace(&mut *location, Location::Lost) else {
+            return false;
+        };
+        let moved = socket.deregister().and_then(|socket| socket.register());
+        *location = moved.map_or(Location::Lost, Location::Caller);
+        matches!(*location, Location::Caller(_))
+    }
+
+    /// Registers the socket with the engine's runtime.
+    pub(crate) fn move_to_engine(&self) {
+        self.recall(&mut self.location());
+    }
+
+    fn recall(&self, location: &mut Location) {
+        *location = match std::mem::replace(location, Location::Lost) {
+            Location::Caller(socket) => {
+                let _on_engine = self.engine.enter();
+                let moved = socket.deregister().and_then(|socket| socket.register());
+                moved.map_or(Location::Lost, Location::Engine)
+            }
+            other => other,
+        };
+    }
+
+    fn location(&self) -> MutexGuard<'_, Location> {
+        self.location.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The socket as the client library sees it.
+pub(crate) struct PortableSocket(SocketMover);
+
+impl PortableSocket {
+    /// To be called on the engine, with whose reactor the socket is registered.
+    pub(crate) fn new(socket: Socket) -> (Self, SocketMover) {
+        let location = Arc::new(Mutex::new(Location::Engine(socket)));
+        let mover = SocketMover { location, engine: Handle::current() };
+        (Self(mover.clone()), mover)
+    }
+
+    fn poll_with<T>(
+        &self,
+        mut poll: impl FnMut(Pin<&mut Socket>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let mut location = self.0.location();
+        if let Location::Caller(socket) = &mut *location {
+            match poll(Pin::new(socket)) {
+                // Either that runtime has shut down or the connection is broken. The same call on
+                // the engine's reactor tells which.
+                Poll::Ready(Err(_)) => self.0.recall(&mut location),
+                done => return done,
+            }
+        }
+        match &mut *location {
+            Location::Engine(socket) => poll(Pin::new(socket)),
+            _ => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
+
+impl AsyncRead for PortableSocket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_with(|socket| socket.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for PortableSocket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_with(|socket| socket.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_with(|socket| socket.poll_write_vectored(cx, parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_with(|socket| socket.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_with(|socket| socket.poll_shutdown(cx))
     }
 }

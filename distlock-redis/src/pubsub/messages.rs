@@ -1,17 +1,52 @@
-//! Channels of the slots that a node of a cluster has: messages about a lock stay within its shard.
+//! Messages to other processes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::store::{Fault, Letter, Notification, Which};
+use distlock_core::token::Token;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 
+use crate::connection::connection::Connection;
 use crate::connection::error::is_denied;
-use crate::pubsub::subscription::{MANY_CHANNELS, Subscription};
+use crate::pubsub::subscription::{MANY_CHANNELS, Subscription, stem, stem_in_slot};
 use crate::slots::Slot;
-use distlock_core::clock::Clock;
-use distlock_core::name::LockName;
-use distlock_core::store::{Notification, Which};
+
+/// Sends messages to other processes; says of each whether there was a subscriber.
+pub(crate) async fn tell(
+    live: &mut Connection,
+    letters: &[Letter],
+    answer_by: Moment,
+) -> Result<Vec<bool>, Fault> {
+    let mut pipeline = redis::Pipeline::with_capacity(letters.len());
+    for Letter { prefix, to, text } in letters {
+        pipeline.cmd("PUBLISH").arg(stem(prefix) + to).arg(text);
+    }
+    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    Ok(answers.iter().map(|answer| matches!(answer, Value::Int(1..))).collect())
+}
+
+/// Notifies the owner of a token that the lock was taken away from it.
+pub(crate) async fn notify_taken(
+    live: &mut Connection,
+    lock: &LockName,
+    token: &str,
+    sharded: bool,
+    answer_by: Moment,
+) {
+    let Some(owner) = Token::parse(token).map(|token| token.process) else { return };
+    let (name, stem) = match sharded {
+        true => ("SPUBLISH", stem_in_slot(lock.prefix(), Slot::of(lock.stored()))),
+        false => ("PUBLISH", stem(lock.prefix())),
+    };
+    let mut publish = redis::cmd(name);
+    publish.arg(stem + owner);
+    publish.arg(["x ", token, " ", lock.stored()].concat());
+    let _ = live.command(&publish, answer_by).await;
+}
 
 impl Subscription {
     /// The same within a shard, where a command is for one slot.

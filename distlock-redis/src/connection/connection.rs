@@ -3,28 +3,26 @@
 use std::ops::{Deref, Range};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::select::until;
+use distlock_core::store::status::DrivenBy;
+use distlock_core::store::{BackendKind, Fault};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
 use crate::connection::error::{fault, is_missing_script, leaves_connection, unexpected};
 use crate::connection::io::{Carry, carry};
-use crate::connection::marks::{Marking, Marks};
 use crate::connection::replicas::Waits;
-use crate::connection::server_clock::ServerClock;
+use crate::connection::reply_check::{Marking, Marks};
 use crate::connection::server_info::Able;
 use crate::redirect::Said;
 use crate::script::{Arg, Script};
 use crate::slots::Addr;
-use distlock_core::alarm::{Alarm, Alarms};
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::select::until;
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
-use distlock_core::store::status::DrivenBy;
 
 /// A connection is left after so long without any answer, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -390,4 +388,34 @@ pub(crate) fn ints(answer: &[Value]) -> [Option<i64>; 7] {
         Some(Value::Int(number)) => Some(*number),
         _ => None,
     })
+}
+
+/// How far the server's clock is ahead of ours.
+pub(crate) struct ServerClock {
+    /// In µs; `i64::MIN` while it is not known.
+    ahead: AtomicI64,
+}
+
+impl ServerClock {
+    pub(crate) fn unknown() -> Self {
+        Self { ahead: AtomicI64::new(i64::MIN) }
+    }
+
+    /// The server has just said that it is so many µs past the epoch.
+    pub(crate) fn set(&self, micros: i64) {
+        let own = i64::try_from(micros_of(Clock::Boottime.now())).unwrap_or(i64::MAX);
+        self.ahead.store(micros.saturating_sub(own), Ordering::Release);
+    }
+
+    /// The server's time, in µs, when `after` will have passed from now; 0 if it is not known.
+    pub(crate) fn time_after(&self, after: Duration) -> u64 {
+        match self.ahead.load(Ordering::Acquire) {
+            i64::MIN => 0,
+            ahead => micros_of(Clock::Boottime.now().after(after)).saturating_add_signed(ahead),
+        }
+    }
+}
+
+fn micros_of(moment: Moment) -> u64 {
+    moment.as_nanos() / 1000
 }

@@ -1,18 +1,75 @@
-//! What a failed handshake means, and the mend.
+//! TLS over a connection's socket.
 //!
-//! With TLS 1.3 a server's refusal of our certificate arrives after the handshake, in place of its first
-//! answer: so errors of a connection are looked at whenever they come.
+//! The client library does not know of it: it is given a stream. The socket stays underneath, so that a
+//! connection with TLS changes reactor like any other (see [`io`](super::io)).
+//!
+//! - `refusal`: what a failed handshake means, and the mend
+//! - `plain`: whether the port speaks plain text
 
 use std::error::Error;
-use std::fmt;
-use std::io;
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
 
-use redis::RedisError;
-use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
+use distlock_core::select::until;
+use distlock_core::store::{BackendKind, Fault};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error as TlsError};
 
-use distlock_core::store::BackendKind;
-use distlock_core::store::Fault;
+/// A handshake that takes longer may be with a server that waits for the end of a line.
+const SLOW: Duration = Duration::from_millis(300);
+
+/// Makes connections with TLS; shared by all of a manager's.
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    /// The name in the certificate, if that is not the host's.
+    server_name: Option<ServerName<'static>>,
+}
+
+impl TlsClient {
+    /// Makes connections with this configuration, to servers whose certificates are for `server_name`, or else for the
+    /// host that is connected to.
+    pub fn new(config: Arc<ClientConfig>, server_name: Option<ServerName<'static>>) -> Arc<Self> {
+        Arc::new(Self { config, server_name })
+    }
+
+    /// The same for servers whose certificates name that host, unless another name was asked for.
+    pub(crate) fn as_host(self: &Arc<Self>, host: &str) -> Arc<Self> {
+        match (&self.server_name, ServerName::try_from(host.to_owned())) {
+            (None, Ok(name)) => {
+                Arc::new(Self { config: self.config.clone(), server_name: Some(name) })
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// The handshake over a connection to this server.
+    pub(crate) async fn wrap<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        info: &ConnectionInfo,
+        socket: S,
+    ) -> Result<TlsStream<S>, RedisError> {
+        let name = match (&self.server_name, info.addr()) {
+            (Some(name), _) => name.clone(),
+            (None, ConnectionAddr::Tcp(host, _)) => {
+                ServerName::try_from(host.clone()).map_err(|_| no_name())?
+            }
+            (None, _) => return Err(no_name()),
+        };
+        let handshake = TlsConnector::from(self.config.clone()).connect(name, socket);
+        match until(handshake, speaks_plain(info, SLOW)).await {
+            Some(stream) => Ok(stream?),
+            None => Err(no_tls()),
+        }
+    }
+}
 
 /// A refusal of ours.
 #[derive(Debug)]
@@ -119,4 +176,27 @@ fn alert(alert: AlertDescription) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Resolves if a handshake that has taken `after` is with a server that answers a plain `PING`.
+pub(crate) async fn speaks_plain(info: &ConnectionInfo, after: Duration) {
+    sleep(after).await;
+    let plain = timeout(LOOK, answers_ping(info)).await;
+    if !matches!(plain, Ok(Some(true))) {
+        pending::<()>().await;
+    }
+}
+
+/// Whatever it answers: it may ask for a password.
+async fn answers_ping(info: &ConnectionInfo) -> Option<bool> {
+    let ConnectionAddr::Tcp(host, port) = info.addr() else { return None };
+    let socket = TcpStream::connect((host.as_str(), *port)).await.ok()?;
+    socket.writable().await.ok()?;
+    socket.try_write(b"PING\r\n").ok()?;
+    let mut first = [0];
+    socket.readable().await.ok()?;
+    socket.try_read(&mut first).ok()?;
+    Some(matches!(first, [b'+' | b'-']))
 }
