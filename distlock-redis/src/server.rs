@@ -1,7 +1,7 @@
 //! What every operation shares.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use distlock_core::alarm::Alarms;
@@ -12,12 +12,11 @@ use distlock_core::store::Fault;
 use crate::cluster::Line;
 use crate::commands::confirm;
 use crate::commands::fence::Fences;
-use crate::commands::first_contact::Trials;
 use crate::connection::connection::Connection;
 use crate::connection::replicas::Replicas;
 use crate::record::{self, Record};
 use crate::routing::{Layout, Route};
-use crate::slots::Slot;
+use crate::slots::{Addr, Slot};
 
 /// The nodes of one manager, its counters, and the record of this process there.
 pub(crate) struct Server {
@@ -103,6 +102,23 @@ impl Server {
     fn subscribe(&self, lock: &LockName, ttl: Duration) {
         if let Some(node) = self.layout.node(lock.stored()) {
             node.subscription.is_used(lock, ttl);
+        }
+    }
+}
+
+/// The nodes at which all scripts have run. Without a cluster, the only node has no address.
+#[derive(Default)]
+pub(crate) struct Trials(Mutex<Vec<Option<Addr>>>);
+
+impl Trials {
+    pub(crate) fn include(&self, node: &Option<Addr>) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(node)
+    }
+
+    pub(crate) fn add(&self, node: &Option<Addr>) {
+        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !nodes.contains(node) {
+            nodes.push(node.clone());
         }
     }
 }

@@ -33,12 +33,13 @@ use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, Start};
 use crate::commands::fence::{FENCES_PER_DRAW, Fences};
-use crate::commands::first_contact::{Trials, first_contact};
+use crate::commands::first_contact::first_contact;
 use crate::commands::queue::Queue;
+use crate::commands::raise_counters::raise_counters;
 use crate::commands::release::Releases;
 use crate::commands::renew::Renewals;
 use crate::commands::run_script::Exchanges;
-use crate::commands::{acquire, fence, inspect};
+use crate::commands::{acquire, inspect};
 use crate::connection::discover::Target;
 use crate::connection::link::LinkConfig;
 use crate::connection::replicas::Replicas;
@@ -50,7 +51,7 @@ use crate::pubsub::subscription::Channels;
 use crate::record::Record;
 use crate::routing::{Layout, routed};
 use crate::script::Wakes;
-use crate::server::Server;
+use crate::server::{Server, Trials};
 
 /// Where locks are kept.
 pub enum Place {
@@ -258,7 +259,7 @@ impl Store for RedisStore {
     }
 
     fn lift(self: Arc<Self>, locks: Vec<Arc<LockName>>, fence: u64, answer_by: Moment) -> Op<()> {
-        Box::pin(async move { fence::lift(&self.server, &locks, fence, answer_by).await })
+        Box::pin(async move { raise_counters(&self.server, &locks, fence, answer_by).await })
     }
 
     fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {

@@ -12,12 +12,10 @@
 //! server.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
 use std::iter;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
@@ -31,7 +29,6 @@ use crate::connection::connection::{Connection, Live};
 use crate::connection::error::COUNTER;
 use crate::pubsub::prefixes::kept_until;
 use crate::script::{Arg, Script};
-use crate::server::Server;
 use crate::slots::{SLOTS, Slot};
 
 /// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
@@ -338,52 +335,6 @@ impl OtherFences {
         let (fence, kept) = self.known.entry(key.clone()).or_insert_with(made);
         *kept = until;
         fence.clone()
-    }
-}
-
-/// Raises the counters of these locks to a value, where they may be lower; all at once.
-pub(crate) async fn lift(
-    server: &Server,
-    locks: &[Arc<LockName>],
-    fence: u64,
-    answer_by: Moment,
-) -> Result<(), Fault> {
-    let mut lifts: Vec<_> =
-        locks.iter().map(|lock| Box::pin(lift_one(server, lock, fence, answer_by))).collect();
-    let mut first_error = Ok(());
-    poll_fn(|cx| {
-        lifts.retain_mut(|lift| match lift.as_mut().poll(cx) {
-            Poll::Pending => true,
-            Poll::Ready(Ok(())) => false,
-            Poll::Ready(error) => {
-                first_error = error;
-                false
-            }
-        });
-        if lifts.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    first_error
-}
-
-async fn lift_one(
-    server: &Server,
-    lock: &LockName,
-    fence: u64,
-    answer_by: Moment,
-) -> Result<(), Fault> {
-    let counter = &*server.fences.of(lock);
-    if counter.seen() > fence {
-        return Ok(());
-    }
-    counter.has_seen(fence);
-    let mut route = server.route(lock.stored(), answer_by);
-    loop {
-        let mut live = route.commands().await?;
-        let mut raised = server.fences.raise(counter, None, &mut live, answer_by).await;
-        if !route.goes_on(&mut live, &mut raised) {
-            return raised;
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! The first contact: what is wrong with an address shows here, and not when the first lock is taken.
 
-use std::sync::{Mutex, PoisonError};
-
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::store::{BackendKind, Fault};
@@ -14,7 +12,7 @@ use crate::connection::error::{fault, is_missing_script};
 use crate::routing::Layout;
 use crate::script::{Arg, Script, Scripts, Wakes};
 use crate::server::Server;
-use crate::slots::{Addr, Slot};
+use crate::slots::Slot;
 
 /// Raises a counter on every connection for commands, and tries every script once; in a cluster, on one of the node that has its slot.
 pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<(), Fault> {
@@ -92,23 +90,6 @@ const SWITCH_OFF: &str = "switch the check of scripts off (`script_check_enable`
     setting), or connect to the server or the cluster itself and not to its proxy";
 const ALLOW: &str = "allow it in the server's or the proxy's settings, or connect to the server itself and not to its \
     proxy";
-
-/// The nodes at which all scripts have run. Without a cluster, the only node has no address.
-#[derive(Default)]
-pub(crate) struct Trials(Mutex<Vec<Option<Addr>>>);
-
-impl Trials {
-    fn include(&self, node: &Option<Addr>) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(node)
-    }
-
-    fn add(&self, node: &Option<Addr>) {
-        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !nodes.contains(node) {
-            nodes.push(node.clone());
-        }
-    }
-}
 
 /// The keys and tokens of one trial. They are unique, so that no other trial and no lock meets them.
 struct Names {

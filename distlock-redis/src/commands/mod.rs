@@ -5,6 +5,7 @@ pub(crate) mod fence;
 pub(crate) mod first_contact;
 pub(crate) mod inspect;
 pub(crate) mod queue;
+pub(crate) mod raise_counters;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run_script;

@@ -7,10 +7,9 @@ use distlock_core::redlock::tally::{Accepted, Answered, Stands, Tally, Tried};
 use distlock_core::redlock::votes::Ballot;
 use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault, Store};
 
-use super::QuorumStore;
 use super::fences::Granted;
-use super::missing::Missing;
 use super::node::Voted;
+use super::quorum::{Missing, QuorumStore};
 use crate::redlock::vote::Vote;
 
 /// The quorum's own number for a connection: which node's it was is known for each part of a token.
@@ -57,7 +56,7 @@ impl QuorumStore {
                     true => proposal,
                     false => {
                         let granted = Granted::by(&votes, term.ttl);
-                        self.proposals.draw(self, granted, &owner.lock, answer_by).await?
+                        self.draw_fence(granted, &owner.lock, answer_by).await?
                     }
                 };
                 owner.answered(ALL);
@@ -112,7 +111,7 @@ impl QuorumStore {
             Stands::Won { sent, contended } => {
                 self.minorities.settled(&owner);
                 let granted = Granted::by(&votes, term.ttl);
-                let fence = self.proposals.draw(self, granted, &owner.lock, answer_by).await?;
+                let fence = self.draw_fence(granted, &owner.lock, answer_by).await?;
                 Ok(Entered::Granted { fence, sent, contended })
             }
             Stands::Queued { remaining, rank, behind, added } => {

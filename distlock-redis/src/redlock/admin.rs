@@ -7,9 +7,10 @@ use distlock_core::name::LockName;
 use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
 use distlock_core::store::{BackendKind, Fault, Op};
 
+use super::node::Node;
 use super::queries::by_majority;
-use super::{Node, QuorumStore};
-use crate::RedisStore;
+use super::quorum::QuorumStore;
+use crate::store::RedisStore;
 
 impl Console for QuorumStore {
     fn nodes(&self) -> Vec<Option<String>> {

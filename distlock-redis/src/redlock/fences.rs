@@ -9,18 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock_core::clock::{Clock, Moment};
-use distlock_core::name::LockName;
-use distlock_core::redlock::tally::{Accepted, Drawn, accepted, median, proposal};
+use distlock_core::clock::Moment;
+use distlock_core::redlock::tally::{Accepted, accepted, median, proposal};
 use distlock_core::redlock::votes::{Ballot, Votes};
 use distlock_core::store::{BackendKind, Fault};
 
-use super::QuorumStore;
-use super::missing::Missing;
-use super::node::{Node, Voted};
+use super::node::Node;
 
 /// How often a token is proposed that others have gone beyond.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 /// No honest token is so large: it is a time in µs, which comes to this in 2255.
 const LAST_FENCE: u64 = 1 << 53;
 
@@ -32,8 +29,8 @@ pub(super) struct Proposals {
 
 /// The nodes that have granted a lock, and until when each of them keeps the lock at least.
 pub(super) struct Granted {
-    by: Vec<usize>,
-    ends: Moment,
+    pub(super) by: Vec<usize>,
+    pub(super) ends: Moment,
 }
 
 impl Granted {
@@ -43,7 +40,7 @@ impl Granted {
     }
 
     /// Judges an answer to a proposed token that arrived `now`.
-    fn counted(&self, now: Moment, answer: Accepted, counts: bool) -> Ballot {
+    pub(super) fn counted(&self, now: Moment, answer: Accepted, counts: bool) -> Ballot {
         accepted(now, answer, counts && now < self.ends)
     }
 }
@@ -72,50 +69,6 @@ impl Proposals {
         }
         self.seen.fetch_max(token, Ordering::AcqRel);
         Ok(())
-    }
-
-    /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
-    /// another process may have the lock, and have proposed a token there before. So may it at one of these, once
-    /// what it has granted has ended: an acceptance that comes later does not count.
-    pub(super) async fn draw(
-        &self,
-        quorum: &QuorumStore,
-        granted: Granted,
-        lock: &Arc<LockName>,
-        answer_by: Moment,
-    ) -> Result<u64, Fault> {
-        let nodes = &quorum.nodes;
-        let answer_by = answer_by.min(granted.ends);
-        for _ in 0..TRIES {
-            let proposal = self.next(nodes);
-            let mut round = quorum.ask(granted.by.iter().map(|node| {
-                let (store, lock) = (nodes[*node].store.clone(), lock.clone());
-                let propose =
-                    move || async move { store.propose(&lock, proposal, answer_by).await };
-                (*node, nodes[*node].ask(answer_by, propose))
-            }));
-            let mut missing = Missing::default();
-            let accepts = |at, answer: Result<Voted<Accepted>, Fault>| match answer {
-                Ok(Voted { answer, counts }) => {
-                    if let Accepted::Above(other) = answer {
-                        self.saw(other)?;
-                    }
-                    Ok(granted.counted(Clock::Boottime.now(), answer, counts))
-                }
-                Err(fault) => {
-                    missing.add(at, fault);
-                    Ok(Ballot::Unknown)
-                }
-            };
-            let votes = quorum.count(&mut round, accepts).await?;
-            round.leave(&quorum.late);
-            match Drawn::of(&votes) {
-                Drawn::Accepted => return Ok(proposal),
-                Drawn::Beaten => {}
-                Drawn::Unknown => return Err(quorum.no_majority(missing)),
-            }
-        }
-        Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
     }
 }
 

@@ -4,10 +4,10 @@ use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::{BackendKind, Fault};
 use redis::{RedisError, Value};
 
-use super::RedisStore;
 use crate::commands::first_contact;
 use crate::connection::error::fault;
 use crate::redlock::vote::text;
+use crate::store::RedisStore;
 
 const INFO_DENIED: &str = "redlock:// needs `INFO`, which tells whether a server has restarted: permit it with \
     `+info`";

@@ -10,8 +10,7 @@ use distlock_core::name::LockName;
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault, Held, Holder, Letter, Op, Records, Store};
 
-use super::QuorumStore;
-use super::missing::Missing;
+use super::quorum::{Missing, QuorumStore};
 
 /// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
 /// not waited for here either.
@@ -70,16 +69,6 @@ async fn counts(quorum: &QuorumStore) {
         let next = Clock::Boottime.now().after(wait.min(LOOK));
         Alarm::at(&quorum.alarms, Clock::Boottime, next).await;
     }
-}
-
-/// Fewer than a majority of the servers were watched for long enough.
-pub(super) fn too_new(wait: Duration) -> Fault {
-    let detail = format!(
-        "a majority of the servers was started, or first used, too recently to count; locks are granted in {} s, if \
-         this process lives as long (`restart_guard`, or `guard=` in the URL, is the longest ttl that is used)",
-        wait.as_secs() + 1
-    );
-    Fault::passing(BackendKind::Other, detail)
 }
 
 /// The holder of the lock at a majority, and the waiters in the longest queue.

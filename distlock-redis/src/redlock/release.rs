@@ -10,9 +10,8 @@ use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
 use distlock_core::store::{Fault, Freed, Store};
 
-use super::QuorumStore;
-use super::missing::Missing;
 use super::node::Node;
+use super::quorum::{Missing, QuorumStore};
 use super::request::Asked;
 
 /// One token that is given up, for as long as nodes have not confirmed it.

@@ -10,10 +10,9 @@ use distlock_core::store::{
     Entry, Exchange, Exchanged, Fault, Owned, Renewal, Renewed, Store, Term,
 };
 
-use super::QuorumStore;
 use super::fences::Granted;
-use super::missing::Missing;
 use super::node::Voted;
+use super::quorum::{Missing, QuorumStore};
 
 impl QuorumStore {
     /// Extends each lease where a majority does. A renewal that reaches a minority moves nothing: the
@@ -70,7 +69,7 @@ impl QuorumStore {
                 self.proposals.saw(renewal.fence)?;
                 let lock = &renewal.owner.lock;
                 let granted = Granted::by(&counted.votes, renewal.ttl);
-                Some(self.proposals.draw(self, granted, lock, answer_by).await?)
+                Some(self.draw_fence(granted, lock, answer_by).await?)
             }
         };
         Ok(Owned::Yes { contended: counted.tally.is_contended(), fence })
@@ -130,7 +129,7 @@ impl QuorumStore {
             Verdict::Won { sent } => {
                 let granted: Vec<_> = votes.granted().collect();
                 let by = Granted::by(&votes, term.ttl);
-                let fence = self.proposals.draw(self, by, &new.lock, answer_by).await?;
+                let fence = self.draw_fence(by, &new.lock, answer_by).await?;
                 new.answered(super::acquire::ALL);
                 // The others may have the old one still, which is not renewed or released any more.
                 let others = (0..self.nodes.len()).filter(|at| !granted.contains(at));

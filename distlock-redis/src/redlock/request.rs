@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::select::until;
 use distlock_core::store::{Fault, Op};
+use tokio::runtime::Handle;
 
 use super::stragglers::LateAnswers;
 
@@ -100,5 +101,13 @@ impl<T> Asked<T> {
             None if open.is_empty() => Poll::Ready(None),
             None => Poll::Pending,
         }
+    }
+}
+
+/// Has `work` send what it has to send, here and now, and see to the answer by itself.
+pub(super) fn send(handle: &Handle, work: impl Future<Output = ()> + Send + 'static) {
+    let mut work = Box::pin(work);
+    if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        handle.spawn(work);
     }
 }

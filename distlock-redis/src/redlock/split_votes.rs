@@ -17,7 +17,7 @@ use distlock_core::store::owner::Owner;
 use tokio::runtime::Handle;
 
 use super::node::Node;
-use super::send;
+use super::request::send;
 
 pub(super) struct Minorities {
     nodes: Arc<[Arc<Node>]>,

@@ -15,7 +15,6 @@ use distlock_core::store::owner::Owner;
 use distlock_core::store::{Answer, Attempt, Entry, Fault};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::RedisStore;
 use crate::commands::acquire::set;
 use crate::connection::connection::{Connection, Live, RedisOr, integer};
 use crate::connection::error::{fault, unexpected};
@@ -23,6 +22,7 @@ use crate::connection::link::Link;
 use crate::connection::reply_check::{echo, of_mark};
 use crate::routing::Layout;
 use crate::script::Arg;
+use crate::store::RedisStore;
 
 /// The member of the sorted set whose score is the last fencing token that was accepted.
 const LAST: &str = "last";

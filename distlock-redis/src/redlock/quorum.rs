@@ -1,0 +1,220 @@
+//! The servers of a quorum, how a question is put to them, and what their answers come to.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use distlock_core::alarm::Alarms;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::redlock::tally::{Accepted, Drawn};
+use distlock_core::redlock::votes::{Ballot, Verdict, Votes, majority};
+use distlock_core::store::{BackendKind, Fault, Op, Store, StoreEvents};
+use tokio::runtime::Handle;
+
+use super::fences::{Granted, Proposals, TRIES};
+use super::members::Members;
+use super::node::{Common, Node, Voted};
+use super::request::{GRACE, Round};
+use super::split_votes::Minorities;
+use super::stragglers::LateAnswers;
+use crate::{RedisConfig, RedisStore};
+
+/// Locks on several independent servers.
+pub struct QuorumStore {
+    pub(super) nodes: Arc<[Arc<Node>]>,
+    pub(super) proposals: Proposals,
+    pub(super) minorities: Arc<Minorities>,
+    pub(super) handle: Handle,
+    pub(super) alarms: Arc<Alarms>,
+    pub(super) late: Arc<LateAnswers>,
+    pub(super) command_timeout: Duration,
+    /// Of the manager that uses this store.
+    pub(super) events: Arc<dyn StoreEvents>,
+}
+
+impl QuorumStore {
+    /// Over these servers, at least three. A server that has restarted does not count for `guard`.
+    pub fn start(
+        servers: Vec<RedisConfig>,
+        guard: Duration,
+        events: Arc<dyn StoreEvents>,
+        handle: &Handle,
+        alarms: &Arc<Alarms>,
+    ) -> Self {
+        let command_timeout = servers.iter().map(|server| server.command_timeout).max();
+        let command_timeout = command_timeout.unwrap_or(GRACE);
+        let addrs: Vec<_> = servers.iter().map(RedisConfig::address).collect();
+        let common = Arc::new(Common {
+            members: Members::at(addrs.clone(), guard),
+            guard,
+            handle: handle.clone(),
+            alarms: alarms.clone(),
+            command_timeout,
+            all: OnceLock::new(),
+        });
+        let node = |(place, (server, addr))| {
+            let store = Arc::new(RedisStore::start(server, handle, alarms));
+            Arc::new(Node::new(place, store, addr, &common))
+        };
+        let nodes: Arc<[_]> = servers.into_iter().zip(addrs).enumerate().map(node).collect();
+        let _ = common.all.set(nodes.iter().map(Arc::downgrade).collect());
+        nodes.iter().for_each(Node::attend);
+        let minorities = Minorities::new(nodes.clone(), handle.clone(), command_timeout);
+        Self {
+            nodes,
+            proposals: Proposals::new(),
+            minorities,
+            handle: handle.clone(),
+            alarms: alarms.clone(),
+            late: LateAnswers::new(handle, alarms),
+            command_timeout,
+            events,
+        }
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        majority(self.nodes.len())
+    }
+
+    /// The nodes that are asked: those that are known to be down are not.
+    pub(super) fn up(&self) -> impl Iterator<Item = (usize, &Arc<Node>)> {
+        self.nodes.iter().enumerate().filter(|(_, node)| !node.is_down())
+    }
+
+    /// Asks these nodes.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        asked: impl Iterator<Item = (usize, Op<T>)>,
+    ) -> Round<'_, T> {
+        self.late.look();
+        Round::new(asked, &self.alarms)
+    }
+
+    /// Counts what the nodes say until they have decided, or until a majority has answered without a
+    /// decision and the others take their time.
+    pub(super) async fn count<T: Send + 'static>(
+        &self,
+        round: &mut Round<'_, T>,
+        mut ballot: impl FnMut(usize, Result<T, Fault>) -> Result<Ballot, Fault>,
+    ) -> Result<Votes, Fault> {
+        let mut votes = Votes::of(self.nodes.len(), round.unanswered());
+        while votes.verdict() == Verdict::Open {
+            let Some((node, answer)) = round.next_unless(votes.has_quorum()).await else { break };
+            votes.add(node, ballot(node, answer)?);
+        }
+        Ok(votes)
+    }
+
+    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that
+    /// take no longer.
+    pub(super) async fn answers<T: Send + 'static>(
+        &self,
+        ask: impl Fn(Arc<RedisStore>) -> Op<T>,
+    ) -> Result<Vec<T>, Fault> {
+        let mut round = self.ask(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
+        let mut missing = Missing::default();
+        let mut answers = Vec::with_capacity(self.nodes.len());
+        // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
+        while let Some((at, answer)) = round.next_unless(answers.len() >= self.majority()).await {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(fault) => missing.add(at, fault),
+            }
+        }
+        round.leave(&self.late);
+        match answers.len() >= self.majority() {
+            true => Ok(answers),
+            false => Err(self.no_majority(missing)),
+        }
+    }
+
+    /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
+    /// another process may have the lock, and have proposed a token there before. So may it at one of these, once
+    /// what it has granted has ended: an acceptance that comes later does not count.
+    pub(super) async fn draw_fence(
+        &self,
+        granted: Granted,
+        lock: &Arc<LockName>,
+        answer_by: Moment,
+    ) -> Result<u64, Fault> {
+        let nodes = &self.nodes;
+        let answer_by = answer_by.min(granted.ends);
+        for _ in 0..TRIES {
+            let proposal = self.proposals.next(nodes);
+            let mut round = self.ask(granted.by.iter().map(|node| {
+                let (store, lock) = (nodes[*node].store.clone(), lock.clone());
+                let propose =
+                    move || async move { store.propose(&lock, proposal, answer_by).await };
+                (*node, nodes[*node].ask(answer_by, propose))
+            }));
+            let mut missing = Missing::default();
+            let accepts = |at, answer: Result<Voted<Accepted>, Fault>| match answer {
+                Ok(Voted { answer, counts }) => {
+                    if let Accepted::Above(other) = answer {
+                        self.proposals.saw(other)?;
+                    }
+                    Ok(granted.counted(Clock::Boottime.now(), answer, counts))
+                }
+                Err(fault) => {
+                    missing.add(at, fault);
+                    Ok(Ballot::Unknown)
+                }
+            };
+            let votes = self.count(&mut round, accepts).await?;
+            round.leave(&self.late);
+            match Drawn::of(&votes) {
+                Drawn::Accepted => return Ok(proposal),
+                Drawn::Beaten => {}
+                Drawn::Unknown => return Err(self.no_majority(missing)),
+            }
+        }
+        Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
+    }
+
+    /// Too few servers have answered a question, or too few of those that answered count.
+    pub(super) fn no_majority(&self, Missing(failed): Missing) -> Fault {
+        // This error does not go away by itself.
+        if let Some((place, fault)) = failed.iter().find(|(_, fault)| !fault.passing) {
+            return fault.clone().and(&format!(" (that was {})", self.nodes[*place].addr));
+        }
+        let why = |place: usize| {
+            let failed = failed.iter().find(|(failed, _)| *failed == place);
+            let fault = failed.map(|(_, fault)| fault.clone());
+            fault.or_else(|| self.nodes[place].store.outage().map(|outage| outage.fault))
+        };
+        let missing: Vec<_> = (0..self.nodes.len()).filter_map(|at| Some((at, why(at)?))).collect();
+        let answered = self.nodes.len() - missing.len();
+        if answered >= self.majority() {
+            return self.starting().map_or_else(Fault::timed_out, too_new);
+        }
+        let (all, needed) = (self.nodes.len(), self.majority());
+        let mut text = format!("{answered} of {all} servers answered, {needed} are needed;");
+        for (number, (at, fault)) in missing.iter().enumerate() {
+            let and = if number == 0 { " missing:" } else { "," };
+            let _ = write!(text, "{and} {} ({})", self.nodes[*at].addr, fault.reason());
+        }
+        let kind = missing.first().map_or(BackendKind::TimedOut, |(_, fault)| fault.kind);
+        Fault::passing(kind, text)
+    }
+}
+
+/// Servers that have not answered a question as they should.
+#[derive(Default)]
+pub(super) struct Missing(Vec<(usize, Fault)>);
+
+impl Missing {
+    pub(super) fn add(&mut self, place: usize, fault: Fault) {
+        self.0.push((place, fault));
+    }
+}
+
+/// Fewer than a majority of the servers were watched for long enough.
+pub(super) fn too_new(wait: Duration) -> Fault {
+    let detail = format!(
+        "a majority of the servers was started, or first used, too recently to count; locks are granted in {} s, if \
+         this process lives as long (`restart_guard`, or `guard=` in the URL, is the longest ttl that is used)",
+        wait.as_secs() + 1
+    );
+    Fault::passing(BackendKind::Other, detail)
+}
