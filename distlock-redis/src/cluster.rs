@@ -5,7 +5,7 @@
 //! [`redirect`](crate::redirect) says what is done about it.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,14 +26,14 @@ use tokio::time::timeout;
 
 use crate::connection::connect::connect;
 use crate::connection::connection::Connection;
-use crate::connection::discover::{Member, Target};
-use crate::connection::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault};
+use crate::connection::discover::{Address, Discover, Discovering};
+use crate::connection::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault, unexpected};
 use crate::connection::handshake::why_not;
 use crate::connection::link::{Link, LinkConfig};
 use crate::connection::server_info::Mode;
 use crate::connection::tls::TlsClient;
 use crate::node::Node;
-use crate::pubsub::subscription::{Channels, Reached, Subscription};
+use crate::pubsub::subscription::{Channels, Subscription};
 use crate::slots::{Addr, Slot, SlotMap};
 
 /// It is asked for no sooner than this after the last time.
@@ -150,11 +150,10 @@ impl Cluster {
             return;
         }
         self.all().iter().for_each(|node| self.hear(node));
-        let target = Target::Any(self.clone());
+        let target: Arc<dyn Discover> = Arc::new(AnyNode(self.clone()));
         let link = LinkConfig { target, ..self.start.link.clone() };
         let listener = Box::new(move |said: Notification<'_>| listener(said));
-        let reached = Reached::Cluster(self.clone());
-        self.home.start(process, listener, link, reached, &self.start.handle);
+        self.home.start(process, listener, link, Vec::new(), &self.start.handle);
     }
 
     /// How waiters learn that a lock is theirs.
@@ -245,7 +244,7 @@ impl Cluster {
 
     fn new_node(&self, addr: Addr) -> Arc<Node> {
         let Start { link, connections, prefix, handle, alarms } = &self.start;
-        let target = Target::Member(Member::new(addr.clone(), &self.seeds[0]));
+        let target: Arc<dyn Discover> = Arc::new(Member::new(addr.clone(), &self.seeds[0]));
         let link = LinkConfig { target, tls: self.tls_for(&addr), ..link.clone() };
         let number = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
         let shard = Channels::OfShard { sharded: self.sharded.clone() };
@@ -467,7 +466,7 @@ impl Cluster {
         };
         let late = |_| Fault::timed_out().at(&info.addr().to_string());
         let answer = timeout(limit, asked).await.map_err(late)??;
-        let map = SlotMap::parse(&answer, &addr_of(info))?;
+        let map = SlotMap::parse(&answer, &addr_of(info)).ok_or_else(unexpected)?;
         match map.nodes() {
             [] => Err(Fault::passing(BackendKind::Other, NO_SLOTS)),
             _ => Ok(map),
@@ -524,6 +523,73 @@ fn refused(error: &RedisError) -> Fault {
     match said.contains("unknown command") && said.contains("CLUSTER") {
         true => Fault::lasting(BackendKind::Other, KNOWS_NO_CLUSTER),
         false => fault(error),
+    }
+}
+
+/// One node of a cluster, for as long as it is one that has slots.
+struct Member {
+    info: ConnectionInfo,
+    addr: Addr,
+    /// It has no slots any more.
+    has_left: watch::Sender<bool>,
+}
+
+impl Member {
+    /// Makes the node at `addr`, where users sign in as the settings of another one say.
+    fn new(addr: Addr, like: &ConnectionInfo) -> Self {
+        Self { info: at(&addr, like), addr, has_left: watch::Sender::new(false) }
+    }
+}
+
+impl Discover for Member {
+    fn find(&self) -> Discovering<'_, Result<Address, Fault>> {
+        Box::pin(ready(match self.is_gone() {
+            false => Ok(Address { info: self.info.clone(), server: 0 }),
+            true => {
+                let why = "the node has left its cluster";
+                Err(Fault::passing(BackendKind::Unreachable, why))
+            }
+        }))
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.info.addr().to_string())
+    }
+
+    fn moved_from<'a>(&'a self, _address: &'a Address) -> Discovering<'a, ()> {
+        self.until_gone()
+    }
+
+    fn until_gone(&self) -> Discovering<'_, ()> {
+        Box::pin(async {
+            let mut has_left = self.has_left.subscribe();
+            let _ = has_left.wait_for(|gone| *gone).await;
+        })
+    }
+
+    fn is_gone(&self) -> bool {
+        *self.has_left.borrow()
+    }
+
+    fn leave(&self) {
+        self.has_left.send_replace(true);
+    }
+
+    fn node(&self) -> Option<Addr> {
+        Some(self.addr.clone())
+    }
+}
+
+/// One node of the cluster or another.
+struct AnyNode(Arc<Cluster>);
+
+impl Discover for AnyNode {
+    fn find(&self) -> Discovering<'_, Result<Address, Fault>> {
+        Box::pin(ready(Ok(Address { info: self.0.some_node(), server: 0 })))
+    }
+
+    fn is_known(&self) -> Discovering<'_, ()> {
+        Box::pin(self.0.is_known())
     }
 }
 

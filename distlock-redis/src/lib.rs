@@ -16,14 +16,16 @@ pub mod redlock;
 mod routing;
 mod script;
 mod sentinel;
-mod server;
 mod slots;
 mod store;
 pub mod url;
 
-pub use connection::discover::Target;
 pub use connection::replicas::Replicas;
 pub use connection::tls::TlsClient;
-pub use script::{Step, text as script_text};
 pub use sentinel::sentinels::Sentinels;
 pub use store::{Place, RedisConfig, RedisStore};
+
+/// The scripts as servers get them, for tests that run them one at a time.
+pub mod scripts {
+    pub use crate::script::{Step, text};
+}

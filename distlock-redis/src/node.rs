@@ -8,10 +8,8 @@ use distlock_core::name::StoredName;
 use distlock_core::store::{Listener, Outage};
 use tokio::runtime::Handle;
 
-use crate::connection::discover::Target;
 use crate::connection::link::{Link, LinkConfig};
-use crate::pubsub::subscription::{Channels, Reached, Subscription};
-use crate::sentinel::sentinels::Sentinels;
+use crate::pubsub::subscription::{Channels, Subscription};
 
 /// One server.
 pub(crate) struct Node {
@@ -42,21 +40,13 @@ impl Node {
 
     /// Passes to `listener` what is sent to the channels of this process.
     pub(crate) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
-        let links = Reached::Links(self.pool.all_commands().to_vec());
+        let links = self.pool.all_commands().to_vec();
         self.subscription.start(process, listener, self.link.clone(), links, handle);
     }
 
     /// Where it is; `None` where that is asked of others, or it is reached by a file.
     pub(crate) fn address(&self) -> Option<String> {
         self.link.target.address()
-    }
-
-    /// Returns the sentinels that name this node, if it is a primary behind sentinels.
-    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        match &self.link.target {
-            Target::Primary(sentinels) => Some(sentinels),
-            Target::Fixed(_) | Target::Member(_) | Target::Any(_) => None,
-        }
     }
 
     /// A link for what concerns no lock.
@@ -67,9 +57,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Target::Member(member) = &self.link.target {
-            member.leave();
-        }
+        self.link.target.leave();
     }
 }
 

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use distlock_core::store::Fault;
 use redis::Value;
 
 /// How many slots a cluster has.
@@ -138,25 +137,24 @@ impl SlotMap {
         Self { owners: Box::new([NO_NODE; SLOTS]), nodes: Vec::new() }
     }
 
-    /// What `CLUSTER SLOTS` answered, as reported by the node at `by`.
-    pub(crate) fn parse(answer: &Value, by: &Addr) -> Result<Self, Fault> {
-        let unexpected = crate::connection::error::unexpected;
-        let Value::Array(ranges) = answer else { return Err(unexpected()) };
+    /// Reads what `CLUSTER SLOTS` answered, as reported by the node at `by`; `None` if that is no map.
+    pub(crate) fn parse(answer: &Value, by: &Addr) -> Option<Self> {
+        let Value::Array(ranges) = answer else { return None };
         let mut map = Self::empty();
         for range in ranges {
-            let Value::Array(range) = range else { return Err(unexpected()) };
+            let Value::Array(range) = range else { return None };
             let [Value::Int(from), Value::Int(to), Value::Array(primary), ..] = range.as_slice()
             else {
-                return Err(unexpected());
+                return None;
             };
             let slots = usize::try_from(*from).ok().zip(usize::try_from(*to).ok());
-            let (from, to) = slots.filter(|(_, to)| *to < SLOTS).ok_or_else(unexpected)?;
+            let (from, to) = slots.filter(|(_, to)| *to < SLOTS)?;
             if let Some(addr) = addr(primary, by) {
                 let owner = map.index(addr);
                 map.owners[from..=to].fill(owner);
             }
         }
-        Ok(map)
+        Some(map)
     }
 
     /// The primary that has a slot.
@@ -319,7 +317,7 @@ mod tests {
             Value::Array(vec![range(0, SLOTS as i64, bulk("h"), 1)]),
             Value::Array(vec![range(-1, 1, bulk("h"), 1)]),
         ] {
-            assert!(SlotMap::parse(&answer, &by).is_err(), "{answer:?}");
+            assert!(SlotMap::parse(&answer, &by).is_none(), "{answer:?}");
         }
     }
 

@@ -22,6 +22,7 @@ use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
+use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
 use distlock_core::store::owner::Owner;
 use distlock_core::store::status::{DrivenBy, StoreStatus, WakeUps};
 use distlock_core::store::{
@@ -39,8 +40,9 @@ use crate::commands::raise_counters::raise_counters;
 use crate::commands::release::Releases;
 use crate::commands::renew::Renewals;
 use crate::commands::run_script::Exchanges;
-use crate::commands::{acquire, inspect};
-use crate::connection::discover::Target;
+use crate::commands::server::{Server, Trials};
+use crate::commands::{acquire, admin, inspect};
+use crate::connection::discover::{Discover, FixedServer};
 use crate::connection::link::LinkConfig;
 use crate::connection::replicas::Replicas;
 use crate::connection::server_info::{Expects, Mode};
@@ -51,12 +53,14 @@ use crate::pubsub::subscription::Channels;
 use crate::record::Record;
 use crate::routing::{Layout, routed};
 use crate::script::Wakes;
-use crate::server::{Server, Trials};
+use crate::sentinel::sentinels::{PrimaryServer, Sentinels};
 
 /// Where locks are kept.
 pub enum Place {
-    /// On one server.
-    At(Target),
+    /// On the server at this address.
+    At(ConnectionInfo),
+    /// On the server that sentinels name as the primary.
+    Primary(Arc<Sentinels>),
     /// In the cluster of these nodes.
     Cluster(Vec<ConnectionInfo>),
 }
@@ -82,7 +86,8 @@ impl RedisConfig {
     /// `host:port` of the server, or its path; of several servers, one.
     pub(crate) fn address(&self) -> String {
         match &self.place {
-            Place::At(target) => target.address(),
+            Place::At(info) => Some(info.addr().to_string()),
+            Place::Primary(_) => None,
             Place::Cluster(nodes) => nodes.first().map(|info| info.addr().to_string()),
         }
         .unwrap_or_default()
@@ -96,6 +101,8 @@ pub struct RedisStore {
     renewals: Renewals,
     releases: Releases,
     exchanges: Exchanges,
+    /// Those that name the primary, where there are any.
+    pub(crate) sentinels: Option<Arc<Sentinels>>,
     handle: Handle,
 }
 
@@ -114,11 +121,11 @@ impl RedisStore {
             events,
         } = config;
         let mode = match place {
-            Place::At(_) => Mode::Standalone,
+            Place::At(_) | Place::Primary(_) => Mode::Standalone,
             Place::Cluster(_) => Mode::Cluster,
         };
         let expects = Expects { mode, replicas: replicas.is_some() };
-        let link = |target| LinkConfig {
+        let link = |target: Arc<dyn Discover>| LinkConfig {
             target,
             tls,
             expects,
@@ -127,19 +134,24 @@ impl RedisStore {
             by_callers,
             events,
         };
+        let one = |link| {
+            let named = (0, prefix.clone(), Channels::OfPrefixes);
+            let node = Node::start(link, connections, named, &AtomicU64::new(0), handle, alarms);
+            (Layout::One(node), Fences::new(fence.clone()), Wakes::Channels)
+        };
+        let mut sentinels = None;
         let (layout, fences, wakes) = match place {
-            Place::At(target) => {
-                let named = (0, prefix.clone(), Channels::OfPrefixes);
-                let links = AtomicU64::new(0);
-                let node = Node::start(link(target), connections, named, &links, handle, alarms);
-                (Layout::One(node), Fences::new(fence), Wakes::Channels)
+            Place::At(info) => one(link(Arc::new(FixedServer(info)))),
+            Place::Primary(named_by) => {
+                sentinels = Some(named_by.clone());
+                one(link(Arc::new(PrimaryServer(named_by))))
             }
             Place::Cluster(seeds) => {
-                let link = link(Target::Fixed(seeds[0].clone()));
+                let link = link(Arc::new(FixedServer(seeds[0].clone())));
                 let (handle, alarms) = (handle.clone(), alarms.clone());
                 let start = Start { link, connections, prefix: prefix.clone(), handle, alarms };
                 let cluster = Cluster::start(seeds, start);
-                (Layout::Cluster(cluster), Fences::of_slots(fence), Wakes::Shards)
+                (Layout::Cluster(cluster), Fences::of_slots(fence.clone()), Wakes::Shards)
             }
         };
         let server = Server {
@@ -157,6 +169,7 @@ impl RedisStore {
             renewals: Renewals::new(),
             releases: Releases::new(wakes),
             exchanges: Exchanges::new(wakes),
+            sentinels,
             handle: handle.clone(),
         }
     }
@@ -343,6 +356,52 @@ impl Store for RedisStore {
             let server = &self.server;
             routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
         })
+    }
+}
+
+impl Console for RedisStore {
+    fn nodes(&self) -> Vec<Option<String>> {
+        let nodes = self.server.nodes_named().into_keys();
+        nodes.map(|node| Some(node).filter(|node| !node.is_empty())).collect()
+    }
+
+    fn ask(
+        self: Arc<Self>,
+        node: Option<String>,
+        commands: Vec<StoreCommand>,
+        answer_by: Moment,
+    ) -> Op<Vec<StoreReply>> {
+        Box::pin(async move {
+            let mut live = match node {
+                Some(node) => self.server.at(&node, answer_by).await?,
+                None => self.server.any(answer_by).await?,
+            };
+            admin::ask(&mut live, &commands, answer_by).await
+        })
+    }
+
+    fn sentinels(self: Arc<Self>) -> Op<Vec<(String, Vec<StoreReply>)>> {
+        Box::pin(async move {
+            let Some(sentinels) = &self.sentinels else { return Ok(Vec::new()) };
+            let said = sentinels.survey().await.into_iter().map(|(sentinel, said)| match said {
+                Ok(answers) => (sentinel, answers.into_iter().map(admin::reply).collect()),
+                Err(fault) => (sentinel, vec![StoreReply::Error(fault.to_string())]),
+            });
+            Ok(said.collect())
+        })
+    }
+
+    fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
+        Box::pin(async move { self.server.walk(&prefix, &cursor, answer_by).await })
+    }
+
+    fn glance(
+        self: Arc<Self>,
+        locks: &[Arc<LockName>],
+        answer_by: Moment,
+    ) -> Option<Op<Vec<Option<Glance>>>> {
+        let locks = locks.to_vec();
+        Some(Box::pin(async move { self.server.glances(&locks, answer_by).await }))
     }
 }
 

@@ -69,7 +69,7 @@ pub use distlock_core::store::status::{DrivenBy, WakeUps};
 pub use distlock_core::tls::TlsOptions;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
-pub use distlock_redis::{Step, script_text};
+pub use distlock_redis::scripts;
 pub use error::{BackendKind, LockError, LostReason};
 pub use global::{init, manager, with_manager};
 pub use key::LockKey;

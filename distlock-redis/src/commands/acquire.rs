@@ -11,12 +11,13 @@ use crate::commands::fence::Fence;
 use crate::commands::inspect::{taken, taken_over};
 use crate::commands::queue::Queue;
 use crate::commands::renew::Renewals;
+use crate::commands::server::Server;
 use crate::commands::{confirm, first_contact};
 use crate::connection::connection::{Connection, Live, integer};
 use crate::connection::error::fault;
+use crate::connection::marks::Marking;
 use crate::connection::replicas::Asker;
-use crate::connection::reply_check::{Marking, echo, of_alone, of_mark};
-use crate::server::Server;
+use crate::connection::reply_check::{echo, of_alone, of_mark};
 
 /// Takes the lock if it is free.
 ///

@@ -5,82 +5,34 @@ use std::sync::Arc;
 
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
-use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
-use distlock_core::store::{BackendKind, Fault, Holder, Op};
+use distlock_core::store::admin::{Glance, StoreCommand, StoreReply, Walked};
+use distlock_core::store::{BackendKind, Fault, Holder};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 
-use crate::RedisStore;
 use crate::commands::inspect;
+use crate::commands::server::Server;
 use crate::connection::connection::{Connection, integer};
 use crate::connection::error::words;
 use crate::node::Node;
 use crate::routing::{Layout, routed};
 use crate::script::Arg;
-use crate::server::Server;
 
 /// At how many keys a server looks in one step of a walk.
 const STEP: usize = 1000;
 /// How many locks are asked after in one write.
 const TOGETHER: usize = 500;
 
-impl Console for RedisStore {
-    fn nodes(&self) -> Vec<Option<String>> {
-        let nodes = self.nodes_named().into_keys();
-        nodes.map(|node| Some(node).filter(|node| !node.is_empty())).collect()
-    }
-
-    fn ask(
-        self: Arc<Self>,
-        node: Option<String>,
-        commands: Vec<StoreCommand>,
-        answer_by: Moment,
-    ) -> Op<Vec<StoreReply>> {
-        Box::pin(async move {
-            let mut live = match node {
-                Some(node) => self.at(&node, answer_by).await?,
-                None => self.server.any(answer_by).await?,
-            };
-            ask(&mut live, &commands, answer_by).await
-        })
-    }
-
-    fn sentinels(self: Arc<Self>) -> Op<Vec<(String, Vec<StoreReply>)>> {
-        Box::pin(async move {
-            let Layout::One(node) = &self.server.layout else { return Ok(Vec::new()) };
-            let Some(sentinels) = node.sentinels() else { return Ok(Vec::new()) };
-            let said = sentinels.survey().await.into_iter().map(|(sentinel, said)| match said {
-                Ok(answers) => (sentinel, answers.into_iter().map(reply).collect()),
-                Err(fault) => (sentinel, vec![StoreReply::Error(fault.to_string())]),
-            });
-            Ok(said.collect())
-        })
-    }
-
-    fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
-        Box::pin(async move { self.step(&prefix, &cursor, answer_by).await })
-    }
-
-    fn glance(
-        self: Arc<Self>,
-        locks: &[Arc<LockName>],
-        answer_by: Moment,
-    ) -> Option<Op<Vec<Option<Glance>>>> {
-        let locks = locks.to_vec();
-        Some(Box::pin(async move { self.glances(&locks, answer_by).await }))
-    }
-}
-
-impl RedisStore {
+impl Server {
     /// The servers that have locks, by their addresses. Where a Sentinel names it, that of the one is not known.
-    fn nodes_named(&self) -> BTreeMap<String, Arc<Node>> {
-        let nodes = match &self.server.layout {
+    pub(crate) fn nodes_named(&self) -> BTreeMap<String, Arc<Node>> {
+        let nodes = match &self.layout {
             Layout::One(node) => vec![node.clone()],
             Layout::Cluster(cluster) => cluster.all(),
         };
         nodes.into_iter().map(|node| (node.address().unwrap_or_default(), node)).collect()
     }
 
-    async fn at(&self, address: &str, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn at(&self, address: &str, answer_by: Moment) -> Result<Connection, Fault> {
         match self.nodes_named().get(address) {
             Some(node) => node.any_link().live(answer_by).await,
             None => {
@@ -90,9 +42,14 @@ impl RedisStore {
     }
 
     /// A cursor is the address of a node and the server's own cursor there: `10.0.0.1:6379 17`.
-    async fn step(&self, prefix: &str, cursor: &str, answer_by: Moment) -> Result<Walked, Fault> {
+    pub(crate) async fn walk(
+        &self,
+        prefix: &str,
+        cursor: &str,
+        answer_by: Moment,
+    ) -> Result<Walked, Fault> {
         // The nodes of a cluster have to be known first.
-        self.server.any(answer_by).await?;
+        self.any(answer_by).await?;
         let nodes = self.nodes_named();
         let (address, at) = match cursor.rsplit_once(' ') {
             Some((address, at)) => (address.to_owned(), at),
@@ -141,7 +98,7 @@ impl RedisStore {
         locks: &[Arc<LockName>],
         answer_by: Moment,
     ) -> Result<Vec<Option<Glance>>, Fault> {
-        let layout = &self.server.layout;
+        let layout = &self.layout;
         let mut by_part: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, lock) in locks.iter().enumerate() {
             by_part.entry(layout.part(lock.stored())).or_default().push(at);
@@ -172,8 +129,7 @@ impl RedisStore {
         locks: &[&Arc<LockName>],
         answer_by: Moment,
     ) -> Result<Vec<Option<Glance>>, Fault> {
-        let server = &self.server;
-        let mut live = server.route(locks[0].stored(), answer_by).commands().await?;
+        let mut live = self.route(locks[0].stored(), answer_by).commands().await?;
         let mut questions = Pipeline::with_capacity(3 * locks.len());
         for lock in locks {
             let name = &**lock.stored();
@@ -193,7 +149,7 @@ impl RedisStore {
                     Some(Glance { holders, waiting, amiss: None })
                 }
                 // Held together, on another node by now, or none of ours: rare.
-                _ => self.closely(server, lock, answer_by).await?,
+                _ => self.closely(lock, answer_by).await?,
             });
         }
         Ok(glances)
@@ -201,16 +157,15 @@ impl RedisStore {
 
     async fn closely(
         &self,
-        server: &Server,
         lock: &Arc<LockName>,
         answer_by: Moment,
     ) -> Result<Option<Glance>, Fault> {
-        let held = routed!(server, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
+        let held = routed!(self, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
         match held {
             Ok(held) => Ok(held.map(Glance::from)),
             // The others are shown all the same.
             Err(fault) if fault.to_string().contains(inspect::WRONG_TYPE) => {
-                let found = routed!(server, lock, answer_by, |live| amiss(lock, live, answer_by));
+                let found = routed!(self, lock, answer_by, |live| amiss(lock, live, answer_by));
                 Ok(Some(Glance { holders: Vec::new(), waiting: 0, amiss: Some(found?) }))
             }
             Err(fault) => Err(fault),
@@ -240,7 +195,7 @@ fn kind(answer: &Value) -> Option<&str> {
 }
 
 /// Sends commands in one write.
-async fn ask(
+pub(crate) async fn ask(
     live: &mut Connection,
     commands: &[StoreCommand],
     answer_by: Moment,
@@ -257,7 +212,7 @@ async fn ask(
     Ok(answers.into_iter().map(reply).collect())
 }
 
-fn reply(value: Value) -> StoreReply {
+pub(crate) fn reply(value: Value) -> StoreReply {
     let list = |values: Vec<Value>| StoreReply::List(values.into_iter().map(reply).collect());
     match value {
         Value::Nil => StoreReply::Nil,

@@ -7,11 +7,11 @@ use redis::{RedisError, Value};
 use uuid::Uuid;
 
 use crate::cluster::Cluster;
+use crate::commands::server::Server;
 use crate::connection::connection::Connection;
 use crate::connection::error::{fault, is_missing_script};
 use crate::routing::Layout;
 use crate::script::{Arg, Script, Scripts, Wakes};
-use crate::server::Server;
 use crate::slots::Slot;
 
 /// Raises a counter on every connection for commands, and tries every script once; in a cluster, on one of the node that has its slot.

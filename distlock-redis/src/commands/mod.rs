@@ -9,3 +9,4 @@ pub(crate) mod raise_counters;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run_script;
+pub(crate) mod server;

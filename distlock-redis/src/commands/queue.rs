@@ -9,9 +9,9 @@ use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault};
 
 use crate::commands::inspect::taken_over;
 use crate::commands::run_script::{Grant, Outcome};
+use crate::commands::server::Server;
 use crate::connection::connection::Connection;
 use crate::script::{Arg, Script, Scripts, Wakes};
-use crate::server::Server;
 
 /// What becomes of a token that cannot have the lock yet.
 #[derive(Clone, Copy)]

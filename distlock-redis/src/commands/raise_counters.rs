@@ -11,7 +11,7 @@ use distlock_core::clock::Moment;
 use distlock_core::name::LockName;
 use distlock_core::store::Fault;
 
-use crate::server::Server;
+use crate::commands::server::Server;
 
 /// Raises the counters of these locks to a value, where they may be lower; all at once.
 pub(crate) async fn raise_counters(

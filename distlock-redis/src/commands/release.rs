@@ -20,10 +20,10 @@ use distlock_core::store::owner::Owner;
 use distlock_core::store::{Fault, Freed};
 use redis::Value;
 
+use crate::commands::server::Server;
 use crate::connection::connection::Connection;
 use crate::routing::routed;
 use crate::script::{Arg, Scripts, Wakes};
-use crate::server::Server;
 
 /// How long the script is resent while a slot moves, if there is time: no newcomer passes the queue then.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -11,12 +11,12 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::cluster::{Cluster, Line};
 use crate::commands::fence::{FENCES_PER_DRAW, Fence, Fences};
+use crate::commands::server::Server;
 use crate::connection::connection::{Connection, Live, ints};
 use crate::connection::error::{fault, is_missing_script};
 use crate::redirect::Said;
 use crate::routing::Layout;
 use crate::script::{Arg, Script, Scripts};
-use crate::server::Server;
 use crate::slots::{Addr, Slot};
 
 /// How often another counter value is drawn when the counter goes back again and again.

@@ -10,9 +10,9 @@ use redis::Value;
 
 use crate::commands::fence::Fence;
 use crate::commands::first_contact;
+use crate::commands::server::Server;
 use crate::connection::connection::{Connection, RedisOr, ints};
 use crate::script::{Arg, Script, Wakes};
-use crate::server::Server;
 
 /// How often the script is run, when the counter or the clock of the server has changed.
 const TRIES: usize = 3;

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::connection::error::{fault, is_missing_script, leaves_connection, unexpected};
 use crate::connection::io::{Carry, carry};
+use crate::connection::marks::{Marking, Marks};
 use crate::connection::replicas::Waits;
-use crate::connection::reply_check::{Marking, Marks};
 use crate::connection::server_info::Able;
 use crate::redirect::Said;
 use crate::script::{Arg, Script};

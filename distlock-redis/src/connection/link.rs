@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::jitter::jittered;
+use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
 use distlock_core::select::until;
 use distlock_core::store::status::DrivenBy;
-use distlock_core::store::{BackendKind, Fault, StoreEvents};
+use distlock_core::store::{BackendKind, Fault, LinkWatch, StoreEvents};
 use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::connection::connect::connect_driven;
 use crate::connection::connection::{Connection, Live};
-use crate::connection::discover::{Address, Target};
+use crate::connection::discover::{Address, Discover};
 use crate::connection::handshake::{Greeting, greet, why_not};
 use crate::connection::io::Carry;
 use crate::connection::previous::PreviousConnections;
@@ -43,7 +43,7 @@ const MOVED: &str = "another server has taken its place";
 #[derive(Clone)]
 pub(crate) struct LinkConfig {
     /// Where the server is.
-    pub(crate) target: Target,
+    pub(crate) target: Arc<dyn Discover>,
     /// What makes it a connection with TLS.
     pub(crate) tls: Option<Arc<TlsClient>>,
     /// What kind of server is to be there.
@@ -218,54 +218,110 @@ impl Link {
 
 /// Keeps the link connected from its first use on, until the engine's runtime is dropped.
 async fn supervise(link: Arc<Link>) {
-    if until(link.wanted.notified(), link.config.target.is_left()).await.is_none() {
+    let LinkConfig { target, events, .. } = &link.config;
+    if until(link.wanted.notified(), target.until_gone()).await.is_none() {
         return;
     }
-    let mut pause = FIRST_PAUSE;
-    let mut previous = PreviousConnections::none(link.first_number);
-    let mut watch = link.config.events.watch_link();
-    for number in link.first_number.. {
-        let target = &link.config.target;
-        let missing = target.missing();
-        let address = target.find().await;
-        let moved = || async {
-            match &address {
-                Ok(address) => target.moved_from(address).await,
-                Err(_) => pending().await,
-            }
-        };
-        let made = match &address {
-            Ok(address) => {
-                let made = establish(&link, address, number, &mut previous);
-                until(made, moved()).await.unwrap_or_else(|| Err(lost(MOVED)))
-            }
-            Err(fault) => Err(fault.clone()),
-        };
-        let node = address.as_ref().map_or_else(|_| String::new(), Address::node);
-        let at_node = |fault: Fault| if node.is_empty() { fault } else { fault.at(&node) };
-        let (fault, ended) = match made {
-            Ok((live, carrier)) => {
-                pause = FIRST_PAUSE;
-                drop(missing);
-                link.went_up(live.clone());
-                watch.up(&node);
-                until(carrier.run(), until(live.gone_bad(), moved())).await;
-                (at_node(lost("the connection was lost")), Some(carrier))
-            }
-            Err(fault) => (at_node(fault), None),
-        };
-        link.went_down(fault.clone());
-        // After the state has changed: a call that fails with this connection must find it down, and
-        // wait for the next one.
-        if let Some(carrier) = ended {
-            carrier.stop();
+    let back_off = BackOff::new(FIRST_PAUSE, target.longest_pause());
+    let client = LinkClient {
+        number: link.first_number,
+        previous: PreviousConnections::none(link.first_number),
+        watch: events.watch_link(),
+        address: None,
+        search: None,
+        link: link.clone(),
+    };
+    keep_connected(client, back_off).await;
+}
+
+/// Makes the connections of a link, one after the other.
+struct LinkClient {
+    link: Arc<Link>,
+    number: u64,
+    previous: PreviousConnections,
+    watch: Box<dyn LinkWatch>,
+    /// Where the latest server was found.
+    address: Option<Address>,
+    /// Held while a connection is missing.
+    search: Option<Box<dyn Send>>,
+}
+
+/// A connection that is up, and what moves its bytes.
+struct Carried {
+    live: Arc<Live>,
+    carrier: Arc<dyn Carry>,
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.carrier.stop();
+    }
+}
+
+impl LinkClient {
+    fn node(&self) -> String {
+        self.address.as_ref().map_or_else(String::new, Address::node)
+    }
+
+    fn at_node(&self, fault: Fault) -> Fault {
+        match &self.address {
+            Some(address) => fault.at(&address.node()),
+            None => fault,
         }
-        watch.down(&node, &fault);
-        if target.is_gone() {
-            return;
+    }
+}
+
+impl Reconnect for LinkClient {
+    type Connected = Carried;
+
+    async fn connect(&mut self) -> Result<Carried, Fault> {
+        let number = self.number;
+        self.number += 1;
+        self.address = None;
+        let link = self.link.clone();
+        self.search = link.config.target.search();
+        let address = link.config.target.find().await?;
+        let made = until(
+            establish(&link, &address, number, &mut self.previous),
+            link.config.target.moved_from(&address),
+        );
+        let made = made.await.unwrap_or_else(|| Err(lost(MOVED)));
+        self.address = Some(address);
+        match made {
+            Ok((live, carrier)) => Ok(Carried { live, carrier }),
+            Err(fault) => Err(self.at_node(fault)),
         }
-        until(tokio::time::sleep(jittered(pause)), moved()).await;
-        pause = (pause * 2).min(target.longest_pause());
+    }
+
+    async fn run(&mut self, connected: &mut Carried) -> Fault {
+        self.search = None;
+        let Carried { live, carrier } = connected;
+        self.link.went_up(live.clone());
+        self.watch.up(&self.node());
+        let moved = moved(&self.link, self.address.as_ref());
+        until(carrier.run(), until(live.gone_bad(), moved)).await;
+        self.at_node(lost("the connection was lost"))
+    }
+
+    fn down(&mut self, fault: &Fault) {
+        self.link.went_down(fault.clone());
+        self.watch.down(&self.node(), fault);
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        until(tokio::time::sleep(pause), moved(&self.link, self.address.as_ref())).await;
+    }
+
+    fn is_over(&self) -> bool {
+        self.link.config.target.is_gone()
+    }
+}
+
+/// Resolves when another server has taken the place of the one at this address.
+async fn moved(link: &Link, address: Option<&Address>) {
+    match address {
+        Some(address) => link.config.target.moved_from(address).await,
+        None => pending().await,
     }
 }
 

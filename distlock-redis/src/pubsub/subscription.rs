@@ -23,7 +23,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::cluster::Cluster;
 use crate::connection::connect::connect;
 use crate::connection::discover::Address;
 use crate::connection::error::{fault, is_denied, words};
@@ -50,23 +49,6 @@ pub(crate) enum Channels {
     /// One for each prefix and slot of a cluster that is used, at the node that has the slot. Where its messages go to
     /// all nodes, there are none here.
     OfShard { sharded: Arc<AtomicBool> },
-}
-
-/// What shows that the server of a subscription can be reached.
-pub(crate) enum Reached {
-    /// One of these links is connected.
-    Links(Vec<Arc<Link>>),
-    /// Some node has told where the others are.
-    Cluster(Arc<Cluster>),
-}
-
-impl Reached {
-    async fn is_up(&self) {
-        match self {
-            Self::Links(links) => any(links.iter().map(|link| link.is_up())).await,
-            Self::Cluster(cluster) => cluster.is_known().await,
-        }
-    }
 }
 
 /// The subscription of one manager at one server.
@@ -106,13 +88,14 @@ impl Subscription {
         }
     }
 
-    /// Keeps the subscription up from now on: connects whenever `links` shows that the server can be reached.
+    /// Keeps the subscription up from now on: connects whenever one of the `links` is connected,
+    /// or without links, whenever some server is known to answer.
     pub(crate) fn start(
         self: &Arc<Self>,
         process: &str,
         listener: Listener,
         config: LinkConfig,
-        links: Reached,
+        links: Vec<Arc<Link>>,
         handle: &Handle,
     ) {
         if self.subscriber.set(Subscriber { process: process.to_owned(), listener }).is_ok() {
@@ -293,14 +276,17 @@ impl Subscription {
     }
 }
 
-async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: Reached) {
+async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: Vec<Arc<Link>>) {
     let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
     loop {
         let reached = async {
             subscription.is_needed().await;
-            links.is_up().await;
+            match links.is_empty() {
+                true => config.target.is_known().await,
+                false => any(links.iter().map(|link| link.is_up())).await,
+            }
         };
-        if until(reached, config.target.is_left()).await.is_none() || config.target.is_gone() {
+        if until(reached, config.target.until_gone()).await.is_none() || config.target.is_gone() {
             return;
         }
         let mut denied = false;

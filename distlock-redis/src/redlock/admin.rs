@@ -74,7 +74,7 @@ async fn glances(
 ) -> Result<Vec<Option<Glance>>, Fault> {
     let ask = |node: Arc<RedisStore>| -> Op<Vec<Option<Glance>>> {
         let locks = locks.to_vec();
-        Box::pin(async move { node.glances(&locks, answer_by).await })
+        Box::pin(async move { node.server.glances(&locks, answer_by).await })
     };
     let mut all = quorum.answers(ask).await?;
     let of_lock = |at: usize| {

@@ -322,7 +322,7 @@ mod tests {
     use redis::IntoConnectionInfo as _;
 
     use super::*;
-    use crate::{Place, RedisConfig, Target};
+    use crate::{Place, RedisConfig};
 
     /// Nothing is reported.
     #[derive(Debug)]
@@ -388,7 +388,7 @@ mod tests {
             let info = self.1.to_string();
             let info = format!("redis://{info}").into_connection_info().expect("a URL");
             let config = RedisConfig {
-                place: Place::At(Target::Fixed(info)),
+                place: Place::At(info),
                 tls: None,
                 replicas: None,
                 command_timeout: Duration::from_secs(10),

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::connection::connect::connect;
-use crate::connection::discover::Address;
+use crate::connection::discover::{Address, Discover, Discovering};
 use crate::connection::error::fault;
 use crate::connection::handshake::why_not;
 use crate::connection::server_info::{Mode, NO_SENTINEL};
@@ -68,6 +68,27 @@ pub struct Sentinels {
     /// How many connections to the primary are missing.
     missing: AtomicUsize,
     started: Once,
+}
+
+/// The server that the sentinels name as the primary.
+pub(crate) struct PrimaryServer(pub(crate) Arc<Sentinels>);
+
+impl Discover for PrimaryServer {
+    fn find(&self) -> Discovering<'_, Result<Address, Fault>> {
+        Box::pin(self.0.find())
+    }
+
+    fn moved_from<'a>(&'a self, address: &'a Address) -> Discovering<'a, ()> {
+        Box::pin(self.0.moved_from(address.server))
+    }
+
+    fn search(&self) -> Option<Box<dyn Send>> {
+        Some(Box::new(self.0.missing()))
+    }
+
+    fn longest_pause(&self) -> Duration {
+        Duration::from_millis(100)
+    }
 }
 
 /// A connection to the primary is missing for as long as this lives.

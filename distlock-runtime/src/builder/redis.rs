@@ -11,7 +11,7 @@ use crate::observe::Observers;
 use crate::settings::{Credentials, Settings};
 use crate::tls::TlsSetup;
 use distlock_redis::url::{Deployment, RedisUrl};
-use distlock_redis::{Place, RedisConfig, Replicas, Sentinels, Target, TlsClient};
+use distlock_redis::{Place, RedisConfig, Replicas, Sentinels, TlsClient};
 
 /// Longer than a healthy replica takes, and no longer than one lock may hold up others on its connection.
 const REPLICA_TIMEOUT: Duration = Duration::from_millis(100);
@@ -25,11 +25,11 @@ pub(super) fn redis_config(
     let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
     let mut encrypted = tls.is_some();
     let place = match signed_in(deployment, settings)? {
-        Deployment::Server(info) => Place::At(Target::Fixed(info)),
+        Deployment::Server(info) => Place::At(info),
         Deployment::Sentinel(url) => {
             encrypted |= url.sentinel_tls.is_some();
             let tls = tls_setup(url.sentinel_tls.clone(), settings)?.map(client);
-            Place::At(Target::Primary(Sentinels::new(url, tls)))
+            Place::Primary(Sentinels::new(url, tls))
         }
         Deployment::Cluster(nodes) => Place::Cluster(nodes),
         Deployment::Redlock { .. } => return Err(not_supported("one server of several")),
