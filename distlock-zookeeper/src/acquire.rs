@@ -13,8 +13,8 @@ use crate::client::Refused;
 use crate::ensemble::{Ensemble, Inner};
 use crate::fault::Fault;
 use crate::nodes::{self, Standing};
-use crate::places::Place;
 use crate::session::Live;
+use crate::waiters::Place;
 use crate::wire::{Error, Mode, Stat};
 
 /// How often it is looked again because something has changed in between.

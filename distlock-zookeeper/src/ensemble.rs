@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::fault::Fault;
-use crate::places::Places;
 use crate::record::Record;
 use crate::session::{Link, Live, Shared, Watch};
+use crate::waiters::Places;
 
 /// How long the place of a waiter that died stays, or the least that the server allows. A waiter that is cut off
 /// for longer has its place put back when it returns.

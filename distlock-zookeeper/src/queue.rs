@@ -7,8 +7,8 @@ use crate::client::Refused;
 use crate::ensemble::{Inner, Message};
 use crate::fault::Fault;
 use crate::nodes::{self, Standing};
-use crate::places::Place;
 use crate::session::Live;
+use crate::waiters::Place;
 use crate::wire::{Error, Mode};
 
 /// The holders and waiters, and how often a token was let in so far.

@@ -7,8 +7,8 @@ use crate::client::Refused;
 use crate::ensemble::{Ensemble, Inner};
 use crate::fault::Fault;
 use crate::nodes::Standing;
-use crate::places::Place;
 use crate::session::Live;
+use crate::waiters::Place;
 use crate::wire::Error;
 
 /// After that a release that was given up is gone on with: of a token that waits, or whose lease has no known end.

@@ -8,8 +8,8 @@ use crate::client::Refused;
 use crate::ensemble::{Ensemble, Inner, Message, lease_of};
 use crate::fault::Fault;
 use crate::nodes::Standing;
-use crate::places::Place;
 use crate::session::{Link, Live, either};
+use crate::waiters::Place;
 use crate::wire::{Error, Mode};
 
 /// A lock that is given back sooner is not watched over.
