@@ -9,13 +9,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Refused;
+use crate::client::MultiError;
 use crate::ensemble::{Ensemble, Inner};
 use crate::fault::Fault;
-use crate::nodes::{self, Standing};
-use crate::session::Live;
-use crate::waiters::Place;
-use crate::wire::{Error, Mode, Stat};
+use crate::nodes::{self, LockChildren};
+use crate::session::LiveSession;
+use crate::waiters::LocalToken;
+use crate::wire::{CreateMode, NodeStat, ZooKeeperError};
 
 /// How often it is looked again because something has changed in between.
 const TRIES: usize = 32;
@@ -69,7 +69,7 @@ pub enum Reply {
 }
 
 /// What one look or one exchange comes to.
-pub(crate) enum Step {
+pub(crate) enum AcquireStep {
     Done(Reply),
     /// Something has changed: look again.
     Again,
@@ -93,12 +93,12 @@ impl Ensemble {
                 false => inner.stand(&place, &live, ask).await?,
             };
             match step {
-                Step::Done(reply @ Reply::Granted(granted)) => {
+                AcquireStep::Done(reply @ Reply::Granted(granted)) => {
                     inner.held(&place, live, ask.ttl, granted.contended);
                     return Ok(reply);
                 }
-                Step::Done(reply) => return Ok(reply),
-                Step::Again => {}
+                AcquireStep::Done(reply) => return Ok(reply),
+                AcquireStep::Again => {}
             }
         }
         Err(Fault::other("the lock changes too fast to be looked at"))
@@ -106,10 +106,10 @@ impl Ensemble {
 }
 
 impl Inner {
-    fn place(&self, ask: &Ask<'_>) -> Result<Arc<Place>, Fault> {
+    fn place(&self, ask: &Ask<'_>) -> Result<Arc<LocalToken>, Fault> {
         let directory = self.directory(ask.name)?;
         let (alone, reads) = (ask.most == 1, ask.most == u32::MAX);
-        let place = || Place::new(directory, ask.name, ask.token, alone, reads);
+        let place = || LocalToken::new(directory, ask.name, ask.token, alone, reads);
         Ok(self.places.asked(ask.token, !ask.is_try, place))
     }
 
@@ -122,16 +122,16 @@ impl Inner {
     /// A try of a token that is to be alone. No other one can be in a node that was just made.
     async fn try_alone(
         self: &Arc<Self>,
-        place: &Place,
-        live: &Live,
+        place: &LocalToken,
+        live: &LiveSession,
         ask: &Ask<'_>,
-    ) -> Result<Step, Fault> {
+    ) -> Result<AcquireStep, Fault> {
         if let Some(granted) = self.make(place, live, ask, false).await? {
             return Ok(granted);
         }
         let standing = match live.client.children(&place.directory).await {
-            Ok(children) => Standing::of(children),
-            Err(Error::NoNode) => return Ok(Step::Again),
+            Ok(children) => LockChildren::of(children),
+            Err(ZooKeeperError::NoNode) => return Ok(AcquireStep::Again),
             Err(error) => return Err(Fault::of(error)),
         };
         if standing.holds(ask.token) {
@@ -140,43 +140,45 @@ impl Inner {
         if !standing.is_empty() {
             self.places.forget_try(place);
             let (ticket, rank, behind) = (0, 0, 0);
-            return Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }));
+            return Ok(AcquireStep::Done(Reply::Waits { ticket, rank, behind, added: false }));
         }
         // Of holders that died.
-        Ok(self.make(place, live, ask, true).await?.unwrap_or(Step::Again))
+        Ok(self.make(place, live, ask, true).await?.unwrap_or(AcquireStep::Again))
     }
 
     /// Makes the lock's node and the holder's in it; `None` if the lock is in use.
     pub(crate) async fn make(
         &self,
-        place: &Place,
-        live: &Live,
+        place: &LocalToken,
+        live: &LiveSession,
         ask: &Ask<'_>,
         anew: bool,
-    ) -> Result<Option<Step>, Fault> {
+    ) -> Result<Option<AcquireStep>, Fault> {
         let mut multi = live.client.multi();
         if anew {
             multi = multi.delete(&place.directory);
         }
         let multi = multi
-            .create(&place.directory, &[], Mode::Container)
-            .create(&place.holder, &data(ask.ttl), Mode::Ephemeral)
+            .create(&place.directory, &[], CreateMode::Container)
+            .create(&place.holder, &data(ask.ttl), CreateMode::Ephemeral)
             .count_up(&place.directory, None);
         let made = {
             let sent = place.sent();
             if sent.gone {
-                return Ok(Some(Step::Done(Reply::GivenUp)));
+                return Ok(Some(AcquireStep::Done(Reply::GivenUp)));
             }
             live.client.commit(multi)
         };
         match made.await {
-            Ok(results) => Ok(Some(Step::Done(granted(live, &results, false)?))),
-            Err(Refused::Change(Error::NodeExists | Error::NotEmpty)) => Ok(None),
-            Err(Refused::Change(Error::NoNode)) if anew => Ok(Some(Step::Again)),
+            Ok(results) => Ok(Some(AcquireStep::Done(granted(live, &results, false)?))),
+            Err(MultiError::Change(ZooKeeperError::NodeExists | ZooKeeperError::NotEmpty)) => {
+                Ok(None)
+            }
+            Err(MultiError::Change(ZooKeeperError::NoNode)) if anew => Ok(Some(AcquireStep::Again)),
             // The root was removed.
-            Err(Refused::Change(Error::NoNode)) => {
+            Err(MultiError::Change(ZooKeeperError::NoNode)) => {
                 let made = live.client.make_path(&self.shared.root).await;
-                made.map(|()| Some(Step::Again)).map_err(Fault::of)
+                made.map(|()| Some(AcquireStep::Again)).map_err(Fault::of)
             }
             Err(error) => Err(Fault::of(error.error())),
         }
@@ -185,25 +187,25 @@ impl Inner {
 
 /// A holder's node is there: whether its session lasts is for the leader to say, in answer to a write.
 pub(crate) async fn confirm(
-    place: &Place,
-    live: &Live,
+    place: &LocalToken,
+    live: &LiveSession,
     ask: &Ask<'_>,
     contended: bool,
-) -> Result<Step, Fault> {
+) -> Result<AcquireStep, Fault> {
     let confirmed = {
         if place.is_gone() {
-            return Ok(Step::Done(Reply::GivenUp));
+            return Ok(AcquireStep::Done(Reply::GivenUp));
         }
         live.client.set_data(&place.holder, &data(ask.ttl))
     };
     match confirmed.await {
-        Ok(Stat { mzxid, ephemeral_owner, .. }) if ephemeral_owner == live.id => {
+        Ok(NodeStat { mzxid, ephemeral_owner, .. }) if ephemeral_owner == live.id => {
             let fence = live.fence(mzxid);
-            Ok(Step::Done(Reply::Granted(Granted { fence, contended })))
+            Ok(AcquireStep::Done(Reply::Granted(Granted { fence, contended })))
         }
         // Of a session that is about to expire.
         Ok(_) => Err(Fault::other("the lock is held by an earlier session of this process")),
-        Err(Error::NoNode) => Ok(Step::Again),
+        Err(ZooKeeperError::NoNode) => Ok(AcquireStep::Again),
         Err(error) => Err(Fault::of(error)),
     }
 }
@@ -214,13 +216,17 @@ pub(crate) fn data(ttl: Duration) -> Vec<u8> {
 }
 
 /// What the lock's node says after it was counted up.
-pub(crate) fn granted(live: &Live, results: &[Stat], contended: bool) -> Result<Reply, Fault> {
+pub(crate) fn granted(
+    live: &LiveSession,
+    results: &[NodeStat],
+    contended: bool,
+) -> Result<Reply, Fault> {
     let Some(stat) = results.last() else {
         return Err(Fault::other("an unexpected answer"));
     };
     Ok(Reply::Granted(Granted { fence: live.fence(stat.mzxid), contended }))
 }
 
-pub(crate) fn gone_already(error: Error) -> Result<(), Error> {
-    if error == Error::NoNode { Ok(()) } else { Err(error) }
+pub(crate) fn gone_already(error: ZooKeeperError) -> Result<(), ZooKeeperError> {
+    if error == ZooKeeperError::NoNode { Ok(()) } else { Err(error) }
 }

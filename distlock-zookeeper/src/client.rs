@@ -8,58 +8,60 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::connection::{Request, Session, State, Terms, Watched};
-use crate::wire::{Acl, Error, Mode, Op, Reader, Stat, Writer};
+use crate::connection::{
+    ConnectionState, SessionConfig, SessionConnection, SessionRequest, WatchRegistration,
+};
+use crate::wire::{Acl, CreateMode, NodeStat, OpCode, RecordReader, RecordWriter, ZooKeeperError};
 
 /// A session. A clone is the same one, which is closed with the last of them.
 #[derive(Clone)]
-pub(crate) struct Client {
-    requests: mpsc::UnboundedSender<Request>,
-    states: watch::Receiver<State>,
+pub(crate) struct SessionClient {
+    requests: mpsc::UnboundedSender<SessionRequest>,
+    states: watch::Receiver<ConnectionState>,
     acl: Acl,
     id: i64,
     timeout: Duration,
 }
 
 /// Resolves once, when what was watched has changed, or may have without being told.
-pub(crate) struct Watcher(oneshot::Receiver<()>);
+pub(crate) struct NodeWatch(oneshot::Receiver<()>);
 
-impl Watcher {
+impl NodeWatch {
     pub(crate) async fn changed(self) {
         let _ = self.0.await;
     }
 }
 
 /// Several changes that are made together or not at all.
-pub(crate) struct Multi {
-    body: Writer,
+pub(crate) struct MultiOp {
+    body: RecordWriter,
     acl: Acl,
 }
 
 /// Which of them could not be made, and why; or why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Change(Error),
-    Unanswered(Error),
+pub(crate) enum MultiError {
+    Change(ZooKeeperError),
+    Unanswered(ZooKeeperError),
 }
 
-impl Refused {
-    pub(crate) fn error(self) -> Error {
+impl MultiError {
+    pub(crate) fn error(self) -> ZooKeeperError {
         match self {
             Self::Change(error) | Self::Unanswered(error) => error,
         }
     }
 }
 
-impl Client {
+impl SessionClient {
     /// A new session, kept up by a task of this runtime.
-    pub(crate) async fn connect(terms: Terms) -> Result<Self, Error> {
-        let acl = if terms.digest.is_some() { Acl::Creator } else { Acl::Anyone };
-        let mut session = Session::new(terms);
+    pub(crate) async fn connect(config: SessionConfig) -> Result<Self, ZooKeeperError> {
+        let acl = if config.digest.is_some() { Acl::Creator } else { Acl::Anyone };
+        let mut session = SessionConnection::new(config);
         let stream = session.connect().await?;
         let (id, timeout) = (session.id, session.timeout);
         let (requests, received) = mpsc::unbounded_channel();
-        let (sender, states) = watch::channel(State::Connected);
+        let (sender, states) = watch::channel(ConnectionState::Connected);
         tokio::spawn(session.keep(stream, received, sender));
         Ok(Self { requests, states, acl, id, timeout })
     }
@@ -74,27 +76,27 @@ impl Client {
         self.timeout
     }
 
-    pub(crate) fn states(&self) -> watch::Receiver<State> {
+    pub(crate) fn states(&self) -> watch::Receiver<ConnectionState> {
         self.states.clone()
     }
 
     fn send(
         &self,
-        op: Op,
-        body: Writer,
-        watch: Option<Watched>,
-    ) -> impl Future<Output = Result<Vec<u8>, Error>> + Send + use<> {
+        op: OpCode,
+        body: RecordWriter,
+        watch: Option<WatchRegistration>,
+    ) -> impl Future<Output = Result<Vec<u8>, ZooKeeperError>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.requests.send(Request { op, body: body.0, answer, watch });
+        let sent = self.requests.send(SessionRequest { op, body: body.0, answer, watch });
         let over = match (sent, *self.states.borrow()) {
             (Ok(()), _) => None,
-            (Err(_), State::Over(error)) => Some(error),
-            (Err(_), _) => Some(Error::ConnectionLoss),
+            (Err(_), ConnectionState::Over(error)) => Some(error),
+            (Err(_), _) => Some(ZooKeeperError::ConnectionLoss),
         };
         async move {
             match over {
                 Some(error) => Err(error),
-                None => answered.await.unwrap_or(Err(Error::ConnectionLoss)),
+                None => answered.await.unwrap_or(Err(ZooKeeperError::ConnectionLoss)),
             }
         }
     }
@@ -104,35 +106,35 @@ impl Client {
         &self,
         path: &str,
         data: &[u8],
-        mode: Mode,
-    ) -> impl Future<Output = Result<String, Error>> + Send + use<> {
-        let mut body = Writer::default();
+        mode: CreateMode,
+    ) -> impl Future<Output = Result<String, ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.create(path, data, mode, self.acl);
         let answer = self.send(mode.op(), body, None);
-        async { Reader(&answer.await?).text() }
+        async { RecordReader(&answer.await?).text() }
     }
 
     pub(crate) fn delete(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<(), ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).int(-1);
-        let answer = self.send(Op::Delete, body, None);
+        let answer = self.send(OpCode::Delete, body, None);
         async { answer.await.map(|_| ()) }
     }
 
     pub(crate) fn exists(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<Option<Stat>, Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<Option<NodeStat>, ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).flag(false);
-        let answer = self.send(Op::Exists, body, None);
+        let answer = self.send(OpCode::Exists, body, None);
         async {
             match answer.await {
-                Ok(answer) => Reader(&answer).stat().map(Some),
-                Err(Error::NoNode) => Ok(None),
+                Ok(answer) => RecordReader(&answer).stat().map(Some),
+                Err(ZooKeeperError::NoNode) => Ok(None),
                 Err(error) => Err(error),
             }
         }
@@ -141,13 +143,13 @@ impl Client {
     pub(crate) fn data(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<(Vec<u8>, Stat), Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).flag(false);
-        let answer = self.send(Op::GetData, body, None);
+        let answer = self.send(OpCode::GetData, body, None);
         async {
             let answer = answer.await?;
-            let mut answer = Reader(&answer);
+            let mut answer = RecordReader(&answer);
             Ok((answer.bytes()?.to_vec(), answer.stat()?))
         }
     }
@@ -156,68 +158,68 @@ impl Client {
     pub(crate) fn watch(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<Watcher, Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<NodeWatch, ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).flag(true);
         let (told, watcher) = oneshot::channel();
-        let watched = Watched { path: path.to_owned(), children: false, told };
-        let answer = self.send(Op::GetData, body, Some(watched));
-        async { answer.await.map(|_| Watcher(watcher)) }
+        let watched = WatchRegistration { path: path.to_owned(), children: false, told };
+        let answer = self.send(OpCode::GetData, body, Some(watched));
+        async { answer.await.map(|_| NodeWatch(watcher)) }
     }
 
     pub(crate) fn set_data(
         &self,
         path: &str,
         data: &[u8],
-    ) -> impl Future<Output = Result<Stat, Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<NodeStat, ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).bytes(data).int(-1);
-        let answer = self.send(Op::SetData, body, None);
-        async { Reader(&answer.await?).stat() }
+        let answer = self.send(OpCode::SetData, body, None);
+        async { RecordReader(&answer.await?).stat() }
     }
 
     pub(crate) fn children(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<Vec<String>, Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<Vec<String>, ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).flag(false);
-        let answer = self.send(Op::GetChildren, body, None);
-        async { Reader(&answer.await?).texts() }
+        let answer = self.send(OpCode::GetChildren, body, None);
+        async { RecordReader(&answer.await?).texts() }
     }
 
     /// The children of a node, and what reports a change of them.
     pub(crate) fn watch_children(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<(Vec<String>, Watcher), Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<(Vec<String>, NodeWatch), ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path).flag(true);
         let (told, watcher) = oneshot::channel();
-        let watched = Watched { path: path.to_owned(), children: true, told };
-        let answer = self.send(Op::GetChildren, body, Some(watched));
-        async { Ok((Reader(&answer.await?).texts()?, Watcher(watcher))) }
+        let watched = WatchRegistration { path: path.to_owned(), children: true, told };
+        let answer = self.send(OpCode::GetChildren, body, Some(watched));
+        async { Ok((RecordReader(&answer.await?).texts()?, NodeWatch(watcher))) }
     }
 
     /// Has what is asked after this see all that was changed before.
     pub(crate) fn sync(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let mut body = Writer::default();
+    ) -> impl Future<Output = Result<(), ZooKeeperError>> + Send + use<> {
+        let mut body = RecordWriter::default();
         body.text(path);
-        let answer = self.send(Op::Sync, body, None);
+        let answer = self.send(OpCode::Sync, body, None);
         async { answer.await.map(|_| ()) }
     }
 
     /// Makes a node and all above it.
-    pub(crate) async fn make_path(&self, path: &str) -> Result<(), Error> {
+    pub(crate) async fn make_path(&self, path: &str) -> Result<(), ZooKeeperError> {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         for end in ends {
-            match self.create(&path[..end], &[], Mode::Persistent).await {
+            match self.create(&path[..end], &[], CreateMode::Persistent).await {
                 // A client may lack the right to make a node that is there already, and have it below that.
-                Ok(_) | Err(Error::NodeExists) => {}
-                Err(Error::NoAuth) if end < path.len() => {}
+                Ok(_) | Err(ZooKeeperError::NodeExists) => {}
+                Err(ZooKeeperError::NoAuth) if end < path.len() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -225,53 +227,53 @@ impl Client {
     }
 
     /// Several changes to be made together.
-    pub(crate) fn multi(&self) -> Multi {
-        Multi { body: Writer::default(), acl: self.acl }
+    pub(crate) fn multi(&self) -> MultiOp {
+        MultiOp { body: RecordWriter::default(), acl: self.acl }
     }
 
     /// Makes them; what is known then of each node whose version was counted up.
     pub(crate) fn commit(
         &self,
-        mut multi: Multi,
-    ) -> impl Future<Output = Result<Vec<Stat>, Refused>> + Send + use<> {
+        mut multi: MultiOp,
+    ) -> impl Future<Output = Result<Vec<NodeStat>, MultiError>> + Send + use<> {
         multi.body.int(-1).flag(true).int(-1);
-        let answer = self.send(Op::Multi, multi.body, None);
+        let answer = self.send(OpCode::Multi, multi.body, None);
         async {
-            let answer = answer.await.map_err(Refused::Unanswered)?;
-            results(&mut Reader(&answer))
+            let answer = answer.await.map_err(MultiError::Unanswered)?;
+            results(&mut RecordReader(&answer))
         }
     }
 }
 
-impl Multi {
-    fn begin(&mut self, op: Op) -> &mut Writer {
+impl MultiOp {
+    fn begin(&mut self, op: OpCode) -> &mut RecordWriter {
         self.body.int(op as i32).flag(false).int(-1)
     }
 
-    pub(crate) fn create(mut self, path: &str, data: &[u8], mode: Mode) -> Self {
+    pub(crate) fn create(mut self, path: &str, data: &[u8], mode: CreateMode) -> Self {
         let acl = self.acl;
         self.begin(mode.op()).create(path, data, mode, acl);
         self
     }
 
     pub(crate) fn delete(mut self, path: &str) -> Self {
-        self.begin(Op::Delete).text(path).int(-1);
+        self.begin(OpCode::Delete).text(path).int(-1);
         self
     }
 
     /// Counts up a node's version, if it is this one.
     pub(crate) fn count_up(mut self, path: &str, version: Option<i32>) -> Self {
-        self.begin(Op::SetData).text(path).bytes(&[]).int(version.unwrap_or(-1));
+        self.begin(OpCode::SetData).text(path).bytes(&[]).int(version.unwrap_or(-1));
         self
     }
 }
 
-fn results(answer: &mut Reader<'_>) -> Result<Vec<Stat>, Refused> {
+fn results(answer: &mut RecordReader<'_>) -> Result<Vec<NodeStat>, MultiError> {
     const ERROR: i32 = -1;
     /// What servers before 3.9 call most nodes that are made together with others, and say no more of them.
     const CREATE: i32 = 1;
     let mut stats = Vec::new();
-    let malformed = Refused::Unanswered;
+    let malformed = MultiError::Unanswered;
     loop {
         let op = answer.int().map_err(malformed)?;
         let (is_last, _) = (answer.flag().map_err(malformed)?, answer.int().map_err(malformed)?);
@@ -282,16 +284,16 @@ fn results(answer: &mut Reader<'_>) -> Result<Vec<Stat>, Refused> {
             // Those before the one that failed have no error, and those behind it one of no meaning.
             match answer.int().map_err(malformed)? {
                 0 => {}
-                code => return Err(Refused::Change(Error::of(code))),
+                code => return Err(MultiError::Change(ZooKeeperError::of(code))),
             }
         } else if op == CREATE {
             answer.text().map_err(malformed)?;
-        } else if op == Op::Create as i32 || op == Op::CreateContainer as i32 {
+        } else if op == OpCode::Create as i32 || op == OpCode::CreateContainer as i32 {
             answer.text().and_then(|_| answer.stat()).map_err(malformed)?;
-        } else if op == Op::SetData as i32 {
+        } else if op == OpCode::SetData as i32 {
             stats.push(answer.stat().map_err(malformed)?);
-        } else if op != Op::Delete as i32 {
-            return Err(Refused::Unanswered(Error::Malformed));
+        } else if op != OpCode::Delete as i32 {
+            return Err(MultiError::Unanswered(ZooKeeperError::Malformed));
         }
     }
 }
@@ -302,7 +304,7 @@ mod tests {
     /// As 3.8 answers: a node that is made together with others has no word of itself.
     #[test]
     fn what_was_changed_together() {
-        let mut stat = Writer::default();
+        let mut stat = RecordWriter::default();
         stat.long(2)
             .long(7)
             .long(1000)
@@ -314,28 +316,40 @@ mod tests {
             .int(0)
             .int(1)
             .long(7);
-        let mut answer = Writer::default();
-        answer.int(Op::Delete as i32).flag(false).int(0);
-        answer.int(Op::Create as i32).flag(false).int(0).text("/d").0.extend_from_slice(&stat.0);
+        let mut answer = RecordWriter::default();
+        answer.int(OpCode::Delete as i32).flag(false).int(0);
+        answer
+            .int(OpCode::Create as i32)
+            .flag(false)
+            .int(0)
+            .text("/d")
+            .0
+            .extend_from_slice(&stat.0);
         answer.int(1).flag(false).int(0).text("/d/x");
-        answer.int(Op::SetData as i32).flag(false).int(0).0.extend_from_slice(&stat.0);
+        answer.int(OpCode::SetData as i32).flag(false).int(0).0.extend_from_slice(&stat.0);
         answer.int(-1).flag(true).int(-1);
-        let stats = results(&mut Reader(&answer.0)).expect("all were made");
+        let stats = results(&mut RecordReader(&answer.0)).expect("all were made");
         assert_eq!(
             stats,
-            [Stat { czxid: 2, mzxid: 7, ctime: 1000, version: 3, ephemeral_owner: 0 }]
+            [NodeStat { czxid: 2, mzxid: 7, ctime: 1000, version: 3, ephemeral_owner: 0 }]
         );
         let cut = &answer.0[..answer.0.len() - 3];
-        assert_eq!(results(&mut Reader(cut)), Err(Refused::Unanswered(Error::Malformed)));
+        assert_eq!(
+            results(&mut RecordReader(cut)),
+            Err(MultiError::Unanswered(ZooKeeperError::Malformed))
+        );
     }
 
     #[test]
     fn what_was_refused_together() {
-        let mut answer = Writer::default();
+        let mut answer = RecordWriter::default();
         for code in [0, -110, -2] {
             answer.int(-1).flag(false).int(code).int(code);
         }
         answer.int(-1).flag(true).int(-1);
-        assert_eq!(results(&mut Reader(&answer.0)), Err(Refused::Change(Error::NodeExists)));
+        assert_eq!(
+            results(&mut RecordReader(&answer.0)),
+            Err(MultiError::Change(ZooKeeperError::NodeExists))
+        );
     }
 }

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::flow::{Flow, LONGEST, frame};
-use crate::wire::{AUTH, Error, NOTIFICATION, Op, PING, Reader, Writer};
+use crate::flow::{FrameBuffer, LONGEST, frame};
+use crate::wire::{AUTH, NOTIFICATION, OpCode, PING, RecordReader, RecordWriter, ZooKeeperError};
 
 const PAUSE: Duration = Duration::from_millis(50);
 const SHORTEST_GREETING: Duration = Duration::from_millis(500);
@@ -29,15 +29,15 @@ const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// A request on its way.
-pub(crate) struct Request {
-    pub(crate) op: Op,
+pub(crate) struct SessionRequest {
+    pub(crate) op: OpCode,
     pub(crate) body: Vec<u8>,
-    pub(crate) answer: oneshot::Sender<Result<Vec<u8>, Error>>,
-    pub(crate) watch: Option<Watched>,
+    pub(crate) answer: oneshot::Sender<Result<Vec<u8>, ZooKeeperError>>,
+    pub(crate) watch: Option<WatchRegistration>,
 }
 
 /// What is to be told of, if the request succeeds.
-pub(crate) struct Watched {
+pub(crate) struct WatchRegistration {
     pub(crate) path: String,
     pub(crate) children: bool,
     pub(crate) told: oneshot::Sender<()>,
@@ -45,16 +45,16 @@ pub(crate) struct Watched {
 
 /// Whether a session is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     Connected,
     Disconnected,
     /// For good.
-    Over(Error),
+    Over(ZooKeeperError),
 }
 
 /// What a session is made with.
 #[derive(Clone)]
-pub(crate) struct Terms {
+pub(crate) struct SessionConfig {
     /// `host:port` each.
     pub(crate) servers: Vec<String>,
     pub(crate) digest: Option<String>,
@@ -68,8 +68,8 @@ pub(crate) struct Terms {
 }
 
 /// A session, with what is under way in it.
-pub(crate) struct Session {
-    terms: Terms,
+pub(crate) struct SessionConnection {
+    config: SessionConfig,
     pub(crate) id: i64,
     password: Vec<u8>,
     /// What the server has granted.
@@ -78,14 +78,14 @@ pub(crate) struct Session {
     /// The server that has the session, or had it.
     server: Option<usize>,
     last_xid: i32,
-    unanswered: VecDeque<(i32, Request)>,
+    unanswered: VecDeque<(i32, SessionRequest)>,
     /// By path, and whether it is of the children.
     watches: HashMap<(String, bool), Vec<oneshot::Sender<()>>>,
     last_heard: Instant,
 }
 
 /// The session's own data, sent to a server.
-struct Hello {
+struct ConnectRequest {
     last_zxid: i64,
     /// 0 for a new one.
     id: i64,
@@ -93,7 +93,7 @@ struct Hello {
 }
 
 /// The server's answer when it has accepted the session.
-struct Greeted {
+struct ConnectedServer {
     stream: TcpStream,
     server: usize,
     id: i64,
@@ -102,18 +102,18 @@ struct Greeted {
 }
 
 /// Why a connection has ended.
-enum End {
+enum ConnectionEnd {
     Lost,
     /// The session is no longer used.
     Closed,
-    Over(Error),
+    Over(ZooKeeperError),
 }
 
-impl Session {
-    pub(crate) fn new(terms: Terms) -> Self {
+impl SessionConnection {
+    pub(crate) fn new(config: SessionConfig) -> Self {
         Self {
-            timeout: terms.timeout,
-            terms,
+            timeout: config.timeout,
+            config,
             id: 0,
             password: vec![0; 16],
             last_zxid: 0,
@@ -126,23 +126,23 @@ impl Session {
     }
 
     /// Opens the session at the first server that answers.
-    pub(crate) async fn connect(&mut self) -> Result<TcpStream, Error> {
-        let (order, hello) = (self.order(), self.hello());
-        let greeted = greet_one(&self.terms, &order, &hello).await?;
+    pub(crate) async fn connect(&mut self) -> Result<TcpStream, ZooKeeperError> {
+        let (order, request) = (self.order(), self.request());
+        let greeted = greet_one(&self.config, &order, &request).await?;
         Ok(self.is_at(greeted))
     }
 
     /// Moves an existing session to a server: asks one after the other, each for this long. The session moves
     /// to the last server that is asked, so two must not be asked at once.
-    async fn connect_within(&mut self, each: Duration) -> Result<TcpStream, Error> {
-        let mut failed = Error::ConnectionLoss;
+    async fn connect_within(&mut self, each: Duration) -> Result<TcpStream, ZooKeeperError> {
+        let mut failed = ZooKeeperError::ConnectionLoss;
         for at in self.order() {
-            let hello = self.hello();
-            match timeout(each, greet(&self.terms, at, &hello)).await {
+            let request = self.request();
+            match timeout(each, greet(&self.config, at, &request)).await {
                 Ok(Ok(greeted)) => return Ok(self.is_at(greeted)),
                 Ok(Err(error)) if error.is_final() => return Err(error),
                 Ok(Err(error)) => failed = error,
-                Err(_) => failed = Error::ConnectionLoss,
+                Err(_) => failed = ZooKeeperError::ConnectionLoss,
             }
         }
         Err(failed)
@@ -151,7 +151,7 @@ impl Session {
     /// Returns the servers in the order in which they are asked. The first one is random, so that clients
     /// spread over the servers; the one whose connection was lost comes last.
     fn order(&self) -> Vec<usize> {
-        let servers = 0..self.terms.servers.len();
+        let servers = 0..self.config.servers.len();
         let mut order: Vec<_> = servers.filter(|server| Some(*server) != self.server).collect();
         for at in 1..order.len() {
             order.swap(at, any_number() % (at + 1));
@@ -160,12 +160,12 @@ impl Session {
         order
     }
 
-    fn hello(&self) -> Hello {
-        Hello { last_zxid: self.last_zxid, id: self.id, password: self.password.clone() }
+    fn request(&self) -> ConnectRequest {
+        ConnectRequest { last_zxid: self.last_zxid, id: self.id, password: self.password.clone() }
     }
 
-    fn is_at(&mut self, greeted: Greeted) -> TcpStream {
-        let Greeted { stream, server, id, password, timeout } = greeted;
+    fn is_at(&mut self, greeted: ConnectedServer) -> TcpStream {
+        let ConnectedServer { stream, server, id, password, timeout } = greeted;
         (self.server, self.id, self.password, self.timeout) = (Some(server), id, password, timeout);
         self.last_heard = Instant::now();
         stream
@@ -175,27 +175,27 @@ impl Session {
     pub(crate) async fn keep(
         mut self,
         mut stream: TcpStream,
-        mut requests: mpsc::UnboundedReceiver<Request>,
-        states: watch::Sender<State>,
+        mut requests: mpsc::UnboundedReceiver<SessionRequest>,
+        states: watch::Sender<ConnectionState>,
     ) {
         let over = loop {
             let end = self.serve(&mut stream, &mut requests).await;
             drop(stream);
             match end {
-                End::Closed => return,
-                End::Over(error) => break error,
-                End::Lost => states.send_replace(State::Disconnected),
+                ConnectionEnd::Closed => return,
+                ConnectionEnd::Over(error) => break error,
+                ConnectionEnd::Lost => states.send_replace(ConnectionState::Disconnected),
             };
-            self.forget(Error::ConnectionLoss);
+            self.forget(ZooKeeperError::ConnectionLoss);
             stream = match self.again().await {
                 Ok(stream) => stream,
                 Err(error) => break error,
             };
-            states.send_replace(State::Connected);
+            states.send_replace(ConnectionState::Connected);
             // The watchers look again: what has happened meanwhile is not known.
             self.watches.clear();
         };
-        states.send_replace(State::Over(over));
+        states.send_replace(ConnectionState::Over(over));
         self.forget(over);
         requests.close();
         while let Some(request) = requests.recv().await {
@@ -204,17 +204,17 @@ impl Session {
     }
 
     /// Connects again; an error if the session is over.
-    async fn again(&mut self) -> Result<TcpStream, Error> {
+    async fn again(&mut self) -> Result<TcpStream, ZooKeeperError> {
         // A server that is frozen, or starting, may accept a connection and never answer on it.
         let (mut pause, mut patience) = (PAUSE, SHORTEST_GREETING);
         loop {
             let connected = self.connect_within(patience).await;
-            patience = (patience * 2).min(self.terms.greeting.max(SHORTEST_GREETING));
+            patience = (patience * 2).min(self.config.greeting.max(SHORTEST_GREETING));
             match connected {
                 Err(error) if error.is_final() => return Err(error),
                 // Servers that have lost their data refuse clients that have seen more, and never say so.
                 Err(_) if self.last_heard.elapsed() > self.timeout * 3 / 2 => {
-                    return Err(Error::SessionExpired);
+                    return Err(ZooKeeperError::SessionExpired);
                 }
                 Err(_) => {}
                 Ok(stream) => return Ok(stream),
@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Fails what was sent and not answered.
-    fn forget(&mut self, error: Error) {
+    fn forget(&mut self, error: ZooKeeperError) {
         for (_, request) in self.unanswered.drain(..) {
             let _ = request.answer.send(Err(error));
         }
@@ -235,35 +235,37 @@ impl Session {
     async fn serve(
         &mut self,
         stream: &mut TcpStream,
-        requests: &mut mpsc::UnboundedReceiver<Request>,
-    ) -> End {
-        let beat = (self.terms.silence / 4).min(self.timeout / 4).max(SHORTEST_BEAT);
-        let mut flow = Flow::default();
+        requests: &mut mpsc::UnboundedReceiver<SessionRequest>,
+    ) -> ConnectionEnd {
+        let beat = (self.config.silence / 4).min(self.timeout / 4).max(SHORTEST_BEAT);
+        let mut frames = FrameBuffer::default();
         let mut tick = pin!(sleep(beat));
         poll_fn(|cx| {
             loop {
-                let mut moved = self.take_requests(requests, &mut flow, cx);
+                let mut moved = self.take_requests(requests, &mut frames, cx);
                 if tick.as_mut().poll(cx).is_ready() {
                     moved = true;
                     tick.set(sleep(beat));
-                    if self.last_heard.elapsed() > self.terms.silence {
-                        return Poll::Ready(End::Lost);
+                    if self.last_heard.elapsed() > self.config.silence {
+                        return Poll::Ready(ConnectionEnd::Lost);
                     }
-                    flow.beat(beat);
+                    frames.beat(beat);
                 }
-                match flow.step(stream, cx) {
+                match frames.step(stream, cx) {
                     Ok(stepped) => moved |= stepped,
-                    Err(_) if flow.closing => return Poll::Ready(End::Closed),
-                    Err(_) => return Poll::Ready(End::Lost),
+                    Err(_) if frames.closing => return Poll::Ready(ConnectionEnd::Closed),
+                    Err(_) => return Poll::Ready(ConnectionEnd::Lost),
                 }
-                while let Some(answer) = flow.next() {
+                while let Some(answer) = frames.next() {
                     self.last_heard = Instant::now();
                     match answer.and_then(|answer| self.receive(&answer)) {
                         Ok(()) => {}
-                        Err(error @ (Error::SessionExpired | Error::AuthFailed)) => {
-                            return Poll::Ready(End::Over(error));
+                        Err(
+                            error @ (ZooKeeperError::SessionExpired | ZooKeeperError::AuthFailed),
+                        ) => {
+                            return Poll::Ready(ConnectionEnd::Over(error));
                         }
-                        Err(_) => return Poll::Ready(End::Lost),
+                        Err(_) => return Poll::Ready(ConnectionEnd::Lost),
                     }
                 }
                 if !moved {
@@ -277,21 +279,21 @@ impl Session {
     /// Takes up the requests; whether there were any. When no more can come, the session is closed.
     fn take_requests(
         &mut self,
-        requests: &mut mpsc::UnboundedReceiver<Request>,
-        flow: &mut Flow,
+        requests: &mut mpsc::UnboundedReceiver<SessionRequest>,
+        frames: &mut FrameBuffer,
         cx: &mut Context<'_>,
     ) -> bool {
         let mut moved = false;
-        while let (false, Poll::Ready(request)) = (flow.closing, requests.poll_recv(cx)) {
+        while let (false, Poll::Ready(request)) = (frames.closing, requests.poll_recv(cx)) {
             moved = true;
-            flow.last_sent = Instant::now();
+            frames.last_sent = Instant::now();
             match request {
-                Some(request) => self.send(request, &mut flow.out),
+                Some(request) => self.send(request, &mut frames.out),
                 None => {
-                    flow.closing = true;
-                    let mut close = Writer::default();
-                    close.int(self.next_xid()).int(Op::CloseSession as i32);
-                    frame(&mut flow.out, &close.0);
+                    frames.closing = true;
+                    let mut close = RecordWriter::default();
+                    close.int(self.next_xid()).int(OpCode::CloseSession as i32);
+                    frame(&mut frames.out, &close.0);
                 }
             }
         }
@@ -303,38 +305,38 @@ impl Session {
         self.last_xid
     }
 
-    fn send(&mut self, request: Request, out: &mut Vec<u8>) {
+    fn send(&mut self, request: SessionRequest, out: &mut Vec<u8>) {
         let xid = self.next_xid();
-        let mut header = Writer::default();
+        let mut header = RecordWriter::default();
         header.int(xid).int(request.op as i32);
         header.0.extend_from_slice(&request.body);
         frame(out, &header.0);
         self.unanswered.push_back((xid, request));
     }
 
-    fn receive(&mut self, answer: &[u8]) -> Result<(), Error> {
-        let mut answer = Reader(answer);
+    fn receive(&mut self, answer: &[u8]) -> Result<(), ZooKeeperError> {
+        let mut answer = RecordReader(answer);
         let (xid, zxid, code) = (answer.int()?, answer.long()?, answer.int()?);
         match (xid, code) {
             (NOTIFICATION, _) => return self.notify(&mut answer),
-            (_, -112) => return Err(Error::SessionExpired),
-            (_, -115) => return Err(Error::AuthFailed),
+            (_, -112) => return Err(ZooKeeperError::SessionExpired),
+            (_, -115) => return Err(ZooKeeperError::AuthFailed),
             (PING | AUTH, _) => return Ok(()),
             _ => self.last_zxid = self.last_zxid.max(zxid),
         }
         let Some((sent, request)) = self.unanswered.pop_front() else {
-            return Err(Error::Malformed);
+            return Err(ZooKeeperError::Malformed);
         };
         if sent != xid {
-            let _ = request.answer.send(Err(Error::ConnectionLoss));
-            return Err(Error::Malformed);
+            let _ = request.answer.send(Err(ZooKeeperError::ConnectionLoss));
+            return Err(ZooKeeperError::Malformed);
         }
-        let Request { answer: to, watch, .. } = request;
+        let SessionRequest { answer: to, watch, .. } = request;
         if code != 0 {
-            let _ = to.send(Err(Error::of(code)));
+            let _ = to.send(Err(ZooKeeperError::of(code)));
             return Ok(());
         }
-        if let Some(Watched { path, children, told }) = watch {
+        if let Some(WatchRegistration { path, children, told }) = watch {
             let watches = self.watches.entry((path, children)).or_default();
             watches.retain(|watch| !watch.is_closed());
             watches.push(told);
@@ -344,7 +346,7 @@ impl Session {
     }
 
     /// Something has happened to a node: its watchers are notified, once.
-    fn notify(&mut self, event: &mut Reader<'_>) -> Result<(), Error> {
+    fn notify(&mut self, event: &mut RecordReader<'_>) -> Result<(), ZooKeeperError> {
         const DELETED: i32 = 2;
         const CHILDREN: i32 = 4;
         let (kind, _state, path) = (event.int()?, event.int()?, event.text()?);
@@ -361,17 +363,21 @@ impl Session {
 /// Opens a session at the first server that answers. A server that stays silent for its share of the time does
 /// not delay the next one, which is asked at the same time. If a slower server opens a session as well, nobody
 /// uses it and it expires.
-async fn greet_one(terms: &Terms, order: &[usize], hello: &Hello) -> Result<Greeted, Error> {
+async fn greet_one(
+    config: &SessionConfig,
+    order: &[usize],
+    request: &ConnectRequest,
+) -> Result<ConnectedServer, ZooKeeperError> {
     let servers = u32::try_from(order.len()).unwrap_or(u32::MAX);
-    let share = SHARE.min(terms.greeting / servers.saturating_add(1));
+    let share = SHARE.min(config.greeting / servers.saturating_add(1));
     let (mut rest, mut attempts, mut failed) = (order.iter(), Vec::new(), None);
-    let (mut next, mut end) = (pin!(sleep(share)), pin!(sleep(terms.greeting)));
+    let (mut next, mut end) = (pin!(sleep(share)), pin!(sleep(config.greeting)));
     poll_fn(move |cx| {
         loop {
             let is_due = attempts.is_empty() || next.as_mut().poll(cx).is_ready();
             if let Some(at) = rest.as_slice().first().filter(|_| is_due) {
                 rest.next();
-                attempts.push(Box::pin(greet(terms, *at, hello)));
+                attempts.push(Box::pin(greet(config, *at, request)));
                 next.set(sleep(share));
                 continue;
             }
@@ -389,7 +395,7 @@ async fn greet_one(terms: &Terms, order: &[usize], hello: &Hello) -> Result<Gree
             }
             let is_over = attempts.is_empty() && rest.as_slice().is_empty();
             if is_over || end.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(failed.unwrap_or(Error::ConnectionLoss)));
+                return Poll::Ready(Err(failed.unwrap_or(ZooKeeperError::ConnectionLoss)));
             }
             let can_begin = !rest.as_slice().is_empty();
             if !(can_begin && (attempts.is_empty() || next.as_mut().poll(cx).is_ready())) {
@@ -401,47 +407,51 @@ async fn greet_one(terms: &Terms, order: &[usize], hello: &Hello) -> Result<Gree
 }
 
 /// Opens or moves a session at one server.
-async fn greet(terms: &Terms, server: usize, hello: &Hello) -> Result<Greeted, Error> {
-    let failed = |error: Error, words: String| {
-        let mut why = terms.why.lock().unwrap_or_else(PoisonError::into_inner);
-        *why = format!("{}: {words}", terms.servers[server]);
+async fn greet(
+    config: &SessionConfig,
+    server: usize,
+    request: &ConnectRequest,
+) -> Result<ConnectedServer, ZooKeeperError> {
+    let failed = |error: ZooKeeperError, words: String| {
+        let mut why = config.why.lock().unwrap_or_else(PoisonError::into_inner);
+        *why = format!("{}: {words}", config.servers[server]);
         error
     };
-    let lost = |error: io::Error| failed(Error::ConnectionLoss, error.to_string());
-    let told = |error: Error| failed(error, error.to_string());
-    let mut stream = TcpStream::connect(&terms.servers[server]).await.map_err(lost)?;
+    let lost = |error: io::Error| failed(ZooKeeperError::ConnectionLoss, error.to_string());
+    let told = |error: ZooKeeperError| failed(error, error.to_string());
+    let mut stream = TcpStream::connect(&config.servers[server]).await.map_err(lost)?;
     stream.set_nodelay(true).map_err(lost)?;
-    let mut greeting = Writer::default();
-    let timeout = i32::try_from(terms.timeout.as_millis()).unwrap_or(i32::MAX);
-    greeting.int(0).long(hello.last_zxid).int(timeout).long(hello.id);
-    greeting.bytes(&hello.password).flag(false);
+    let mut greeting = RecordWriter::default();
+    let timeout = i32::try_from(config.timeout.as_millis()).unwrap_or(i32::MAX);
+    greeting.int(0).long(request.last_zxid).int(timeout).long(request.id);
+    greeting.bytes(&request.password).flag(false);
     let mut out = Vec::new();
     frame(&mut out, &greeting.0);
-    if let Some(digest) = &terms.digest {
-        let mut auth = Writer::default();
-        auth.int(AUTH).int(Op::Auth as i32).int(0).text("digest").text(digest);
+    if let Some(digest) = &config.digest {
+        let mut auth = RecordWriter::default();
+        auth.int(AUTH).int(OpCode::Auth as i32).int(0).text("digest").text(digest);
         frame(&mut out, &auth.0);
     }
     stream.write_all(&out).await.map_err(lost)?;
     // A server that does not serve yet also closes the connection.
-    let length = stream.read_u32().await.map_err(|_| told(Error::Silent))?;
+    let length = stream.read_u32().await.map_err(|_| told(ZooKeeperError::Silent))?;
     if length >> 16 == TLS_ALERT {
-        return Err(told(Error::SpeaksTls));
+        return Err(told(ZooKeeperError::SpeaksTls));
     }
     let length = length as usize;
     if length > LONGEST {
-        return Err(Error::Malformed);
+        return Err(ZooKeeperError::Malformed);
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).await.map_err(lost)?;
-    let mut answer = Reader(&answer);
+    let mut answer = RecordReader(&answer);
     let (_version, timeout, id) = (answer.int()?, answer.int()?, answer.long()?);
     if id == 0 || timeout <= 0 {
-        return Err(Error::SessionExpired);
+        return Err(ZooKeeperError::SessionExpired);
     }
     let password = answer.bytes()?.to_vec();
     let timeout = Duration::from_millis(u64::try_from(timeout).unwrap_or(0));
-    Ok(Greeted { stream, server, id, password, timeout })
+    Ok(ConnectedServer { stream, server, id, password, timeout })
 }
 
 /// Returns a number that differs between processes and calls.

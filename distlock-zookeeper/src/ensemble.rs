@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::fault::Fault;
-use crate::record::Record;
-use crate::session::{Link, Live, Shared, Watch};
-use crate::waiters::Places;
+use crate::record::ProcessRecord;
+use crate::session::{EnsembleConfig, LiveSession, ManagedSession, Watch};
+use crate::waiters::LocalTokens;
 
 /// How long the place of a waiter that died stays, or the least that the server allows. A waiter that is cut off
 /// for longer has its place put back when it returns.
@@ -49,13 +49,13 @@ pub struct Ensemble {
 }
 
 pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EnsembleConfig>,
     /// Waiters stand in this one: it is short.
-    pub(crate) waiting: Arc<Link>,
+    pub(crate) waiting: Arc<ManagedSession>,
     /// Locks are held in these, each long enough for some leases.
-    holding: Mutex<Holding>,
-    pub(crate) places: Places,
-    pub(crate) record: Arc<Record>,
+    holding: Mutex<LeaseSessions>,
+    pub(crate) places: LocalTokens,
+    pub(crate) record: Arc<ProcessRecord>,
     listener: Arc<OnceLock<Listener>>,
     watch: Box<dyn Fn() -> Watch + Send + Sync>,
     pub(crate) handle: Handle,
@@ -63,8 +63,8 @@ pub(crate) struct Inner {
 }
 
 #[derive(Default)]
-struct Holding {
-    links: Vec<Arc<Link>>,
+struct LeaseSessions {
+    links: Vec<Arc<ManagedSession>>,
     /// What the servers have granted where less, or more, was asked for.
     longest: Option<Duration>,
     shortest: Option<Duration>,
@@ -82,14 +82,14 @@ impl Ensemble {
         let told = listener.clone();
         let interrupted = Arc::new(move || tell(&told, Message::Interrupted));
         let root = format!("{}{ROOT}", address.chroot);
-        let shared = Arc::new(Shared { address, connect_timeout, root, interrupted });
-        let waiting = Link::start(&shared, WAITING, handle, watch());
+        let shared = Arc::new(EnsembleConfig { address, connect_timeout, root, interrupted });
+        let waiting = ManagedSession::start(&shared, WAITING, handle, watch());
         let inner = Arc::new(Inner {
-            record: Record::new(waiting.clone()),
+            record: ProcessRecord::new(waiting.clone()),
             waiting,
             shared,
             holding: Mutex::default(),
-            places: Places::default(),
+            places: LocalTokens::default(),
             listener,
             watch: Box::new(watch),
             handle: handle.clone(),
@@ -151,7 +151,7 @@ impl Ensemble {
 }
 
 impl Inner {
-    fn holding(&self) -> std::sync::MutexGuard<'_, Holding> {
+    fn holding(&self) -> std::sync::MutexGuard<'_, LeaseSessions> {
         self.holding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,22 +160,27 @@ impl Inner {
     }
 
     /// The session for locks that are held for `ttl`.
-    pub(crate) fn link(&self, ttl: Duration) -> Result<Arc<Link>, Fault> {
+    pub(crate) fn link(&self, ttl: Duration) -> Result<Arc<ManagedSession>, Fault> {
         let asked = session_for(ttl);
         let mut holding = self.holding();
         holding.check(ttl)?;
-        let fits = |link: &&Arc<Link>| link.asked >= asked && link.asked <= asked.mul_f32(1.25);
+        let fits =
+            |link: &&Arc<ManagedSession>| link.asked >= asked && link.asked <= asked.mul_f32(1.25);
         if let Some(link) = holding.links.iter().filter(fits).min_by_key(|link| link.asked) {
             return Ok(link.clone());
         }
-        let link = Link::start(&self.shared, asked, &self.handle, (self.watch)());
+        let link = ManagedSession::start(&self.shared, asked, &self.handle, (self.watch)());
         holding.links.push(link.clone());
         self.record.is_used();
         Ok(link)
     }
 
     /// That session once it is there, if it lasts as long as it has to.
-    pub(crate) async fn live(&self, link: &Link, ttl: Duration) -> Result<Live, Fault> {
+    pub(crate) async fn live(
+        &self,
+        link: &ManagedSession,
+        ttl: Duration,
+    ) -> Result<LiveSession, Fault> {
         let live = link.live().await?;
         let (granted, asked) = (live.timeout, link.asked);
         if granted >= asked && granted <= asked.mul_f32(1.25) {
@@ -192,7 +197,7 @@ impl Inner {
     }
 }
 
-impl Holding {
+impl LeaseSessions {
     /// Whether the servers have sessions for such leases, as far as that is known.
     fn check(&self, ttl: Duration) -> Result<(), Fault> {
         let asked = session_for(ttl);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::Error;
+use crate::wire::ZooKeeperError;
 
 /// What kind of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +55,17 @@ impl Fault {
         Self { kind: Kind::Other, words: words.into(), passing: true }
     }
 
-    pub(crate) fn of(error: Error) -> Self {
+    pub(crate) fn of(error: ZooKeeperError) -> Self {
         let (kind, passing) = match error {
-            Error::NoAuth | Error::AuthFailed | Error::QuotaExceeded => (Kind::Refused, false),
-            Error::ConnectionLoss
-            | Error::SessionExpired
-            | Error::SessionMoved
-            | Error::SpeaksTls
-            | Error::Silent
-            | Error::ReadOnly => (Kind::Unreachable, true),
+            ZooKeeperError::NoAuth | ZooKeeperError::AuthFailed | ZooKeeperError::QuotaExceeded => {
+                (Kind::Refused, false)
+            }
+            ZooKeeperError::ConnectionLoss
+            | ZooKeeperError::SessionExpired
+            | ZooKeeperError::SessionMoved
+            | ZooKeeperError::SpeaksTls
+            | ZooKeeperError::Silent
+            | ZooKeeperError::ReadOnly => (Kind::Unreachable, true),
             _ => (Kind::Other, true),
         };
         Self { kind, words: error.to_string(), passing }

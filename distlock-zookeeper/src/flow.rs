@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::wire::{Error, Op, PING, Writer};
+use crate::wire::{OpCode, PING, RecordWriter, ZooKeeperError};
 
 /// The longest answer: ten times what servers send by default.
 pub(crate) const LONGEST: usize = 10 << 20;
 
 /// The bytes on their way.
-pub(crate) struct Flow {
+pub(crate) struct FrameBuffer {
     pub(crate) out: Vec<u8>,
     input: Vec<u8>,
     pub(crate) last_sent: Instant,
     pub(crate) closing: bool,
 }
 
-impl Default for Flow {
+impl Default for FrameBuffer {
     fn default() -> Self {
         let (out, input) = (Vec::new(), Vec::new());
         Self { out, input, last_sent: Instant::now(), closing: false }
     }
 }
 
-impl Flow {
+impl FrameBuffer {
     /// Has the server know that the client lives, unless it has heard of it in that time.
     pub(crate) fn beat(&mut self, every: Duration) {
         if self.last_sent.elapsed() >= every {
             self.last_sent = Instant::now();
-            let mut ping = Writer::default();
-            ping.int(PING).int(Op::Ping as i32);
+            let mut ping = RecordWriter::default();
+            ping.int(PING).int(OpCode::Ping as i32);
             frame(&mut self.out, &ping.0);
         }
     }
@@ -43,11 +43,11 @@ impl Flow {
         &mut self,
         stream: &mut TcpStream,
         cx: &mut Context<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, ZooKeeperError> {
         let mut moved = false;
         while !self.out.is_empty() {
             match Pin::new(&mut *stream).poll_write(cx, &self.out) {
-                Poll::Ready(Ok(0) | Err(_)) => return Err(Error::ConnectionLoss),
+                Poll::Ready(Ok(0) | Err(_)) => return Err(ZooKeeperError::ConnectionLoss),
                 Poll::Ready(Ok(count)) => drop(self.out.drain(..count)),
                 Poll::Pending => break,
             }
@@ -60,17 +60,17 @@ impl Flow {
                 self.input.extend_from_slice(buffer.filled());
                 moved = true;
             }
-            Poll::Ready(_) => return Err(Error::ConnectionLoss),
+            Poll::Ready(_) => return Err(ZooKeeperError::ConnectionLoss),
             Poll::Pending => {}
         }
         Ok(moved)
     }
 
     /// The next whole answer.
-    pub(crate) fn next(&mut self) -> Option<Result<Vec<u8>, Error>> {
+    pub(crate) fn next(&mut self) -> Option<Result<Vec<u8>, ZooKeeperError>> {
         let length = u32::from_be_bytes(self.input.get(..4)?.try_into().ok()?) as usize;
         if length > LONGEST {
-            return Some(Err(Error::Malformed));
+            return Some(Err(ZooKeeperError::Malformed));
         }
         let answer = self.input.get(4..4 + length)?.to_vec();
         self.input.drain(..4 + length);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ensemble::Ensemble;
 use crate::fault::Fault;
 use crate::nodes;
-use crate::wire::Error;
+use crate::wire::ZooKeeperError;
 
 /// A lock that is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Ensemble {
                     let ttl = String::from_utf8(data).ok().and_then(|text| text.parse().ok());
                     held.holders.push((holder.token, Duration::from_millis(ttl.unwrap_or(0))));
                 }
-                Err(Error::NoNode) => {}
+                Err(ZooKeeperError::NoNode) => {}
                 Err(error) => return Err(Fault::of(error)),
             }
         }
@@ -52,7 +52,7 @@ impl Ensemble {
         let live = self.inner.waiting.live().await?;
         match live.client.children(&self.inner.shared.root).await {
             Ok(nodes) => Ok(nodes.iter().filter_map(|node| nodes::name(node)).collect()),
-            Err(Error::NoNode) => Ok(Vec::new()),
+            Err(ZooKeeperError::NoNode) => Ok(Vec::new()),
             Err(error) => Err(Fault::of(error)),
         }
     }
@@ -82,7 +82,7 @@ impl Ensemble {
         let live = self.inner.waiting.live().await?;
         let mut asked = Vec::with_capacity(names.len());
         for name in names {
-            // Sent now, and answered in order.
+            // TokenProgress now, and answered in order.
             asked.push((name, live.client.data(&self.inner.directory(name)?)));
         }
         let mut records = HashMap::new();
@@ -91,7 +91,7 @@ impl Ensemble {
                 Ok((data, _)) => {
                     records.insert(name.clone(), String::from_utf8_lossy(&data).into_owned());
                 }
-                Err(Error::NoNode) => {}
+                Err(ZooKeeperError::NoNode) => {}
                 Err(error) => return Err(Fault::of(error)),
             }
         }

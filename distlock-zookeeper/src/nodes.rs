@@ -91,40 +91,40 @@ pub(crate) fn number_at(ticket: u64) -> Option<i32> {
 
 /// The holders and waiters of a lock.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) holders: Vec<Holder>,
+pub(crate) struct LockChildren {
+    pub(crate) holders: Vec<HolderNode>,
     /// In order.
-    pub(crate) queue: Vec<Waiter>,
+    pub(crate) queue: Vec<WaiterNode>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct HolderNode {
     pub(crate) node: String,
     pub(crate) token: String,
     pub(crate) alone: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Waiter {
+pub(crate) struct WaiterNode {
     pub(crate) node: String,
     pub(crate) token: String,
     pub(crate) number: i32,
     pub(crate) reads: bool,
 }
 
-impl Standing {
+impl LockChildren {
     pub(crate) fn of(children: Vec<String>) -> Self {
         let mut standing = Self::default();
         for node in children {
             match node.split_once('-') {
                 Some((kind @ ("x" | "s"), token)) => {
                     let (alone, token) = (kind == "x", token.to_owned());
-                    standing.holders.push(Holder { node, token, alone });
+                    standing.holders.push(HolderNode { node, token, alone });
                 }
                 Some((kind @ ("q" | "r"), rest)) => {
                     let Some((token, number)) = token_and_number(rest) else { continue };
                     let (reads, token) = (kind == "r", token.to_owned());
-                    standing.queue.push(Waiter { node, token, number, reads });
+                    standing.queue.push(WaiterNode { node, token, number, reads });
                 }
                 // None of ours.
                 _ => {}
@@ -134,7 +134,7 @@ impl Standing {
         // the range apart.
         let any = standing.queue.first().map_or(0, |waiter| waiter.number);
         standing.queue.sort_by(|a, b| {
-            let place = |waiter: &Waiter| waiter.number.wrapping_sub(any);
+            let place = |waiter: &WaiterNode| waiter.number.wrapping_sub(any);
             (place(a), &a.token).cmp(&(place(b), &b.token))
         });
         standing
@@ -193,8 +193,9 @@ mod tests {
             assert_eq!(number(number_is), text);
             let node = format!("q-a.1.5s-{text}");
             assert_eq!(number_of(&format!("/distlock/k/{node}")), Some(number_is), "{node}");
-            let standing = Standing::of(vec![node.clone()]);
-            let waiter = Waiter { node, token: "a.1.5s".into(), number: number_is, reads: false };
+            let standing = LockChildren::of(vec![node.clone()]);
+            let waiter =
+                WaiterNode { node, token: "a.1.5s".into(), number: number_is, reads: false };
             assert_eq!(standing.queue, [waiter]);
             assert_eq!(number_at(ticket(number_is)), Some(number_is));
         }
@@ -207,24 +208,24 @@ mod tests {
                 let mut listed = come.map(|n| format!("q-t{}-{}", n.cast_unsigned(), number(n)));
                 listed.rotate_left(turn);
                 listed.swap(0, 2);
-                let standing = Standing::of(listed.to_vec());
+                let standing = LockChildren::of(listed.to_vec());
                 let order: Vec<_> = standing.queue.iter().map(|waiter| waiter.number).collect();
                 assert_eq!(order, come, "{turn}");
             }
         }
         let odd = ["q-x", "q--", "q-a-", "q-a--", "q-a-99999999999", "q-a--2147483649", "q-"];
-        assert!(Standing::of(odd.map(str::to_owned).to_vec()).queue.is_empty());
+        assert!(LockChildren::of(odd.map(str::to_owned).to_vec()).queue.is_empty());
     }
 
     #[test]
     fn who_stands_where() {
         let children =
             ["q-b.1.5s-0000000012", "x-a.1.5s", "r-c.1.5sr-0000000003", "lost+found", "q-x"];
-        let standing = Standing::of(children.map(str::to_owned).to_vec());
+        let standing = LockChildren::of(children.map(str::to_owned).to_vec());
         assert!(standing.holds("a.1.5s") && !standing.fits(9));
         assert_eq!((standing.rank("c.1.5sr"), standing.rank("b.1.5s")), (Some(0), Some(1)));
         assert_eq!((standing.behind(0), standing.behind(1)), (1, 0));
-        let readers = Standing::of(["s-a", "s-b"].map(str::to_owned).to_vec());
+        let readers = LockChildren::of(["s-a", "s-b"].map(str::to_owned).to_vec());
         assert!(readers.fits(3) && !readers.fits(2) && readers.fits(u32::MAX) && !readers.fits(1));
     }
 }

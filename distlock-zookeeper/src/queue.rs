@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::acquire::{Ask, Reply, Step, confirm, data, gone_already, granted};
-use crate::client::Refused;
+use crate::acquire::{AcquireStep, Ask, Reply, confirm, data, gone_already, granted};
+use crate::client::MultiError;
 use crate::ensemble::{Inner, Message};
 use crate::fault::Fault;
-use crate::nodes::{self, Standing};
-use crate::session::Live;
-use crate::waiters::Place;
-use crate::wire::{Error, Mode};
+use crate::nodes::{self, LockChildren};
+use crate::session::LiveSession;
+use crate::waiters::LocalToken;
+use crate::wire::{CreateMode, ZooKeeperError};
 
 /// The holders and waiters, and how often a token was let in so far.
-struct Look {
+struct QueueView {
     version: i32,
-    standing: Standing,
+    standing: LockChildren,
     added: bool,
 }
 
@@ -22,22 +22,22 @@ impl Inner {
     /// Stands in the queue, and takes the lock if it is the first there and fits.
     pub(crate) async fn stand(
         self: &Arc<Self>,
-        place: &Arc<Place>,
-        live: &Live,
+        place: &Arc<LocalToken>,
+        live: &LiveSession,
         ask: &Ask<'_>,
-    ) -> Result<Step, Fault> {
+    ) -> Result<AcquireStep, Fault> {
         let waits = self.waiting.live().await?;
         let Some(look) = self.look(place, &waits, ask).await? else {
-            return Ok(self.make(place, live, ask, false).await?.unwrap_or(Step::Again));
+            return Ok(self.make(place, live, ask, false).await?.unwrap_or(AcquireStep::Again));
         };
-        let Look { version, standing, added } = look;
+        let QueueView { version, standing, added } = look;
         if standing.holds(ask.token) {
             return confirm(place, live, ask, !standing.queue.is_empty()).await;
         }
         let Some(rank) = standing.rank(ask.token) else {
             // It was lost with the session, or is not to be seen at this server yet.
             place.sent().number = None;
-            return Ok(Step::Again);
+            return Ok(AcquireStep::Again);
         };
         let number = standing.queue[rank].number;
         place.sent().number = Some(number);
@@ -53,21 +53,21 @@ impl Inner {
         };
         for node in in_front {
             if !self.watch(place, &waits, node).await? {
-                return Ok(Step::Again);
+                return Ok(AcquireStep::Again);
             }
         }
         let behind = standing.behind(rank) as u64;
         let (ticket, rank) = (nodes::ticket(number), rank as u64);
-        Ok(Step::Done(Reply::Waits { ticket, rank, behind, added }))
+        Ok(AcquireStep::Done(Reply::Waits { ticket, rank, behind, added }))
     }
 
     /// Makes a node in the queue unless it is there, and looks; `None` if the lock is not in use.
     async fn look(
         &self,
-        place: &Place,
-        waits: &Live,
+        place: &LocalToken,
+        waits: &LiveSession,
         ask: &Ask<'_>,
-    ) -> Result<Option<Look>, Fault> {
+    ) -> Result<Option<QueueView>, Fault> {
         let known = place.sent().number;
         let at = known.or(nodes::number_at(ask.ticket)).map(|number| place.waits_at(number));
         let client = &waits.client;
@@ -80,8 +80,8 @@ impl Inner {
             let in_doubt = sent.may_wait && sent.number.is_none();
             let own = match &at {
                 _ if in_doubt || known.is_some() => None,
-                Some(path) => Some(client.create(path, &[], Mode::Ephemeral)),
-                None => Some(client.create(&place.waiter, &[], Mode::EphemeralSequential)),
+                Some(path) => Some(client.create(path, &[], CreateMode::Ephemeral)),
+                None => Some(client.create(&place.waiter, &[], CreateMode::EphemeralSequential)),
             };
             sent.may_wait = true;
             sent.asked_for += u64::from(own.is_some());
@@ -96,11 +96,11 @@ impl Inner {
         }
         let Some(added) = added(place, own, asked_for).await? else { return Ok(None) };
         let stat = data.await.map(|(_, stat)| stat);
-        let children = children.await.map(Standing::of);
+        let children = children.await.map(LockChildren::of);
         let looked = stat.and_then(|stat| children.map(|standing| (stat.version, standing)));
         let (version, standing) = match looked {
             Ok(looked) => looked,
-            Err(Error::NoNode) => {
+            Err(ZooKeeperError::NoNode) => {
                 place.sent().stood_nowhere(asked_for);
                 return Ok(None);
             }
@@ -111,11 +111,16 @@ impl Inner {
             // What was in doubt did not happen.
             place.sent().stood_nowhere(asked_for);
         }
-        Ok(Some(Look { version, standing, added }))
+        Ok(Some(QueueView { version, standing, added }))
     }
 
     /// A try that has failed leaves nothing, unless the token waits by now.
-    async fn give_up(&self, place: &Place, waits: &Live, number: i32) -> Result<Step, Fault> {
+    async fn give_up(
+        &self,
+        place: &LocalToken,
+        waits: &LiveSession,
+        number: i32,
+    ) -> Result<AcquireStep, Fault> {
         let left = {
             let mut sent = place.sent();
             let left = (!sent.stays).then(|| waits.client.delete(&place.waits_at(number)));
@@ -131,38 +136,38 @@ impl Inner {
             self.places.forget_try(place);
         }
         let (ticket, rank, behind) = (0, 0, 0);
-        Ok(Step::Done(Reply::Waits { ticket, rank, behind, added: false }))
+        Ok(AcquireStep::Done(Reply::Waits { ticket, rank, behind, added: false }))
     }
 
     /// Exchanges the node in the queue for one of a holder, unless another was let in since the look.
     async fn take(
         &self,
-        place: &Place,
-        live: &Live,
+        place: &LocalToken,
+        live: &LiveSession,
         ask: &Ask<'_>,
         version: i32,
-        standing: &Standing,
-    ) -> Result<Step, Fault> {
+        standing: &LockChildren,
+    ) -> Result<AcquireStep, Fault> {
         let waiter = format!("{}/{}", place.directory, standing.queue[0].node);
         let multi = live
             .client
             .multi()
             .count_up(&place.directory, Some(version))
             .delete(&waiter)
-            .create(&place.holder, &data(ask.ttl), Mode::Ephemeral);
+            .create(&place.holder, &data(ask.ttl), CreateMode::Ephemeral);
         let taken = {
             let sent = place.sent();
             if sent.gone {
-                return Ok(Step::Done(Reply::GivenUp));
+                return Ok(AcquireStep::Done(Reply::GivenUp));
             }
             live.client.commit(multi)
         };
         match taken.await {
             Ok(results) => {
                 place.sent().stands_nowhere();
-                Ok(Step::Done(granted(live, &results, standing.queue.len() > 1)?))
+                Ok(AcquireStep::Done(granted(live, &results, standing.queue.len() > 1)?))
             }
-            Err(Refused::Change(_)) => Ok(Step::Again),
+            Err(MultiError::Change(_)) => Ok(AcquireStep::Again),
             Err(error) => Err(Fault::of(error.error())),
         }
     }
@@ -170,8 +175,8 @@ impl Inner {
     /// Has the token told when a node is gone; false if it is already.
     async fn watch(
         self: &Arc<Self>,
-        place: &Arc<Place>,
-        waits: &Live,
+        place: &Arc<LocalToken>,
+        waits: &LiveSession,
         node: &str,
     ) -> Result<bool, Fault> {
         if place.sent().watched.contains(node) {
@@ -180,7 +185,7 @@ impl Inner {
         let path = format!("{}/{node}", place.directory);
         let watcher = match waits.client.watch(&path).await {
             Ok(watcher) => watcher,
-            Err(Error::NoNode) => return Ok(false),
+            Err(ZooKeeperError::NoNode) => return Ok(false),
             Err(error) => return Err(Fault::of(error)),
         };
         // Not before: the future that waits for that answer may be dropped.
@@ -199,8 +204,8 @@ impl Inner {
 
 /// Whether a node in the queue was made now; `None` if the lock is not in use.
 async fn added(
-    place: &Place,
-    own: Option<impl Future<Output = Result<String, Error>>>,
+    place: &LocalToken,
+    own: Option<impl Future<Output = Result<String, ZooKeeperError>>>,
     asked_for: u64,
 ) -> Result<Option<bool>, Fault> {
     let Some(own) = own else { return Ok(Some(false)) };
@@ -209,8 +214,8 @@ async fn added(
             place.sent().number = nodes::number_of(&path);
             Ok(Some(true))
         }
-        Err(Error::NodeExists) => Ok(Some(false)),
-        Err(Error::NoNode) => {
+        Err(ZooKeeperError::NodeExists) => Ok(Some(false)),
+        Err(ZooKeeperError::NoNode) => {
             place.sent().stood_nowhere(asked_for);
             Ok(None)
         }

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::session::{Link, Live};
-use crate::wire::{Error, Mode};
+use crate::session::{LiveSession, ManagedSession};
+use crate::wire::{CreateMode, ZooKeeperError};
 
 /// When it is tried again to make a node.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A node that is there for as long as a session is.
-pub(crate) struct Record {
-    link: Arc<Link>,
+pub(crate) struct ProcessRecord {
+    link: Arc<ManagedSession>,
     /// The node, and what is in it.
     said: Mutex<Option<(String, String)>>,
 }
 
-impl Record {
+impl ProcessRecord {
     /// Without a node so far.
-    pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
+    pub(crate) fn new(link: Arc<ManagedSession>) -> Arc<Self> {
         Arc::new(Self { link, said: Mutex::default() })
     }
 
@@ -53,21 +53,21 @@ impl Record {
     }
 
     /// Takes it back for good.
-    pub(crate) async fn end(&self) -> Result<(), Error> {
+    pub(crate) async fn end(&self) -> Result<(), ZooKeeperError> {
         let said = self.said().take();
         let (Some((node, _)), true) = (said, self.link.is_up()) else { return Ok(()) };
         let Ok(live) = self.link.live().await else { return Ok(()) };
         match live.client.delete(&node).await {
-            Err(Error::NoNode) => Ok(()),
+            Err(ZooKeeperError::NoNode) => Ok(()),
             deleted => deleted,
         }
     }
 
     /// False if it was taken back.
-    async fn say(&self, live: &Live) -> Result<bool, Error> {
+    async fn say(&self, live: &LiveSession) -> Result<bool, ZooKeeperError> {
         let Some((node, made)) = self.make(live) else { return Ok(false) };
         match made.await {
-            Err(Error::NodeExists) => {}
+            Err(ZooKeeperError::NodeExists) => {}
             made => return made.map(|_| true),
         }
         // By this session, or by one before it that ends only later.
@@ -75,7 +75,7 @@ impl Record {
             return Ok(true);
         }
         match live.client.delete(&node).await {
-            Ok(()) | Err(Error::NoNode) => {}
+            Ok(()) | Err(ZooKeeperError::NoNode) => {}
             Err(error) => return Err(error),
         }
         match self.make(live) {
@@ -84,13 +84,13 @@ impl Record {
         }
     }
 
-    /// Sent before it is taken back, or not at all.
+    /// TokenProgress before it is taken back, or not at all.
     fn make(
         &self,
-        live: &Live,
-    ) -> Option<(String, impl Future<Output = Result<String, Error>> + Send + use<>)> {
+        live: &LiveSession,
+    ) -> Option<(String, impl Future<Output = Result<String, ZooKeeperError>> + Send + use<>)> {
         let said = self.said();
         let (node, text) = said.as_ref()?;
-        Some((node.clone(), live.client.create(node, text.as_bytes(), Mode::Ephemeral)))
+        Some((node.clone(), live.client.create(node, text.as_bytes(), CreateMode::Ephemeral)))
     }
 }

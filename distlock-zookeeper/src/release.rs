@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use crate::acquire::gone_already;
-use crate::client::Refused;
+use crate::client::MultiError;
 use crate::ensemble::{Ensemble, Inner};
 use crate::fault::Fault;
-use crate::nodes::Standing;
-use crate::session::Live;
-use crate::waiters::Place;
-use crate::wire::Error;
+use crate::nodes::LockChildren;
+use crate::session::LiveSession;
+use crate::waiters::LocalToken;
+use crate::wire::ZooKeeperError;
 
 /// After that a release that was given up is gone on with: of a token that waits, or whose lease has no known end.
 const GIVEN_UP: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Ensemble {
 
 impl Inner {
     /// Removes all nodes of a token; whether it held the lock.
-    pub(crate) async fn free(&self, place: &Place) -> Result<bool, Fault> {
+    pub(crate) async fn free(&self, place: &LocalToken) -> Result<bool, Fault> {
         let (link, may_wait, number, behind) = {
             let mut sent = place.sent();
             sent.gone = true;
@@ -73,7 +73,12 @@ impl Inner {
     }
 
     /// Removes the nodes in the queue.
-    async fn leave(&self, place: &Place, waits: &Live, number: Option<i32>) -> Result<(), Fault> {
+    async fn leave(
+        &self,
+        place: &LocalToken,
+        waits: &LiveSession,
+        number: Option<i32>,
+    ) -> Result<(), Fault> {
         if let Some(number) = number {
             let left = waits.client.delete(&place.waits_at(number)).await;
             return left.or_else(gone_already).map_err(Fault::of);
@@ -107,7 +112,7 @@ impl Inner {
     }
 
     /// Keeps a lock that its last holder is done with.
-    async fn keep(&self, place: &Place, keep: Duration) -> Result<Freed, Fault> {
+    async fn keep(&self, place: &LocalToken, keep: Duration) -> Result<Freed, Fault> {
         let sent = Instant::now();
         let live = self.waiting.live().await?;
         let (may_wait, number) = {
@@ -132,35 +137,39 @@ impl Inner {
     }
 
     /// The current holders and waiters.
-    pub(crate) async fn standing(&self, live: &Live, directory: &str) -> Result<Standing, Fault> {
+    pub(crate) async fn standing(
+        &self,
+        live: &LiveSession,
+        directory: &str,
+    ) -> Result<LockChildren, Fault> {
         let synced = live.client.sync(&self.shared.root);
         let children = live.client.children(directory);
         synced.await.map_err(Fault::of)?;
         match children.await {
-            Ok(children) => Ok(Standing::of(children)),
-            Err(Error::NoNode) => Ok(Standing::default()),
+            Ok(children) => Ok(LockChildren::of(children)),
+            Err(ZooKeeperError::NoNode) => Ok(LockChildren::default()),
             Err(error) => Err(Fault::of(error)),
         }
     }
 }
 
 /// Removes a holder's node, and with it the lock's where no other use of it is seen.
-async fn free_held(place: &Place, live: &Live, behind: bool) -> Result<bool, Fault> {
+async fn free_held(place: &LocalToken, live: &LiveSession, behind: bool) -> Result<bool, Fault> {
     if place.alone && !behind {
         let multi = live.client.multi().delete(&place.holder).delete(&place.directory);
         match live.client.commit(multi).await {
             Ok(_) => return Ok(true),
-            Err(Refused::Change(Error::NoNode)) => {
+            Err(MultiError::Change(ZooKeeperError::NoNode)) => {
                 return Ok(false);
             }
             // Others wait.
-            Err(Refused::Change(Error::NotEmpty)) => {}
+            Err(MultiError::Change(ZooKeeperError::NotEmpty)) => {}
             Err(error) => return Err(Fault::of(error.error())),
         }
     }
     match live.client.delete(&place.holder).await {
         Ok(()) => Ok(true),
-        Err(Error::NoNode) => Ok(false),
+        Err(ZooKeeperError::NoNode) => Ok(false),
         Err(error) => Err(Fault::of(error)),
     }
 }

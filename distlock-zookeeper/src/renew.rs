@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::{Granted, Reply, data, granted};
-use crate::client::Refused;
+use crate::client::MultiError;
 use crate::ensemble::{Ensemble, Inner, Message, lease_of};
 use crate::fault::Fault;
-use crate::nodes::Standing;
-use crate::session::{Link, Live, either};
-use crate::waiters::Place;
-use crate::wire::{Error, Mode};
+use crate::nodes::LockChildren;
+use crate::session::{LiveSession, ManagedSession, either};
+use crate::waiters::LocalToken;
+use crate::wire::{CreateMode, ZooKeeperError};
 
 /// A lock that is given back sooner is not watched over.
 const SHORT: Duration = Duration::from_millis(5);
@@ -58,7 +58,7 @@ impl Ensemble {
     /// behind it, are good for their time from before this was called.
     pub async fn renew(&self, leases: &[Renewal<'_>]) -> Vec<Result<Option<Renewed>, Fault>> {
         let mut answers = Vec::with_capacity(leases.len());
-        let mut proven: Vec<Arc<Link>> = Vec::new();
+        let mut proven: Vec<Arc<ManagedSession>> = Vec::new();
         for lease in leases {
             let Some(place) = self.inner.places.get(lease.token) else {
                 answers.push(Ok(None));
@@ -82,7 +82,7 @@ impl Ensemble {
         let inner = &self.inner;
         let directory = inner.directory(swap.name)?;
         let make = |token, alone| {
-            Place::new(directory.clone(), swap.name, token, alone, swap.most == u32::MAX)
+            LocalToken::new(directory.clone(), swap.name, token, alone, swap.most == u32::MAX)
         };
         let old = inner.places.asked(swap.old, true, || make(swap.old, true));
         let new = inner.places.asked(swap.new, true, || make(swap.new, false));
@@ -107,8 +107,8 @@ impl Inner {
     /// Has the lock given back when its lease is over, and watched over until then.
     pub(crate) fn held(
         self: &Arc<Self>,
-        place: &Arc<Place>,
-        live: Live,
+        place: &Arc<LocalToken>,
+        live: LiveSession,
         ttl: Duration,
         contended: bool,
     ) {
@@ -122,7 +122,7 @@ impl Inner {
     }
 
     /// Tells of others that wait behind a holder, and of its end if that is not its own doing.
-    async fn watch_over(&self, place: &Place, live: &Live) {
+    async fn watch_over(&self, place: &LocalToken, live: &LiveSession) {
         while !place.is_gone() {
             let Ok(own) = live.client.watch(&place.holder).await else {
                 // It may have been moved to a longer session in between, or the connection is lost.
@@ -137,8 +137,8 @@ impl Inner {
             }
             let children = live.client.watch_children(&place.directory).await;
             let Ok((children, others)) = children else { return };
-            let waits = |standing: &Standing| !standing.queue.is_empty();
-            if waits(&Standing::of(children)) {
+            let waits = |standing: &LockChildren| !standing.queue.is_empty();
+            if waits(&LockChildren::of(children)) {
                 place.sent().behind = true;
                 self.tell(Message::Behind(&place.name, &place.token));
                 own.changed().await;
@@ -150,9 +150,9 @@ impl Inner {
 
     async fn extend(
         &self,
-        place: &Arc<Place>,
+        place: &Arc<LocalToken>,
         lease: &Renewal<'_>,
-        proven: &mut Vec<Arc<Link>>,
+        proven: &mut Vec<Arc<ManagedSession>>,
     ) -> Result<Option<Renewed>, Fault> {
         let Some(mut link) = place.sent().link.clone() else { return Ok(None) };
         let mut live = link.live().await?;
@@ -167,7 +167,7 @@ impl Inner {
         };
         let stat = match answer {
             Ok(stat) => stat,
-            Err(Error::NoNode) => return Ok(None),
+            Err(ZooKeeperError::NoNode) => return Ok(None),
             Err(error) => return Err(Fault::of(error)),
         };
         if !is_proven {
@@ -187,13 +187,13 @@ impl Inner {
     /// Moves a lock to another session of this process, without a gap in between.
     async fn move_to(
         &self,
-        place: &Arc<Place>,
-        link: &Arc<Link>,
-        live: &Live,
+        place: &Arc<LocalToken>,
+        link: &Arc<ManagedSession>,
+        live: &LiveSession,
         ttl: Duration,
     ) -> Result<Option<u64>, Fault> {
         let multi = live.client.multi().delete(&place.holder);
-        let multi = multi.create(&place.holder, &data(ttl), Mode::Ephemeral);
+        let multi = multi.create(&place.holder, &data(ttl), CreateMode::Ephemeral);
         let multi = multi.count_up(&place.directory, None);
         let moved = {
             let mut sent = place.sent();
@@ -208,7 +208,7 @@ impl Inner {
                 Reply::Granted(Granted { fence, .. }) => Ok(Some(fence)),
                 _ => Ok(None),
             },
-            Err(Refused::Change(Error::NoNode)) => Ok(None),
+            Err(MultiError::Change(ZooKeeperError::NoNode)) => Ok(None),
             Err(error) => Err(Fault::of(error.error())),
         }
     }
@@ -216,16 +216,16 @@ impl Inner {
     /// `None` where others were let in meanwhile.
     async fn swap(
         &self,
-        old: &Place,
-        new: &Place,
-        live: &Live,
+        old: &LocalToken,
+        new: &LocalToken,
+        live: &LiveSession,
         ttl: Duration,
     ) -> Result<Option<Reply>, Fault> {
         let version = live.client.data(&new.directory);
         let standing = self.standing(live, &new.directory);
         let version = match version.await {
             Ok((_, stat)) => stat.version,
-            Err(Error::NoNode) => return Ok(Some(Reply::NotHeld)),
+            Err(ZooKeeperError::NoNode) => return Ok(Some(Reply::NotHeld)),
             Err(error) => return Err(Fault::of(error)),
         };
         let standing = standing.await?;
@@ -244,7 +244,7 @@ impl Inner {
             .multi()
             .count_up(&new.directory, Some(version))
             .delete(&old.holder)
-            .create(&new.holder, &data(ttl), Mode::Ephemeral);
+            .create(&new.holder, &data(ttl), CreateMode::Ephemeral);
         let swapped = {
             if new.is_gone() {
                 return Ok(Some(Reply::GivenUp));
@@ -253,7 +253,7 @@ impl Inner {
         };
         match swapped.await {
             Ok(results) => granted(live, &results, contended).map(Some),
-            Err(Refused::Change(_)) => Ok(None),
+            Err(MultiError::Change(_)) => Ok(None),
             Err(error) => Err(Fault::of(error.error())),
         }
     }

@@ -15,10 +15,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::address::Address;
-use crate::client::Client;
-use crate::connection::{State as Connection, Terms};
+use crate::client::SessionClient;
+use crate::connection::{ConnectionState, SessionConfig};
 use crate::fault::Fault;
-use crate::wire::Error;
+use crate::wire::ZooKeeperError;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 pub(crate) type Interrupted = Arc<dyn Fn() + Send + Sync>;
 
 /// What all sessions of an ensemble share.
-pub(crate) struct Shared {
+pub(crate) struct EnsembleConfig {
     pub(crate) address: Address,
     pub(crate) connect_timeout: Duration,
     /// Where all locks are.
@@ -45,8 +45,8 @@ pub(crate) struct Shared {
 
 /// A session that is connected. A clone is the same one.
 #[derive(Clone)]
-pub(crate) struct Live {
-    pub(crate) client: Client,
+pub(crate) struct LiveSession {
+    pub(crate) client: SessionClient,
     /// As nodes name their owner.
     pub(crate) id: i64,
     /// What the server grants: without a word of the client it expires after that.
@@ -55,7 +55,7 @@ pub(crate) struct Live {
     base: i64,
 }
 
-impl Live {
+impl LiveSession {
     /// The fencing token of a transaction: above those of all before it, also of those of data that was lost, as
     /// the root was made later then.
     pub(crate) fn fence(&self, zxid: i64) -> u64 {
@@ -64,24 +64,24 @@ impl Live {
 }
 
 /// A session, made on first use and again whenever it has expired.
-pub(crate) struct Link {
-    shared: Arc<Shared>,
+pub(crate) struct ManagedSession {
+    shared: Arc<EnsembleConfig>,
     /// How long it is to outlive its client.
     pub(crate) asked: Duration,
-    state: watch::Sender<State>,
+    state: watch::Sender<SessionState>,
     wanted: Notify,
     down_since: Mutex<Option<Instant>>,
 }
 
-enum State {
+enum SessionState {
     Unused,
-    Up(Live),
+    Up(LiveSession),
     Down(Fault),
 }
 
-impl Link {
+impl ManagedSession {
     pub(crate) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<EnsembleConfig>,
         asked: Duration,
         handle: &Handle,
         watch: Watch,
@@ -89,7 +89,7 @@ impl Link {
         let link = Arc::new(Self {
             shared: shared.clone(),
             asked,
-            state: watch::Sender::new(State::Unused),
+            state: watch::Sender::new(SessionState::Unused),
             wanted: Notify::new(),
             down_since: Mutex::new(None),
         });
@@ -98,21 +98,21 @@ impl Link {
     }
 
     /// The session as soon as it is connected, or why it is not where trying again cannot help.
-    pub(crate) async fn live(&self) -> Result<Live, Fault> {
-        if let State::Up(live) = &*self.state.borrow() {
+    pub(crate) async fn live(&self) -> Result<LiveSession, Fault> {
+        if let SessionState::Up(live) = &*self.state.borrow() {
             return Ok(live.clone());
         }
         self.outcome(|state| match state {
-            State::Unused => false,
-            State::Up(_) => true,
-            State::Down(fault) => !fault.passing,
+            SessionState::Unused => false,
+            SessionState::Up(_) => true,
+            SessionState::Down(fault) => !fault.passing,
         })
         .await
     }
 
     /// The session, or why the first attempt to make it failed.
-    pub(crate) async fn first(&self) -> Result<Live, Fault> {
-        self.outcome(|state| !matches!(state, State::Unused)).await
+    pub(crate) async fn first(&self) -> Result<LiveSession, Fault> {
+        self.outcome(|state| !matches!(state, SessionState::Unused)).await
     }
 
     /// Has it made.
@@ -120,45 +120,49 @@ impl Link {
         self.wanted.notify_one();
     }
 
-    async fn outcome(&self, is_settled: impl Fn(&State) -> bool) -> Result<Live, Fault> {
+    async fn outcome(
+        &self,
+        is_settled: impl Fn(&SessionState) -> bool,
+    ) -> Result<LiveSession, Fault> {
         self.want();
         let mut states = self.state.subscribe();
         let state = states.wait_for(is_settled).await;
         match state.as_deref() {
-            Ok(State::Up(live)) => Ok(live.clone()),
-            Ok(State::Down(fault)) => Err(fault.clone()),
+            Ok(SessionState::Up(live)) => Ok(live.clone()),
+            Ok(SessionState::Down(fault)) => Err(fault.clone()),
             _ => Err(Fault::unreachable("the session is not kept up any more")),
         }
     }
 
     /// A session that is connected and another one than this; does not make one. `None` if none is kept up any more.
-    pub(crate) async fn next(&self, than: i64) -> Option<Live> {
-        let is_other = |state: &State| matches!(state, State::Up(live) if live.id != than);
+    pub(crate) async fn next(&self, than: i64) -> Option<LiveSession> {
+        let is_other =
+            |state: &SessionState| matches!(state, SessionState::Up(live) if live.id != than);
         let mut states = self.state.subscribe();
         match &*states.wait_for(is_other).await.ok()? {
-            State::Up(live) => Some(live.clone()),
-            State::Unused | State::Down(_) => None,
+            SessionState::Up(live) => Some(live.clone()),
+            SessionState::Unused | SessionState::Down(_) => None,
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(_))
+        matches!(&*self.state.borrow(), SessionState::Up(_))
     }
 
     /// Since when it is not connected, and why.
     pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
         match &*self.state.borrow() {
-            State::Down(fault) => Some((since, fault.clone())),
-            State::Up(_) | State::Unused => None,
+            SessionState::Down(fault) => Some((since, fault.clone())),
+            SessionState::Up(_) | SessionState::Unused => None,
         }
     }
 
-    fn went(&self, state: State) {
+    fn went(&self, state: SessionState) {
         let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
         match &state {
-            State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
-            State::Up(_) | State::Unused => *since = None,
+            SessionState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            SessionState::Up(_) | SessionState::Unused => *since = None,
         }
         drop(since);
         self.state.send_replace(state);
@@ -166,7 +170,7 @@ impl Link {
 }
 
 /// Keeps the session from its first use on, until the runtime is dropped.
-async fn supervise(link: Arc<Link>, mut watch: Watch) {
+async fn supervise(link: Arc<ManagedSession>, mut watch: Watch) {
     link.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
     let servers = link.shared.address.servers();
@@ -179,7 +183,7 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
             Err(fault) => fault,
         };
         let fault = fault.at(&servers);
-        link.went(State::Down(fault.clone()));
+        link.went(SessionState::Down(fault.clone()));
         watch(&servers, Some(&fault));
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -187,44 +191,44 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
 }
 
 /// Follows a session's connections until it is over, and says why it is.
-async fn until_over(link: &Link, live: Live, watch: &mut Watch) -> Fault {
+async fn until_over(link: &ManagedSession, live: LiveSession, watch: &mut Watch) -> Fault {
     let mut states = live.client.states();
     let servers = link.shared.address.servers();
     loop {
         let state = *states.borrow_and_update();
         match state {
-            Connection::Connected => {
-                link.went(State::Up(live.clone()));
+            ConnectionState::Connected => {
+                link.went(SessionState::Up(live.clone()));
                 watch(&servers, None);
                 (link.shared.interrupted)();
             }
-            Connection::Disconnected => {
-                let fault = Fault::of(Error::ConnectionLoss).at(&servers);
-                link.went(State::Down(fault.clone()));
+            ConnectionState::Disconnected => {
+                let fault = Fault::of(ZooKeeperError::ConnectionLoss).at(&servers);
+                link.went(SessionState::Down(fault.clone()));
                 watch(&servers, Some(&fault));
             }
-            Connection::Over(error) => return Fault::of(error),
+            ConnectionState::Over(error) => return Fault::of(error),
         }
         if states.changed().await.is_err() {
-            return Fault::of(Error::ConnectionLoss);
+            return Fault::of(ZooKeeperError::ConnectionLoss);
         }
     }
 }
 
 /// A new session with its root there.
-async fn establish(link: &Link) -> Result<Live, Fault> {
+async fn establish(link: &ManagedSession) -> Result<LiveSession, Fault> {
     let why = Arc::new(Mutex::new(String::new()));
     let made = async {
-        let Link { shared, asked, .. } = link;
+        let ManagedSession { shared, asked, .. } = link;
         let silence = (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE);
         let Address { servers, digest, .. } = shared.address.clone();
         let greeting = shared.connect_timeout;
         let why = why.clone();
-        let terms = Terms { servers, digest, timeout: *asked, silence, greeting, why };
-        let client = Client::connect(terms).await?;
+        let config = SessionConfig { servers, digest, timeout: *asked, silence, greeting, why };
+        let client = SessionClient::connect(config).await?;
         let base = base(shared, &client).await?;
         let (id, timeout) = (client.id(), client.timeout());
-        Ok(Live { client, id, timeout, base })
+        Ok(LiveSession { client, id, timeout, base })
     };
     let made = timeout(link.shared.connect_timeout, made).await;
     let made = made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of));
@@ -235,13 +239,13 @@ async fn establish(link: &Link) -> Result<Live, Fault> {
 }
 
 /// Makes the root where it is missing. Its age distinguishes data that was lost from what is there now.
-async fn base(shared: &Shared, client: &Client) -> Result<i64, Error> {
+async fn base(shared: &EnsembleConfig, client: &SessionClient) -> Result<i64, ZooKeeperError> {
     let stat = match client.exists(&shared.root).await? {
         Some(stat) => stat,
         None => {
             client.make_path(&shared.root).await?;
             client.sync(&shared.root).await?;
-            client.exists(&shared.root).await?.ok_or(Error::NoNode)?
+            client.exists(&shared.root).await?.ok_or(ZooKeeperError::NoNode)?
         }
     };
     // In µs: an ensemble has fewer transactions in a second, and an election counts as many as an hour has.

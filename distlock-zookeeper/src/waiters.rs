@@ -7,10 +7,10 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::nodes;
-use crate::session::Link;
+use crate::session::ManagedSession;
 
 /// One token of this process.
-pub(crate) struct Place {
+pub(crate) struct LocalToken {
     /// The name of the lock.
     pub(crate) name: String,
     pub(crate) token: String,
@@ -21,16 +21,16 @@ pub(crate) struct Place {
     /// Its own while it waits, up to the number.
     pub(crate) waiter: String,
     pub(crate) alone: bool,
-    sent: Mutex<Sent>,
+    sent: Mutex<TokenProgress>,
 }
 
 /// What was sent for a token. It is locked while more is sent, so that nothing is sent behind its release.
 #[derive(Default)]
-pub(crate) struct Sent {
+pub(crate) struct TokenProgress {
     /// Its release was begun.
     pub(crate) gone: bool,
     /// The session that its lock belongs to, once one was asked for it.
-    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) link: Option<Arc<ManagedSession>>,
     /// More than a try was asked for: what a try that fails would take back is that one's.
     pub(crate) stays: bool,
     /// It may have a node in the queue.
@@ -47,7 +47,7 @@ pub(crate) struct Sent {
     until: Option<Instant>,
 }
 
-impl Sent {
+impl TokenProgress {
     /// It has no node in the queue.
     pub(crate) fn stands_nowhere(&mut self) {
         (self.may_wait, self.number) = (false, None);
@@ -61,7 +61,7 @@ impl Sent {
     }
 }
 
-impl Place {
+impl LocalToken {
     pub(crate) fn new(
         directory: String,
         name: &str,
@@ -75,7 +75,7 @@ impl Place {
         Self { name, token, directory, holder, waiter, alone, sent: Mutex::default() }
     }
 
-    pub(crate) fn sent(&self) -> MutexGuard<'_, Sent> {
+    pub(crate) fn sent(&self) -> MutexGuard<'_, TokenProgress> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,23 +91,23 @@ impl Place {
 
 /// All tokens of this process that something may be stored of.
 #[derive(Default)]
-pub(crate) struct Places {
-    places: Mutex<Known>,
+pub(crate) struct LocalTokens {
+    places: Mutex<TokenIndex>,
     sooner: Notify,
 }
 
 #[derive(Default)]
-struct Known {
-    by_token: HashMap<String, Arc<Place>>,
+struct TokenIndex {
+    by_token: HashMap<String, Arc<LocalToken>>,
     ends: BTreeSet<(Instant, String)>,
 }
 
-impl Places {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl LocalTokens {
+    fn known(&self) -> MutexGuard<'_, TokenIndex> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, token: &str) -> Option<Arc<Place>> {
+    pub(crate) fn get(&self, token: &str) -> Option<Arc<LocalToken>> {
         self.known().by_token.get(token).cloned()
     }
 
@@ -116,8 +116,8 @@ impl Places {
         &self,
         token: &str,
         stays: bool,
-        make: impl FnOnce() -> Place,
-    ) -> Arc<Place> {
+        make: impl FnOnce() -> LocalToken,
+    ) -> Arc<LocalToken> {
         let mut known = self.known();
         let place = known.by_token.entry(token.to_owned()).or_insert_with(|| Arc::new(make()));
         place.sent().stays |= stays;
@@ -126,7 +126,7 @@ impl Places {
 
     /// A try has failed and left nothing. A question of the same token that has come meanwhile goes on with
     /// what is known here: with two places it would stand in the queue twice.
-    pub(crate) fn forget_try(&self, place: &Place) {
+    pub(crate) fn forget_try(&self, place: &LocalToken) {
         let mut known = self.known();
         if !place.sent().stays {
             known.by_token.remove(&place.token);
@@ -134,7 +134,7 @@ impl Places {
     }
 
     /// Nothing is stored of it any more.
-    pub(crate) fn forget(&self, place: &Place) {
+    pub(crate) fn forget(&self, place: &LocalToken) {
         let mut known = self.known();
         known.by_token.remove(&place.token);
         if let Some(until) = place.sent().until.take() {
@@ -143,7 +143,7 @@ impl Places {
     }
 
     /// The lock is kept until then at least; not if it was given back already.
-    pub(crate) fn keep(&self, place: &Place, until: Instant) -> bool {
+    pub(crate) fn keep(&self, place: &LocalToken, until: Instant) -> bool {
         let mut known = self.known();
         let mut sent = place.sent();
         if sent.gone || sent.until.is_some_and(|before| before >= until) {
@@ -156,14 +156,14 @@ impl Places {
     }
 
     /// The lock is kept until then and no longer, and it is its last use.
-    pub(crate) fn keep_last(&self, place: &Place, until: Instant) {
+    pub(crate) fn keep_last(&self, place: &LocalToken, until: Instant) {
         self.known().set(&mut place.sent(), place, until);
         self.sooner.notify_one();
     }
 
     /// Its release is begun. Its sender may give up on it while its session goes on: so what is left of it is
     /// given back then, or when its lease is over.
-    pub(crate) fn leave(&self, place: &Place, then: Instant) {
+    pub(crate) fn leave(&self, place: &LocalToken, then: Instant) {
         let mut known = self.known();
         let mut sent = place.sent();
         sent.gone = true;
@@ -175,7 +175,7 @@ impl Places {
     }
 
     /// The next place whose time is over, when it is.
-    pub(crate) async fn over(&self) -> Arc<Place> {
+    pub(crate) async fn over(&self) -> Arc<LocalToken> {
         loop {
             let first = self.known().ends.first().map(|(until, _)| *until);
             let Some(first) = first else {
@@ -195,15 +195,15 @@ impl Places {
     }
 }
 
-impl Known {
-    fn set(&mut self, sent: &mut Sent, place: &Place, until: Instant) {
+impl TokenIndex {
+    fn set(&mut self, sent: &mut TokenProgress, place: &LocalToken, until: Instant) {
         if let Some(before) = sent.until.replace(until) {
             self.ends.remove(&(before, place.token.clone()));
         }
         self.ends.insert((until, place.token.clone()));
     }
 
-    fn take_over(&mut self, now: Instant) -> Option<Arc<Place>> {
+    fn take_over(&mut self, now: Instant) -> Option<Arc<LocalToken>> {
         let (until, token) = self.ends.pop_first()?;
         if until > now {
             self.ends.insert((until, token));

@@ -5,7 +5,7 @@ use std::fmt;
 /// What a client asks for. Numbers are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub(crate) enum Op {
+pub(crate) enum OpCode {
     Delete = 2,
     Exists = 3,
     GetData = 4,
@@ -28,7 +28,7 @@ pub(crate) const AUTH: i32 = -4;
 /// How a node is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub(crate) enum Mode {
+pub(crate) enum CreateMode {
     Persistent = 0,
     /// Removed with its session.
     Ephemeral = 1,
@@ -38,9 +38,9 @@ pub(crate) enum Mode {
     Container = 4,
 }
 
-impl Mode {
-    pub(crate) fn op(self) -> Op {
-        if self == Self::Container { Op::CreateContainer } else { Op::Create }
+impl CreateMode {
+    pub(crate) fn op(self) -> OpCode {
+        if self == Self::Container { OpCode::CreateContainer } else { OpCode::Create }
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Acl {
 
 /// What is known of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct NodeStat {
     /// The transaction that made it.
     pub(crate) czxid: i64,
     /// The last one that changed its data.
@@ -69,7 +69,7 @@ pub(crate) struct Stat {
 
 /// Why there is no answer, or which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Error {
+pub(crate) enum ZooKeeperError {
     NoNode,
     NodeExists,
     NotEmpty,
@@ -90,7 +90,7 @@ pub(crate) enum Error {
     Code(i32),
 }
 
-impl Error {
+impl ZooKeeperError {
     /// Whether every other server would give the same answer.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::SessionExpired | Self::AuthFailed)
@@ -114,7 +114,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ZooKeeperError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoNode => "the node does not exist",
@@ -144,9 +144,9 @@ impl fmt::Display for Error {
 
 /// A record that is written.
 #[derive(Debug, Default)]
-pub(crate) struct Writer(pub(crate) Vec<u8>);
+pub(crate) struct RecordWriter(pub(crate) Vec<u8>);
 
-impl Writer {
+impl RecordWriter {
     pub(crate) fn int(&mut self, number: i32) -> &mut Self {
         self.0.extend_from_slice(&number.to_be_bytes());
         self
@@ -172,7 +172,13 @@ impl Writer {
         self.bytes(text.as_bytes())
     }
 
-    pub(crate) fn create(&mut self, path: &str, data: &[u8], mode: Mode, acl: Acl) -> &mut Self {
+    pub(crate) fn create(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        mode: CreateMode,
+        acl: Acl,
+    ) -> &mut Self {
         const ALL: i32 = 31;
         let (scheme, id) = match acl {
             Acl::Anyone => ("world", "anyone"),
@@ -184,50 +190,50 @@ impl Writer {
 
 /// A record that is read.
 #[derive(Debug)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct RecordReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Error> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Error::Malformed)?;
+impl<'a> RecordReader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], ZooKeeperError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(ZooKeeperError::Malformed)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn int(&mut self) -> Result<i32, Error> {
-        let bytes = self.take(4)?.try_into().map_err(|_| Error::Malformed)?;
+    pub(crate) fn int(&mut self) -> Result<i32, ZooKeeperError> {
+        let bytes = self.take(4)?.try_into().map_err(|_| ZooKeeperError::Malformed)?;
         Ok(i32::from_be_bytes(bytes))
     }
 
-    pub(crate) fn long(&mut self) -> Result<i64, Error> {
-        let bytes = self.take(8)?.try_into().map_err(|_| Error::Malformed)?;
+    pub(crate) fn long(&mut self) -> Result<i64, ZooKeeperError> {
+        let bytes = self.take(8)?.try_into().map_err(|_| ZooKeeperError::Malformed)?;
         Ok(i64::from_be_bytes(bytes))
     }
 
-    pub(crate) fn flag(&mut self) -> Result<bool, Error> {
+    pub(crate) fn flag(&mut self) -> Result<bool, ZooKeeperError> {
         Ok(self.take(1)?[0] != 0)
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Error> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ZooKeeperError> {
         // -1 is nothing at all.
         let count = self.int()?.max(0);
-        self.take(usize::try_from(count).map_err(|_| Error::Malformed)?)
+        self.take(usize::try_from(count).map_err(|_| ZooKeeperError::Malformed)?)
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, Error> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Error::Malformed)
+    pub(crate) fn text(&mut self) -> Result<String, ZooKeeperError> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| ZooKeeperError::Malformed)
     }
 
-    pub(crate) fn texts(&mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn texts(&mut self) -> Result<Vec<String>, ZooKeeperError> {
         (0..self.int()?).map(|_| self.text()).collect()
     }
 
-    pub(crate) fn stat(&mut self) -> Result<Stat, Error> {
+    pub(crate) fn stat(&mut self) -> Result<NodeStat, ZooKeeperError> {
         let (czxid, mzxid, ctime, _mtime) =
             (self.long()?, self.long()?, self.long()?, self.long()?);
         let (version, _cversion, _aversion) = (self.int()?, self.int()?, self.int()?);
         let ephemeral_owner = self.long()?;
         let (_length, _children, _pzxid) = (self.int()?, self.int()?, self.long()?);
-        Ok(Stat { czxid, mzxid, ctime, version, ephemeral_owner })
+        Ok(NodeStat { czxid, mzxid, ctime, version, ephemeral_owner })
     }
 }
 
@@ -237,22 +243,22 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut writer = Writer::default();
+        let mut writer = RecordWriter::default();
         writer.int(-7).long(1 << 40).flag(true).bytes(&[1, 2]).text("é").int(2).text("a").text("");
-        let mut reader = Reader(&writer.0);
+        let mut reader = RecordReader(&writer.0);
         assert_eq!((reader.int(), reader.long(), reader.flag()), (Ok(-7), Ok(1 << 40), Ok(true)));
         assert_eq!((reader.bytes(), reader.text()), (Ok(&[1, 2][..]), Ok("é".to_owned())));
         assert_eq!(reader.texts(), Ok(vec!["a".to_owned(), String::new()]));
-        assert_eq!(reader.int(), Err(Error::Malformed));
+        assert_eq!(reader.int(), Err(ZooKeeperError::Malformed));
     }
 
     #[test]
     fn what_is_cut_off_or_huge_is_refused() {
         for bytes in [&[0, 0, 0, 9, 1][..], &[127, 255, 255, 255], &[0, 0]] {
-            assert_eq!(Reader(bytes).bytes(), Err(Error::Malformed));
-            assert_eq!(Reader(bytes).texts(), Err(Error::Malformed));
+            assert_eq!(RecordReader(bytes).bytes(), Err(ZooKeeperError::Malformed));
+            assert_eq!(RecordReader(bytes).texts(), Err(ZooKeeperError::Malformed));
         }
-        assert_eq!(Reader(&[255; 4]).bytes(), Ok(&[][..]));
-        assert_eq!(Reader(&[0; 30]).stat(), Err(Error::Malformed));
+        assert_eq!(RecordReader(&[255; 4]).bytes(), Ok(&[][..]));
+        assert_eq!(RecordReader(&[0; 30]).stat(), Err(ZooKeeperError::Malformed));
     }
 }
