@@ -1,32 +1,32 @@
-//! Where the ensemble is: the URL.
+//! The address of an ensemble: a URL.
 
 use std::net::Ipv6Addr;
 
 const DEFAULT_PORT: u16 = 2181;
 const SCHEME: &str = "zookeeper://";
 
-/// A URL that was understood.
+/// A parsed URL: the servers of an ensemble, the root of the locks, and a user.
 #[derive(Clone)]
 pub struct Address {
-    /// `host:port` each.
+    /// `host:port` of each server.
     pub(crate) servers: Vec<String>,
-    /// The node under which everything is kept; empty for the root.
+    /// The node that contains all other nodes; empty for the root.
     pub(crate) chroot: String,
-    /// `user:password` of the scheme `digest`.
+    /// `user:password` of the authentication scheme `digest`.
     pub(crate) digest: Option<String>,
 }
 
 impl Address {
-    /// `host:port` of each server that was named.
+    /// Returns `host:port` of each server of the URL, separated by commas.
     pub fn servers(&self) -> String {
         self.servers.join(",")
     }
 
-    /// Reads `zookeeper://[user:password@]host[:port],host[:port]/chroot`.
+    /// Parses `zookeeper://[user:password@]host[:port],host[:port]/chroot`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, without the URL: it may contain a password.
+    /// Says which part is wrong. It does not repeat the URL, which may contain a password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let rest = url.get(SCHEME.len()..).unwrap_or_default();
         if rest.contains('?') {
@@ -54,7 +54,7 @@ impl Address {
     }
 }
 
-/// `host:port` of a host that may have no port.
+/// Returns `host:port`, with the default port where the URL names none.
 fn server(text: &str) -> Result<String, &'static str> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => {
@@ -83,6 +83,7 @@ fn server(text: &str) -> Result<String, &'static str> {
     Ok(format!("{host}:{port}"))
 }
 
+/// Returns the node that a path names; empty for the root.
 fn chroot(path: &str) -> Result<String, String> {
     let path = path.trim_end_matches('/');
     if path.is_empty() {
@@ -99,6 +100,7 @@ fn chroot(path: &str) -> Result<String, String> {
     Ok(format!("/{path}"))
 }
 
+/// Returns the decoded `user:password`.
 fn digest(user: &str) -> Result<String, String> {
     let (user, password) =
         user.split_once(':').ok_or("a user without a password; write `user:password@`")?;
@@ -111,16 +113,16 @@ fn digest(user: &str) -> Result<String, String> {
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        rest = behind;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
         if *first != b'%' {
             bytes.push(*first);
             continue;
         }
-        let [high, low, behind @ ..] = behind else { return None };
+        let [high, low, tail @ ..] = tail else { return None };
         let digit = |byte: &u8| char::from(*byte).to_digit(16);
         bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
-        rest = behind;
+        rest = tail;
     }
     String::from_utf8(bytes).ok()
 }
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_and_nothing_is_repeated() {
+    fn errors_name_the_mistake_and_do_not_repeat_the_url() {
         for (url, word) in [
             ("zookeeper://u:hunter2@one:port", "port"),
             ("zookeeper://u:hunter2@", "missing"),

@@ -62,7 +62,7 @@ impl SessionClient {
         let (id, timeout) = (session.id, session.timeout);
         let (requests, received) = mpsc::unbounded_channel();
         let (sender, states) = watch::channel(ConnectionState::Connected);
-        tokio::spawn(session.keep(stream, received, sender));
+        tokio::spawn(session.run(stream, received, sender));
         Ok(Self { requests, states, acl, id, timeout })
     }
 
@@ -161,8 +161,8 @@ impl SessionClient {
     ) -> impl Future<Output = Result<NodeWatch, ZooKeeperError>> + Send + use<> {
         let mut body = RecordWriter::default();
         body.text(path).flag(true);
-        let (told, watcher) = oneshot::channel();
-        let watched = WatchRegistration { path: path.to_owned(), children: false, told };
+        let (fires, watcher) = oneshot::channel();
+        let watched = WatchRegistration { path: path.to_owned(), children: false, fires };
         let answer = self.send(OpCode::GetData, body, Some(watched));
         async { answer.await.map(|_| NodeWatch(watcher)) }
     }
@@ -195,8 +195,8 @@ impl SessionClient {
     ) -> impl Future<Output = Result<(Vec<String>, NodeWatch), ZooKeeperError>> + Send + use<> {
         let mut body = RecordWriter::default();
         body.text(path).flag(true);
-        let (told, watcher) = oneshot::channel();
-        let watched = WatchRegistration { path: path.to_owned(), children: true, told };
+        let (fires, watcher) = oneshot::channel();
+        let watched = WatchRegistration { path: path.to_owned(), children: true, fires };
         let answer = self.send(OpCode::GetChildren, body, Some(watched));
         async { Ok((RecordReader(&answer.await?).texts()?, NodeWatch(watcher))) }
     }

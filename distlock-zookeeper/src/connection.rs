@@ -1,34 +1,38 @@
-//! One connection of a session after the other, and what goes over them.
+//! The connections of one session: handshake, requests, answers, watches and reconnects.
 //!
-//! Requests are sent in the order in which they were made, and answered in that order. Those that a connection
-//! took with it fail, as their outcome is unknown; those that were not sent yet go over the next one.
+//! Requests are sent in the order in which they were made, and answered in that order. When a connection is
+//! lost, requests that were sent and not answered fail, because their outcome is unknown. Requests that were not
+//! sent yet go over the next connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::flow::{FrameBuffer, LONGEST, frame};
 use crate::wire::{AUTH, NOTIFICATION, OpCode, PING, RecordReader, RecordWriter, ZooKeeperError};
 
-const PAUSE: Duration = Duration::from_millis(50);
-const SHORTEST_GREETING: Duration = Duration::from_millis(500);
-/// Ask the next server when one has been silent for this long.
+/// The first and the longest pause between two attempts to reconnect.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// Allow a server at least this long for a handshake when the session reconnects.
+const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
+/// Ask the next server as well when one has been silent for this long.
 const SHARE: Duration = Duration::from_millis(300);
 /// The first bytes of a TLS alert.
 const TLS_ALERT: u32 = 0x1503;
-const SHORTEST_BEAT: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+const SHORTEST_PING_INTERVAL: Duration = Duration::from_millis(10);
+/// Refuse longer answers. This is ten times the length that servers send by default.
+const LONGEST_ANSWER: usize = 10 << 20;
 
-/// A request on its way.
+/// A request of a client, and where its answer goes.
 pub(crate) struct SessionRequest {
     pub(crate) op: OpCode,
     pub(crate) body: Vec<u8>,
@@ -36,63 +40,67 @@ pub(crate) struct SessionRequest {
     pub(crate) watch: Option<WatchRegistration>,
 }
 
-/// What is to be told of, if the request succeeds.
+/// A watch to register if its request succeeds.
 pub(crate) struct WatchRegistration {
     pub(crate) path: String,
+    /// Whether the node's children are watched, or else its data.
     pub(crate) children: bool,
-    pub(crate) told: oneshot::Sender<()>,
+    /// Dropped when the watch fires.
+    pub(crate) fires: oneshot::Sender<()>,
 }
 
-/// Whether a session is connected.
+/// The state of a session's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     Connected,
     Disconnected,
-    /// For good.
+    /// The session has ended, and is not connected again.
     Over(ZooKeeperError),
 }
 
-/// What a session is made with.
+/// The settings of one session.
 #[derive(Clone)]
 pub(crate) struct SessionConfig {
-    /// `host:port` each.
+    /// `host:port` of each server.
     pub(crate) servers: Vec<String>,
+    /// `user:password` for the authentication scheme `digest`.
     pub(crate) digest: Option<String>,
+    /// The requested timeout of the session.
     pub(crate) timeout: Duration,
-    /// After so long without a word from it a server is left.
+    /// Drop a connection after this long without a word from its server.
     pub(crate) silence: Duration,
-    /// How long all servers together may take to greet.
-    pub(crate) greeting: Duration,
+    /// The time that all servers together have for a handshake.
+    pub(crate) handshake_timeout: Duration,
     /// The reason why the last server could not be reached.
     pub(crate) why: Arc<Mutex<String>>,
 }
 
-/// A session, with what is under way in it.
+/// The task of one session, with the requests under way in it.
 pub(crate) struct SessionConnection {
     config: SessionConfig,
     pub(crate) id: i64,
     password: Vec<u8>,
-    /// What the server has granted.
+    /// The timeout that the server has granted.
     pub(crate) timeout: Duration,
     last_zxid: i64,
-    /// The server that has the session, or had it.
+    /// The server of the current connection, or of the last one.
     server: Option<usize>,
     last_xid: i32,
     unanswered: VecDeque<(i32, SessionRequest)>,
-    /// By path, and whether it is of the children.
+    /// The watches by path, and by whether they are for the children.
     watches: HashMap<(String, bool), Vec<oneshot::Sender<()>>>,
     last_heard: Instant,
 }
 
-/// The session's own data, sent to a server.
+/// The session's data for a handshake.
 struct ConnectRequest {
     last_zxid: i64,
-    /// 0 for a new one.
+    /// 0 for a new session.
     id: i64,
     password: Vec<u8>,
 }
 
-/// The server's answer when it has accepted the session.
+/// A connection to a server that has accepted the session.
 struct ConnectedServer {
     stream: TcpStream,
     server: usize,
@@ -101,11 +109,12 @@ struct ConnectedServer {
     timeout: Duration,
 }
 
-/// Why a connection has ended.
+/// The reason why a connection has ended.
 enum ConnectionEnd {
     Lost,
     /// The session is no longer used.
     Closed,
+    /// The session has ended.
     Over(ZooKeeperError),
 }
 
@@ -127,19 +136,19 @@ impl SessionConnection {
 
     /// Opens the session at the first server that answers.
     pub(crate) async fn connect(&mut self) -> Result<TcpStream, ZooKeeperError> {
-        let (order, request) = (self.order(), self.request());
-        let greeted = greet_one(&self.config, &order, &request).await?;
-        Ok(self.is_at(greeted))
+        let (order, request) = (self.servers_to_try(), self.connect_request());
+        let connected = open_at_first(&self.config, &order, &request).await?;
+        Ok(self.is_at(connected))
     }
 
-    /// Moves an existing session to a server: asks one after the other, each for this long. The session moves
-    /// to the last server that is asked, so two must not be asked at once.
+    /// Moves the session to another server. Asks one server after the other, each for this long. The session
+    /// moves to the last server that is asked, so two must not be asked at once.
     async fn connect_within(&mut self, each: Duration) -> Result<TcpStream, ZooKeeperError> {
         let mut failed = ZooKeeperError::ConnectionLoss;
-        for at in self.order() {
-            let request = self.request();
-            match timeout(each, greet(&self.config, at, &request)).await {
-                Ok(Ok(greeted)) => return Ok(self.is_at(greeted)),
+        for at in self.servers_to_try() {
+            let request = self.connect_request();
+            match timeout(each, handshake(&self.config, at, &request)).await {
+                Ok(Ok(connected)) => return Ok(self.is_at(connected)),
                 Ok(Err(error)) if error.is_final() => return Err(error),
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = ZooKeeperError::ConnectionLoss,
@@ -148,31 +157,32 @@ impl SessionConnection {
         Err(failed)
     }
 
-    /// Returns the servers in the order in which they are asked. The first one is random, so that clients
-    /// spread over the servers; the one whose connection was lost comes last.
-    fn order(&self) -> Vec<usize> {
+    /// Returns the servers in the order in which they are asked. The order is random, so that clients spread
+    /// over the servers. The server whose connection was lost comes last.
+    fn servers_to_try(&self) -> Vec<usize> {
         let servers = 0..self.config.servers.len();
         let mut order: Vec<_> = servers.filter(|server| Some(*server) != self.server).collect();
         for at in 1..order.len() {
-            order.swap(at, any_number() % (at + 1));
+            order.swap(at, random_number() % (at + 1));
         }
         order.extend(self.server);
         order
     }
 
-    fn request(&self) -> ConnectRequest {
+    fn connect_request(&self) -> ConnectRequest {
         ConnectRequest { last_zxid: self.last_zxid, id: self.id, password: self.password.clone() }
     }
 
-    fn is_at(&mut self, greeted: ConnectedServer) -> TcpStream {
-        let ConnectedServer { stream, server, id, password, timeout } = greeted;
+    /// Notes the server that has accepted the session.
+    fn is_at(&mut self, connected: ConnectedServer) -> TcpStream {
+        let ConnectedServer { stream, server, id, password, timeout } = connected;
         (self.server, self.id, self.password, self.timeout) = (Some(server), id, password, timeout);
         self.last_heard = Instant::now();
         stream
     }
 
-    /// Keeps the session until it is no longer used or has expired.
-    pub(crate) async fn keep(
+    /// Keeps the session connected until it is no longer used or has expired.
+    pub(crate) async fn run(
         mut self,
         mut stream: TcpStream,
         mut requests: mpsc::UnboundedReceiver<SessionRequest>,
@@ -186,33 +196,34 @@ impl SessionConnection {
                 ConnectionEnd::Over(error) => break error,
                 ConnectionEnd::Lost => states.send_replace(ConnectionState::Disconnected),
             };
-            self.forget(ZooKeeperError::ConnectionLoss);
-            stream = match self.again().await {
+            self.fail_unanswered(ZooKeeperError::ConnectionLoss);
+            stream = match self.reconnect().await {
                 Ok(stream) => stream,
                 Err(error) => break error,
             };
             states.send_replace(ConnectionState::Connected);
-            // The watchers look again: what has happened meanwhile is not known.
+            // Fires all watches: nobody knows what happened in the meantime.
             self.watches.clear();
         };
         states.send_replace(ConnectionState::Over(over));
-        self.forget(over);
+        self.fail_unanswered(over);
         requests.close();
         while let Some(request) = requests.recv().await {
             let _ = request.answer.send(Err(over));
         }
     }
 
-    /// Connects again; an error if the session is over.
-    async fn again(&mut self) -> Result<TcpStream, ZooKeeperError> {
+    /// Connects again, or returns an error once the session has ended.
+    async fn reconnect(&mut self) -> Result<TcpStream, ZooKeeperError> {
         // A server that is frozen, or starting, may accept a connection and never answer on it.
-        let (mut pause, mut patience) = (PAUSE, SHORTEST_GREETING);
+        let (mut pause, mut patience) = (FIRST_PAUSE, SHORTEST_HANDSHAKE);
         loop {
             let connected = self.connect_within(patience).await;
-            patience = (patience * 2).min(self.config.greeting.max(SHORTEST_GREETING));
+            patience = (patience * 2).min(self.config.handshake_timeout.max(SHORTEST_HANDSHAKE));
             match connected {
                 Err(error) if error.is_final() => return Err(error),
-                // Servers that have lost their data refuse clients that have seen more, and never say so.
+                // Servers that lost their data refuse clients that have seen later transactions, and never
+                // say why.
                 Err(_) if self.last_heard.elapsed() > self.timeout * 3 / 2 => {
                     return Err(ZooKeeperError::SessionExpired);
                 }
@@ -224,8 +235,8 @@ impl SessionConnection {
         }
     }
 
-    /// Fails what was sent and not answered.
-    fn forget(&mut self, error: ZooKeeperError) {
+    /// Fails the requests that were sent and not answered.
+    fn fail_unanswered(&mut self, error: ZooKeeperError) {
         for (_, request) in self.unanswered.drain(..) {
             let _ = request.answer.send(Err(error));
         }
@@ -237,26 +248,27 @@ impl SessionConnection {
         stream: &mut TcpStream,
         requests: &mut mpsc::UnboundedReceiver<SessionRequest>,
     ) -> ConnectionEnd {
-        let beat = (self.config.silence / 4).min(self.timeout / 4).max(SHORTEST_BEAT);
+        let ping_interval = (self.config.silence / 4).min(self.timeout / 4);
+        let ping_interval = ping_interval.max(SHORTEST_PING_INTERVAL);
         let mut frames = FrameBuffer::default();
-        let mut tick = pin!(sleep(beat));
+        let mut tick = pin!(sleep(ping_interval));
         poll_fn(|cx| {
             loop {
                 let mut moved = self.take_requests(requests, &mut frames, cx);
                 if tick.as_mut().poll(cx).is_ready() {
                     moved = true;
-                    tick.set(sleep(beat));
+                    tick.set(sleep(ping_interval));
                     if self.last_heard.elapsed() > self.config.silence {
                         return Poll::Ready(ConnectionEnd::Lost);
                     }
-                    frames.beat(beat);
+                    frames.ping_if_idle(ping_interval);
                 }
-                match frames.step(stream, cx) {
+                match frames.poll_io(stream, cx) {
                     Ok(stepped) => moved |= stepped,
                     Err(_) if frames.closing => return Poll::Ready(ConnectionEnd::Closed),
                     Err(_) => return Poll::Ready(ConnectionEnd::Lost),
                 }
-                while let Some(answer) = frames.next() {
+                while let Some(answer) = frames.next_answer() {
                     self.last_heard = Instant::now();
                     match answer.and_then(|answer| self.receive(&answer)) {
                         Ok(()) => {}
@@ -276,7 +288,8 @@ impl SessionConnection {
         .await
     }
 
-    /// Takes up the requests; whether there were any. When no more can come, the session is closed.
+    /// Puts the requests into the output, and returns whether there were any. Closes the session when no more
+    /// can come.
     fn take_requests(
         &mut self,
         requests: &mut mpsc::UnboundedReceiver<SessionRequest>,
@@ -305,6 +318,7 @@ impl SessionConnection {
         self.last_xid
     }
 
+    /// Numbers a request and puts it into the output.
     fn send(&mut self, request: SessionRequest, out: &mut Vec<u8>) {
         let xid = self.next_xid();
         let mut header = RecordWriter::default();
@@ -314,6 +328,7 @@ impl SessionConnection {
         self.unanswered.push_back((xid, request));
     }
 
+    /// Hands an answer to its request.
     fn receive(&mut self, answer: &[u8]) -> Result<(), ZooKeeperError> {
         let mut answer = RecordReader(answer);
         let (xid, zxid, code) = (answer.int()?, answer.long()?, answer.int()?);
@@ -336,23 +351,23 @@ impl SessionConnection {
             let _ = to.send(Err(ZooKeeperError::of(code)));
             return Ok(());
         }
-        if let Some(WatchRegistration { path, children, told }) = watch {
+        if let Some(WatchRegistration { path, children, fires }) = watch {
             let watches = self.watches.entry((path, children)).or_default();
             watches.retain(|watch| !watch.is_closed());
-            watches.push(told);
+            watches.push(fires);
         }
         let _ = to.send(Ok(answer.0.to_vec()));
         Ok(())
     }
 
-    /// Something has happened to a node: its watchers are notified, once.
+    /// Fires the watches of a node that was changed. Each watch fires once.
     fn notify(&mut self, event: &mut RecordReader<'_>) -> Result<(), ZooKeeperError> {
         const DELETED: i32 = 2;
         const CHILDREN: i32 = 4;
         let (kind, _state, path) = (event.int()?, event.int()?, event.text()?);
         for children in [false, true] {
             if kind == DELETED || (kind == CHILDREN) == children {
-                // Dropping the senders notifies them.
+                // Dropping the senders fires the watches.
                 self.watches.remove(&(path.clone(), children));
             }
         }
@@ -361,23 +376,23 @@ impl SessionConnection {
 }
 
 /// Opens a session at the first server that answers. A server that stays silent for its share of the time does
-/// not delay the next one, which is asked at the same time. If a slower server opens a session as well, nobody
-/// uses it and it expires.
-async fn greet_one(
+/// not delay the next one, which is then asked as well. If a slower server opens a session too, nobody uses it
+/// and it expires.
+async fn open_at_first(
     config: &SessionConfig,
     order: &[usize],
     request: &ConnectRequest,
 ) -> Result<ConnectedServer, ZooKeeperError> {
     let servers = u32::try_from(order.len()).unwrap_or(u32::MAX);
-    let share = SHARE.min(config.greeting / servers.saturating_add(1));
+    let share = SHARE.min(config.handshake_timeout / servers.saturating_add(1));
     let (mut rest, mut attempts, mut failed) = (order.iter(), Vec::new(), None);
-    let (mut next, mut end) = (pin!(sleep(share)), pin!(sleep(config.greeting)));
+    let (mut next, mut end) = (pin!(sleep(share)), pin!(sleep(config.handshake_timeout)));
     poll_fn(move |cx| {
         loop {
             let is_due = attempts.is_empty() || next.as_mut().poll(cx).is_ready();
             if let Some(at) = rest.as_slice().first().filter(|_| is_due) {
                 rest.next();
-                attempts.push(Box::pin(greet(config, *at, request)));
+                attempts.push(Box::pin(handshake(config, *at, request)));
                 next.set(sleep(share));
                 continue;
             }
@@ -407,7 +422,7 @@ async fn greet_one(
 }
 
 /// Opens or moves a session at one server.
-async fn greet(
+async fn handshake(
     config: &SessionConfig,
     server: usize,
     request: &ConnectRequest,
@@ -418,28 +433,28 @@ async fn greet(
         error
     };
     let lost = |error: io::Error| failed(ZooKeeperError::ConnectionLoss, error.to_string());
-    let told = |error: ZooKeeperError| failed(error, error.to_string());
+    let refused = |error: ZooKeeperError| failed(error, error.to_string());
     let mut stream = TcpStream::connect(&config.servers[server]).await.map_err(lost)?;
     stream.set_nodelay(true).map_err(lost)?;
-    let mut greeting = RecordWriter::default();
+    let mut connect = RecordWriter::default();
     let timeout = i32::try_from(config.timeout.as_millis()).unwrap_or(i32::MAX);
-    greeting.int(0).long(request.last_zxid).int(timeout).long(request.id);
-    greeting.bytes(&request.password).flag(false);
+    connect.int(0).long(request.last_zxid).int(timeout).long(request.id);
+    connect.bytes(&request.password).flag(false);
     let mut out = Vec::new();
-    frame(&mut out, &greeting.0);
+    frame(&mut out, &connect.0);
     if let Some(digest) = &config.digest {
         let mut auth = RecordWriter::default();
         auth.int(AUTH).int(OpCode::Auth as i32).int(0).text("digest").text(digest);
         frame(&mut out, &auth.0);
     }
     stream.write_all(&out).await.map_err(lost)?;
-    // A server that does not serve yet also closes the connection.
-    let length = stream.read_u32().await.map_err(|_| told(ZooKeeperError::Silent))?;
+    // A server that has no quorum yet closes the connection as well.
+    let length = stream.read_u32().await.map_err(|_| refused(ZooKeeperError::Silent))?;
     if length >> 16 == TLS_ALERT {
-        return Err(told(ZooKeeperError::SpeaksTls));
+        return Err(refused(ZooKeeperError::SpeaksTls));
     }
     let length = length as usize;
-    if length > LONGEST {
+    if length > LONGEST_ANSWER {
         return Err(ZooKeeperError::Malformed);
     }
     let mut answer = vec![0; length];
@@ -454,8 +469,82 @@ async fn greet(
     Ok(ConnectedServer { stream, server, id, password, timeout })
 }
 
+/// The output and input buffers of one connection, cut into frames.
+struct FrameBuffer {
+    out: Vec<u8>,
+    input: Vec<u8>,
+    last_sent: Instant,
+    /// The request to close the session was written.
+    closing: bool,
+}
+
+impl Default for FrameBuffer {
+    fn default() -> Self {
+        let (out, input) = (Vec::new(), Vec::new());
+        Self { out, input, last_sent: Instant::now(), closing: false }
+    }
+}
+
+impl FrameBuffer {
+    /// Sends a ping, unless the server was sent something within this time.
+    fn ping_if_idle(&mut self, every: Duration) {
+        if self.last_sent.elapsed() >= every {
+            self.last_sent = Instant::now();
+            let mut ping = RecordWriter::default();
+            ping.int(PING).int(OpCode::Ping as i32);
+            frame(&mut self.out, &ping.0);
+        }
+    }
+
+    /// Writes and reads as much as the socket takes and has, and returns whether there was anything.
+    fn poll_io(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, ZooKeeperError> {
+        let mut moved = false;
+        while !self.out.is_empty() {
+            match Pin::new(&mut *stream).poll_write(cx, &self.out) {
+                Poll::Ready(Ok(0) | Err(_)) => return Err(ZooKeeperError::ConnectionLoss),
+                Poll::Ready(Ok(count)) => drop(self.out.drain(..count)),
+                Poll::Pending => break,
+            }
+            moved = true;
+        }
+        let mut bytes = [0; 8192];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(stream).poll_read(cx, &mut buffer) {
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                self.input.extend_from_slice(buffer.filled());
+                moved = true;
+            }
+            Poll::Ready(_) => return Err(ZooKeeperError::ConnectionLoss),
+            Poll::Pending => {}
+        }
+        Ok(moved)
+    }
+
+    /// Returns the next complete answer.
+    fn next_answer(&mut self) -> Option<Result<Vec<u8>, ZooKeeperError>> {
+        let length = u32::from_be_bytes(self.input.get(..4)?.try_into().ok()?) as usize;
+        if length > LONGEST_ANSWER {
+            return Some(Err(ZooKeeperError::Malformed));
+        }
+        let answer = self.input.get(4..4 + length)?.to_vec();
+        self.input.drain(..4 + length);
+        Some(Ok(answer))
+    }
+}
+
+/// Appends a record with its length before it.
+fn frame(out: &mut Vec<u8>, record: &[u8]) {
+    let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(record);
+}
+
 /// Returns a number that differs between processes and calls.
-fn any_number() -> usize {
+fn random_number() -> usize {
     use std::hash::{BuildHasher, Hasher};
     usize::try_from(std::hash::RandomState::new().build_hasher().finish() >> 33).unwrap_or(0)
 }

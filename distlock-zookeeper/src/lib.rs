@@ -12,7 +12,6 @@ mod client;
 mod connection;
 mod ensemble;
 mod fault;
-mod flow;
 mod inspect;
 mod nodes;
 mod queue;

@@ -222,9 +222,10 @@ async fn establish(link: &ManagedSession) -> Result<LiveSession, Fault> {
         let ManagedSession { shared, asked, .. } = link;
         let silence = (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE);
         let Address { servers, digest, .. } = shared.address.clone();
-        let greeting = shared.connect_timeout;
+        let handshake_timeout = shared.connect_timeout;
         let why = why.clone();
-        let config = SessionConfig { servers, digest, timeout: *asked, silence, greeting, why };
+        let config =
+            SessionConfig { servers, digest, timeout: *asked, silence, handshake_timeout, why };
         let client = SessionClient::connect(config).await?;
         let base = base(shared, &client).await?;
         let (id, timeout) = (client.id(), client.timeout());

@@ -1,8 +1,8 @@
-//! What goes over a connection: records of numbers and texts, as ZooKeeper has them.
+//! The encoding of ZooKeeper's protocol: operation codes, errors, and records of numbers and texts.
 
 use std::fmt;
 
-/// What a client asks for. Numbers are the protocol's.
+/// An operation of a request. The numbers are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum OpCode {
@@ -20,54 +20,58 @@ pub(crate) enum OpCode {
     CloseSession = -11,
 }
 
-/// What a number of a request means that is none.
+/// The request number of a watch event, which answers no request.
 pub(crate) const NOTIFICATION: i32 = -1;
+/// The request number of a ping and of its answer.
 pub(crate) const PING: i32 = -2;
+/// The request number of an authentication and of its answer.
 pub(crate) const AUTH: i32 = -4;
 
-/// How a node is kept.
+/// The lifetime of a node, and whether its name gets a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum CreateMode {
     Persistent = 0,
-    /// Removed with its session.
+    /// The node is removed with its session.
     Ephemeral = 1,
-    /// The same, with a number at the end of its name.
+    /// The node is removed with its session, and a sequence number is appended to its name.
     EphemeralSequential = 3,
-    /// Removed some time after its last child.
+    /// The node is removed some time after its last child.
     Container = 4,
 }
 
 impl CreateMode {
+    /// Returns the operation that creates such a node.
     pub(crate) fn op(self) -> OpCode {
         if self == Self::Container { OpCode::CreateContainer } else { OpCode::Create }
     }
 }
 
-/// Which users may do what with a node.
+/// The access rights of a new node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acl {
+    /// Every client has all rights.
     Anyone,
-    /// The user that made it.
+    /// Only the user that creates the node has rights.
     Creator,
 }
 
-/// What is known of a node.
+/// The metadata of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct NodeStat {
-    /// The transaction that made it.
+    /// The transaction that created the node.
     pub(crate) czxid: i64,
-    /// The last one that changed its data.
+    /// The last transaction that changed the node's data.
     pub(crate) mzxid: i64,
-    /// When it was made, in ms since 1970 by a server's clock.
+    /// The creation time in ms since 1970, by a server's clock.
     pub(crate) ctime: i64,
-    /// How often its data was changed.
+    /// The number of changes of the node's data.
     pub(crate) version: i32,
-    /// The session that it ends with; 0 if with none.
+    /// The session that the node is removed with; 0 for a node that is not ephemeral.
     pub(crate) ephemeral_owner: i64,
 }
 
-/// Why there is no answer, or which one.
+/// A server's error code, or the reason why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZooKeeperError {
     NoNode,
@@ -81,7 +85,7 @@ pub(crate) enum ZooKeeperError {
     SessionExpired,
     SessionMoved,
     ReadOnly,
-    /// Not as the protocol says.
+    /// The answer violates the protocol.
     Malformed,
     /// The server answered with a TLS alert.
     SpeaksTls,
@@ -91,11 +95,12 @@ pub(crate) enum ZooKeeperError {
 }
 
 impl ZooKeeperError {
-    /// Whether every other server would give the same answer.
+    /// Returns whether every other server would give the same answer.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::SessionExpired | Self::AuthFailed)
     }
 
+    /// Returns the error of a code of the protocol.
     pub(crate) fn of(code: i32) -> Self {
         match code {
             -4 => Self::ConnectionLoss,
@@ -142,7 +147,7 @@ impl fmt::Display for ZooKeeperError {
     }
 }
 
-/// A record that is written.
+/// A record under construction.
 #[derive(Debug, Default)]
 pub(crate) struct RecordWriter(pub(crate) Vec<u8>);
 
@@ -172,6 +177,7 @@ impl RecordWriter {
         self.bytes(text.as_bytes())
     }
 
+    /// Appends a request to create a node.
     pub(crate) fn create(
         &mut self,
         path: &str,
@@ -188,7 +194,7 @@ impl RecordWriter {
     }
 }
 
-/// A record that is read.
+/// The part of a record that is still to be read.
 #[derive(Debug)]
 pub(crate) struct RecordReader<'a>(pub(crate) &'a [u8]);
 
@@ -214,7 +220,7 @@ impl<'a> RecordReader<'a> {
     }
 
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ZooKeeperError> {
-        // -1 is nothing at all.
+        // The protocol writes an absent value as the length -1.
         let count = self.int()?.max(0);
         self.take(usize::try_from(count).map_err(|_| ZooKeeperError::Malformed)?)
     }
@@ -242,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_records_are_read_back() {
         let mut writer = RecordWriter::default();
         writer.int(-7).long(1 << 40).flag(true).bytes(&[1, 2]).text("é").int(2).text("a").text("");
         let mut reader = RecordReader(&writer.0);
@@ -253,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_huge_is_refused() {
+    fn truncated_and_oversized_records_are_refused() {
         for bytes in [&[0, 0, 0, 9, 1][..], &[127, 255, 255, 255], &[0, 0]] {
             assert_eq!(RecordReader(bytes).bytes(), Err(ZooKeeperError::Malformed));
             assert_eq!(RecordReader(bytes).texts(), Err(ZooKeeperError::Malformed));
