@@ -161,7 +161,7 @@ impl Inner {
         let multi = multi
             .create(&place.directory, &[], CreateMode::Container)
             .create(&place.holder, &data(ask.ttl), CreateMode::Ephemeral)
-            .count_up(&place.directory, None);
+            .increment_version(&place.directory, None);
         let made = {
             let sent = place.sent();
             if sent.gone {

@@ -1,7 +1,7 @@
-//! A session, and what can be asked in it.
+//! The requests that can be made in a session.
 //!
-//! Each of these sends when it is called, not when its future is polled: what is called in order arrives in
-//! order, also if the answer is not awaited.
+//! Each method sends its request when it is called, not when its future is polled. Requests therefore reach the
+//! server in the order of the calls, also if nobody awaits the answers.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::connection::{
 };
 use crate::wire::{Acl, CreateMode, NodeStat, OpCode, RecordReader, RecordWriter, ZooKeeperError};
 
-/// A session. A clone is the same one, which is closed with the last of them.
+/// A handle of a session. The session is closed when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct SessionClient {
     requests: mpsc::UnboundedSender<SessionRequest>,
@@ -23,29 +23,33 @@ pub(crate) struct SessionClient {
     timeout: Duration,
 }
 
-/// Resolves once, when what was watched has changed, or may have without being told.
+/// A watch on a node. It fires once: when the node changes, or when a change may have been missed.
 pub(crate) struct NodeWatch(oneshot::Receiver<()>);
 
 impl NodeWatch {
+    /// Resolves when the watch fires.
     pub(crate) async fn changed(self) {
         let _ = self.0.await;
     }
 }
 
-/// Several changes that are made together or not at all.
+/// Changes that the servers make all together or not at all.
 pub(crate) struct MultiOp {
     body: RecordWriter,
     acl: Acl,
 }
 
-/// Which of them could not be made, and why; or why there is no answer.
+/// The reason why a [`MultiOp`] failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MultiError {
+    /// The servers refused one of the changes, and made none.
     Change(ZooKeeperError),
+    /// There is no answer, so the outcome is unknown.
     Unanswered(ZooKeeperError),
 }
 
 impl MultiError {
+    /// Returns the error, whichever of the two it is.
     pub(crate) fn error(self) -> ZooKeeperError {
         match self {
             Self::Change(error) | Self::Unanswered(error) => error,
@@ -54,7 +58,7 @@ impl MultiError {
 }
 
 impl SessionClient {
-    /// A new session, kept up by a task of this runtime.
+    /// Opens a session, which a task of this runtime keeps connected.
     pub(crate) async fn connect(config: SessionConfig) -> Result<Self, ZooKeeperError> {
         let acl = if config.digest.is_some() { Acl::Creator } else { Acl::Anyone };
         let mut session = SessionConnection::new(config);
@@ -66,20 +70,22 @@ impl SessionClient {
         Ok(Self { requests, states, acl, id, timeout })
     }
 
-    /// As nodes name their owner.
+    /// Returns the number of the session, which its ephemeral nodes name as their owner.
     pub(crate) fn id(&self) -> i64 {
         self.id
     }
 
-    /// How long it outlives its client.
+    /// Returns how long the session outlives its client.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
+    /// Returns the states of the session's connection.
     pub(crate) fn states(&self) -> watch::Receiver<ConnectionState> {
         self.states.clone()
     }
 
+    /// Sends a request and returns its answer.
     fn send(
         &self,
         op: OpCode,
@@ -101,7 +107,7 @@ impl SessionClient {
         }
     }
 
-    /// Makes a node; its path, which has a number at the end if the mode says so.
+    /// Creates a node and returns its path, with the sequence number if the mode asks for one.
     pub(crate) fn create(
         &self,
         path: &str,
@@ -114,6 +120,7 @@ impl SessionClient {
         async { RecordReader(&answer.await?).text() }
     }
 
+    /// Deletes a node.
     pub(crate) fn delete(
         &self,
         path: &str,
@@ -124,6 +131,7 @@ impl SessionClient {
         async { answer.await.map(|_| ()) }
     }
 
+    /// Returns the metadata of a node, or `None` if the node does not exist.
     pub(crate) fn exists(
         &self,
         path: &str,
@@ -140,6 +148,7 @@ impl SessionClient {
         }
     }
 
+    /// Returns the data and the metadata of a node.
     pub(crate) fn data(
         &self,
         path: &str,
@@ -154,7 +163,7 @@ impl SessionClient {
         }
     }
 
-    /// Tells when a node is changed or gone; an error if it is not there.
+    /// Watches a node for a change of its data and for its deletion. Fails if the node does not exist.
     pub(crate) fn watch(
         &self,
         path: &str,
@@ -167,6 +176,7 @@ impl SessionClient {
         async { answer.await.map(|_| NodeWatch(watcher)) }
     }
 
+    /// Writes the data of a node and returns its new metadata.
     pub(crate) fn set_data(
         &self,
         path: &str,
@@ -178,6 +188,7 @@ impl SessionClient {
         async { RecordReader(&answer.await?).stat() }
     }
 
+    /// Returns the names of a node's children.
     pub(crate) fn children(
         &self,
         path: &str,
@@ -188,7 +199,7 @@ impl SessionClient {
         async { RecordReader(&answer.await?).texts() }
     }
 
-    /// The children of a node, and what reports a change of them.
+    /// Returns the names of a node's children, and a watch on the list.
     pub(crate) fn watch_children(
         &self,
         path: &str,
@@ -201,7 +212,7 @@ impl SessionClient {
         async { Ok((RecordReader(&answer.await?).texts()?, NodeWatch(watcher))) }
     }
 
-    /// Has what is asked after this see all that was changed before.
+    /// Brings the server up to date with the leader, so that later reads see all changes made before this call.
     pub(crate) fn sync(
         &self,
         path: &str,
@@ -212,12 +223,13 @@ impl SessionClient {
         async { answer.await.map(|_| ()) }
     }
 
-    /// Makes a node and all above it.
+    /// Creates a node and its ancestors.
     pub(crate) async fn make_path(&self, path: &str) -> Result<(), ZooKeeperError> {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         for end in ends {
             match self.create(&path[..end], &[], CreateMode::Persistent).await {
-                // A client may lack the right to make a node that is there already, and have it below that.
+                // A client may lack the right to create an ancestor that exists already, and may still have it
+                // below that ancestor.
                 Ok(_) | Err(ZooKeeperError::NodeExists) => {}
                 Err(ZooKeeperError::NoAuth) if end < path.len() => {}
                 Err(error) => return Err(error),
@@ -226,12 +238,12 @@ impl SessionClient {
         Ok(())
     }
 
-    /// Several changes to be made together.
+    /// Returns an empty list of changes.
     pub(crate) fn multi(&self) -> MultiOp {
         MultiOp { body: RecordWriter::default(), acl: self.acl }
     }
 
-    /// Makes them; what is known then of each node whose version was counted up.
+    /// Makes the changes, and returns the new metadata of each node whose version was incremented.
     pub(crate) fn commit(
         &self,
         mut multi: MultiOp,
@@ -246,31 +258,35 @@ impl SessionClient {
 }
 
 impl MultiOp {
+    /// Appends the header of one change.
     fn begin(&mut self, op: OpCode) -> &mut RecordWriter {
         self.body.int(op as i32).flag(false).int(-1)
     }
 
+    /// Appends the creation of a node.
     pub(crate) fn create(mut self, path: &str, data: &[u8], mode: CreateMode) -> Self {
         let acl = self.acl;
         self.begin(mode.op()).create(path, data, mode, acl);
         self
     }
 
+    /// Appends the deletion of a node.
     pub(crate) fn delete(mut self, path: &str) -> Self {
         self.begin(OpCode::Delete).text(path).int(-1);
         self
     }
 
-    /// Counts up a node's version, if it is this one.
-    pub(crate) fn count_up(mut self, path: &str, version: Option<i32>) -> Self {
+    /// Appends a write that increments a node's version. With `version`, the node must still have that version.
+    pub(crate) fn increment_version(mut self, path: &str, version: Option<i32>) -> Self {
         self.begin(OpCode::SetData).text(path).bytes(&[]).int(version.unwrap_or(-1));
         self
     }
 }
 
+/// Reads the answer to a [`MultiOp`].
 fn results(answer: &mut RecordReader<'_>) -> Result<Vec<NodeStat>, MultiError> {
     const ERROR: i32 = -1;
-    /// What servers before 3.9 call most nodes that are made together with others, and say no more of them.
+    /// The number that servers before 3.9 give most nodes that were created in a `MultiOp`. No metadata follows.
     const CREATE: i32 = 1;
     let mut stats = Vec::new();
     let malformed = MultiError::Unanswered;
@@ -281,7 +297,7 @@ fn results(answer: &mut RecordReader<'_>) -> Result<Vec<NodeStat>, MultiError> {
             return Ok(stats);
         }
         if op == ERROR {
-            // Those before the one that failed have no error, and those behind it one of no meaning.
+            // The changes before the failed one have the code 0, those after it a code without meaning.
             match answer.int().map_err(malformed)? {
                 0 => {}
                 code => return Err(MultiError::Change(ZooKeeperError::of(code))),
@@ -297,13 +313,14 @@ fn results(answer: &mut RecordReader<'_>) -> Result<Vec<NodeStat>, MultiError> {
         }
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As 3.8 answers: a node that is made together with others has no word of itself.
+    /// The answer of server 3.8, which has no metadata for created nodes.
     #[test]
-    fn what_was_changed_together() {
+    fn reads_the_answer_to_successful_changes() {
         let mut stat = RecordWriter::default();
         stat.long(2)
             .long(7)
@@ -341,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_together() {
+    fn reads_the_first_error_of_refused_changes() {
         let mut answer = RecordWriter::default();
         for code in [0, -110, -2] {
             answer.int(-1).flag(false).int(code).int(code);

@@ -152,7 +152,7 @@ impl Inner {
         let multi = live
             .client
             .multi()
-            .count_up(&place.directory, Some(version))
+            .increment_version(&place.directory, Some(version))
             .delete(&waiter)
             .create(&place.holder, &data(ask.ttl), CreateMode::Ephemeral);
         let taken = {

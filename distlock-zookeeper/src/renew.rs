@@ -194,7 +194,7 @@ impl Inner {
     ) -> Result<Option<u64>, Fault> {
         let multi = live.client.multi().delete(&place.holder);
         let multi = multi.create(&place.holder, &data(ttl), CreateMode::Ephemeral);
-        let multi = multi.count_up(&place.directory, None);
+        let multi = multi.increment_version(&place.directory, None);
         let moved = {
             let mut sent = place.sent();
             if sent.gone {
@@ -242,7 +242,7 @@ impl Inner {
         let multi = live
             .client
             .multi()
-            .count_up(&new.directory, Some(version))
+            .increment_version(&new.directory, Some(version))
             .delete(&old.holder)
             .create(&new.holder, &data(ttl), CreateMode::Ephemeral);
         let swapped = {

@@ -1,8 +1,8 @@
-//! A session that is made again when it is lost.
+//! Sessions that are created again after they have expired.
 //!
-//! All that is sent in one session is carried out in the order in which it was sent, whatever connections it
-//! took; and nothing of it after it has expired. That is what a release relies on: it is behind every command
-//! of its token that may still run.
+//! The servers carry out the requests of one session in the order in which they were sent, whatever connections
+//! they took, and none after the session has expired. A release relies on this: it comes after every command of
+//! its token that may still run.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -20,84 +20,88 @@ use crate::connection::{ConnectionState, SessionConfig};
 use crate::fault::Fault;
 use crate::wire::ZooKeeperError;
 
+/// The first and the longest pause between two attempts to create a session.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A server that has not answered for so long is left, or for less in a short session.
+/// Drop a connection after this long without an answer. Short sessions allow less.
 const SILENCE: Duration = Duration::from_secs(4);
-/// That is less than a busy machine may take for an answer.
+/// Allow at least this much, because a busy machine may need that long for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(150);
 
-/// Called with the servers of one session, and with the failure if it is down. Dropped once the session is no
-/// longer needed.
+/// A callback with the servers of one session, and with the failure while the session is not connected. It is
+/// dropped when the session is no longer needed.
 pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
 
-/// What is called when watches and places may have been lost.
+/// A callback for the moment when watches and places in queues may have been lost.
 pub(crate) type Interrupted = Arc<dyn Fn() + Send + Sync>;
 
-/// What all sessions of an ensemble share.
+/// The settings that all sessions of an ensemble share.
 pub(crate) struct EnsembleConfig {
     pub(crate) address: Address,
     pub(crate) connect_timeout: Duration,
-    /// Where all locks are.
+    /// The node that contains all locks.
     pub(crate) root: String,
     pub(crate) interrupted: Interrupted,
 }
 
-/// A session that is connected. A clone is the same one.
+/// A connected session. A clone is the same session.
 #[derive(Clone)]
 pub(crate) struct LiveSession {
     pub(crate) client: SessionClient,
-    /// As nodes name their owner.
+    /// The number that ephemeral nodes name as their owner.
     pub(crate) id: i64,
-    /// What the server grants: without a word of the client it expires after that.
+    /// The timeout that the server has granted. The session expires after this long without a word of the client.
     pub(crate) timeout: Duration,
-    /// What is added to a number of a transaction to make a fencing token.
+    /// Added to the number of a transaction to make a fencing token.
     base: i64,
 }
 
 impl LiveSession {
-    /// The fencing token of a transaction: above those of all before it, also of those of data that was lost, as
-    /// the root was made later then.
+    /// Returns the fencing token of a transaction. It is above the tokens of all earlier transactions. If the
+    /// servers lost their data, the root was created later, so new tokens are above the old ones as well.
     pub(crate) fn fence(&self, zxid: i64) -> u64 {
         u64::try_from(self.base.saturating_add(zxid)).unwrap_or(0)
     }
 }
 
-/// A session, made on first use and again whenever it has expired.
+/// A session that is created on first use, and again whenever it has expired.
 pub(crate) struct ManagedSession {
     shared: Arc<EnsembleConfig>,
-    /// How long it is to outlive its client.
+    /// The timeout to ask the servers for.
     pub(crate) asked: Duration,
     state: watch::Sender<SessionState>,
     wanted: Notify,
     down_since: Mutex<Option<Instant>>,
 }
 
+/// The state of a [`ManagedSession`].
 enum SessionState {
+    /// The session was not used yet, or its first attempt is under way.
     Unused,
     Up(LiveSession),
     Down(Fault),
 }
 
 impl ManagedSession {
+    /// Starts the task that creates the session on first use.
     pub(crate) fn start(
         shared: &Arc<EnsembleConfig>,
         asked: Duration,
         handle: &Handle,
         watch: Watch,
     ) -> Arc<Self> {
-        let link = Arc::new(Self {
+        let session = Arc::new(Self {
             shared: shared.clone(),
             asked,
             state: watch::Sender::new(SessionState::Unused),
             wanted: Notify::new(),
             down_since: Mutex::new(None),
         });
-        handle.spawn(supervise(link.clone(), watch));
-        link
+        handle.spawn(supervise(session.clone(), watch));
+        session
     }
 
-    /// The session as soon as it is connected, or why it is not where trying again cannot help.
+    /// Returns the session as soon as it is connected. Fails only where another attempt cannot help.
     pub(crate) async fn live(&self) -> Result<LiveSession, Fault> {
         if let SessionState::Up(live) = &*self.state.borrow() {
             return Ok(live.clone());
@@ -110,16 +114,17 @@ impl ManagedSession {
         .await
     }
 
-    /// The session, or why the first attempt to make it failed.
+    /// Returns the session, or the reason why the first attempt to create it failed.
     pub(crate) async fn first(&self) -> Result<LiveSession, Fault> {
         self.outcome(|state| !matches!(state, SessionState::Unused)).await
     }
 
-    /// Has it made.
+    /// Asks for the session to be created.
     pub(crate) fn want(&self) {
         self.wanted.notify_one();
     }
 
+    /// Waits for a state that satisfies `is_settled`.
     async fn outcome(
         &self,
         is_settled: impl Fn(&SessionState) -> bool,
@@ -134,7 +139,8 @@ impl ManagedSession {
         }
     }
 
-    /// A session that is connected and another one than this; does not make one. `None` if none is kept up any more.
+    /// Waits for a connected session other than the session `than`, without asking for one. Returns `None` if no
+    /// task creates sessions any more.
     pub(crate) async fn next(&self, than: i64) -> Option<LiveSession> {
         let is_other =
             |state: &SessionState| matches!(state, SessionState::Up(live) if live.id != than);
@@ -145,11 +151,12 @@ impl ManagedSession {
         }
     }
 
+    /// Returns whether the session is connected.
     pub(crate) fn is_up(&self) -> bool {
         matches!(&*self.state.borrow(), SessionState::Up(_))
     }
 
-    /// Since when it is not connected, and why.
+    /// Returns since when the session is not connected, and why.
     pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
         match &*self.state.borrow() {
@@ -158,7 +165,8 @@ impl ManagedSession {
         }
     }
 
-    fn went(&self, state: SessionState) {
+    /// Enters a state.
+    fn enter(&self, state: SessionState) {
         let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
         match &state {
             SessionState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
@@ -169,42 +177,42 @@ impl ManagedSession {
     }
 }
 
-/// Keeps the session from its first use on, until the runtime is dropped.
-async fn supervise(link: Arc<ManagedSession>, mut watch: Watch) {
-    link.wanted.notified().await;
+/// Keeps the session alive from its first use on, until the runtime is dropped.
+async fn supervise(session: Arc<ManagedSession>, mut watch: Watch) {
+    session.wanted.notified().await;
     let mut pause = FIRST_PAUSE;
-    let servers = link.shared.address.servers();
+    let servers = session.shared.address.servers();
     loop {
-        let fault = match establish(&link).await {
+        let fault = match establish(&session).await {
             Ok(live) => {
                 pause = FIRST_PAUSE;
-                until_over(&link, live, &mut watch).await
+                until_over(&session, live, &mut watch).await
             }
             Err(fault) => fault,
         };
         let fault = fault.at(&servers);
-        link.went(SessionState::Down(fault.clone()));
+        session.enter(SessionState::Down(fault.clone()));
         watch(&servers, Some(&fault));
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Follows a session's connections until it is over, and says why it is.
-async fn until_over(link: &ManagedSession, live: LiveSession, watch: &mut Watch) -> Fault {
+/// Reports a session's connections until the session has ended, and returns the reason.
+async fn until_over(session: &ManagedSession, live: LiveSession, watch: &mut Watch) -> Fault {
     let mut states = live.client.states();
-    let servers = link.shared.address.servers();
+    let servers = session.shared.address.servers();
     loop {
         let state = *states.borrow_and_update();
         match state {
             ConnectionState::Connected => {
-                link.went(SessionState::Up(live.clone()));
+                session.enter(SessionState::Up(live.clone()));
                 watch(&servers, None);
-                (link.shared.interrupted)();
+                (session.shared.interrupted)();
             }
             ConnectionState::Disconnected => {
                 let fault = Fault::of(ZooKeeperError::ConnectionLoss).at(&servers);
-                link.went(SessionState::Down(fault.clone()));
+                session.enter(SessionState::Down(fault.clone()));
                 watch(&servers, Some(&fault));
             }
             ConnectionState::Over(error) => return Fault::of(error),
@@ -215,11 +223,11 @@ async fn until_over(link: &ManagedSession, live: LiveSession, watch: &mut Watch)
     }
 }
 
-/// A new session with its root there.
-async fn establish(link: &ManagedSession) -> Result<LiveSession, Fault> {
+/// Creates a session and makes sure that the root exists.
+async fn establish(session: &ManagedSession) -> Result<LiveSession, Fault> {
     let why = Arc::new(Mutex::new(String::new()));
     let made = async {
-        let ManagedSession { shared, asked, .. } = link;
+        let ManagedSession { shared, asked, .. } = session;
         let silence = (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE);
         let Address { servers, digest, .. } = shared.address.clone();
         let handshake_timeout = shared.connect_timeout;
@@ -231,7 +239,7 @@ async fn establish(link: &ManagedSession) -> Result<LiveSession, Fault> {
         let (id, timeout) = (client.id(), client.timeout());
         Ok(LiveSession { client, id, timeout, base })
     };
-    let made = timeout(link.shared.connect_timeout, made).await;
+    let made = timeout(session.shared.connect_timeout, made).await;
     let made = made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of));
     made.map_err(|fault| match &*why.lock().unwrap_or_else(PoisonError::into_inner) {
         why if !fault.passing || why.is_empty() => fault,
@@ -239,7 +247,8 @@ async fn establish(link: &ManagedSession) -> Result<LiveSession, Fault> {
     })
 }
 
-/// Makes the root where it is missing. Its age distinguishes data that was lost from what is there now.
+/// Creates the root if it is missing, and returns the base of fencing tokens. The base depends on the creation
+/// time of the root, which is later if the servers lost their data.
 async fn base(shared: &EnsembleConfig, client: &SessionClient) -> Result<i64, ZooKeeperError> {
     let stat = match client.exists(&shared.root).await? {
         Some(stat) => stat,
@@ -249,11 +258,12 @@ async fn base(shared: &EnsembleConfig, client: &SessionClient) -> Result<i64, Zo
             client.exists(&shared.root).await?.ok_or(ZooKeeperError::NoNode)?
         }
     };
-    // In µs: an ensemble has fewer transactions in a second, and an election counts as many as an hour has.
+    // Counted in µs, because an ensemble has fewer than a million transactions in a second, and an election
+    // advances the number of transactions by as much as an hour of µs.
     Ok(stat.ctime.saturating_mul(1000).saturating_sub(stat.czxid))
 }
 
-/// Resolves with the first of two.
+/// Resolves when the first of two futures does.
 pub(crate) async fn either(one: impl Future, other: impl Future) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| {
