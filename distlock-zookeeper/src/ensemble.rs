@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::fault::Fault;
-use crate::record::ProcessRecord;
+use crate::process_record::ProcessRecord;
 use crate::session::{EnsembleConfig, LiveSession, ManagedSession, Watch};
 use crate::waiters::LocalTokens;
 
