@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use crate::nodes::percent_decoded;
+
 const DEFAULT_PORT: u16 = 2181;
 const SCHEME: &str = "zookeeper://";
 
@@ -104,27 +106,10 @@ fn chroot(path: &str) -> Result<String, String> {
 fn digest(user: &str) -> Result<String, String> {
     let (user, password) =
         user.split_once(':').ok_or("a user without a password; write `user:password@`")?;
-    match (decoded(user), decoded(password)) {
+    match (percent_decoded(user), percent_decoded(password)) {
         (Some(user), Some(password)) if !user.is_empty() => Ok(format!("{user}:{password}")),
         _ => Err("user and password are missing, or not valid UTF-8 when decoded".into()),
     }
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let [high, low, tail @ ..] = tail else { return None };
-        let digit = |byte: &u8| char::from(*byte).to_digit(16);
-        bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
-        rest = tail;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -120,15 +120,21 @@ impl SessionClient {
         async { RecordReader(&answer.await?).text() }
     }
 
-    /// Deletes a node.
+    /// Deletes a node and returns whether it existed.
     pub(crate) fn delete(
         &self,
         path: &str,
-    ) -> impl Future<Output = Result<(), ZooKeeperError>> + Send + use<> {
+    ) -> impl Future<Output = Result<bool, ZooKeeperError>> + Send + use<> {
         let mut body = RecordWriter::default();
         body.text(path).int(-1);
         let answer = self.send(OpCode::Delete, body, None);
-        async { answer.await.map(|_| ()) }
+        async {
+            match answer.await {
+                Ok(_) => Ok(true),
+                Err(ZooKeeperError::NoNode) => Ok(false),
+                Err(error) => Err(error),
+            }
+        }
     }
 
     /// Returns the metadata of a node, or `None` if the node does not exist.

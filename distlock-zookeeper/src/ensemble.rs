@@ -1,206 +1,170 @@
-//! The ensemble: its sessions, and where its events go.
+//! One ensemble: its sessions, the tokens of this process, and the listener for messages.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::address::Address;
 use crate::fault::Fault;
+use crate::nodes::{self, LockChildren};
 use crate::process_record::ProcessRecord;
 use crate::session::{EnsembleConfig, LiveSession, ManagedSession, Watch};
 use crate::waiters::LocalTokens;
+use crate::wire::ZooKeeperError;
 
-/// How long the place of a waiter that died stays, or the least that the server allows. A waiter that is cut off
-/// for longer has its place put back when it returns.
+/// How long a dead waiter keeps its place in the queue, unless the servers' shortest session is longer. A waiter that
+/// is cut off for longer gets its place back when it returns.
 const WAITING: Duration = Duration::from_secs(4);
-/// When it is tried again to give back what is kept too long.
-const AGAIN: Duration = Duration::from_millis(500);
-const ROOT: &str = "/distlock";
 
-/// How an ensemble is used.
-pub struct Settings {
-    /// Where it is.
-    pub address: Address,
-    /// How long it may take to make a session.
-    pub connect_timeout: Duration,
-    /// The lease that most locks have: its session is made with the first one.
-    pub ttl: Duration,
-}
-
-/// What is heard.
+/// A message about a lock: its name, and the token that the message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// The lock of that name may be free for that token.
+    /// The lock may be free for that token.
     Room(&'a str, &'a str),
-    /// Others wait behind that token.
+    /// Others wait after that token.
     Behind(&'a str, &'a str),
     /// The lock was taken away from that token.
     Taken(&'a str, &'a str),
-    /// Watches and places may have been lost.
+    /// Watches and places in queues may have been lost.
     Interrupted,
 }
 
-type Listener = Box<dyn Fn(Message<'_>) + Send + Sync>;
+/// A callback for messages.
+pub(crate) type Listener = Box<dyn Fn(Message<'_>) + Send + Sync>;
 
-/// The sessions with one ensemble. They are made on first use.
-pub struct Ensemble {
-    pub(crate) inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<EnsembleConfig>,
-    /// Waiters stand in this one: it is short.
+/// The sessions with one ensemble, and the tokens of this process. A session is created on first use.
+pub(crate) struct Ensemble {
+    pub(crate) config: Arc<EnsembleConfig>,
+    /// The session of waiters, which is short.
     pub(crate) waiting: Arc<ManagedSession>,
-    /// Locks are held in these, each long enough for some leases.
-    holding: Mutex<LeaseSessions>,
-    pub(crate) places: LocalTokens,
+    /// The sessions of holders.
+    leases: Mutex<LeaseSessions>,
+    pub(crate) tokens: LocalTokens,
     pub(crate) record: Arc<ProcessRecord>,
     listener: Arc<OnceLock<Listener>>,
     watch: Box<dyn Fn() -> Watch + Send + Sync>,
     pub(crate) handle: Handle,
-    ttl: Duration,
 }
 
+/// The sessions of holders, each for leases of some length.
 #[derive(Default)]
 struct LeaseSessions {
-    links: Vec<Arc<ManagedSession>>,
-    /// What the servers have granted where less, or more, was asked for.
+    sessions: Vec<Arc<ManagedSession>>,
+    /// The timeout that the servers granted when a longer one was asked for.
     longest: Option<Duration>,
+    /// The timeout that the servers granted when a shorter one was asked for.
     shortest: Option<Duration>,
 }
 
 impl Ensemble {
-    /// Starts it on a runtime with timers. `watch` is called for each session.
-    pub fn start(
-        settings: Settings,
+    /// Starts the session of waiters on a runtime with timers. Calls `watch` once for each session.
+    pub(crate) fn start(
+        config: EnsembleConfig,
+        listener: Arc<OnceLock<Listener>>,
         handle: &Handle,
         watch: impl Fn() -> Watch + Send + Sync + 'static,
-    ) -> Self {
-        let Settings { address, connect_timeout, ttl } = settings;
-        let listener: Arc<OnceLock<Listener>> = Arc::default();
-        let told = listener.clone();
-        let interrupted = Arc::new(move || tell(&told, Message::Interrupted));
-        let root = format!("{}{ROOT}", address.chroot);
-        let shared = Arc::new(EnsembleConfig { address, connect_timeout, root, interrupted });
-        let waiting = ManagedSession::start(&shared, WAITING, handle, watch());
-        let inner = Arc::new(Inner {
+    ) -> Arc<Self> {
+        let config = Arc::new(config);
+        let waiting = ManagedSession::start(&config, WAITING, handle, watch());
+        Arc::new(Self {
             record: ProcessRecord::new(waiting.clone()),
             waiting,
-            shared,
-            holding: Mutex::default(),
-            places: LocalTokens::default(),
+            config,
+            leases: Mutex::default(),
+            tokens: LocalTokens::default(),
             listener,
             watch: Box::new(watch),
             handle: handle.clone(),
-            ttl,
-        });
-        handle.spawn(give_back(inner.clone()));
-        Self { inner }
+        })
     }
 
-    /// Resolves with the first session, or why the first attempt to make it failed.
-    ///
-    /// # Errors
-    ///
-    /// Why there is no session.
-    pub async fn first(&self) -> Result<(), Fault> {
-        let holding = self.inner.link(self.inner.ttl)?;
-        // Both are under way before one is waited for.
-        holding.want();
-        self.inner.waiting.first().await?;
-        holding.first().await.map(|_| ())
+    fn leases(&self) -> MutexGuard<'_, LeaseSessions> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when there is a session for leases of that length.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none, where trying again cannot help: no session of the servers lasts so.
-    pub async fn ready(&self, ttl: Duration) -> Result<(), Fault> {
-        let link = self.inner.link(ttl)?;
-        self.inner.live(&link, ttl).await.map(|_| ())
-    }
-
-    /// Has what happens told from here on.
-    pub fn listen(&self, on: impl Fn(Message<'_>) + Send + Sync + 'static) {
-        let _ = self.inner.listener.set(Box::new(on));
-    }
-
-    /// Whether waiters have a session.
-    pub fn is_connected(&self) -> bool {
-        self.inner.waiting.is_up()
-    }
-
-    /// Since when a session is without a connection, and why; `None` where none is that was ever used.
-    pub fn outage(&self) -> Option<(Instant, Fault)> {
-        let links = self.inner.holding().links.clone();
-        let links = links.iter().chain([&self.inner.waiting]);
-        links.filter_map(|link| link.outage()).min_by_key(|(since, _)| *since)
-    }
-
-    /// A round trip to the servers.
-    ///
-    /// # Errors
-    ///
-    /// Where they could not be asked.
-    pub async fn ping(&self) -> Result<(), Fault> {
-        let live = self.inner.waiting.live().await?;
-        live.client.sync(&self.inner.shared.root).await.map_err(Fault::of)
-    }
-}
-
-impl Inner {
-    fn holding(&self) -> std::sync::MutexGuard<'_, LeaseSessions> {
-        self.holding.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+    /// Sends a message to the listener.
     pub(crate) fn tell(&self, message: Message<'_>) {
         tell(&self.listener, message);
     }
 
-    /// The session for locks that are held for `ttl`.
-    pub(crate) fn link(&self, ttl: Duration) -> Result<Arc<ManagedSession>, Fault> {
-        let asked = session_for(ttl);
-        let mut holding = self.holding();
-        holding.check(ttl)?;
-        let fits =
-            |link: &&Arc<ManagedSession>| link.asked >= asked && link.asked <= asked.mul_f32(1.25);
-        if let Some(link) = holding.links.iter().filter(fits).min_by_key(|link| link.asked) {
-            return Ok(link.clone());
-        }
-        let link = ManagedSession::start(&self.shared, asked, &self.handle, (self.watch)());
-        holding.links.push(link.clone());
-        self.record.is_used();
-        Ok(link)
+    /// Sets the listener.
+    pub(crate) fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
     }
 
-    /// That session once it is there, if it lasts as long as it has to.
+    /// Returns since when a session is not connected, and why. `None` if every session that was used is connected.
+    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
+        let sessions = self.leases().sessions.clone();
+        let sessions = sessions.iter().chain([&self.waiting]);
+        sessions.filter_map(|session| session.outage()).min_by_key(|(since, _)| *since)
+    }
+
+    /// Returns the session for leases of this length.
+    pub(crate) fn session_for(&self, ttl: Duration) -> Result<Arc<ManagedSession>, Fault> {
+        let asked = session_timeout(ttl);
+        let mut leases = self.leases();
+        leases.check(ttl)?;
+        let fits = |session: &&Arc<ManagedSession>| is_about(session.asked, asked);
+        let fitting = leases.sessions.iter().filter(fits);
+        if let Some(session) = fitting.min_by_key(|session| session.asked) {
+            return Ok(session.clone());
+        }
+        let session = ManagedSession::start(&self.config, asked, &self.handle, (self.watch)());
+        leases.sessions.push(session.clone());
+        self.record.is_used();
+        Ok(session)
+    }
+
+    /// Waits until a session of [`session_for`](Self::session_for) is connected. Fails if the servers do not allow its
+    /// timeout.
     pub(crate) async fn live(
         &self,
-        link: &ManagedSession,
+        session: &ManagedSession,
         ttl: Duration,
     ) -> Result<LiveSession, Fault> {
-        let live = link.live().await?;
-        let (granted, asked) = (live.timeout, link.asked);
-        if granted >= asked && granted <= asked.mul_f32(1.25) {
+        let live = session.live().await?;
+        let (granted, asked) = (live.timeout, session.asked);
+        if is_about(granted, asked) {
             return Ok(live);
         }
-        let mut holding = self.holding();
+        let mut leases = self.leases();
         if granted < asked {
-            holding.longest = Some(granted);
+            leases.longest = Some(granted);
         } else {
-            holding.shortest = Some(granted);
+            leases.shortest = Some(granted);
         }
-        holding.check(ttl)?;
+        leases.check(ttl)?;
         Ok(live)
+    }
+
+    /// Returns the node of a lock.
+    pub(crate) fn directory(&self, name: &str) -> Result<String, Fault> {
+        let too_long =
+            || Fault::unsupported("the key is too long: a node of ZooKeeper has 8000 bytes for it");
+        nodes::directory(&self.config.root, name).ok_or_else(too_long)
+    }
+
+    /// Reads the current holders and waiters of a lock.
+    pub(crate) async fn children(
+        &self,
+        live: &LiveSession,
+        directory: &str,
+    ) -> Result<LockChildren, Fault> {
+        let synced = live.client.sync(&self.config.root);
+        let children = live.client.children(directory);
+        synced.await?;
+        match children.await {
+            Ok(children) => Ok(LockChildren::of(children)),
+            Err(ZooKeeperError::NoNode) => Ok(LockChildren::default()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 impl LeaseSessions {
-    /// Whether the servers have sessions for such leases, as far as that is known.
+    /// Checks that the servers allow sessions for leases of this length, as far as that is known.
     fn check(&self, ttl: Duration) -> Result<(), Fault> {
-        let asked = session_for(ttl);
+        let asked = session_timeout(ttl);
         if let Some(longest) = self.longest.filter(|longest| *longest < asked) {
             return Err(Fault::unsupported(format!(
                 "ttl, min_hold: these servers' sessions last {longest:?} at most (maxSessionTimeout), which is enough \
@@ -219,32 +183,26 @@ impl LeaseSessions {
     }
 }
 
-/// How long a session has to last for a lease. A server reports only twice a tick to the leader which
-/// sessions are alive, and a session is two ticks at least: if that server dies, a quarter may be missing.
-fn session_for(ttl: Duration) -> Duration {
+/// Returns whether a timeout is what is asked for, or at most a quarter more.
+fn is_about(timeout: Duration, asked: Duration) -> bool {
+    timeout >= asked && timeout <= asked.mul_f32(1.25)
+}
+
+/// Returns the timeout of a session for leases of this length. A server tells the leader only twice in a tick which
+/// sessions are alive, and a session lasts two ticks at least. If that server dies, a quarter of the timeout may be
+/// missing.
+fn session_timeout(ttl: Duration) -> Duration {
     Duration::from_millis(u64::try_from((ttl.as_millis() * 4).div_ceil(3)).unwrap_or(u64::MAX))
 }
 
-/// The longest lease of a session.
-pub(crate) fn lease_of(session: Duration) -> Duration {
-    session * 3 / 4
+/// Returns the longest lease of a session with this timeout.
+pub(crate) fn lease_of(timeout: Duration) -> Duration {
+    timeout * 3 / 4
 }
 
-fn tell(listener: &OnceLock<Listener>, message: Message<'_>) {
+/// Sends a message to the listener, if there is one yet.
+pub(crate) fn tell(listener: &OnceLock<Listener>, message: Message<'_>) {
     if let Some(listener) = listener.get() {
         listener(message);
-    }
-}
-
-/// Gives back what is kept longer than it may: locks whose lease has ended while their process goes on.
-async fn give_back(inner: Arc<Inner>) {
-    loop {
-        let place = inner.places.over().await;
-        let inner = inner.clone();
-        tokio::spawn(async move {
-            while inner.free(&place).await.is_err() {
-                tokio::time::sleep(AGAIN).await;
-            }
-        });
     }
 }

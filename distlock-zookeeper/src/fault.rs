@@ -1,36 +1,37 @@
-//! Why the ensemble could not say yes or no.
+//! Failures of commands.
 
 use std::fmt;
 
 use crate::wire::ZooKeeperError;
 
-/// What kind of failure it is.
+/// A kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// No connection, or no quorum behind it.
+    /// There is no connection, or the server has no quorum.
     Unreachable,
-    /// No answer in time.
+    /// There was no answer in time.
     TimedOut,
     /// Authentication failed, or the nodes belong to another user.
     Refused,
-    /// What is asked for cannot be had here, however often it is tried.
+    /// The servers cannot do this, however often it is tried.
     Unsupported,
-    /// Anything else.
+    /// Another failure.
     Other,
 }
 
-/// A failure, in the client's words: never keys or passwords.
+/// The failure of a command. Its words never contain keys or passwords.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind it is.
+    /// The kind of failure.
     pub kind: Kind,
-    /// What to say of it.
+    /// A description.
     pub words: String,
-    /// Another try may go better.
+    /// Another attempt may succeed.
     pub passing: bool,
 }
 
 impl Fault {
+    /// Returns a passing fault: there is no connection.
     pub(crate) fn unreachable(words: impl Into<String>) -> Self {
         Self { kind: Kind::Unreachable, words: words.into(), passing: true }
     }
@@ -43,19 +44,24 @@ impl Fault {
         self
     }
 
+    /// Returns a passing fault: there was no connection in time.
     pub(crate) fn timed_out() -> Self {
         Self { kind: Kind::TimedOut, words: "no connection in time".to_owned(), passing: true }
     }
 
+    /// Returns a lasting fault: the servers cannot do this.
     pub(crate) fn unsupported(words: impl Into<String>) -> Self {
         Self { kind: Kind::Unsupported, words: words.into(), passing: false }
     }
 
+    /// Returns a passing fault of no other kind.
     pub(crate) fn other(words: impl Into<String>) -> Self {
         Self { kind: Kind::Other, words: words.into(), passing: true }
     }
+}
 
-    pub(crate) fn of(error: ZooKeeperError) -> Self {
+impl From<ZooKeeperError> for Fault {
+    fn from(error: ZooKeeperError) -> Self {
         let (kind, passing) = match error {
             ZooKeeperError::NoAuth | ZooKeeperError::AuthFailed | ZooKeeperError::QuotaExceeded => {
                 (Kind::Refused, false)

@@ -1,10 +1,15 @@
-//! The nodes in ZooKeeper that `distlock` keeps locks in. Use the `distlock` crate with its feature `zookeeper`;
-//! this one has no stability of its own.
+//! Locks in ZooKeeper, for `distlock`. Use the `distlock` crate with its feature `zookeeper`: this crate has no
+//! stability of its own.
 //!
-//! It knows names and tokens as texts, and nothing of what a lock is worth: that is the runtime's. An [`Ensemble`]
-//! has a short session for the places of waiters, and one for the locks of each length of lease. A lock is a node
-//! with an ephemeral one for each token that holds it or waits for it. See `nodes` for their names, and `acquire`
-//! for how a token gets from one to the other.
+//! An [`Ensemble`] has a short session for the places of waiters, and one session for the leases of each length. A
+//! lock is a node. It contains an ephemeral node for each token that holds the lock or waits for it.
+//!
+//! - `address`: the URL
+//! - `acquire`, `renew`, `release`: the commands for locks; `watches`: the messages about them
+//! - `inspect`, `process_record`: everything that several processes and operators need
+//! - `ensemble`: the sessions, with the tokens of this process in `waiters`
+//! - `nodes`: the names of nodes
+//! - `session`, `client`, `connection`, `wire`: ZooKeeper's protocol
 
 mod acquire;
 mod address;
@@ -15,18 +20,20 @@ mod fault;
 mod inspect;
 mod nodes;
 mod process_record;
-mod queue;
 mod release;
 mod renew;
 mod session;
+mod store;
 mod waiters;
+mod watches;
 mod wire;
 
 pub use acquire::{Ask, Granted, Reply};
 pub use address::Address;
-pub use ensemble::{Ensemble, Message, Settings};
+pub use ensemble::Message;
 pub use fault::{Fault, Kind};
 pub use inspect::Held;
 pub use release::Freed;
 pub use renew::{Renewal, Renewed, Swap};
 pub use session::Watch;
+pub use store::{Settings, ZooKeeperStore as Ensemble};

@@ -1,4 +1,4 @@
-//! What this process says of itself: an ephemeral node, beside those of the locks.
+//! The record of this process: an ephemeral node next to those of the locks.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,88 +9,82 @@ use tokio::runtime::Handle;
 use crate::session::{LiveSession, ManagedSession};
 use crate::wire::{CreateMode, ZooKeeperError};
 
-/// When it is tried again to make a node.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Repeat a failed attempt to create the node after this pause.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// A node that is there for as long as a session is.
+/// The record of this process, which exists for as long as its session.
 pub(crate) struct ProcessRecord {
-    link: Arc<ManagedSession>,
-    /// The node, and what is in it.
-    said: Mutex<Option<(String, String)>>,
+    session: Arc<ManagedSession>,
+    /// The node and its text; `None` while there is to be no record.
+    content: Mutex<Option<(String, String)>>,
 }
 
 impl ProcessRecord {
-    /// Without a node so far.
-    pub(crate) fn new(link: Arc<ManagedSession>) -> Arc<Self> {
-        Arc::new(Self { link, said: Mutex::default() })
+    /// Returns a record without a node.
+    pub(crate) fn new(session: Arc<ManagedSession>) -> Arc<Self> {
+        Arc::new(Self { session, content: Mutex::default() })
     }
 
-    fn said(&self) -> MutexGuard<'_, Option<(String, String)>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn content(&self) -> MutexGuard<'_, Option<(String, String)>> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session is made with a lock; this goes with it.
+    /// Asks for the session of the record, because this process uses a lock.
     pub(crate) fn is_used(&self) {
-        if self.said().is_some() {
-            self.link.want();
+        if self.content().is_some() {
+            self.session.want();
         }
     }
 
-    /// Has it made in each session that there is, one after the other.
+    /// Creates the node, and creates it again in each later session.
     pub(crate) fn keep(self: &Arc<Self>, node: String, text: String, handle: &Handle) {
-        *self.said() = Some((node, text));
+        *self.content() = Some((node, text));
         let record = self.clone();
         handle.spawn(async move {
             let mut session = 0;
-            while let Some(live) = record.link.next(session).await {
-                match record.say(&live).await {
+            while let Some(live) = record.session.next(session).await {
+                match record.create_in(&live).await {
                     Ok(true) => session = live.id,
                     Ok(false) => return,
-                    Err(_) => tokio::time::sleep(AGAIN).await,
+                    Err(_) => tokio::time::sleep(PAUSE).await,
                 }
             }
         });
     }
 
-    /// Takes it back for good.
-    pub(crate) async fn end(&self) -> Result<(), ZooKeeperError> {
-        let said = self.said().take();
-        let (Some((node, _)), true) = (said, self.link.is_up()) else { return Ok(()) };
-        let Ok(live) = self.link.live().await else { return Ok(()) };
-        match live.client.delete(&node).await {
-            Err(ZooKeeperError::NoNode) => Ok(()),
-            deleted => deleted,
-        }
+    /// Removes the node, and does not create it again.
+    pub(crate) async fn remove(&self) -> Result<(), ZooKeeperError> {
+        let content = self.content().take();
+        let (Some((node, _)), true) = (content, self.session.is_up()) else { return Ok(()) };
+        let Ok(live) = self.session.live().await else { return Ok(()) };
+        live.client.delete(&node).await.map(|_| ())
     }
 
-    /// False if it was taken back.
-    async fn say(&self, live: &LiveSession) -> Result<bool, ZooKeeperError> {
-        let Some((node, made)) = self.make(live) else { return Ok(false) };
-        match made.await {
+    /// Makes sure that the node exists in this session. Returns false if the record was removed.
+    async fn create_in(&self, live: &LiveSession) -> Result<bool, ZooKeeperError> {
+        let Some((node, created)) = self.create(live) else { return Ok(false) };
+        match created.await {
             Err(ZooKeeperError::NodeExists) => {}
-            made => return made.map(|_| true),
+            created => return created.map(|_| true),
         }
-        // By this session, or by one before it that ends only later.
+        // The node may belong to this session, or to an earlier one that has not expired yet.
         if live.client.exists(&node).await?.is_some_and(|stat| stat.ephemeral_owner == live.id) {
             return Ok(true);
         }
-        match live.client.delete(&node).await {
-            Ok(()) | Err(ZooKeeperError::NoNode) => {}
-            Err(error) => return Err(error),
-        }
-        match self.make(live) {
-            Some((_, made)) => made.await.map(|_| true),
+        live.client.delete(&node).await?;
+        match self.create(live) {
+            Some((_, created)) => created.await.map(|_| true),
             None => Ok(false),
         }
     }
 
-    /// TokenProgress before it is taken back, or not at all.
-    fn make(
+    /// Sends the request to create the node, unless the record was removed. The mutex orders it before a removal.
+    fn create(
         &self,
         live: &LiveSession,
     ) -> Option<(String, impl Future<Output = Result<String, ZooKeeperError>> + Send + use<>)> {
-        let said = self.said();
-        let (node, text) = said.as_ref()?;
+        let content = self.content();
+        let (node, text) = content.as_ref()?;
         Some((node.clone(), live.client.create(node, text.as_bytes(), CreateMode::Ephemeral)))
     }
 }

@@ -1,175 +1,161 @@
-//! How a lock is given back, and a place in its queue.
+//! Releasing locks, and places in their queues.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::gone_already;
 use crate::client::MultiError;
-use crate::ensemble::{Ensemble, Inner};
+use crate::ensemble::Ensemble;
 use crate::fault::Fault;
-use crate::nodes::LockChildren;
 use crate::session::LiveSession;
 use crate::waiters::LocalToken;
 use crate::wire::ZooKeeperError;
 
-/// After that a release that was given up is gone on with: of a token that waits, or whose lease has no known end.
+/// Finish a release in the background after this long if its caller has given up on it. This holds for tokens that
+/// wait, and for leases whose end is not known.
 const GIVEN_UP: Duration = Duration::from_secs(1);
+/// Repeat a release in the background after this pause.
+const PAUSE: Duration = Duration::from_millis(500);
+/// A kept lock that others wait for is released by its caller when it is due. The background waits this much longer.
+const SPARE: Duration = Duration::from_millis(100);
 
-/// What became of a release.
+/// The answer to a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
-    /// The lock was the token's.
+    /// The token held the lock.
     pub was_held: bool,
-    /// It is kept, and others wait for it.
+    /// The lock is kept, and others wait for it.
     pub awaited: bool,
 }
 
-impl Ensemble {
-    /// Frees a lock, or keeps it for so long; takes the token out of the queue. Idempotent. Nothing that was
-    /// sent for the token can still take effect when it is answered.
-    ///
-    /// # Errors
-    ///
-    /// Where the servers could not be asked.
-    pub async fn release(
-        &self,
-        name: &str,
-        token: &str,
-        keep: Option<Duration>,
-    ) -> Result<Freed, Fault> {
-        let Some(place) = self.inner.places.get(token) else {
-            return self.inner.free_stray(name, token).await;
-        };
-        self.inner.places.leave(&place, Instant::now() + GIVEN_UP);
-        match keep {
-            Some(keep) => self.inner.keep(&place, keep).await,
-            None => {
-                let was_held = self.inner.free(&place).await?;
-                Ok(Freed { was_held, awaited: false })
-            }
+/// Releases a lock, or keeps it for the time `keep`, and removes the token from the queue. Idempotent. Once this is
+/// answered, no command that was sent for the token can still take effect.
+pub(crate) async fn release(
+    ensemble: &Ensemble,
+    name: &str,
+    token: &str,
+    keep: Option<Duration>,
+) -> Result<Freed, Fault> {
+    let Some(token) = ensemble.tokens.get(token) else {
+        return release_stray(ensemble, name, token).await;
+    };
+    ensemble.tokens.begin_release(&token, Instant::now() + GIVEN_UP);
+    match keep {
+        Some(keep) => keep_for(ensemble, &token, keep).await,
+        None => {
+            let was_held = remove_nodes(ensemble, &token).await?;
+            Ok(Freed { was_held, awaited: false })
         }
     }
 }
 
-impl Inner {
-    /// Removes all nodes of a token; whether it held the lock.
-    pub(crate) async fn free(&self, place: &LocalToken) -> Result<bool, Fault> {
-        let (link, may_wait, number, behind) = {
-            let mut sent = place.sent();
-            sent.gone = true;
-            (sent.link.clone(), sent.may_wait, sent.number, sent.behind)
-        };
-        // Before the holder's node: an exchange of the two that is still on its way, in whatever session, comes to
-        // nothing once the one in the queue is gone. The other way round it could make the holder's node in between.
-        if may_wait {
-            let waits = self.waiting.live().await?;
-            self.leave(place, &waits, number).await?;
-        }
-        let was_held = match link {
-            Some(link) => free_held(place, &link.live().await?, behind).await?,
-            None => false,
-        };
-        self.places.forget(place);
-        Ok(was_held)
-    }
-
-    /// Removes the nodes in the queue.
-    async fn leave(
-        &self,
-        place: &LocalToken,
-        waits: &LiveSession,
-        number: Option<i32>,
-    ) -> Result<(), Fault> {
-        if let Some(number) = number {
-            let left = waits.client.delete(&place.waits_at(number)).await;
-            return left.or_else(gone_already).map_err(Fault::of);
-        }
-        let standing = self.standing(waits, &place.directory).await?;
-        for waiter in standing.queue.iter().filter(|waiter| waiter.token == place.token) {
-            let path = format!("{}/{}", place.directory, waiter.node);
-            let left = waits.client.delete(&path).await;
-            left.or_else(gone_already).map_err(Fault::of)?;
-        }
-        Ok(())
-    }
-
-    /// Removes the nodes of a token of another process, or of one that was given back before.
-    async fn free_stray(&self, name: &str, token: &str) -> Result<Freed, Fault> {
-        let directory = self.directory(name)?;
-        let live = self.waiting.live().await?;
-        let standing = self.standing(&live, &directory).await?;
-        let mut was_held = false;
-        for holder in standing.holders.iter().filter(|holder| holder.token == token) {
-            match live.client.delete(&format!("{directory}/{}", holder.node)).await {
-                Ok(()) => was_held = true,
-                Err(error) => gone_already(error).map_err(Fault::of)?,
+/// Releases locks at the end of their leases, while their process continues.
+pub(crate) async fn release_expired(ensemble: Arc<Ensemble>) {
+    loop {
+        let token = ensemble.tokens.next_expired().await;
+        let ensemble = ensemble.clone();
+        tokio::spawn(async move {
+            while remove_nodes(&ensemble, &token).await.is_err() {
+                tokio::time::sleep(PAUSE).await;
             }
-        }
-        for waiter in standing.queue.iter().filter(|waiter| waiter.token == token) {
-            let left = live.client.delete(&format!("{directory}/{}", waiter.node)).await;
-            left.or_else(gone_already).map_err(Fault::of)?;
-        }
-        Ok(Freed { was_held, awaited: false })
-    }
-
-    /// Keeps a lock that its last holder is done with.
-    async fn keep(&self, place: &LocalToken, keep: Duration) -> Result<Freed, Fault> {
-        let sent = Instant::now();
-        let live = self.waiting.live().await?;
-        let (may_wait, number) = {
-            let sent = place.sent();
-            (sent.may_wait, sent.number)
-        };
-        if may_wait {
-            self.leave(place, &live, number).await?;
-        }
-        let standing = self.standing(&live, &place.directory).await?;
-        let was_held = standing.holds(&place.token);
-        let awaited = was_held && !standing.queue.is_empty();
-        match was_held {
-            // Where others wait it is released a little earlier.
-            true => {
-                let spare = Duration::from_millis(if awaited { 100 } else { 0 });
-                self.places.keep_last(place, sent + keep + spare);
-            }
-            false => self.places.forget(place),
-        }
-        Ok(Freed { was_held, awaited })
-    }
-
-    /// The current holders and waiters.
-    pub(crate) async fn standing(
-        &self,
-        live: &LiveSession,
-        directory: &str,
-    ) -> Result<LockChildren, Fault> {
-        let synced = live.client.sync(&self.shared.root);
-        let children = live.client.children(directory);
-        synced.await.map_err(Fault::of)?;
-        match children.await {
-            Ok(children) => Ok(LockChildren::of(children)),
-            Err(ZooKeeperError::NoNode) => Ok(LockChildren::default()),
-            Err(error) => Err(Fault::of(error)),
-        }
+        });
     }
 }
 
-/// Removes a holder's node, and with it the lock's where no other use of it is seen.
-async fn free_held(place: &LocalToken, live: &LiveSession, behind: bool) -> Result<bool, Fault> {
-    if place.alone && !behind {
-        let multi = live.client.multi().delete(&place.holder).delete(&place.directory);
+/// Removes all nodes of a token, and returns whether it held the lock.
+async fn remove_nodes(ensemble: &Ensemble, token: &LocalToken) -> Result<bool, Fault> {
+    let (session, may_wait, number, contended) = {
+        let mut sent = token.sent();
+        sent.gone = true;
+        (sent.session.clone(), sent.may_wait, sent.number, sent.contended)
+    };
+    // The waiter's node is removed before the holder's node. An exchange of the two may still be on its way, in
+    // whatever session. It fails once the waiter's node is gone. In the opposite order it could create the holder's
+    // node after that was removed.
+    if may_wait {
+        let waits = ensemble.waiting.live().await?;
+        leave_queue(ensemble, token, &waits, number).await?;
+    }
+    let was_held = match session {
+        Some(session) => remove_holder(token, &session.live().await?, contended).await?,
+        None => false,
+    };
+    ensemble.tokens.forget(token);
+    Ok(was_held)
+}
+
+/// Removes the nodes of a token in the queue.
+async fn leave_queue(
+    ensemble: &Ensemble,
+    token: &LocalToken,
+    waits: &LiveSession,
+    number: Option<i32>,
+) -> Result<(), Fault> {
+    if let Some(number) = number {
+        waits.client.delete(&token.waiter_node(number)).await?;
+        return Ok(());
+    }
+    let children = ensemble.children(waits, &token.directory).await?;
+    for waiter in children.queue.iter().filter(|waiter| waiter.token == token.text) {
+        waits.client.delete(&format!("{}/{}", token.directory, waiter.node)).await?;
+    }
+    Ok(())
+}
+
+/// Removes a holder's node, and returns whether it existed. Removes the lock's node as well if nobody else is known
+/// to use it.
+async fn remove_holder(
+    token: &LocalToken,
+    live: &LiveSession,
+    contended: bool,
+) -> Result<bool, Fault> {
+    if token.exclusive && !contended {
+        let multi = live.client.multi().delete(&token.holder).delete(&token.directory);
         match live.client.commit(multi).await {
             Ok(_) => return Ok(true),
-            Err(MultiError::Change(ZooKeeperError::NoNode)) => {
-                return Ok(false);
-            }
+            Err(MultiError::Change(ZooKeeperError::NoNode)) => return Ok(false),
             // Others wait.
             Err(MultiError::Change(ZooKeeperError::NotEmpty)) => {}
-            Err(error) => return Err(Fault::of(error.error())),
+            Err(error) => return Err(error.error().into()),
         }
     }
-    match live.client.delete(&place.holder).await {
-        Ok(()) => Ok(true),
-        Err(ZooKeeperError::NoNode) => Ok(false),
-        Err(error) => Err(Fault::of(error)),
+    Ok(live.client.delete(&token.holder).await?)
+}
+
+/// Removes the nodes of a token of another process, or of a token that was released before.
+async fn release_stray(ensemble: &Ensemble, name: &str, token: &str) -> Result<Freed, Fault> {
+    let directory = ensemble.directory(name)?;
+    let live = ensemble.waiting.live().await?;
+    let children = ensemble.children(&live, &directory).await?;
+    let mut was_held = false;
+    for holder in children.holders.iter().filter(|holder| holder.token == token) {
+        was_held |= live.client.delete(&format!("{directory}/{}", holder.node)).await?;
     }
+    for waiter in children.queue.iter().filter(|waiter| waiter.token == token) {
+        live.client.delete(&format!("{directory}/{}", waiter.node)).await?;
+    }
+    Ok(Freed { was_held, awaited: false })
+}
+
+/// Keeps a lock that its last holder does not use any more.
+async fn keep_for(ensemble: &Ensemble, token: &LocalToken, keep: Duration) -> Result<Freed, Fault> {
+    let begun = Instant::now();
+    let live = ensemble.waiting.live().await?;
+    let (may_wait, number) = {
+        let sent = token.sent();
+        (sent.may_wait, sent.number)
+    };
+    if may_wait {
+        leave_queue(ensemble, token, &live, number).await?;
+    }
+    let children = ensemble.children(&live, &token.directory).await?;
+    let was_held = children.holds(&token.text);
+    let awaited = was_held && !children.queue.is_empty();
+    match was_held {
+        true => {
+            let spare = if awaited { SPARE } else { Duration::ZERO };
+            ensemble.tokens.set_last_end(token, begun + keep + spare);
+        }
+        false => ensemble.tokens.forget(token),
+    }
+    Ok(Freed { was_held, awaited })
 }

@@ -1,39 +1,38 @@
-//! What goes on while a lock is held.
+//! Renewing leases, and exchanging the token of a held lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::{Granted, Reply, data, granted};
+use crate::acquire::{Granted, Reply};
 use crate::client::MultiError;
-use crate::ensemble::{Ensemble, Inner, Message, lease_of};
+use crate::ensemble::{Ensemble, lease_of};
 use crate::fault::Fault;
-use crate::nodes::LockChildren;
-use crate::session::{LiveSession, ManagedSession, either};
+use crate::nodes::holder_data;
+use crate::session::{LiveSession, ManagedSession};
 use crate::waiters::LocalToken;
+use crate::watches;
 use crate::wire::{CreateMode, ZooKeeperError};
 
-/// A lock that is given back sooner is not watched over.
-const SHORT: Duration = Duration::from_millis(5);
-/// How often an exchange is tried where others are let in meanwhile.
+/// The number of attempts to exchange a token while others are let in.
 const TRIES: usize = 32;
 
 /// A lease to extend.
 #[derive(Debug, Clone, Copy)]
 pub struct Renewal<'a> {
-    /// The token that has it.
+    /// The holder's token.
     pub token: &'a str,
-    /// To at least this.
+    /// The new length of the lease, at least.
     pub ttl: Duration,
-    /// Draw a fencing token as well.
+    /// Whether to draw a fencing token as well.
     pub draw: bool,
 }
 
-/// What is said to a renewal.
+/// The answer to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
     /// Others wait.
     pub contended: bool,
-    /// What was drawn.
+    /// The fencing token, if one was asked for.
     pub fence: Option<u64>,
 }
 
@@ -42,219 +41,164 @@ pub struct Renewed {
 pub struct Swap<'a> {
     /// The name of the lock.
     pub name: &'a str,
-    /// Has it alone.
+    /// The token that holds the lock exclusively.
     pub old: &'a str,
-    /// Gets it, and does not keep others out.
+    /// The token that gets the lock, and shares it.
     pub new: &'a str,
-    /// How many may hold the lock when it is let in.
+    /// The number of holders that the lock may then have.
     pub most: u32,
-    /// For how long.
+    /// The length of the new lease.
     pub ttl: Duration,
 }
 
-impl Ensemble {
-    /// Extends leases: for each whether it is the token's. The first of each session is written, which only a
-    /// leader with a majority behind it answers, and only while the session lives: that one, and all that are read
-    /// behind it, are good for their time from before this was called.
-    pub async fn renew(&self, leases: &[Renewal<'_>]) -> Vec<Result<Option<Renewed>, Fault>> {
-        let mut answers = Vec::with_capacity(leases.len());
-        let mut proven: Vec<Arc<ManagedSession>> = Vec::new();
-        for lease in leases {
-            let Some(place) = self.inner.places.get(lease.token) else {
-                answers.push(Ok(None));
-                continue;
-            };
-            if !self.inner.places.keep(&place, Instant::now() + lease.ttl) {
-                answers.push(Ok(None));
-                continue;
-            }
-            answers.push(self.inner.extend(&place, lease, &mut proven).await);
-        }
-        answers
+/// Extends leases, and returns for each whether the token still holds the lock. The first renewal of each session is a
+/// write. Only a leader with a majority answers a write, and only while the session is alive. The answer proves that
+/// the session was alive after this call began, for this lease and for all that are read after it.
+pub(crate) async fn renew(
+    ensemble: &Ensemble,
+    leases: &[Renewal<'_>],
+) -> Vec<Result<Option<Renewed>, Fault>> {
+    let mut answers = Vec::with_capacity(leases.len());
+    let mut proven: Vec<Arc<ManagedSession>> = Vec::new();
+    for lease in leases {
+        let token = ensemble.tokens.get(lease.token);
+        let until = Instant::now() + lease.ttl;
+        answers.push(match token.filter(|token| ensemble.tokens.extend(token, until)) {
+            Some(token) => extend(ensemble, &token, lease, &mut proven).await,
+            None => Ok(None),
+        });
     }
+    answers
+}
 
-    /// Gives a lock from a token that has it alone to one that does not keep others out. Idempotent.
-    ///
-    /// # Errors
-    ///
-    /// Where the servers could not be asked: either may have it.
-    pub async fn exchange(&self, swap: &Swap<'_>) -> Result<Reply, Fault> {
-        let inner = &self.inner;
-        let directory = inner.directory(swap.name)?;
-        let make = |token, alone| {
-            LocalToken::new(directory.clone(), swap.name, token, alone, swap.most == u32::MAX)
-        };
-        let old = inner.places.asked(swap.old, true, || make(swap.old, true));
-        let new = inner.places.asked(swap.new, true, || make(swap.new, false));
-        let link = inner.link(swap.ttl)?;
-        new.sent().link = Some(link.clone());
-        let live = inner.live(&link, swap.ttl).await?;
-        for _ in 0..TRIES {
-            if let Some(reply) = inner.swap(&old, &new, &live, swap.ttl).await? {
-                if let Reply::Granted(Granted { contended, .. }) = reply {
-                    old.sent().gone = true;
-                    inner.places.forget(&old);
-                    inner.held(&new, live, swap.ttl, contended);
-                }
-                return Ok(reply);
-            }
+/// Extends one lease. Returns `None` if the token does not hold the lock.
+async fn extend(
+    ensemble: &Ensemble,
+    token: &LocalToken,
+    lease: &Renewal<'_>,
+    proven: &mut Vec<Arc<ManagedSession>>,
+) -> Result<Option<Renewed>, Fault> {
+    let Some(mut session) = token.sent().session.clone() else { return Ok(None) };
+    let mut live = session.live().await?;
+    if lease_of(live.timeout) < lease.ttl {
+        session = ensemble.session_for(lease.ttl)?;
+        live = ensemble.live(&session, lease.ttl).await?;
+    }
+    let is_proven = proven.iter().any(|other| Arc::ptr_eq(other, &session));
+    let answer = match is_proven && !lease.draw {
+        true => live.client.data(&token.holder).await.map(|(_, stat)| stat),
+        false => live.client.set_data(&token.holder, &holder_data(lease.ttl)).await,
+    };
+    let stat = match answer {
+        Ok(stat) => stat,
+        Err(ZooKeeperError::NoNode) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if !is_proven {
+        proven.push(session.clone());
+    }
+    let contended = token.sent().contended;
+    let fence = match stat.ephemeral_owner == live.id {
+        true => Some(live.fence(stat.mzxid)),
+        false => move_to(token, &session, &live, lease.ttl).await?,
+    };
+    Ok(fence.map(|fence| Renewed { contended, fence: lease.draw.then_some(fence) }))
+}
+
+/// Moves a holder's node to another session of this process, in one transaction. Returns the fencing token, or `None`
+/// if the token does not hold the lock.
+async fn move_to(
+    token: &LocalToken,
+    session: &Arc<ManagedSession>,
+    live: &LiveSession,
+    ttl: Duration,
+) -> Result<Option<u64>, Fault> {
+    let multi = live
+        .client
+        .multi()
+        .delete(&token.holder)
+        .create(&token.holder, &holder_data(ttl), CreateMode::Ephemeral)
+        .increment_version(&token.directory, None);
+    let moved = {
+        let mut sent = token.sent();
+        if sent.gone {
+            return Ok(None);
         }
-        Err(Fault::other("the lock changes too fast to be looked at"))
+        sent.session = Some(session.clone());
+        live.client.commit(multi)
+    };
+    match moved.await {
+        Ok(stats) => live.fence_of(&stats).map(Some),
+        Err(MultiError::Change(ZooKeeperError::NoNode)) => Ok(None),
+        Err(error) => Err(error.error().into()),
     }
 }
 
-impl Inner {
-    /// Has the lock given back when its lease is over, and watched over until then.
-    pub(crate) fn held(
-        self: &Arc<Self>,
-        place: &Arc<LocalToken>,
-        live: LiveSession,
-        ttl: Duration,
-        contended: bool,
-    ) {
-        self.places.keep(place, Instant::now() + ttl);
-        place.sent().behind |= contended;
-        let (inner, place) = (self.clone(), place.clone());
-        self.handle.spawn(async move {
-            tokio::time::sleep(SHORT).await;
-            inner.watch_over(&place, &live).await;
-        });
-    }
-
-    /// Tells of others that wait behind a holder, and of its end if that is not its own doing.
-    async fn watch_over(&self, place: &LocalToken, live: &LiveSession) {
-        while !place.is_gone() {
-            let Ok(own) = live.client.watch(&place.holder).await else {
-                // It may have been moved to a longer session in between, or the connection is lost.
-                if !place.is_gone() {
-                    self.tell(Message::Taken(&place.name, &place.token));
-                }
-                return;
-            };
-            if place.sent().behind {
-                own.changed().await;
-                continue;
+/// Gives a lock from a token that holds it exclusively to one that shares it. Idempotent. After an error either token
+/// may hold the lock.
+pub(crate) async fn exchange(ensemble: &Arc<Ensemble>, swap: &Swap<'_>) -> Result<Reply, Fault> {
+    let directory = ensemble.directory(swap.name)?;
+    let (tokens, reads) = (&ensemble.tokens, swap.most == u32::MAX);
+    let make =
+        |token, exclusive| LocalToken::new(directory.clone(), swap.name, token, exclusive, reads);
+    let old = tokens.get_or_insert(swap.old, true, || make(swap.old, true));
+    let new = tokens.get_or_insert(swap.new, true, || make(swap.new, false));
+    let session = ensemble.session_for(swap.ttl)?;
+    new.sent().session = Some(session.clone());
+    let live = ensemble.live(&session, swap.ttl).await?;
+    for _ in 0..TRIES {
+        if let Some(reply) = exchange_once(ensemble, &old, &new, &live, swap.ttl).await? {
+            if let Reply::Granted(Granted { contended, .. }) = reply {
+                old.sent().gone = true;
+                tokens.forget(&old);
+                watches::begin_lease(ensemble, &new, live, swap.ttl, contended);
             }
-            let children = live.client.watch_children(&place.directory).await;
-            let Ok((children, others)) = children else { return };
-            let waits = |standing: &LockChildren| !standing.queue.is_empty();
-            if waits(&LockChildren::of(children)) {
-                place.sent().behind = true;
-                self.tell(Message::Behind(&place.name, &place.token));
-                own.changed().await;
-            } else {
-                either(own.changed(), others.changed()).await;
-            }
+            return Ok(reply);
         }
     }
+    Err(Fault::other("the lock changes too fast to be looked at"))
+}
 
-    async fn extend(
-        &self,
-        place: &Arc<LocalToken>,
-        lease: &Renewal<'_>,
-        proven: &mut Vec<Arc<ManagedSession>>,
-    ) -> Result<Option<Renewed>, Fault> {
-        let Some(mut link) = place.sent().link.clone() else { return Ok(None) };
-        let mut live = link.live().await?;
-        if lease_of(live.timeout) < lease.ttl {
-            link = self.link(lease.ttl)?;
-            live = self.live(&link, lease.ttl).await?;
-        }
-        let is_proven = proven.iter().any(|other| Arc::ptr_eq(other, &link));
-        let answer = match is_proven && !lease.draw {
-            true => live.client.data(&place.holder).await.map(|(_, stat)| stat),
-            false => live.client.set_data(&place.holder, &data(lease.ttl)).await,
-        };
-        let stat = match answer {
-            Ok(stat) => stat,
-            Err(ZooKeeperError::NoNode) => return Ok(None),
-            Err(error) => return Err(Fault::of(error)),
-        };
-        if !is_proven {
-            proven.push(link.clone());
-        }
-        let contended = place.sent().behind;
-        if stat.ephemeral_owner == live.id {
-            return Ok(Some(Renewed {
-                contended,
-                fence: lease.draw.then(|| live.fence(stat.mzxid)),
-            }));
-        }
-        let fence = self.move_to(place, &link, &live, lease.ttl).await?;
-        Ok(fence.map(|fence| Renewed { contended, fence: lease.draw.then_some(fence) }))
+/// Makes one attempt to exchange a token. Returns `None` if somebody else was let in meanwhile.
+async fn exchange_once(
+    ensemble: &Ensemble,
+    old: &LocalToken,
+    new: &LocalToken,
+    live: &LiveSession,
+    ttl: Duration,
+) -> Result<Option<Reply>, Fault> {
+    let version = live.client.data(&new.directory);
+    let children = ensemble.children(live, &new.directory);
+    let version = match version.await {
+        Ok((_, stat)) => stat.version,
+        Err(ZooKeeperError::NoNode) => return Ok(Some(Reply::NotHeld)),
+        Err(error) => return Err(error.into()),
+    };
+    let children = children.await?;
+    let contended = !children.queue.is_empty();
+    let granted = |fence| Some(Reply::Granted(Granted { fence, contended }));
+    if children.holds(&new.text) {
+        let stat = live.client.set_data(&new.holder, &holder_data(ttl)).await?;
+        return Ok(granted(live.fence(stat.mzxid)));
     }
-
-    /// Moves a lock to another session of this process, without a gap in between.
-    async fn move_to(
-        &self,
-        place: &Arc<LocalToken>,
-        link: &Arc<ManagedSession>,
-        live: &LiveSession,
-        ttl: Duration,
-    ) -> Result<Option<u64>, Fault> {
-        let multi = live.client.multi().delete(&place.holder);
-        let multi = multi.create(&place.holder, &data(ttl), CreateMode::Ephemeral);
-        let multi = multi.increment_version(&place.directory, None);
-        let moved = {
-            let mut sent = place.sent();
-            if sent.gone {
-                return Ok(None);
-            }
-            sent.link = Some(link.clone());
-            live.client.commit(multi)
-        };
-        match moved.await {
-            Ok(results) => match granted(live, &results, false)? {
-                Reply::Granted(Granted { fence, .. }) => Ok(Some(fence)),
-                _ => Ok(None),
-            },
-            Err(MultiError::Change(ZooKeeperError::NoNode)) => Ok(None),
-            Err(error) => Err(Fault::of(error.error())),
-        }
+    if !children.holds(&old.text) {
+        return Ok(Some(Reply::NotHeld));
     }
-
-    /// `None` where others were let in meanwhile.
-    async fn swap(
-        &self,
-        old: &LocalToken,
-        new: &LocalToken,
-        live: &LiveSession,
-        ttl: Duration,
-    ) -> Result<Option<Reply>, Fault> {
-        let version = live.client.data(&new.directory);
-        let standing = self.standing(live, &new.directory);
-        let version = match version.await {
-            Ok((_, stat)) => stat.version,
-            Err(ZooKeeperError::NoNode) => return Ok(Some(Reply::NotHeld)),
-            Err(error) => return Err(Fault::of(error)),
-        };
-        let standing = standing.await?;
-        let contended = !standing.queue.is_empty();
-        if standing.holds(&new.token) {
-            let stat = live.client.set_data(&new.holder, &data(ttl)).await;
-            let stat = stat.map_err(Fault::of)?;
-            let fence = live.fence(stat.mzxid);
-            return Ok(Some(Reply::Granted(Granted { fence, contended })));
+    let multi = live
+        .client
+        .multi()
+        .increment_version(&new.directory, Some(version))
+        .delete(&old.holder)
+        .create(&new.holder, &holder_data(ttl), CreateMode::Ephemeral);
+    let exchanged = {
+        if new.is_gone() {
+            return Ok(Some(Reply::GivenUp));
         }
-        if !standing.holds(&old.token) {
-            return Ok(Some(Reply::NotHeld));
-        }
-        let multi = live
-            .client
-            .multi()
-            .increment_version(&new.directory, Some(version))
-            .delete(&old.holder)
-            .create(&new.holder, &data(ttl), CreateMode::Ephemeral);
-        let swapped = {
-            if new.is_gone() {
-                return Ok(Some(Reply::GivenUp));
-            }
-            live.client.commit(multi)
-        };
-        match swapped.await {
-            Ok(results) => granted(live, &results, contended).map(Some),
-            Err(MultiError::Change(_)) => Ok(None),
-            Err(error) => Err(Fault::of(error.error())),
-        }
+        live.client.commit(multi)
+    };
+    match exchanged.await {
+        Ok(stats) => live.fence_of(&stats).map(granted),
+        Err(MultiError::Change(_)) => Ok(None),
+        Err(error) => Err(error.error().into()),
     }
 }

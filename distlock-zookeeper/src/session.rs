@@ -18,7 +18,7 @@ use crate::address::Address;
 use crate::client::SessionClient;
 use crate::connection::{ConnectionState, SessionConfig};
 use crate::fault::Fault;
-use crate::wire::ZooKeeperError;
+use crate::wire::{NodeStat, ZooKeeperError};
 
 /// The first and the longest pause between two attempts to create a session.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -61,6 +61,12 @@ impl LiveSession {
     /// servers lost their data, the root was created later, so new tokens are above the old ones as well.
     pub(crate) fn fence(&self, zxid: i64) -> u64 {
         u64::try_from(self.base.saturating_add(zxid)).unwrap_or(0)
+    }
+
+    /// Returns the fencing token of a command that has changed nodes.
+    pub(crate) fn fence_of(&self, stats: &[NodeStat]) -> Result<u64, Fault> {
+        let stat = stats.last().ok_or_else(|| Fault::other("an unexpected answer"))?;
+        Ok(self.fence(stat.mzxid))
     }
 }
 
@@ -211,14 +217,14 @@ async fn until_over(session: &ManagedSession, live: LiveSession, watch: &mut Wat
                 (session.shared.interrupted)();
             }
             ConnectionState::Disconnected => {
-                let fault = Fault::of(ZooKeeperError::ConnectionLoss).at(&servers);
+                let fault = Fault::from(ZooKeeperError::ConnectionLoss).at(&servers);
                 session.enter(SessionState::Down(fault.clone()));
                 watch(&servers, Some(&fault));
             }
-            ConnectionState::Over(error) => return Fault::of(error),
+            ConnectionState::Over(error) => return error.into(),
         }
         if states.changed().await.is_err() {
-            return Fault::of(ZooKeeperError::ConnectionLoss);
+            return Fault::from(ZooKeeperError::ConnectionLoss);
         }
     }
 }
@@ -237,10 +243,10 @@ async fn establish(session: &ManagedSession) -> Result<LiveSession, Fault> {
         let client = SessionClient::connect(config).await?;
         let base = base(shared, &client).await?;
         let (id, timeout) = (client.id(), client.timeout());
-        Ok(LiveSession { client, id, timeout, base })
+        Ok::<_, ZooKeeperError>(LiveSession { client, id, timeout, base })
     };
     let made = timeout(session.shared.connect_timeout, made).await;
-    let made = made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::of));
+    let made = made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::from));
     made.map_err(|fault| match &*why.lock().unwrap_or_else(PoisonError::into_inner) {
         why if !fault.passing || why.is_empty() => fault,
         why => Fault { words: why.clone(), ..fault },

@@ -1,4 +1,4 @@
-//! What this process knows of its tokens: what was sent for each, and until when its lock is kept.
+//! The waiters and holders of this process: the commands that were sent for each token, and the end of its lease.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,93 +9,101 @@ use tokio::sync::Notify;
 use crate::nodes;
 use crate::session::ManagedSession;
 
-/// One token of this process.
+/// A token of this process that waits for a lock or holds it.
 pub(crate) struct LocalToken {
     /// The name of the lock.
     pub(crate) name: String,
-    pub(crate) token: String,
+    /// The owner token.
+    pub(crate) text: String,
     /// The node of the lock.
     pub(crate) directory: String,
-    /// Its own, once it holds the lock.
+    /// The token's node while it holds the lock.
     pub(crate) holder: String,
-    /// Its own while it waits, up to the number.
+    /// The token's node while it waits, up to the number.
     pub(crate) waiter: String,
-    pub(crate) alone: bool,
+    /// The token holds the lock exclusively.
+    pub(crate) exclusive: bool,
     sent: Mutex<TokenProgress>,
 }
 
-/// What was sent for a token. It is locked while more is sent, so that nothing is sent behind its release.
+/// The commands that were sent for a token. The mutex is locked while another command is sent, so that none is
+/// sent after the release.
 #[derive(Default)]
 pub(crate) struct TokenProgress {
-    /// Its release was begun.
+    /// The release has begun.
     pub(crate) gone: bool,
-    /// The session that its lock belongs to, once one was asked for it.
-    pub(crate) link: Option<Arc<ManagedSession>>,
-    /// More than a try was asked for: what a try that fails would take back is that one's.
+    /// The session of the holder's node, once a command was sent over it.
+    pub(crate) session: Option<Arc<ManagedSession>>,
+    /// More than a try was asked for. A try that fails then must not remove the token's nodes.
     pub(crate) stays: bool,
-    /// It may have a node in the queue.
+    /// The token may have a node in the queue.
     pub(crate) may_wait: bool,
-    /// Where it stands, if that is known.
+    /// The number of the token's node in the queue, if it is known.
     pub(crate) number: Option<i32>,
-    /// How many nodes in the queue were asked for.
-    pub(crate) asked_for: u64,
-    /// Others wait behind it.
-    pub(crate) behind: bool,
-    /// The nodes that are watched for it already.
+    /// The number of commands so far that create a node in the queue.
+    pub(crate) queued: u64,
+    /// Others wait after this token.
+    pub(crate) contended: bool,
+    /// The nodes that have a watch for this token.
     pub(crate) watched: HashSet<String>,
-    /// When the lock is given back if it is not renewed.
+    /// The end of the lease, when the lock is released unless it is renewed.
     until: Option<Instant>,
 }
 
 impl TokenProgress {
-    /// It has no node in the queue.
-    pub(crate) fn stands_nowhere(&mut self) {
+    /// Notes that the token has no node in the queue.
+    pub(crate) fn left_queue(&mut self) {
         (self.may_wait, self.number) = (false, None);
     }
 
-    /// None was made of those that were asked for until then: what was asked for later may be.
-    pub(crate) fn stood_nowhere(&mut self, asked_for: u64) {
-        if self.asked_for == asked_for {
-            self.stands_nowhere();
+    /// Notes that the first `queued` commands left no node in the queue. A later command may have created one.
+    pub(crate) fn not_queued_by(&mut self, queued: u64) {
+        if self.queued == queued {
+            self.left_queue();
         }
     }
 }
 
 impl LocalToken {
+    /// Returns a token for which nothing was sent yet. A token that `reads` waits as a reader.
     pub(crate) fn new(
         directory: String,
         name: &str,
         token: &str,
-        alone: bool,
+        exclusive: bool,
         reads: bool,
     ) -> Self {
         let (holder, waiter) =
-            (nodes::holder(&directory, token, alone), nodes::waiter(&directory, token, reads));
-        let (name, token) = (name.to_owned(), token.to_owned());
-        Self { name, token, directory, holder, waiter, alone, sent: Mutex::default() }
+            (nodes::holder(&directory, token, exclusive), nodes::waiter(&directory, token, reads));
+        let (name, text) = (name.to_owned(), token.to_owned());
+        Self { name, text, directory, holder, waiter, exclusive, sent: Mutex::default() }
     }
 
+    /// Locks the commands that were sent.
     pub(crate) fn sent(&self) -> MutexGuard<'_, TokenProgress> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether the release has begun.
     pub(crate) fn is_gone(&self) -> bool {
         self.sent().gone
     }
 
-    /// Its node in the queue.
-    pub(crate) fn waits_at(&self, number: i32) -> String {
+    /// Returns the token's node in the queue.
+    pub(crate) fn waiter_node(&self, number: i32) -> String {
         format!("{}{}", self.waiter, nodes::number(number))
     }
 }
 
-/// All tokens of this process that something may be stored of.
+/// All tokens of this process that may have nodes.
 #[derive(Default)]
 pub(crate) struct LocalTokens {
-    places: Mutex<TokenIndex>,
+    index: Mutex<TokenIndex>,
+    /// Notified when a lease may end before the first one so far.
     sooner: Notify,
 }
 
+/// The tokens by text and by the ends of their leases.
 #[derive(Default)]
 struct TokenIndex {
     by_token: HashMap<String, Arc<LocalToken>>,
@@ -103,117 +111,120 @@ struct TokenIndex {
 }
 
 impl LocalTokens {
-    fn known(&self) -> MutexGuard<'_, TokenIndex> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn index(&self) -> MutexGuard<'_, TokenIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a token of this process.
     pub(crate) fn get(&self, token: &str) -> Option<Arc<LocalToken>> {
-        self.known().by_token.get(token).cloned()
+        self.index().by_token.get(token).cloned()
     }
 
-    /// The one of a token that is asked for; `stays` if that is more than a try.
-    pub(crate) fn asked(
+    /// Returns a token that a command is about to be sent for. `stays` says that the command is more than a try.
+    pub(crate) fn get_or_insert(
         &self,
         token: &str,
         stays: bool,
         make: impl FnOnce() -> LocalToken,
     ) -> Arc<LocalToken> {
-        let mut known = self.known();
-        let place = known.by_token.entry(token.to_owned()).or_insert_with(|| Arc::new(make()));
-        place.sent().stays |= stays;
-        place.clone()
+        let mut index = self.index();
+        let token = index.by_token.entry(token.to_owned()).or_insert_with(|| Arc::new(make()));
+        token.sent().stays |= stays;
+        token.clone()
     }
 
-    /// A try has failed and left nothing. A question of the same token that has come meanwhile goes on with
-    /// what is known here: with two places it would stand in the queue twice.
-    pub(crate) fn forget_try(&self, place: &LocalToken) {
-        let mut known = self.known();
-        if !place.sent().stays {
-            known.by_token.remove(&place.token);
+    /// Forgets a token whose try has failed and left no node. If another command has come for the same token in
+    /// the meantime, the token stays: with a second entry it would get a second node in the queue.
+    pub(crate) fn forget_try(&self, token: &LocalToken) {
+        let mut index = self.index();
+        if !token.sent().stays {
+            index.by_token.remove(&token.text);
         }
     }
 
-    /// Nothing is stored of it any more.
-    pub(crate) fn forget(&self, place: &LocalToken) {
-        let mut known = self.known();
-        known.by_token.remove(&place.token);
-        if let Some(until) = place.sent().until.take() {
-            known.ends.remove(&(until, place.token.clone()));
+    /// Forgets a token that has no nodes any more.
+    pub(crate) fn forget(&self, token: &LocalToken) {
+        let mut index = self.index();
+        index.by_token.remove(&token.text);
+        if let Some(until) = token.sent().until.take() {
+            index.ends.remove(&(until, token.text.clone()));
         }
     }
 
-    /// The lock is kept until then at least; not if it was given back already.
-    pub(crate) fn keep(&self, place: &LocalToken, until: Instant) -> bool {
-        let mut known = self.known();
-        let mut sent = place.sent();
+    /// Extends the lease to at least `until`. Returns false if the release has begun.
+    pub(crate) fn extend(&self, token: &LocalToken, until: Instant) -> bool {
+        let mut index = self.index();
+        let mut sent = token.sent();
         if sent.gone || sent.until.is_some_and(|before| before >= until) {
             return !sent.gone;
         }
-        known.set(&mut sent, place, until);
-        drop((sent, known));
+        index.set_end(&mut sent, token, until);
+        drop((sent, index));
         self.sooner.notify_one();
         true
     }
 
-    /// The lock is kept until then and no longer, and it is its last use.
-    pub(crate) fn keep_last(&self, place: &LocalToken, until: Instant) {
-        self.known().set(&mut place.sent(), place, until);
+    /// Sets the end of the last lease, which is not extended again.
+    pub(crate) fn set_last_end(&self, token: &LocalToken, until: Instant) {
+        self.index().set_end(&mut token.sent(), token, until);
         self.sooner.notify_one();
     }
 
-    /// Its release is begun. Its sender may give up on it while its session goes on: so what is left of it is
-    /// given back then, or when its lease is over.
-    pub(crate) fn leave(&self, place: &LocalToken, then: Instant) {
-        let mut known = self.known();
-        let mut sent = place.sent();
+    /// Begins the release. The caller may stop waiting for it while the session continues. The nodes that are left
+    /// at `then`, or at the end of the lease, are therefore removed in the background.
+    pub(crate) fn begin_release(&self, token: &LocalToken, then: Instant) {
+        let mut index = self.index();
+        let mut sent = token.sent();
         sent.gone = true;
         if sent.until.is_none() {
-            known.set(&mut sent, place, then);
-            drop((sent, known));
+            index.set_end(&mut sent, token, then);
+            drop((sent, index));
             self.sooner.notify_one();
         }
     }
 
-    /// The next place whose time is over, when it is.
-    pub(crate) async fn over(&self) -> Arc<LocalToken> {
+    /// Waits for the next lease to end, and returns its token.
+    pub(crate) async fn next_expired(&self) -> Arc<LocalToken> {
         loop {
-            let first = self.known().ends.first().map(|(until, _)| *until);
+            let first = self.index().ends.first().map(|(until, _)| *until);
             let Some(first) = first else {
                 self.sooner.notified().await;
                 continue;
             };
             if first > Instant::now() {
-                // Those that come in between are later, most of the time.
+                // Leases that begin in the meantime mostly end later.
                 let sleep = tokio::time::sleep_until(first.into());
                 crate::session::either(sleep, self.sooner.notified()).await;
                 continue;
             }
-            if let Some(place) = self.known().take_over(Instant::now()) {
-                return place;
+            if let Some(token) = self.index().take_expired(Instant::now()) {
+                return token;
             }
         }
     }
 }
 
 impl TokenIndex {
-    fn set(&mut self, sent: &mut TokenProgress, place: &LocalToken, until: Instant) {
+    /// Sets the end of a lease.
+    fn set_end(&mut self, sent: &mut TokenProgress, token: &LocalToken, until: Instant) {
         if let Some(before) = sent.until.replace(until) {
-            self.ends.remove(&(before, place.token.clone()));
+            self.ends.remove(&(before, token.text.clone()));
         }
-        self.ends.insert((until, place.token.clone()));
+        self.ends.insert((until, token.text.clone()));
     }
 
-    fn take_over(&mut self, now: Instant) -> Option<Arc<LocalToken>> {
+    /// Returns a token whose lease has ended, with its release begun.
+    fn take_expired(&mut self, now: Instant) -> Option<Arc<LocalToken>> {
         let (until, token) = self.ends.pop_first()?;
         if until > now {
             self.ends.insert((until, token));
             return None;
         }
-        let place = self.by_token.get(&token)?.clone();
-        let mut sent = place.sent();
+        let token = self.by_token.get(&token)?.clone();
+        let mut sent = token.sent();
         sent.until = None;
         sent.gone = true;
         drop(sent);
-        Some(place)
+        Some(token)
     }
 }
