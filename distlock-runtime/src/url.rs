@@ -19,7 +19,7 @@ pub(crate) enum StoreUrl {
     #[cfg(feature = "etcd")]
     Etcd(distlock_etcd::Address),
     #[cfg(feature = "zookeeper")]
-    ZooKeeper(Box<distlock_zookeeper::Address>),
+    ZooKeeper(Box<distlock_zookeeper::ZooKeeperAddress>),
     // A store in a crate of its own: a variant here, behind the feature of its name, and a line in `parse`.
 }
 
@@ -82,7 +82,7 @@ impl StoreUrl {
 
     #[cfg(feature = "zookeeper")]
     fn zookeeper(url: &str) -> Result<Self, LockError> {
-        let parsed = distlock_zookeeper::Address::parse(url);
+        let parsed = distlock_zookeeper::ZooKeeperAddress::parse(url);
         let refused = |why| {
             LockError::invalid_option(format!(
                 "url: {why}; write zookeeper://[user:password@]host[:port],host[:port]/path"

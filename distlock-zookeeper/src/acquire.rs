@@ -10,75 +10,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+use distlock_core::store::{Answer, Attempt, BackendKind, Entered, Entry, Fault, Owner, Term};
+
 use crate::client::MultiError;
 use crate::ensemble::Ensemble;
-use crate::fault::Fault;
+use crate::inspect::inspect;
 use crate::nodes::{self, LockChildren, holder_data};
 use crate::session::LiveSession;
-use crate::waiters::LocalToken;
+use crate::waiters::{LocalToken, answered, sending};
 use crate::watches;
 use crate::wire::{CreateMode, NodeStat, ZooKeeperError};
 
 /// The number of attempts for a lock that changes while it is looked at.
-const TRIES: usize = 32;
+pub(crate) const TRIES: usize = 32;
+/// The error after so many attempts.
+pub(crate) const TOO_FAST: &str = "the lock changes too fast to be looked at";
 
-/// A request to acquire a lock.
-#[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
-    /// The name of the lock.
-    pub name: &'a str,
-    /// The token that asks for it.
-    pub token: &'a str,
-    /// The number of holders that the lock may then have; `u32::MAX` for any number.
-    pub most: u32,
-    /// The length of the lease.
-    pub ttl: Duration,
-    /// The token's place in the queue; 0 for a new one at the end.
-    pub ticket: u64,
-    /// The request is a try, which leaves nothing if it fails.
-    pub is_try: bool,
-}
-
-/// A granted lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Granted {
-    /// The number of the transaction, which is above those of all earlier ones.
-    pub fence: u64,
-    /// Others wait.
-    pub contended: bool,
-}
-
-/// The answer to a request to acquire a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
-    /// The token holds the lock.
-    Granted(Granted),
-    /// The token does not hold the lock. Unless the request was a try, the token waits, and gets a message when it may
-    /// be let in.
-    Waits {
-        /// The token's place in the queue.
-        ticket: u64,
-        /// The number of waiters before it.
-        rank: u64,
-        /// The number of waiters after it.
-        behind: u64,
-        /// The token was not in the queue before.
-        added: bool,
-    },
-    /// The token that was to be exchanged does not hold the lock.
-    NotHeld,
-    /// The token is being released.
-    GivenUp,
-}
-
-impl Reply {
-    /// The answer to a try for a lock in use.
-    const IN_USE: Self = Self::Waits { ticket: 0, rank: 0, behind: 0, added: false };
-}
+/// The answer to a try for a lock in use.
+const IN_USE: Entered =
+    Entered::Queued { ticket: 0, remaining: None, rank: 0, behind: 0, added: false };
 
 /// The result of one attempt.
 enum AcquireStep {
-    Done(Reply),
+    Done(Entered),
+    /// The release of the token has begun, and nothing was sent.
+    GivenUp,
     /// The lock has changed in between: look again.
     Again,
 }
@@ -97,42 +54,95 @@ struct Acquisition<'a> {
     ensemble: &'a Arc<Ensemble>,
     token: &'a Arc<LocalToken>,
     live: LiveSession,
-    ask: &'a Ask<'a>,
+    /// The length of the lease.
+    ttl: Duration,
+    /// The moment from which the lease counts.
+    sent: Moment,
+    /// The token's place in the queue; 0 for a new one at the end.
+    ticket: u64,
+    /// The request is a try, which leaves nothing if it fails.
+    is_try: bool,
 }
 
-/// Acquires a lock that is free, or else makes the token wait. Idempotent. After an error the token may hold the lock
-/// or wait for it.
-pub(crate) async fn acquire(ensemble: &Arc<Ensemble>, ask: &Ask<'_>) -> Result<Reply, Fault> {
-    let directory = ensemble.directory(ask.name)?;
-    let (exclusive, reads) = (ask.most == 1, ask.most == u32::MAX);
-    let new = || LocalToken::new(directory, ask.name, ask.token, exclusive, reads);
-    let token = ensemble.tokens.get_or_insert(ask.token, !ask.is_try, new);
-    let session = ensemble.session_for(ask.ttl);
-    let session = session.inspect_err(|_| ensemble.tokens.forget_try(&token))?;
-    token.sent().session = Some(session.clone());
-    let live = ensemble.live(&session, ask.ttl).await?;
-    let acquisition = Acquisition { ensemble, token: &token, live, ask };
+/// Acquires a lock that is free (R2).
+pub(crate) async fn try_acquire(
+    ensemble: &Arc<Ensemble>,
+    attempt: &Attempt,
+) -> Result<Answer, Fault> {
+    let Attempt { owner, term, look } = attempt;
+    // R2: the engine has sent this token since, and only the answer to that counts.
+    if !owner.is_unsent() {
+        return taken_over(ensemble, owner, *look).await;
+    }
+    if ensemble.contention.spares_a_try(attempt) {
+        return Ok(Answer::Taken { remaining: None });
+    }
+    Ok(match acquire(ensemble, owner, *term, 0, true).await? {
+        Entered::Granted { fence, sent, .. } => Answer::Granted { fence, sent },
+        Entered::Queued { .. } => Answer::Taken { remaining: None },
+    })
+}
+
+/// Answers a try whose token the engine has sent. The engine knows the fencing token.
+async fn taken_over(ensemble: &Ensemble, owner: &Owner, look: bool) -> Result<Answer, Fault> {
+    if !look {
+        return Err(Fault::given_up());
+    }
+    let held = inspect(ensemble, owner.lock.stored()).await?;
+    let is_own = held.is_some_and(|held| held.tokens().any(|token| *token == owner.token));
+    Ok(match is_own {
+        true => Answer::Granted { fence: 0, sent: owner.first_sent() },
+        false => Answer::Taken { remaining: None },
+    })
+}
+
+/// Acquires a lock that is free if the owner is the first waiter, or else puts the token into the queue (R3, R4, R11).
+pub(crate) async fn enter(ensemble: &Arc<Ensemble>, entry: &Entry) -> Result<Entered, Fault> {
+    let Entry { owner, term, ticket } = entry;
+    let entered = acquire(ensemble, owner, *term, *ticket, false).await?;
+    ensemble.contention.entered(&owner.lock, &entered);
+    Ok(entered)
+}
+
+/// Acquires a lock that is free, or else makes the token wait unless this is a try. Idempotent. After an error the
+/// token may hold the lock or wait for it.
+async fn acquire(
+    ensemble: &Arc<Ensemble>,
+    owner: &Arc<Owner>,
+    term: Term,
+    ticket: u64,
+    is_try: bool,
+) -> Result<Entered, Fault> {
+    let ttl = term.stored_for();
+    // The time for creating a session is no part of the lease.
+    let session = ensemble.session_for(ttl)?;
+    let live = ensemble.live(&session, ttl).await?;
+    let sent = sending(owner, ttl)?;
+    let directory = ensemble.directory(owner.lock.stored())?;
+    let token = ensemble.tokens.get_or_insert(owner, !is_try, directory);
+    token.sent().session = Some(session);
+    let acquisition = Acquisition { ensemble, token: &token, live, ttl, sent, ticket, is_try };
     for _ in 0..TRIES {
-        let step = match ask.is_try && token.exclusive {
+        let step = match is_try && token.is_exclusive() {
             true => acquisition.try_exclusive().await?,
             false => acquisition.enter_queue().await?,
         };
         match step {
-            AcquireStep::Done(reply @ Reply::Granted(granted)) => {
-                watches::begin_lease(
-                    ensemble,
-                    &token,
-                    acquisition.live,
-                    ask.ttl,
-                    granted.contended,
-                );
-                return Ok(reply);
+            AcquireStep::Done(entered) => {
+                if let Entered::Granted { contended, .. } = entered {
+                    watches::begin_lease(ensemble, &token, acquisition.live, ttl, contended);
+                }
+                answered(owner);
+                return Ok(entered);
             }
-            AcquireStep::Done(reply) => return Ok(reply),
+            AcquireStep::GivenUp => {
+                answered(owner);
+                return Err(Fault::given_up());
+            }
             AcquireStep::Again => {}
         }
     }
-    Err(Fault::other("the lock changes too fast to be looked at"))
+    Err(Fault::passing(BackendKind::Other, TOO_FAST))
 }
 
 impl Acquisition<'_> {
@@ -146,12 +156,12 @@ impl Acquisition<'_> {
             Err(ZooKeeperError::NoNode) => return Ok(AcquireStep::Again),
             Err(error) => return Err(error.into()),
         };
-        if children.holds(self.ask.token) {
+        if children.holds(&self.token.owner.token) {
             return self.confirm(!children.queue.is_empty()).await;
         }
         if !children.is_empty() {
             self.ensemble.tokens.forget_try(self.token);
-            return Ok(AcquireStep::Done(Reply::IN_USE));
+            return Ok(AcquireStep::Done(IN_USE));
         }
         // The node was left by holders that died.
         Ok(self.create_lock(true).await?.unwrap_or(AcquireStep::Again))
@@ -167,12 +177,12 @@ impl Acquisition<'_> {
         }
         let multi = multi
             .create(&token.directory, &[], CreateMode::Container)
-            .create(&token.holder, &holder_data(self.ask.ttl), CreateMode::Ephemeral)
+            .create(&token.holder, &holder_data(self.ttl), CreateMode::Ephemeral)
             .increment_version(&token.directory, None);
         let created = {
             let sent = token.sent();
             if sent.gone {
-                return Ok(Some(AcquireStep::Done(Reply::GivenUp)));
+                return Ok(Some(AcquireStep::GivenUp));
             }
             live.client.commit(multi)
         };
@@ -195,26 +205,26 @@ impl Acquisition<'_> {
 
     /// Puts the token into the queue, and acquires the lock if the token is the first there and fits.
     async fn enter_queue(&self) -> Result<AcquireStep, Fault> {
-        let Self { token, ask, .. } = self;
+        let token = self.token;
         let waits = self.ensemble.waiting.live().await?;
         let Some(view) = self.view_queue(&waits).await? else {
             return Ok(self.create_lock(false).await?.unwrap_or(AcquireStep::Again));
         };
         let QueueView { version, children, added } = view;
-        if children.holds(ask.token) {
+        if children.holds(&token.owner.token) {
             return self.confirm(!children.queue.is_empty()).await;
         }
-        let Some(rank) = children.rank(ask.token) else {
+        let Some(rank) = children.rank(&token.owner.token) else {
             // The node was lost with its session, or this server has not seen it yet.
             token.sent().number = None;
             return Ok(AcquireStep::Again);
         };
         let number = children.queue[rank].number;
         token.sent().number = Some(number);
-        if rank == 0 && children.fits(ask.most) {
+        if rank == 0 && children.fits(token.owner.limit.most()) {
             return self.take_first(version, &children).await;
         }
-        if ask.is_try {
+        if self.is_try {
             return self.leave_queue(&waits, number).await;
         }
         let before: Vec<_> = match rank {
@@ -228,20 +238,22 @@ impl Acquisition<'_> {
         }
         let behind = children.behind(rank) as u64;
         let (ticket, rank) = (nodes::ticket(number), rank as u64);
-        Ok(AcquireStep::Done(Reply::Waits { ticket, rank, behind, added }))
+        // No time remaining: only the servers know when a session ends, and they notify the next waiter.
+        let remaining = None;
+        Ok(AcquireStep::Done(Entered::Queued { ticket, remaining, rank, behind, added }))
     }
 
     /// Creates a node in the queue unless there is one, and reads the lock's nodes. Returns `None` if the lock is not
     /// in use.
     async fn view_queue(&self, waits: &LiveSession) -> Result<Option<QueueView>, Fault> {
-        let Self { token, ask, .. } = self;
+        let token = self.token;
         let known = token.sent().number;
-        let at = known.or(nodes::number_at(ask.ticket)).map(|number| token.waiter_node(number));
+        let at = known.or(nodes::number_at(self.ticket)).map(|number| token.waiter_node(number));
         let client = &waits.client;
         let (own, queued, synced, data, children) = {
             let mut sent = token.sent();
             if sent.gone {
-                return Err(Fault::other("it was given up"));
+                return Err(Fault::given_up());
             }
             // A node whose creation was not answered is found by its token.
             let in_doubt = sent.may_wait && sent.number.is_none();
@@ -273,7 +285,8 @@ impl Acquisition<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let is_there = children.holds(ask.token) || children.rank(ask.token).is_some();
+        let is_there =
+            children.holds(&token.owner.token) || children.rank(&token.owner.token).is_some();
         if known.is_none() && !is_there {
             // The creation in doubt did not happen.
             token.sent().not_queued_by(queued);
@@ -297,7 +310,7 @@ impl Acquisition<'_> {
             self.token.sent().not_queued_by(queued);
             self.ensemble.tokens.forget_try(self.token);
         }
-        Ok(AcquireStep::Done(Reply::IN_USE))
+        Ok(AcquireStep::Done(IN_USE))
     }
 
     /// Exchanges the first waiter's node for a holder's node, unless somebody else was let in since the look.
@@ -313,11 +326,11 @@ impl Acquisition<'_> {
             .multi()
             .increment_version(&token.directory, Some(version))
             .delete(&waiter)
-            .create(&token.holder, &holder_data(self.ask.ttl), CreateMode::Ephemeral);
+            .create(&token.holder, &holder_data(self.ttl), CreateMode::Ephemeral);
         let taken = {
             let sent = token.sent();
             if sent.gone {
-                return Ok(AcquireStep::Done(Reply::GivenUp));
+                return Ok(AcquireStep::GivenUp);
             }
             live.client.commit(multi)
         };
@@ -337,22 +350,25 @@ impl Acquisition<'_> {
         let Self { token, live, .. } = self;
         let confirmed = {
             if token.is_gone() {
-                return Ok(AcquireStep::Done(Reply::GivenUp));
+                return Ok(AcquireStep::GivenUp);
             }
-            live.client.set_data(&token.holder, &holder_data(self.ask.ttl))
+            live.client.set_data(&token.holder, &holder_data(self.ttl))
         };
         match confirmed.await {
             Ok(stat) if stat.ephemeral_owner == live.id => self.granted(&[stat], contended),
             // That session is about to expire.
-            Ok(_) => Err(Fault::other("the lock is held by an earlier session of this process")),
+            Ok(_) => {
+                let words = "the lock is held by an earlier session of this process";
+                Err(Fault::passing(BackendKind::Other, words))
+            }
             Err(ZooKeeperError::NoNode) => Ok(AcquireStep::Again),
             Err(error) => Err(error.into()),
         }
     }
 
     fn granted(&self, stats: &[NodeStat], contended: bool) -> Result<AcquireStep, Fault> {
-        let fence = self.live.fence_of(stats)?;
-        Ok(AcquireStep::Done(Reply::Granted(Granted { fence, contended })))
+        let (fence, sent) = (self.live.fence_of(stats)?, self.sent);
+        Ok(AcquireStep::Done(Entered::Granted { fence, sent, contended }))
     }
 }
 

@@ -9,7 +9,7 @@ const SCHEME: &str = "zookeeper://";
 
 /// A parsed URL: the servers of an ensemble, the root of the locks, and a user.
 #[derive(Clone)]
-pub struct Address {
+pub struct ZooKeeperAddress {
     /// `host:port` of each server.
     pub(crate) servers: Vec<String>,
     /// The node that contains all other nodes; empty for the root.
@@ -18,7 +18,7 @@ pub struct Address {
     pub(crate) digest: Option<String>,
 }
 
-impl Address {
+impl ZooKeeperAddress {
     /// Returns `host:port` of each server of the URL, separated by commas.
     pub fn servers(&self) -> String {
         self.servers.join(",")
@@ -118,12 +118,13 @@ mod tests {
 
     #[test]
     fn hosts_path_and_user() {
-        let address = Address::parse("zookeeper://shop:a%2Fb@one,two:2182,[::1]:7/locks/shop/")
-            .expect("a URL");
+        let address =
+            ZooKeeperAddress::parse("zookeeper://shop:a%2Fb@one,two:2182,[::1]:7/locks/shop/")
+                .expect("a URL");
         assert_eq!(address.servers, ["one:2181", "two:2182", "[::1]:7"]);
         assert_eq!(address.chroot, "/locks/shop");
         assert_eq!(address.digest.as_deref(), Some("shop:a/b"));
-        let plain = Address::parse("zookeeper://one").expect("a URL");
+        let plain = ZooKeeperAddress::parse("zookeeper://one").expect("a URL");
         assert_eq!((&*plain.chroot, plain.digest), ("", None));
     }
 
@@ -139,7 +140,7 @@ mod tests {
             ("zookeeper://u:hunter2@one/a//b", "path"),
             ("zookeeper://u:hunter2@one/zookeeper", "own"),
         ] {
-            let refused = Address::parse(url).err().expect("a mistake");
+            let refused = ZooKeeperAddress::parse(url).err().expect("a mistake");
             assert!(refused.contains(word) && !refused.contains("hunter2"), "{url}: {refused}");
         }
     }

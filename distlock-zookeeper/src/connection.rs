@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use distlock_core::reconnect::BackOff;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -216,7 +217,8 @@ impl SessionConnection {
     /// Connects again, or returns an error once the session has ended.
     async fn reconnect(&mut self) -> Result<TcpStream, ZooKeeperError> {
         // A server that is frozen, or starting, may accept a connection and never answer on it.
-        let (mut pause, mut patience) = (FIRST_PAUSE, SHORTEST_HANDSHAKE);
+        let mut back_off = BackOff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut patience = SHORTEST_HANDSHAKE;
         loop {
             let connected = self.connect_within(patience).await;
             patience = (patience * 2).min(self.config.handshake_timeout.max(SHORTEST_HANDSHAKE));
@@ -230,8 +232,7 @@ impl SessionConnection {
                 Err(_) => {}
                 Ok(stream) => return Ok(stream),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(back_off.pause()).await;
         }
     }
 

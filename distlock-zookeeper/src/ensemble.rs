@@ -1,36 +1,21 @@
-//! One ensemble: its sessions, the tokens of this process, and the listener for messages.
+//! One ensemble: its sessions, and the tokens of this process.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use distlock_core::store::contention::Contention;
+use distlock_core::store::{BackendKind, Fault};
 use tokio::runtime::Handle;
 
-use crate::fault::Fault;
 use crate::nodes::{self, LockChildren};
 use crate::process_record::ProcessRecord;
-use crate::session::{EnsembleConfig, LiveSession, ManagedSession, Watch};
+use crate::session::{EnsembleConfig, LiveSession, ManagedSession};
 use crate::waiters::LocalTokens;
 use crate::wire::ZooKeeperError;
 
 /// How long a dead waiter keeps its place in the queue, unless the servers' shortest session is longer. A waiter that
 /// is cut off for longer gets its place back when it returns.
 const WAITING: Duration = Duration::from_secs(4);
-
-/// A message about a lock: its name, and the token that the message is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// The lock may be free for that token.
-    Room(&'a str, &'a str),
-    /// Others wait after that token.
-    Behind(&'a str, &'a str),
-    /// The lock was taken away from that token.
-    Taken(&'a str, &'a str),
-    /// Watches and places in queues may have been lost.
-    Interrupted,
-}
-
-/// A callback for messages.
-pub(crate) type Listener = Box<dyn Fn(Message<'_>) + Send + Sync>;
 
 /// The sessions with one ensemble, and the tokens of this process. A session is created on first use.
 pub(crate) struct Ensemble {
@@ -41,8 +26,7 @@ pub(crate) struct Ensemble {
     leases: Mutex<LeaseSessions>,
     pub(crate) tokens: LocalTokens,
     pub(crate) record: Arc<ProcessRecord>,
-    listener: Arc<OnceLock<Listener>>,
-    watch: Box<dyn Fn() -> Watch + Send + Sync>,
+    pub(crate) contention: Contention,
     pub(crate) handle: Handle,
 }
 
@@ -57,39 +41,23 @@ struct LeaseSessions {
 }
 
 impl Ensemble {
-    /// Starts the session of waiters on a runtime with timers. Calls `watch` once for each session.
-    pub(crate) fn start(
-        config: EnsembleConfig,
-        listener: Arc<OnceLock<Listener>>,
-        handle: &Handle,
-        watch: impl Fn() -> Watch + Send + Sync + 'static,
-    ) -> Arc<Self> {
+    /// Starts the session of waiters on a runtime with timers.
+    pub(crate) fn start(config: EnsembleConfig, handle: &Handle) -> Arc<Self> {
         let config = Arc::new(config);
-        let waiting = ManagedSession::start(&config, WAITING, handle, watch());
+        let waiting = ManagedSession::start(&config, WAITING, handle);
         Arc::new(Self {
             record: ProcessRecord::new(waiting.clone()),
             waiting,
             config,
             leases: Mutex::default(),
             tokens: LocalTokens::default(),
-            listener,
-            watch: Box::new(watch),
+            contention: Contention::none(),
             handle: handle.clone(),
         })
     }
 
     fn leases(&self) -> MutexGuard<'_, LeaseSessions> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends a message to the listener.
-    pub(crate) fn tell(&self, message: Message<'_>) {
-        tell(&self.listener, message);
-    }
-
-    /// Sets the listener.
-    pub(crate) fn listen(&self, listener: Listener) {
-        let _ = self.listener.set(listener);
     }
 
     /// Returns since when a session is not connected, and why. `None` if every session that was used is connected.
@@ -109,7 +77,7 @@ impl Ensemble {
         if let Some(session) = fitting.min_by_key(|session| session.asked) {
             return Ok(session.clone());
         }
-        let session = ManagedSession::start(&self.config, asked, &self.handle, (self.watch)());
+        let session = ManagedSession::start(&self.config, asked, &self.handle);
         leases.sessions.push(session.clone());
         self.record.is_used();
         Ok(session)
@@ -139,9 +107,9 @@ impl Ensemble {
 
     /// Returns the node of a lock.
     pub(crate) fn directory(&self, name: &str) -> Result<String, Fault> {
-        let too_long =
-            || Fault::unsupported("the key is too long: a node of ZooKeeper has 8000 bytes for it");
-        nodes::directory(&self.config.root, name).ok_or_else(too_long)
+        nodes::directory(&self.config.root, name).ok_or_else(|| {
+            unsupported("the key is too long: a node of ZooKeeper has 8000 bytes for it")
+        })
     }
 
     /// Reads the current holders and waiters of a lock.
@@ -166,14 +134,14 @@ impl LeaseSessions {
     fn check(&self, ttl: Duration) -> Result<(), Fault> {
         let asked = session_timeout(ttl);
         if let Some(longest) = self.longest.filter(|longest| *longest < asked) {
-            return Err(Fault::unsupported(format!(
+            return Err(unsupported(format!(
                 "ttl, min_hold: these servers' sessions last {longest:?} at most (maxSessionTimeout), which is enough \
                  for {:?}; a lock is renewed while it is held",
                 lease_of(longest)
             )));
         }
         if let Some(shortest) = self.shortest.filter(|shortest| *shortest > asked.mul_f32(1.25)) {
-            return Err(Fault::unsupported(format!(
+            return Err(unsupported(format!(
                 "ttl: these servers' sessions last {shortest:?} at least (minSessionTimeout), and so long a lock \
                  outlives a holder that dies; give a ttl of {:?} or more",
                 lease_of(shortest)
@@ -200,9 +168,7 @@ pub(crate) fn lease_of(timeout: Duration) -> Duration {
     timeout * 3 / 4
 }
 
-/// Sends a message to the listener, if there is one yet.
-pub(crate) fn tell(listener: &OnceLock<Listener>, message: Message<'_>) {
-    if let Some(listener) = listener.get() {
-        listener(message);
-    }
+/// Returns the fault of a request that these servers never grant.
+fn unsupported(words: impl Into<Arc<str>>) -> Fault {
+    Fault::lasting(BackendKind::Other, words)
 }

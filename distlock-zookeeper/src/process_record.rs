@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::store::Fault;
 use tokio::runtime::Handle;
 
 use crate::session::{LiveSession, ManagedSession};
@@ -53,11 +54,12 @@ impl ProcessRecord {
     }
 
     /// Removes the node, and does not create it again.
-    pub(crate) async fn remove(&self) -> Result<(), ZooKeeperError> {
+    pub(crate) async fn remove(&self) -> Result<(), Fault> {
         let content = self.content().take();
         let (Some((node, _)), true) = (content, self.session.is_up()) else { return Ok(()) };
         let Ok(live) = self.session.live().await else { return Ok(()) };
-        live.client.delete(&node).await.map(|_| ())
+        live.client.delete(&node).await?;
+        Ok(())
     }
 
     /// Makes sure that the node exists in this session. Returns false if the record was removed.

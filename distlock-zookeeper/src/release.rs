@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use distlock_core::store::{Fault, Freed, Owner};
+
 use crate::client::MultiError;
 use crate::ensemble::Ensemble;
-use crate::fault::Fault;
 use crate::session::LiveSession;
 use crate::waiters::LocalToken;
 use crate::wire::ZooKeeperError;
@@ -18,32 +19,22 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A kept lock that others wait for is released by its caller when it is due. The background waits this much longer.
 const SPARE: Duration = Duration::from_millis(100);
 
-/// The answer to a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Freed {
-    /// The token held the lock.
-    pub was_held: bool,
-    /// The lock is kept, and others wait for it.
-    pub awaited: bool,
-}
-
 /// Releases a lock, or keeps it for the time `keep`, and removes the token from the queue. Idempotent. Once this is
 /// answered, no command that was sent for the token can still take effect.
 pub(crate) async fn release(
     ensemble: &Ensemble,
-    name: &str,
-    token: &str,
+    owner: &Owner,
     keep: Option<Duration>,
 ) -> Result<Freed, Fault> {
-    let Some(token) = ensemble.tokens.get(token) else {
-        return release_stray(ensemble, name, token).await;
+    let Some(token) = ensemble.tokens.get(&owner.token) else {
+        return release_stray(ensemble, owner).await;
     };
     ensemble.tokens.begin_release(&token, Instant::now() + GIVEN_UP);
     match keep {
         Some(keep) => keep_for(ensemble, &token, keep).await,
         None => {
-            let was_held = remove_nodes(ensemble, &token).await?;
-            Ok(Freed { was_held, awaited: false })
+            let was_ours = remove_nodes(ensemble, &token).await?;
+            Ok(Freed { was_ours, ..Freed::nothing() })
         }
     }
 }
@@ -95,7 +86,7 @@ async fn leave_queue(
         return Ok(());
     }
     let children = ensemble.children(waits, &token.directory).await?;
-    for waiter in children.queue.iter().filter(|waiter| waiter.token == token.text) {
+    for waiter in children.queue.iter().filter(|waiter| waiter.token == token.owner.token) {
         waits.client.delete(&format!("{}/{}", token.directory, waiter.node)).await?;
     }
     Ok(())
@@ -108,7 +99,7 @@ async fn remove_holder(
     live: &LiveSession,
     contended: bool,
 ) -> Result<bool, Fault> {
-    if token.exclusive && !contended {
+    if token.is_exclusive() && !contended {
         let multi = live.client.multi().delete(&token.holder).delete(&token.directory);
         match live.client.commit(multi).await {
             Ok(_) => return Ok(true),
@@ -122,18 +113,18 @@ async fn remove_holder(
 }
 
 /// Removes the nodes of a token of another process, or of a token that was released before.
-async fn release_stray(ensemble: &Ensemble, name: &str, token: &str) -> Result<Freed, Fault> {
-    let directory = ensemble.directory(name)?;
+async fn release_stray(ensemble: &Ensemble, owner: &Owner) -> Result<Freed, Fault> {
+    let directory = ensemble.directory(owner.lock.stored())?;
     let live = ensemble.waiting.live().await?;
     let children = ensemble.children(&live, &directory).await?;
-    let mut was_held = false;
-    for holder in children.holders.iter().filter(|holder| holder.token == token) {
-        was_held |= live.client.delete(&format!("{directory}/{}", holder.node)).await?;
+    let mut was_ours = false;
+    for holder in children.holders.iter().filter(|holder| holder.token == owner.token) {
+        was_ours |= live.client.delete(&format!("{directory}/{}", holder.node)).await?;
     }
-    for waiter in children.queue.iter().filter(|waiter| waiter.token == token) {
+    for waiter in children.queue.iter().filter(|waiter| waiter.token == owner.token) {
         live.client.delete(&format!("{directory}/{}", waiter.node)).await?;
     }
-    Ok(Freed { was_held, awaited: false })
+    Ok(Freed { was_ours, ..Freed::nothing() })
 }
 
 /// Keeps a lock that its last holder does not use any more.
@@ -148,14 +139,14 @@ async fn keep_for(ensemble: &Ensemble, token: &LocalToken, keep: Duration) -> Re
         leave_queue(ensemble, token, &live, number).await?;
     }
     let children = ensemble.children(&live, &token.directory).await?;
-    let was_held = children.holds(&token.text);
-    let awaited = was_held && !children.queue.is_empty();
-    match was_held {
+    let was_ours = children.holds(&token.owner.token);
+    let awaited = was_ours && !children.queue.is_empty();
+    match was_ours {
         true => {
             let spare = if awaited { SPARE } else { Duration::ZERO };
             ensemble.tokens.set_last_end(token, begun + keep + spare);
         }
         false => ensemble.tokens.forget(token),
     }
-    Ok(Freed { was_held, awaited })
+    Ok(Freed { was_ours, awaited, ..Freed::nothing() })
 }

@@ -4,20 +4,18 @@
 //! they took, and none after the session has expired. A release relies on this: it comes after every command of
 //! its token that may still run.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::store::{BackendKind, Fault, LinkWatch, Listener, Notification, StoreEvents};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::address::Address;
+use crate::address::ZooKeeperAddress;
 use crate::client::SessionClient;
 use crate::connection::{ConnectionState, SessionConfig};
-use crate::fault::Fault;
 use crate::wire::{NodeStat, ZooKeeperError};
 
 /// The first and the longest pause between two attempts to create a session.
@@ -28,20 +26,25 @@ const SILENCE: Duration = Duration::from_secs(4);
 /// Allow at least this much, because a busy machine may need that long for an answer.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(150);
 
-/// A callback with the servers of one session, and with the failure while the session is not connected. It is
-/// dropped when the session is no longer needed.
-pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
-
-/// A callback for the moment when watches and places in queues may have been lost.
-pub(crate) type Interrupted = Arc<dyn Fn() + Send + Sync>;
-
-/// The settings that all sessions of an ensemble share.
+/// The settings that all sessions of an ensemble share, and the receivers of their events.
 pub(crate) struct EnsembleConfig {
-    pub(crate) address: Address,
+    pub(crate) address: ZooKeeperAddress,
     pub(crate) connect_timeout: Duration,
     /// The node that contains all locks.
     pub(crate) root: String,
-    pub(crate) interrupted: Interrupted,
+    /// Receives notifications, once it is set.
+    pub(crate) listener: OnceLock<Listener>,
+    /// Receives the state of each session.
+    pub(crate) events: Arc<dyn StoreEvents>,
+}
+
+impl EnsembleConfig {
+    /// Sends a notification to the listener, if there is one yet.
+    pub(crate) fn tell(&self, notification: Notification<'_>) {
+        if let Some(listener) = self.listener.get() {
+            listener(notification);
+        }
+    }
 }
 
 /// A connected session. A clone is the same session.
@@ -65,14 +68,16 @@ impl LiveSession {
 
     /// Returns the fencing token of a command that has changed nodes.
     pub(crate) fn fence_of(&self, stats: &[NodeStat]) -> Result<u64, Fault> {
-        let stat = stats.last().ok_or_else(|| Fault::other("an unexpected answer"))?;
+        let stat = stats
+            .last()
+            .ok_or_else(|| Fault::passing(BackendKind::Other, "an unexpected answer"))?;
         Ok(self.fence(stat.mzxid))
     }
 }
 
 /// A session that is created on first use, and again whenever it has expired.
 pub(crate) struct ManagedSession {
-    shared: Arc<EnsembleConfig>,
+    config: Arc<EnsembleConfig>,
     /// The timeout to ask the servers for.
     pub(crate) asked: Duration,
     state: watch::Sender<SessionState>,
@@ -91,19 +96,23 @@ enum SessionState {
 impl ManagedSession {
     /// Starts the task that creates the session on first use.
     pub(crate) fn start(
-        shared: &Arc<EnsembleConfig>,
+        config: &Arc<EnsembleConfig>,
         asked: Duration,
         handle: &Handle,
-        watch: Watch,
     ) -> Arc<Self> {
         let session = Arc::new(Self {
-            shared: shared.clone(),
+            config: config.clone(),
             asked,
             state: watch::Sender::new(SessionState::Unused),
             wanted: Notify::new(),
             down_since: Mutex::new(None),
         });
-        handle.spawn(supervise(session.clone(), watch));
+        let (watch, servers) = (config.events.watch_link(), config.address.servers());
+        let supervisor = SessionSupervisor { session: session.clone(), watch, servers };
+        handle.spawn(async move {
+            supervisor.session.wanted.notified().await;
+            keep_connected(supervisor, BackOff::new(FIRST_PAUSE, LONGEST_PAUSE)).await;
+        });
         session
     }
 
@@ -141,7 +150,10 @@ impl ManagedSession {
         match state.as_deref() {
             Ok(SessionState::Up(live)) => Ok(live.clone()),
             Ok(SessionState::Down(fault)) => Err(fault.clone()),
-            _ => Err(Fault::unreachable("the session is not kept up any more")),
+            _ => {
+                let words = "the session is not kept up any more";
+                Err(Fault::passing(BackendKind::Unreachable, words))
+            }
         }
     }
 
@@ -183,98 +195,100 @@ impl ManagedSession {
     }
 }
 
-/// Keeps the session alive from its first use on, until the runtime is dropped.
-async fn supervise(session: Arc<ManagedSession>, mut watch: Watch) {
-    session.wanted.notified().await;
-    let mut pause = FIRST_PAUSE;
-    let servers = session.shared.address.servers();
-    loop {
-        let fault = match establish(&session).await {
-            Ok(live) => {
-                pause = FIRST_PAUSE;
-                until_over(&session, live, &mut watch).await
-            }
-            Err(fault) => fault,
-        };
-        let fault = fault.at(&servers);
-        session.enter(SessionState::Down(fault.clone()));
-        watch(&servers, Some(&fault));
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+/// The task that keeps one session alive.
+struct SessionSupervisor {
+    session: Arc<ManagedSession>,
+    watch: Box<dyn LinkWatch>,
+    /// The addresses of the servers, for errors and for the log.
+    servers: String,
+}
+
+impl SessionSupervisor {
+    /// Reports that the session is not connected.
+    fn report_down(&mut self, fault: &Fault) {
+        self.session.enter(SessionState::Down(fault.clone()));
+        self.watch.down(&self.servers, &fault.reason());
     }
 }
 
-/// Reports a session's connections until the session has ended, and returns the reason.
-async fn until_over(session: &ManagedSession, live: LiveSession, watch: &mut Watch) -> Fault {
-    let mut states = live.client.states();
-    let servers = session.shared.address.servers();
-    loop {
-        let state = *states.borrow_and_update();
-        match state {
-            ConnectionState::Connected => {
-                session.enter(SessionState::Up(live.clone()));
-                watch(&servers, None);
-                (session.shared.interrupted)();
+impl Reconnect for SessionSupervisor {
+    type Connected = LiveSession;
+
+    async fn connect(&mut self) -> Result<LiveSession, Fault> {
+        establish(&self.session).await.map_err(|fault| fault.at(&self.servers))
+    }
+
+    /// Reports the session's connections until the session has ended.
+    async fn run(&mut self, live: &mut LiveSession) -> Fault {
+        let mut states = live.client.states();
+        loop {
+            let state = *states.borrow_and_update();
+            match state {
+                ConnectionState::Connected => {
+                    self.session.enter(SessionState::Up(live.clone()));
+                    self.watch.up(&self.servers);
+                    self.session.config.tell(Notification::Interrupted);
+                }
+                ConnectionState::Disconnected => {
+                    let fault = Fault::from(ZooKeeperError::ConnectionLoss);
+                    self.report_down(&fault.at(&self.servers));
+                }
+                ConnectionState::Over(error) => return Fault::from(error).at(&self.servers),
             }
-            ConnectionState::Disconnected => {
-                let fault = Fault::from(ZooKeeperError::ConnectionLoss).at(&servers);
-                session.enter(SessionState::Down(fault.clone()));
-                watch(&servers, Some(&fault));
+            if states.changed().await.is_err() {
+                return Fault::from(ZooKeeperError::ConnectionLoss).at(&self.servers);
             }
-            ConnectionState::Over(error) => return error.into(),
         }
-        if states.changed().await.is_err() {
-            return Fault::from(ZooKeeperError::ConnectionLoss);
-        }
+    }
+
+    fn down(&mut self, fault: &Fault) {
+        self.report_down(fault);
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        sleep(pause).await;
     }
 }
 
 /// Creates a session and makes sure that the root exists.
 async fn establish(session: &ManagedSession) -> Result<LiveSession, Fault> {
+    let ManagedSession { config, asked, .. } = session;
     let why = Arc::new(Mutex::new(String::new()));
-    let made = async {
-        let ManagedSession { shared, asked, .. } = session;
-        let silence = (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE);
-        let Address { servers, digest, .. } = shared.address.clone();
-        let handshake_timeout = shared.connect_timeout;
-        let why = why.clone();
-        let config =
-            SessionConfig { servers, digest, timeout: *asked, silence, handshake_timeout, why };
-        let client = SessionClient::connect(config).await?;
-        let base = base(shared, &client).await?;
-        let (id, timeout) = (client.id(), client.timeout());
-        Ok::<_, ZooKeeperError>(LiveSession { client, id, timeout, base })
+    let ZooKeeperAddress { servers, digest, .. } = config.address.clone();
+    let of_session = SessionConfig {
+        servers,
+        digest,
+        timeout: *asked,
+        silence: (*asked * 2 / 5).clamp(SHORTEST_SILENCE, SILENCE),
+        handshake_timeout: config.connect_timeout,
+        why: why.clone(),
     };
-    let made = timeout(session.shared.connect_timeout, made).await;
-    let made = made.map_or_else(|_| Err(Fault::timed_out()), |made| made.map_err(Fault::from));
+    let made = async {
+        let client = SessionClient::connect(of_session).await?;
+        let base = base(config, &client).await?;
+        let (id, timeout) = (client.id(), client.timeout());
+        Ok(LiveSession { client, id, timeout, base })
+    };
+    let too_late = |_| Err(Fault::passing(BackendKind::TimedOut, "no connection in time"));
+    let made = timeout(config.connect_timeout, made).await.unwrap_or_else(too_late);
     made.map_err(|fault| match &*why.lock().unwrap_or_else(PoisonError::into_inner) {
         why if !fault.passing || why.is_empty() => fault,
-        why => Fault { words: why.clone(), ..fault },
+        why => Fault::passing(fault.kind, why.clone()),
     })
 }
 
 /// Creates the root if it is missing, and returns the base of fencing tokens. The base depends on the creation
 /// time of the root, which is later if the servers lost their data.
-async fn base(shared: &EnsembleConfig, client: &SessionClient) -> Result<i64, ZooKeeperError> {
-    let stat = match client.exists(&shared.root).await? {
+async fn base(config: &EnsembleConfig, client: &SessionClient) -> Result<i64, ZooKeeperError> {
+    let stat = match client.exists(&config.root).await? {
         Some(stat) => stat,
         None => {
-            client.make_path(&shared.root).await?;
-            client.sync(&shared.root).await?;
-            client.exists(&shared.root).await?.ok_or(ZooKeeperError::NoNode)?
+            client.make_path(&config.root).await?;
+            client.sync(&config.root).await?;
+            client.exists(&config.root).await?.ok_or(ZooKeeperError::NoNode)?
         }
     };
     // Counted in µs, because an ensemble has fewer than a million transactions in a second, and an election
     // advances the number of transactions by as much as an hour of µs.
     Ok(stat.ctime.saturating_mul(1000).saturating_sub(stat.czxid))
-}
-
-/// Resolves when the first of two futures does.
-pub(crate) async fn either(one: impl Future, other: impl Future) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| {
-        let is_ready = one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready();
-        if is_ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

@@ -2,27 +2,45 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::select::either;
+use distlock_core::store::{Fault, Owner};
 use tokio::sync::Notify;
 
 use crate::nodes;
 use crate::session::ManagedSession;
 
+/// The number of every session to an owner. A new session ends all commands of the earlier one, so to an owner they are
+/// one connection.
+const SESSION: u64 = 1;
+
+/// Notes that a command is about to be sent that may give the lock to an owner. Returns the moment from which the lease
+/// counts. Fails if the release has begun, because nothing that could create the lock is sent after it. // R7
+pub(crate) fn sending(owner: &Owner, ttl: Duration) -> Result<Moment, Fault> {
+    let sent = Clock::Boottime.now();
+    if !owner.may_send(sent, ttl, SESSION) {
+        return Err(Fault::given_up());
+    }
+    owner.leaves_a_trace();
+    Ok(sent)
+}
+
+/// Notes that the command of [`sending`] was answered.
+pub(crate) fn answered(owner: &Owner) {
+    owner.answered(SESSION);
+}
+
 /// A token of this process that waits for a lock or holds it.
 pub(crate) struct LocalToken {
-    /// The name of the lock.
-    pub(crate) name: String,
-    /// The owner token.
-    pub(crate) text: String,
+    pub(crate) owner: Arc<Owner>,
     /// The node of the lock.
     pub(crate) directory: String,
     /// The token's node while it holds the lock.
     pub(crate) holder: String,
     /// The token's node while it waits, up to the number.
     pub(crate) waiter: String,
-    /// The token holds the lock exclusively.
-    pub(crate) exclusive: bool,
     sent: Mutex<TokenProgress>,
 }
 
@@ -65,18 +83,12 @@ impl TokenProgress {
 }
 
 impl LocalToken {
-    /// Returns a token for which nothing was sent yet. A token that `reads` waits as a reader.
-    pub(crate) fn new(
-        directory: String,
-        name: &str,
-        token: &str,
-        exclusive: bool,
-        reads: bool,
-    ) -> Self {
-        let (holder, waiter) =
-            (nodes::holder(&directory, token, exclusive), nodes::waiter(&directory, token, reads));
-        let (name, text) = (name.to_owned(), token.to_owned());
-        Self { name, text, directory, holder, waiter, exclusive, sent: Mutex::default() }
+    /// Returns a token for which nothing was sent yet.
+    fn new(owner: &Arc<Owner>, directory: String) -> Self {
+        let (token, limit) = (&owner.token, owner.limit);
+        let holder = nodes::holder(&directory, token, limit.is_alone());
+        let waiter = nodes::waiter(&directory, token, limit.is_read());
+        Self { owner: owner.clone(), directory, holder, waiter, sent: Mutex::default() }
     }
 
     /// Locks the commands that were sent.
@@ -87,6 +99,11 @@ impl LocalToken {
     /// Returns whether the release has begun.
     pub(crate) fn is_gone(&self) -> bool {
         self.sent().gone
+    }
+
+    /// Returns whether the token holds the lock exclusively.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.owner.limit.is_alone()
     }
 
     /// Returns the token's node in the queue.
@@ -120,15 +137,17 @@ impl LocalTokens {
         self.index().by_token.get(token).cloned()
     }
 
-    /// Returns a token that a command is about to be sent for. `stays` says that the command is more than a try.
+    /// Returns the token of an owner that a command is about to be sent for. `stays` says that the command is more than
+    /// a try.
     pub(crate) fn get_or_insert(
         &self,
-        token: &str,
+        owner: &Arc<Owner>,
         stays: bool,
-        make: impl FnOnce() -> LocalToken,
+        directory: String,
     ) -> Arc<LocalToken> {
         let mut index = self.index();
-        let token = index.by_token.entry(token.to_owned()).or_insert_with(|| Arc::new(make()));
+        let new = || Arc::new(LocalToken::new(owner, directory));
+        let token = index.by_token.entry(owner.token.clone()).or_insert_with(new);
         token.sent().stays |= stays;
         token.clone()
     }
@@ -138,16 +157,16 @@ impl LocalTokens {
     pub(crate) fn forget_try(&self, token: &LocalToken) {
         let mut index = self.index();
         if !token.sent().stays {
-            index.by_token.remove(&token.text);
+            index.by_token.remove(&token.owner.token);
         }
     }
 
     /// Forgets a token that has no nodes any more.
     pub(crate) fn forget(&self, token: &LocalToken) {
         let mut index = self.index();
-        index.by_token.remove(&token.text);
+        index.by_token.remove(&token.owner.token);
         if let Some(until) = token.sent().until.take() {
-            index.ends.remove(&(until, token.text.clone()));
+            index.ends.remove(&(until, token.owner.token.clone()));
         }
     }
 
@@ -194,7 +213,7 @@ impl LocalTokens {
             if first > Instant::now() {
                 // Leases that begin in the meantime mostly end later.
                 let sleep = tokio::time::sleep_until(first.into());
-                crate::session::either(sleep, self.sooner.notified()).await;
+                let _ = either(sleep, self.sooner.notified()).await;
                 continue;
             }
             if let Some(token) = self.index().take_expired(Instant::now()) {
@@ -208,9 +227,9 @@ impl TokenIndex {
     /// Sets the end of a lease.
     fn set_end(&mut self, sent: &mut TokenProgress, token: &LocalToken, until: Instant) {
         if let Some(before) = sent.until.replace(until) {
-            self.ends.remove(&(before, token.text.clone()));
+            self.ends.remove(&(before, token.owner.token.clone()));
         }
-        self.ends.insert((until, token.text.clone()));
+        self.ends.insert((until, token.owner.token.clone()));
     }
 
     /// Returns a token whose lease has ended, with its release begun.

@@ -1,12 +1,14 @@
-//! Watches on the nodes of locks, and the messages that they cause.
+//! Watches on the nodes of locks, and the notifications that they cause.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::ensemble::{Ensemble, Message};
-use crate::fault::Fault;
+use distlock_core::select::either;
+use distlock_core::store::{Fault, Message, Notification};
+
+use crate::ensemble::Ensemble;
 use crate::nodes::LockChildren;
-use crate::session::{LiveSession, either};
+use crate::session::LiveSession;
 use crate::waiters::LocalToken;
 use crate::wire::ZooKeeperError;
 
@@ -36,7 +38,7 @@ async fn watch_holder(ensemble: &Ensemble, token: &LocalToken, live: &LiveSessio
         let Ok(own) = live.client.watch(&token.holder).await else {
             // The node may have moved to a longer session in between, or the connection is lost.
             if !token.is_gone() {
-                ensemble.tell(Message::Taken(&token.name, &token.text));
+                ensemble.config.tell(Notification::TakenAway(message(token)));
             }
             return;
         };
@@ -47,10 +49,10 @@ async fn watch_holder(ensemble: &Ensemble, token: &LocalToken, live: &LiveSessio
         let children = live.client.watch_children(&token.directory).await;
         let Ok((children, others)) = children else { return };
         if LockChildren::of(children).queue.is_empty() {
-            either(own.changed(), others.changed()).await;
+            let _ = either(own.changed(), others.changed()).await;
         } else {
             token.sent().contended = true;
-            ensemble.tell(Message::Behind(&token.name, &token.text));
+            ensemble.config.tell(Notification::WaiterBehind(message(token)));
             own.changed().await;
         }
     }
@@ -80,8 +82,12 @@ pub(crate) async fn watch_predecessor(
         watch.changed().await;
         token.sent().watched.remove(&node);
         if !token.is_gone() {
-            ensemble.tell(Message::Room(&token.name, &token.text));
+            ensemble.config.tell(Notification::Reserved(message(&token)));
         }
     });
     Ok(true)
+}
+
+fn message(token: &LocalToken) -> Message<'_> {
+    Message { stored: token.owner.lock.stored(), token: &token.owner.token }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use distlock_core::store::{BackendKind, Fault};
+
 /// An operation of a request. The numbers are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -144,6 +146,24 @@ impl fmt::Display for ZooKeeperError {
             Self::Malformed => "the server's answer is not one of ZooKeeper's",
             Self::Code(code) => return write!(f, "the server answers with error {code}"),
         })
+    }
+}
+
+impl From<ZooKeeperError> for Fault {
+    fn from(error: ZooKeeperError) -> Self {
+        let words = error.to_string();
+        match error {
+            ZooKeeperError::NoAuth | ZooKeeperError::AuthFailed | ZooKeeperError::QuotaExceeded => {
+                Self::lasting(BackendKind::Refused, words)
+            }
+            ZooKeeperError::ConnectionLoss
+            | ZooKeeperError::SessionExpired
+            | ZooKeeperError::SessionMoved
+            | ZooKeeperError::SpeaksTls
+            | ZooKeeperError::Silent
+            | ZooKeeperError::ReadOnly => Self::passing(BackendKind::Unreachable, words),
+            _ => Self::passing(BackendKind::Other, words),
+        }
     }
 }
 

@@ -28,8 +28,6 @@ use crate::store::etcd::EtcdStore;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PostgresStore;
-#[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::ZooKeeperStore;
 use crate::url::StoreUrl;
 #[cfg(feature = "redis")]
 use distlock_redis::RedisStore;
@@ -37,6 +35,8 @@ use distlock_redis::RedisStore;
 use distlock_redis::redlock::QuorumStore;
 #[cfg(feature = "redis")]
 use distlock_redis::url::Deployment;
+#[cfg(feature = "zookeeper")]
+use distlock_zookeeper::ZooKeeperStore;
 
 /// Starts the locks of a manager in the store of this URL, or in what `over` makes of it.
 pub(super) fn start(

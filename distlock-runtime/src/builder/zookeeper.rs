@@ -1,15 +1,15 @@
-//! What a URL of ZooKeeper comes to.
+//! The configuration of the ZooKeeper store from its URL and the manager's settings.
 
-use distlock_zookeeper::Address;
+use distlock_zookeeper::{ZooKeeperAddress, ZooKeeperConfig};
 
 use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::options::Options;
 use crate::settings::Settings;
-use crate::store::zookeeper::ZooKeeperConfig;
 
+/// Returns the configuration of the store at this address.
 pub(super) fn zookeeper_config(
-    address: Address,
+    address: ZooKeeperAddress,
     settings: &Settings,
     namespace: &Namespace,
     observers: &Observers,
@@ -20,6 +20,6 @@ pub(super) fn zookeeper_config(
         connect_timeout: settings.connect_timeout,
         ttl: settings.options.ttl.unwrap_or(Options::TTL),
         prefix: namespace.prefix().to_owned(),
-        observers: observers.clone(),
+        events: observers.events(),
     }
 }

@@ -6,7 +6,5 @@ pub(crate) mod memory;
 mod memory_line;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(feature = "zookeeper")]
-pub(crate) mod zookeeper;
 
 pub use distlock_core::store::*;
