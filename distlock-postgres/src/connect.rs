@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
 
-use crate::address::Address;
-use crate::fault::Fault;
+use crate::database::Shared;
+use crate::error::Fault;
 use crate::left::{Permit, leave_attempt};
-use crate::shared::Shared;
+use crate::url::Address;
 
 /// Each host but the last has this long, so that a frozen host does not keep the process from the others.
 const SHARE: Duration = Duration::from_secs(1);

@@ -12,9 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{CancelToken, Error, NoTls};
 
-use crate::address::Address;
+use crate::database::Shared;
 use crate::select::race;
-use crate::shared::Shared;
+use crate::url::Address;
 
 /// Counts one connection against the maximum.
 pub(crate) type Permit = OwnedSemaphorePermit;

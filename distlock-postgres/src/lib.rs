@@ -7,34 +7,34 @@
 //! database, one statement and one round trip. None relies on what another one has set, and none is prepared under
 //! a name where a pooler might give each to another connection.
 
-mod address;
 #[cfg(feature = "tls")]
 mod binding;
+mod commands;
 mod connect;
-mod fault;
+mod database;
+mod error;
 mod fence;
 mod left;
 mod link;
 mod listener;
-mod live;
 mod messages;
+mod pool;
 mod request;
 mod schema;
 mod select;
-mod shared;
-mod statements;
-mod table;
+mod session;
 #[cfg(feature = "tls")]
 mod tls;
+mod url;
 
-pub use address::{Address, Files};
-pub use fault::{Fault, Kind};
+pub use error::{Fault, Kind};
 pub use fence::Fence;
 pub use link::Watch;
 pub use listener::Message;
-pub use live::Live;
+pub use pool::{Settings, Table};
 pub use request::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
 pub use schema::SCHEMA;
-pub use table::{Settings, Table};
+pub use session::Live;
 #[cfg(feature = "tls")]
 pub use tls::Tls;
+pub use url::{Address, Files};

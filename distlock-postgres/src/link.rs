@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, CancelToken, Client};
 
 use crate::connect::{Made, connect};
-use crate::fault::Fault;
+use crate::database::{Health, Shared};
+use crate::error::Fault;
 use crate::left::{Permit, leave};
-use crate::live::Live;
 use crate::schema;
 use crate::select::race;
-use crate::shared::{Health, Shared};
+use crate::session::Live;
 
 /// Called with the servers of one connection, and with the failure if it is down. Dropped once the connection
 /// is no longer needed.

@@ -13,10 +13,10 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
 use crate::connect::{Made, connect};
-use crate::fault::Fault;
+use crate::database::Shared;
+use crate::error::Fault;
 use crate::link::Link;
 use crate::select::race;
-use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

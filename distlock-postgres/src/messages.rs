@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::fault::Fault;
-use crate::live::{Live, Param, check, millis};
+use crate::error::Fault;
 use crate::request::Record;
+use crate::session::{Live, Param, check, millis};
 
 impl Live {
     /// Sends the process of a token a message about a lock.

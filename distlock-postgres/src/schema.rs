@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::fault::{Fault, Kind};
+use crate::error::{Fault, Kind};
 
 /// What is stored, as SQL that may be run by hand, any number of times.
 pub const SCHEMA: &str = include_str!("schema.sql");

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError};
 
 use crate::binding::end_point;
-use crate::fault::{Fault, Kind};
+use crate::error::{Fault, Kind};
 
 /// The certificates to trust, and this process's own.
 #[derive(Clone)]

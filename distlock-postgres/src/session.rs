@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
-use crate::fault::Fault;
+use crate::commands::{ACQUIRE, Command, EXCHANGE, Prepared, RELEASE, RENEW, Way};
+use crate::database::{Health, Shared};
+use crate::error::Fault;
 use crate::fence::Fence;
 use crate::request::{Ask, Freed, Granted, Held, Renewal, Reply, Swap};
-use crate::shared::{Health, Shared};
-use crate::statements::{ACQUIRE, Command, EXCHANGE, Prepared, RELEASE, RENEW, Way};
 
 /// The longest name there may be: its row in the index has to fit on a page, and it in a message.
 const LONGEST_NAME: usize = 2000;

@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::address::Address;
-use crate::fault::Fault;
+use crate::error::Fault;
 use crate::fence::Fence;
 use crate::select::race;
+use crate::url::Address;
 
 /// After a command without an answer in time, the connection has this long for any answer, or longer while the
 /// server may wait for a lock of its own.

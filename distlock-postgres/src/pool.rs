@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::address::Address;
-use crate::fault::Fault;
+use crate::database::Shared;
+use crate::error::Fault;
 use crate::fence::Fence;
 use crate::link::{Link, State, Watch};
 use crate::listener::{Listener, Message};
-use crate::live::Live;
-use crate::shared::Shared;
+use crate::session::Live;
+use crate::url::Address;
 
 /// How often what dead processes have left is removed.
 const SWEEP: Duration = Duration::from_secs(60);
