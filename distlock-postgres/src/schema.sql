@@ -1,35 +1,37 @@
--- What distlock keeps in Postgres: leases, waiters, and the functions that are all that it calls.
--- Run as it is, as often as you like: what is there stays. A manager runs it when it connects and finds
--- no functions, or older ones; where its role may not, an operator does. The role then needs USAGE on the
--- schema, EXECUTE on the functions, and SELECT, INSERT, UPDATE, DELETE on the tables and the sequence:
+-- The schema of distlock in Postgres: leases, waiters, and functions. distlock calls only these functions.
+-- You can run this file any number of times: it keeps all data. A manager runs it when it connects and finds no
+-- functions, or older ones. If its role lacks the privileges, an operator runs the file. The role then needs USAGE on
+-- the schema, EXECUTE on the functions, and SELECT, INSERT, UPDATE, DELETE on the tables and the sequence:
 --   GRANT USAGE ON SCHEMA distlock TO app;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA distlock TO app;
 --   GRANT ALL ON ALL SEQUENCES IN SCHEMA distlock TO app;
 --
--- Each function is one short transaction. Those that can change who holds a lock take a lock of Postgres
--- on its name for that time, so that they see what the one before them has committed. Times are in µs since
--- 1970 by the server's clock, read while the function runs; durations are in ms.
+-- Each function is one short transaction. A function that can change the holders of a lock takes an advisory lock on
+-- the name of that lock. So it sees what the function before it has committed. Times are in µs since 1970 by the
+-- server's clock, read while the function runs. Durations are in ms.
 --
--- Within them what is no query is written as an expression: PERFORM and SELECT run an executor each time, which costs
--- more than most of what is done here. `v_done := … IS NULL` makes one of a function that answers nothing.
+-- The functions write everything but queries as expressions, because PERFORM and SELECT start an executor each time,
+-- which costs more than most of the work here. `v_done := … IS NULL` makes an expression of a function that returns
+-- nothing.
 --
--- Only what gives a lock, extends one or keeps one waits for the disk. A crash of the server may forget
--- the last releases and entries into the queue, for which others wait until a lease ends or a waiter looks again; it never
--- forgets what it came before: who is granted a lock writes all that was committed until then to disk with its own.
+-- Only a grant, a renewal and a release that keeps the lease wait for the disk. A crash of the server may lose the last
+-- releases and entries into the queue. Others then wait until a lease ends or a waiter polls. A crash never loses what a
+-- grant relies on: the commit of a grant also writes all earlier commits to disk.
 --
--- They find rows by plain scans of an index and in no other way. Tables of which nearly every row is dead look empty or
--- large to the planner, and of its ways only this one remembers for the next which entries are dead: with a
--- bitmap each call on a busy lock would read all the rows that were deleted since the last vacuum.
+-- The functions find rows by plain index scans only. If nearly every row of a table is dead, the planner takes the table
+-- for empty or for large. Only a plain index scan marks dead entries for later scans. With a bitmap scan each call on a
+-- busy lock would read all rows that were deleted since the last vacuum.
 --
 -- That does not help while any session of the database has an old snapshot (a dump, a report, a forgotten transaction),
--- because Postgres keeps the dead rows that the snapshot might see. So each row has a `seq`, the time when it was made,
--- and each lock has a floor: no row below it is alive. Now and then an entry raises the floor and gives the live rows a
--- new `seq`. Rows are looked up by lock from its floor on, or by token; both ways meet few dead rows.
+-- because Postgres keeps the dead rows that the snapshot might see. So each row has a `seq`, the time when it was
+-- inserted, and each lock has a floor: all rows below it are dead. Now and then an entry into the queue raises the floor
+-- and gives the live rows a new `seq`. The functions look up rows by lock from its floor on, or by token. Both lookups
+-- meet few dead rows.
 
 CREATE SCHEMA IF NOT EXISTS distlock;
 
--- Who holds a lock: one row for each token. `most` is how many may hold it when this one is let in: 1 is
--- alone, 2147483647 any number. A row whose time is over counts for nothing.
+-- The holders of locks, one row for each token. `most` is the number of holders that the lock may have with this one:
+-- 1 holds it exclusively, 2147483647 allows any number. A row whose time is over counts for nothing.
 CREATE TABLE IF NOT EXISTS distlock.lease (
     name text COLLATE "C" NOT NULL,
     token text COLLATE "C" NOT NULL,
@@ -38,7 +40,7 @@ CREATE TABLE IF NOT EXISTS distlock.lease (
     PRIMARY KEY (token, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Who waits, by ticket. `claim` is for how long a lock is reserved for it; `told` if it is sent messages.
+-- The waiters, by ticket. `claim` is the length of a reservation for the waiter. `told` means that it is sent messages.
 CREATE TABLE IF NOT EXISTS distlock.waiter (
     name text COLLATE "C" NOT NULL,
     ticket bigint NOT NULL,
@@ -50,20 +52,20 @@ CREATE TABLE IF NOT EXISTS distlock.waiter (
     PRIMARY KEY (token, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Rows that an older version has made are above every floor.
+-- Rows that an older version inserted are above every floor.
 ALTER TABLE distlock.lease ADD COLUMN IF NOT EXISTS seq bigint NOT NULL DEFAULT 9223372036854775807;
 ALTER TABLE distlock.waiter ADD COLUMN IF NOT EXISTS seq bigint NOT NULL DEFAULT 9223372036854775807;
 CREATE INDEX IF NOT EXISTS lease_live ON distlock.lease (name, seq);
 CREATE INDEX IF NOT EXISTS waiter_live ON distlock.waiter (name, seq);
 
--- The floor of a lock: its newest row, which is alive. A lock without one has the floor 0.
+-- The floors of locks. The newest row of a lock is alive. A lock without a row has the floor 0.
 CREATE TABLE IF NOT EXISTS distlock.floor (
     name text COLLATE "C" NOT NULL,
     seq bigint NOT NULL,
     PRIMARY KEY (name, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- What processes say of themselves, for operators: under which prefix, and until when it is believed.
+-- The records of processes, for operators: the prefix of the process, and the time at which its record expires.
 CREATE TABLE IF NOT EXISTS distlock.process (
     prefix text COLLATE "C" NOT NULL,
     process text COLLATE "C" NOT NULL,
@@ -72,17 +74,17 @@ CREATE TABLE IF NOT EXISTS distlock.process (
     PRIMARY KEY (prefix, process)
 );
 
--- Fencing tokens and tickets. Values are drawn under a shared lock, and it is raised under an exclusive
--- one: it never goes back.
+-- The sequence of fencing tokens and tickets. It never goes back, because values are drawn under a shared lock and the
+-- sequence is raised under an exclusive one.
 CREATE SEQUENCE IF NOT EXISTS distlock.fence AS bigint;
 
 CREATE OR REPLACE FUNCTION distlock.now() RETURNS bigint LANGUAGE sql VOLATILE AS
     'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
 
--- Since when it has the lock, or it is reserved for it.
+-- The time at which the lock was granted to the token or reserved for it.
 ALTER TABLE distlock.lease ADD COLUMN IF NOT EXISTS since bigint NOT NULL DEFAULT distlock.now();
 
--- When this server was started: another one, after a failover behind a proxy, has another value.
+-- The start time of this server. It differs on another server, as after a failover behind a proxy.
 CREATE OR REPLACE FUNCTION distlock.started() RETURNS bigint LANGUAGE sql STABLE AS
     'SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint';
 
@@ -94,15 +96,16 @@ BEGIN
     RETURN nextval('distlock.fence');
 END $$;
 
--- Lifts the sequence to the clock and to what a client has seen. Answers with it, the time, and which
--- server this is.
+-- Raises the sequence to the clock and to the highest value that a client has seen. Returns the sequence, the time, and
+-- the start time of the server.
 CREATE OR REPLACE FUNCTION distlock.raise(p_least bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_last bigint;
     v_now bigint;
     v_floor bigint;
 BEGIN
-    -- The first grant that draws a value writes this, too; a server that has lost it is another one by `started`.
+    -- The first grant that draws a value writes this to disk, too. A server that has lost it has restarted, which
+    -- `started` shows.
     PERFORM distlock.relax();
     PERFORM pg_advisory_xact_lock(7233187398472430593);
     SELECT last_value INTO v_last FROM distlock.fence;
@@ -114,7 +117,7 @@ BEGIN
     RETURN ARRAY[v_floor, v_now, distlock.started()];
 END $$;
 
--- From here on nobody else changes who holds this lock, until the transaction ends. Answers with the time.
+-- Prevents all others from changing the holders of this lock until the transaction ends. Returns the time.
 CREATE OR REPLACE FUNCTION distlock.enter_lock(p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_done boolean;
@@ -132,8 +135,8 @@ BEGIN
     RETURN coalesce((SELECT seq FROM distlock.floor WHERE name = p_name ORDER BY seq DESC LIMIT 1), 0);
 END $$;
 
--- Raises the floor of a lock, and answers with it. Live rows get a new `seq`, in the order of their tokens, because
--- renewals lock rows in that order. If there are very many rows, the oldest one is the floor.
+-- Raises the floor of a lock, and returns it. Gives live rows a new `seq` in the order of their tokens, because renewals
+-- lock rows in that order. If there are very many rows, the oldest one becomes the floor.
 CREATE OR REPLACE FUNCTION distlock.raise_floor(p_name text, p_floor bigint, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -165,14 +168,14 @@ BEGIN
     RETURN v_floor;
 END $$;
 
--- This transaction need not wait for the disk.
+-- Makes the commit of this transaction not wait for the disk.
 CREATE OR REPLACE FUNCTION distlock.relax() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN set_config('synchronous_commit', 'off', true) IS NOT NULL;
 END $$;
 
--- A message on the channel of the process that a token belongs to. Where the server has no room for more of them, a
--- client sets `distlock.quiet`, and calls again: waiters also look by themselves.
+-- Sends a message on the channel of the process that a token belongs to. If the server has no room for more messages,
+-- the client sets `distlock.quiet` and calls again. Nothing is lost, because waiters also poll.
 CREATE OR REPLACE FUNCTION distlock.tell(p_kind text, p_token text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_done boolean;
@@ -183,13 +186,14 @@ BEGIN
     v_done := pg_notify('distlock_' || split_part(p_token, '.', 1), p_kind || ' ' || p_token || ' ' || p_name) IS NULL;
 END $$;
 
--- Whether the process of a token listens. Its listening session holds this lock as long as it lives.
+-- Returns whether the process of a token listens. A session that listens holds this lock.
 CREATE OR REPLACE FUNCTION distlock.listens(p_token text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN NOT pg_try_advisory_xact_lock(hashtextextended(split_part(p_token, '.', 1), 7233187398472430595));
 END $$;
 
--- Sends texts to processes; whether each listens. One that does not fit into a message is not sent.
+-- Sends texts to processes, and returns whether each of them listens. Does not send a text that is too long for a
+-- message.
 CREATE OR REPLACE FUNCTION distlock.send(p_processes text[], p_texts text[]) RETURNS boolean[] LANGUAGE plpgsql AS $$
 DECLARE
     v_heard boolean[] := '{}';
@@ -205,8 +209,8 @@ BEGIN
     RETURN v_heard;
 END $$;
 
--- How many hold the lock, 2147483647 if one has it alone, and when the last of their leases ends. What was over
--- before is gone, also if its renewal was under way: after this a lease that is there counts.
+-- Returns the number of holders, 2147483647 if one holds the lock exclusively, and the end of the last lease. Deletes
+-- leases that are over, even if their renewal is under way. So each lease that exists after this call counts.
 CREATE OR REPLACE FUNCTION distlock.holders(p_name text, p_floor bigint, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_holders bigint;
@@ -220,7 +224,7 @@ BEGIN
         IF v_over IS NOT TRUE THEN
             RETURN ARRAY[v_holders, v_ends];
         END IF;
-        -- In the order in which renewals take them.
+        -- Renewals lock rows in this order.
         FOR v_token IN SELECT token FROM distlock.lease
             WHERE name = p_name AND seq >= p_floor AND until <= p_now ORDER BY token LOOP
             DELETE FROM distlock.lease WHERE name = p_name AND token = v_token AND until <= p_now;
@@ -237,8 +241,8 @@ BEGIN
         ON CONFLICT (name, token) DO UPDATE SET until = greatest(l.until, excluded.until);
 END $$;
 
--- Lets in the first of the queue, and the next one, as long as they fit: each for its claim, and `p_token`
--- for `p_ttl`. Who is dead leaves the queue. Answers with the tokens that were let in.
+-- Lets in the waiters at the head of the queue, as many as the lock has room for. `p_token` gets a lease of `p_ttl`. Each
+-- other one gets a reservation of the length of its claim. Removes dead waiters. Returns the tokens that were let in.
 CREATE OR REPLACE FUNCTION distlock.admit(p_name text, p_floor bigint, p_token text, p_ttl bigint, p_now bigint)
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -267,7 +271,7 @@ BEGIN
     RETURN v_let_in;
 END $$;
 
--- In how many ms there is room for one more, if nobody leaves or is renewed; -1 if nobody holds the lock.
+-- Returns the ms until there is room for one more holder, if no holder releases or renews. Returns -1 for a free lock.
 CREATE OR REPLACE FUNCTION distlock.remaining(p_name text, p_floor bigint, p_most integer, p_now bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -284,8 +288,8 @@ BEGIN
     RETURN greatest((v_ends[v_holders] - p_now) / 1000, 0);
 END $$;
 
--- Tells those in front that another process waits behind them: the holders, if the waiter is the first, else the
--- one directly in front, if nobody stood between.
+-- Notifies those before a waiter that another process waits: the holders, if the waiter is the first in the queue, or
+-- else the waiter directly before it.
 CREATE OR REPLACE FUNCTION distlock.tell_in_front(
     p_name text, p_floor bigint, p_token text, p_ticket bigint, p_reads boolean, p_first boolean, p_in_front text
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -300,7 +304,7 @@ BEGIN
     ELSIF p_in_front NOT LIKE '%r' THEN
         v_done := distlock.tell('s', p_in_front, p_name) IS NULL;
     ELSIF NOT p_reads THEN
-        -- Readers in a row are let in together: the whole row is told, or others could go on joining it.
+        -- Consecutive readers are let in together. Notify all of them, because other readers could go on joining them.
         FOR v_token IN SELECT token FROM distlock.waiter
             WHERE name = p_name AND seq >= p_floor AND (ticket, token) < (p_ticket, p_token)
             ORDER BY ticket DESC, token DESC LOOP
@@ -310,7 +314,7 @@ BEGIN
     END IF;
 END $$;
 
--- What comes before a grant, as `acquire` says: {0, time}, or what is answered instead.
+-- Prepares a grant. Returns {0, time}, or the answer that `acquire` gives instead.
 CREATE OR REPLACE FUNCTION distlock.before_grant(p_name text, p_not_after bigint, p_started bigint, p_async boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -327,9 +331,10 @@ BEGIN
     RETURN ARRAY[CASE WHEN p_not_after <> 0 AND v_now > p_not_after THEN 3 ELSE 0 END, v_now];
 END $$;
 
--- Enqueue, take a free lock, confirm a reserved one, poll; with `p_try`, take the lock or leave nothing.
--- Idempotent. Not after `p_not_after`, unless that is 0, and on no server but `p_started`.
--- Answers {1, fence, others wait}, {0, ticket, remaining, in front, behind, added}, {3, time}, {4}.
+-- Acquires a free lock, confirms a reserved one, or enqueues the token. A waiter polls with this function, too. With
+-- `p_try` it acquires the lock or leaves no trace. It is idempotent. It does nothing after `p_not_after`, unless that is
+-- 0, and nothing on a server that was not started at `p_started`. Returns {1, fence, others wait},
+-- {0, ticket, remaining, waiters before, waiters after, added}, {3, time} if it is late, or {4} on another server.
 CREATE OR REPLACE FUNCTION distlock.acquire(
     p_name text, p_token text, p_most integer, p_ttl bigint, p_ticket bigint, p_claim integer, p_told boolean,
     p_try boolean, p_not_after bigint, p_started bigint, p_async boolean
@@ -354,12 +359,12 @@ BEGIN
     END IF;
     SELECT seq INTO v_floor FROM distlock.floor WHERE name = p_name ORDER BY seq DESC LIMIT 1;
     v_floor := coalesce(v_floor, 0);
-    -- As good as at random, and so seldom that a lock which is taken once mostly leaves no floor.
+    -- This is nearly random, and rare enough that most locks that are acquired only once leave no floor.
     IF v_now % 64 = 0 AND p_ticket = 0 THEN
         v_floor := distlock.raise_floor(p_name, v_floor, v_now);
     END IF;
     IF p_try THEN
-        -- Nobody has it, which is so for most locks.
+        -- Most locks are free.
         INSERT INTO distlock.lease (name, token, most, until, since, seq)
             SELECT p_name, p_token, p_most, v_now + p_ttl * 1000, v_now, greatest(v_now, v_floor)
             WHERE NOT EXISTS (SELECT FROM distlock.lease WHERE name = p_name AND seq >= v_floor)
@@ -368,14 +373,14 @@ BEGIN
             RETURN ARRAY[1, distlock.draw(), 0];
         END IF;
     END IF;
-    -- Its own: reserved for it, or granted before. Then it does not wait.
+    -- The token has a reservation, or was granted the lock before. It does not wait then.
     UPDATE distlock.lease SET until = greatest(until, v_now + p_ttl * 1000)
         WHERE name = p_name AND token = p_token AND until > v_now;
     IF FOUND THEN
         RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int];
     END IF;
     v_holders := distlock.holders(p_name, v_floor, v_now);
-    -- Where one has it alone, nobody is let in.
+    -- An exclusive holder keeps all others out.
     IF v_holders[1] < 2147483647 THEN
         IF p_try AND EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor) THEN
             IF distlock.admit(p_name, v_floor, NULL, NULL, v_now) <> '{}' THEN
@@ -392,7 +397,7 @@ BEGIN
         IF v_ticket = 0 THEN
             v_ticket := distlock.draw();
         END IF;
-        -- A look writes nothing unless it was a while since the last one that did.
+        -- A poll writes nothing unless the last write was a while ago.
         IF p_ticket <> 0 THEN
             SELECT ticket, false INTO v_stands, v_added FROM distlock.waiter
                 WHERE name = p_name AND token = p_token AND until > v_now + 18000000;
@@ -414,7 +419,7 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    -- A place in the queue that is lost is put back.
+    -- A crash may lose the place in the queue, because the next poll restores it.
     v_done := distlock.relax();
     v_remaining := CASE v_holders[1] WHEN 2147483647 THEN (v_holders[2] - v_now) / 1000
         ELSE distlock.remaining(p_name, v_floor, p_most, v_now) END;
@@ -422,19 +427,20 @@ BEGIN
         RETURN ARRAY[0, 0, v_remaining, 0, 0, 0];
     END IF;
     SELECT count(*) FILTER (WHERE (ticket, token) < (v_ticket, p_token)),
-        -- More readers may join one that only readers stand behind.
+        -- More readers may join a reader that only readers wait behind, so those do not count.
         count(*) FILTER (WHERE (ticket, token) > (v_ticket, p_token) AND NOT (p_most = 2147483647 AND most = 2147483647))
         INTO v_front, v_behind FROM distlock.waiter WHERE name = p_name AND seq >= v_floor;
-    -- Others would go on joining those that hold it together. Who has it alone, or stands in front, is told later: each
-    -- message wakes all sessions of the database that listen, and the next release sends one in any case.
+    -- Notify shared holders, because others would go on joining them. An exclusive holder, or the waiter before this one,
+    -- is notified later: each message wakes all sessions of the database that listen, and the next release sends one
+    -- anyway.
     IF v_front = 0 AND v_holders[1] < 2147483647 THEN
         v_done := distlock.tell_in_front(p_name, v_floor, p_token, v_ticket, p_most = 2147483647, true, NULL) IS NULL;
     END IF;
     RETURN ARRAY[0, v_ticket, v_remaining, v_front, v_behind, v_added::int];
 END $$;
 
--- Tells who stands in front of those that came to the queue after that time. The first of them needs it not: who has the
--- lock next is told with it.
+-- For each waiter that entered the queue after that time, notifies the waiter before it. The first waiter has none before
+-- it: the holder learns of it with its grant.
 CREATE OR REPLACE FUNCTION distlock.announce_since(p_name text, p_floor bigint, p_since bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_in_front text;
@@ -449,7 +455,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same for one token, when it has waited for a while and the lock was handed on to nobody since.
+-- Does the same for one token that has waited for a while, if the lock was handed over to nobody since.
 CREATE OR REPLACE FUNCTION distlock.announce(p_name text, p_token text) RETURNS void LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -472,8 +478,9 @@ BEGIN
     v_done := distlock.tell_in_front(p_name, v_floor, p_token, w.ticket, w.most = 2147483647, v_in_front IS NULL, v_in_front) IS NULL;
 END $$;
 
--- Free and hand on, leave the queue, compensate, repair. Idempotent. Answers what became of it (0 not this
--- token's, 1 freed, 2 kept, 3 kept with others waiting) and who was let in.
+-- Releases the lock and hands it over, or leaves the queue. It also compensates for an acquire with an unknown outcome,
+-- and repairs a queue. It is idempotent. Returns the state (0 not this token's, 1 released, 2 kept, 3 kept with others
+-- waiting) and the tokens that were let in.
 CREATE OR REPLACE FUNCTION distlock.release(p_name text, p_token text, p_keep bigint, p_async boolean, OUT state integer, OUT next text[])
 LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -487,7 +494,7 @@ DECLARE
     w distlock.waiter;
     v_done boolean;
 BEGIN
-    -- Without it the lock is held until its lease ends, by nobody.
+    -- If a crash loses the release, the lock stays held until its lease ends.
     IF p_async OR p_keep IS NULL THEN
         v_done := distlock.relax();
     END IF;
@@ -507,7 +514,7 @@ BEGIN
     ELSIF p_keep IS NOT NULL THEN
         v_waits := (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int;
         state := 2 + v_waits;
-        -- An end wakes no waiter: it is also released, a little earlier.
+        -- The end of a lease wakes no waiter. So the process also releases the lease, a little before its end.
         UPDATE distlock.lease SET until = v_now + (p_keep + 100 * v_waits) * 1000
             WHERE name = p_name AND token = p_token;
     END IF;
@@ -518,11 +525,11 @@ BEGIN
     v_floor := distlock.floor(p_name);
     next := distlock.admit(p_name, v_floor, NULL, NULL, v_now);
     IF next <> '{}' THEN
-        -- One message or several: all listening sessions wake up once.
+        -- All sessions that listen wake up once, for one message or for several.
         v_done := distlock.announce_since(p_name, v_floor, coalesce(v_since, 0)) IS NULL;
     ELSIF v_until IS NOT NULL THEN
-        -- The first of the queue may have been told of a later end than there is now: it looks again. Not where one
-        -- was let in before it: what ends first now is that one's reservation, which is seen to.
+        -- The first waiter may know a later end than the one that counts now, so it must poll again. It need not if
+        -- another one was let in before it: that reservation ends first, and its own process confirms or releases it.
         SELECT * INTO w FROM distlock.waiter WHERE name = p_name AND seq >= v_floor ORDER BY ticket, token LIMIT 1;
         SELECT array_agg(until ORDER BY until) INTO v_ends FROM distlock.lease WHERE name = p_name AND seq >= v_floor;
         IF w.most <= cardinality(v_ends) AND v_ends[cardinality(v_ends) - w.most + 1] < v_until THEN
@@ -531,10 +538,9 @@ BEGIN
     END IF;
 END $$;
 
--- Extends leases that are not over, and never makes one or shortens one. One row for each, in the order in
--- which they were asked for: 0 not this token's, 1 extended, 2 and others wait; and a value of the sequence
--- for those that want one. Changes nobody's turn: it needs no lock on the names, but takes the rows in one
--- order, as others do.
+-- Renews leases that are not over. Never creates or shortens a lease. Returns one row for each lease, in the order of the
+-- arguments: 0 not this token's, 1 renewed, 2 renewed with others waiting, and a value of the sequence for those that
+-- want one. It changes no turn, so it needs no lock on the names. It locks the rows in the same order as all functions.
 CREATE OR REPLACE FUNCTION distlock.renew(p_names text[], p_tokens text[], p_ttls bigint[], p_draws boolean[], p_async boolean)
 RETURNS TABLE (state integer, fence bigint) LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -563,8 +569,8 @@ BEGIN
     RETURN QUERY SELECT s, f FROM unnest(v_states, v_fences) WITH ORDINALITY AS u (s, f, n) ORDER BY n;
 END $$;
 
--- Gives a lock from a token that has it alone to one that does not keep others out, with nobody in between.
--- Idempotent. Answers as `acquire`, and {0} if the lock was not the old one's.
+-- Gives a lock from a token that holds it exclusively to one that shares it, with no holder in between. It is idempotent.
+-- Returns the answers of `acquire`, or {0} if the old token did not hold the lock.
 CREATE OR REPLACE FUNCTION distlock.downgrade(
     p_name text, p_new text, p_most integer, p_ttl bigint, p_old text, p_not_after bigint, p_started bigint, p_async boolean
 ) RETURNS bigint[] LANGUAGE plpgsql
@@ -591,7 +597,7 @@ BEGIN
     RETURN ARRAY[1, distlock.draw(), (EXISTS (SELECT FROM distlock.waiter WHERE name = p_name AND seq >= v_floor))::int];
 END $$;
 
--- Who holds a lock and who waits for it, in order; the ms that are left to a holder, none for a waiter.
+-- Returns the holders and waiters of a lock, in order, with the remaining ms of each holder and null for a waiter.
 CREATE OR REPLACE FUNCTION distlock.inspect(p_name text)
 RETURNS TABLE (token text, remaining bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -604,7 +610,7 @@ BEGIN
         WHERE w.name = p_name AND w.seq >= v_floor AND w.until > v_now ORDER BY w.ticket, w.token;
 END $$;
 
--- The next names of locks that are held and begin so, in order, behind that one.
+-- Returns the next names of held locks that begin with `p_begin`, in order, after `p_after`.
 CREATE OR REPLACE FUNCTION distlock.walk(p_begin text, p_after text, p_limit integer) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(SELECT DISTINCT l.name FROM distlock.lease l
@@ -612,7 +618,7 @@ BEGIN
         ORDER BY l.name LIMIT p_limit);
 END $$;
 
--- Keeps what a process says of itself, for so many ms.
+-- Stores the record of a process for `p_kept` ms.
 CREATE OR REPLACE FUNCTION distlock.introduce(p_prefix text, p_process text, p_record text, p_kept bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -628,7 +634,7 @@ BEGIN
     DELETE FROM distlock.process WHERE prefix = p_prefix AND process = p_process;
 END $$;
 
--- What processes say of themselves: these, or all if that is null.
+-- Returns the records of these processes, or of all if the argument is null.
 CREATE OR REPLACE FUNCTION distlock.records(p_prefix text, p_processes text[])
 RETURNS TABLE (process text, record text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -637,8 +643,8 @@ BEGIN
             AND (p_processes IS NULL OR p.process = ANY (p_processes));
 END $$;
 
--- Removes what was over a while ago and nobody has come across since: of processes that died. It reads whole tables, so
--- one process does it at a time, and none if it was done less than so many ms ago.
+-- Deletes rows of dead processes: those that ended a while ago and that no function has met since. It reads whole tables,
+-- so only one process does it at a time, and none if the last sweep was less than `p_every` ms ago.
 DROP FUNCTION IF EXISTS distlock.sweep();
 CREATE OR REPLACE FUNCTION distlock.sweep(p_every bigint DEFAULT 0) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -647,7 +653,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(7233187398472430597) THEN
         RETURN;
     END IF;
-    -- When it was done last is a record of no process: it is over from the first moment on.
+    -- The time of the last sweep is stored as the record of no process, which expires at once.
     IF EXISTS (SELECT FROM distlock.process WHERE prefix = '' AND process = 'sweep'
         AND until > v_now - p_every * 1000 AND until <= v_now) THEN
         RETURN;
@@ -655,12 +661,12 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM distlock.lease WHERE until < v_now - 60000000;
     DELETE FROM distlock.waiter WHERE until < v_now - 60000000;
-    -- Without a floor a lock is looked up as one that never had one.
+    -- A lock without a floor is looked up as one that never had a floor.
     DELETE FROM distlock.floor WHERE seq < v_now - 600000000;
     DELETE FROM distlock.process WHERE until < v_now;
     INSERT INTO distlock.process (prefix, process, record, until) VALUES ('', 'sweep', '', v_now)
         ON CONFLICT (prefix, process) DO UPDATE SET until = excluded.until;
 END $$;
 
--- Last: who finds it finds all of the above.
+-- This comes last: if it exists, all of the above exists.
 CREATE OR REPLACE FUNCTION distlock.version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 6';
