@@ -1,37 +1,47 @@
-//! Opens a connection, with TLS or without, to the first host that accepts it.
+//! Opening a connection to the first host that accepts it, and abandoning one that does not answer.
+//!
+//! A backend that waits for a lock, or for a standby, does not notice that its client has closed the socket.
+//! Each connection that replaces it would be one more at the server. So this process cancels the backend of an
+//! abandoned connection, counts the connection until it has ended, and bounds the total.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Error, NoTls};
 
-use crate::database::Shared;
-use crate::error::Fault;
-use crate::left::{Permit, leave_attempt};
-use crate::url::Address;
+use crate::database::{ConnectionPermit, Database};
+use crate::error::PostgresError;
+use crate::tls;
+use crate::url::PostgresUrl;
 
-/// Each host but the last has this long, so that a frozen host does not keep the process from the others.
-const SHARE: Duration = Duration::from_secs(1);
+/// Each host but the last has this much time, so that a frozen host does not keep the process from the others.
+const HOST_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time that an unused connection has to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time that a request to cancel has.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Requests to cancel are repeated, because the backend may have further commands of this connection. Each
+/// request costs the server a process, so the pause doubles up to the longest one.
+const FIRST_CANCEL_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_CANCEL_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long an unused connection may take to close.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// The part of a connection that moves its bytes.
+pub(crate) struct ConnectionDriver(Box<dyn PollMessage>);
 
-/// Moves the bytes of a connection.
-pub(crate) struct Connection(Box<dyn Messages>);
-
-/// What is heard on a connection. It has to be asked, or nothing of the connection moves.
-trait Messages: Send {
-    /// The next message; `None` when it has ended.
+/// A connection, with TLS or without. Its bytes move only while it is polled.
+trait PollMessage: Send {
+    /// Returns the next message; `None` when the connection has ended.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>>;
 }
 
-impl<S, T> Messages for tokio_postgres::Connection<S, T>
+impl<S, T> PollMessage for tokio_postgres::Connection<S, T>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     T: AsyncRead + AsyncWrite + Unpin + Send,
@@ -41,17 +51,9 @@ where
     }
 }
 
-impl Connection {
-    /// Returns the next message; `None` when the connection has ended.
-    pub(crate) fn poll_message(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<AsyncMessage, Error>>> {
-        self.0.poll_message(cx)
-    }
-
-    /// Drives the connection until it has ended, and calls `on` for every message. It may be polled again after
-    /// that.
+impl ConnectionDriver {
+    /// Drives the connection until it has ended, and calls `on` for every message. The future may be polled
+    /// again after that.
     pub(crate) fn drive(
         mut self,
         on: impl Fn(&AsyncMessage) + Send + Unpin,
@@ -59,7 +61,7 @@ impl Connection {
         let mut ended = false;
         poll_fn(move |cx| {
             while !ended {
-                match ready!(self.poll_message(cx)) {
+                match ready!(self.0.poll_message(cx)) {
                     Some(Ok(message)) => on(&message),
                     _ => ended = true,
                 }
@@ -67,109 +69,149 @@ impl Connection {
             Poll::Ready(())
         })
     }
-
-    pub(crate) async fn ended(self) {
-        self.drive(|_| ()).await;
-    }
 }
 
-/// A connection, and the permit that counts it.
-pub(crate) struct Made {
+/// An open connection, and the permit that counts it.
+pub(crate) struct OpenConnection {
     pub(crate) client: Client,
-    pub(crate) connection: Connection,
-    pub(crate) permit: Permit,
-    /// Which host of the address it leads to.
+    pub(crate) driver: ConnectionDriver,
+    pub(crate) permit: ConnectionPermit,
+    /// The index of its host in the URL.
     pub(crate) host: usize,
 }
 
-type Attempt = Pin<Box<dyn Future<Output = Result<(Client, Connection), Error>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<(Client, ConnectionDriver), Error>> + Send>>;
 
 /// Connects to the last good host, or else to the others in order. Waits while too many abandoned connections
 /// are still open at the server.
-pub(crate) async fn connect(shared: &Arc<Shared>) -> Result<Made, Fault> {
-    let hosts = &shared.address.hosts;
-    let preferred = shared.preferred.load(Ordering::Acquire) % hosts.len();
-    let others = (0..hosts.len()).filter(|&number| number != preferred);
-    let (begun, mut outcome) = (Instant::now(), None::<Fault>);
-    for (at, number) in std::iter::once(preferred).chain(others).enumerate() {
-        let permit = shared.permit().await?;
-        let rest = shared.connect_timeout.saturating_sub(begun.elapsed());
-        let time = if at + 1 == hosts.len() { rest.max(SHARE) } else { SHARE.min(rest) };
-        match one(shared, number, time, permit).await {
-            Ok(made) => {
-                shared.preferred.store(number, Ordering::Release);
-                return Ok(made);
+pub(crate) async fn connect(database: &Arc<Database>) -> Result<OpenConnection, PostgresError> {
+    let hosts = &database.url.hosts;
+    let preferred = database.preferred_host.load(Ordering::Acquire) % hosts.len();
+    let others = (0..hosts.len()).filter(|&host| host != preferred);
+    let (begun, mut outcome) = (Instant::now(), None::<PostgresError>);
+    for (at, host) in std::iter::once(preferred).chain(others).enumerate() {
+        let permit = database.permit().await?;
+        let rest = database.connect_timeout.saturating_sub(begun.elapsed());
+        let time =
+            if at + 1 == hosts.len() { rest.max(HOST_TIMEOUT) } else { HOST_TIMEOUT.min(rest) };
+        match connect_to(database, host, time, permit).await {
+            Ok(open) => {
+                database.preferred_host.store(host, Ordering::Release);
+                return Ok(open);
             }
-            Err(fault) => {
+            Err(error) => {
                 // If one host may come back, another attempt may succeed.
-                let passing = fault.passing || outcome.is_some_and(|before| before.passing);
-                outcome = Some(Fault { passing, ..fault });
+                let passing = error.passing || outcome.is_some_and(|before| before.passing);
+                outcome = Some(PostgresError { passing, ..error });
             }
         }
     }
-    Err(outcome.unwrap_or_else(Fault::timed_out))
+    Err(outcome.unwrap_or_else(PostgresError::connect_timed_out))
 }
 
-async fn one(
-    shared: &Arc<Shared>,
-    number: usize,
+async fn connect_to(
+    database: &Arc<Database>,
+    host: usize,
     time: Duration,
-    permit: Permit,
-) -> Result<Made, Fault> {
-    let mut host = shared.address.hosts[number].clone();
+    permit: ConnectionPermit,
+) -> Result<OpenConnection, PostgresError> {
+    let mut config = database.url.hosts[host].clone();
     // A name may have several addresses, the first of which may not answer.
-    let of_address = (time / 2).min(host.get_connect_timeout().copied().unwrap_or(time));
-    host.connect_timeout(of_address);
-    let mut attempt = attempt(&shared.address, host);
-    match timeout(time, &mut attempt).await {
-        Ok(made) => {
-            let (client, connection) = made.map_err(|error| fault_of(shared, &error))?;
-            Ok(Made { client, connection, permit, host: number })
+    let of_address = (time / 2).min(config.get_connect_timeout().copied().unwrap_or(time));
+    config.connect_timeout(of_address);
+    let mut opening = open(&database.url, config);
+    match timeout(time, &mut opening).await {
+        Ok(opened) => {
+            let (client, driver) = opened.map_err(|error| explain(database, &error))?;
+            Ok(OpenConnection { client, driver, permit, host })
         }
         Err(_) => {
             // The server may have accepted the connection, so it counts until the server has closed it.
-            let closed = async move {
-                if let Ok((client, connection)) = attempt.await {
+            database.handle.spawn(async move {
+                if let Ok((client, driver)) = opening.await {
                     drop(client);
-                    let _ = timeout(GOODBYE, connection.ended()).await;
+                    let _ = timeout(CLOSE_TIMEOUT, driver.drive(|_| ())).await;
                 }
-            };
-            leave_attempt(shared, closed, permit);
-            Err(Fault::timed_out())
+                drop(permit);
+            });
+            Err(PostgresError::connect_timed_out())
         }
     }
 }
 
-fn attempt(address: &Address, host: Config) -> Attempt {
-    #[cfg(feature = "tls")]
-    if let Some(tls) = address.tls.clone() {
+fn open(url: &PostgresUrl, host: Config) -> Opening {
+    if let Some(tls) = url.tls() {
         return Box::pin(async move {
             let (client, connection) = host.connect(tls).await?;
-            Ok((client, Connection(Box::new(connection))))
+            Ok((client, ConnectionDriver(Box::new(connection))))
         });
     }
-    let _ = address;
     Box::pin(async move {
         let (client, connection) = host.connect(NoTls).await?;
-        Ok((client, Connection(Box::new(connection))))
+        Ok((client, ConnectionDriver(Box::new(connection))))
     })
 }
 
-fn fault_of(shared: &Shared, error: &Error) -> Fault {
-    #[cfg(feature = "tls")]
-    let fault = match &shared.address.tls {
-        Some(_) => crate::tls::fault_of(error),
-        None => Fault::of(error),
+fn explain(database: &Database, error: &Error) -> PostgresError {
+    let error = match database.url.tls() {
+        Some(_) => tls::explain(error),
+        None => PostgresError::of(error),
     };
-    #[cfg(not(feature = "tls"))]
-    let fault = Fault::of(error);
-    if fault.is_of_a_limit() {
+    if error.is_of_a_limit() {
         let words = format!(
             "{}: this manager wants {} connections; raise the limit of the role or of the server, or give fewer \
              with `connections`",
-            fault.words, shared.wanted
+            error.words, database.connections
         );
-        return Fault { words, ..fault };
+        return PostgresError { words, ..error };
     }
-    fault
+    error
+}
+
+/// Cancels the server's work for a connection until the connection has ended. Discards later answers, because
+/// nobody waits for them. The receiver resolves once the connection has ended.
+pub(crate) fn abandon(
+    database: &Arc<Database>,
+    connection: impl Future<Output = ()> + Unpin + Send + 'static,
+    token: CancelToken,
+    permit: ConnectionPermit,
+) -> oneshot::Receiver<()> {
+    let (ended, receiver) = oneshot::channel();
+    let database = database.clone();
+    database.handle.clone().spawn(async move {
+        let cancel = async {
+            let mut pause = FIRST_CANCEL_PAUSE;
+            loop {
+                let _ = timeout(CANCEL_TIMEOUT, cancel(&database.url, &token)).await;
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_CANCEL_PAUSE);
+            }
+        };
+        race(cancel, connection).await;
+        drop(permit);
+        let _ = ended.send(());
+    });
+    receiver
+}
+
+async fn cancel(url: &PostgresUrl, token: &CancelToken) -> Result<(), Error> {
+    match url.tls() {
+        Some(tls) => token.cancel_query(tls).await,
+        None => token.cancel_query(NoTls).await,
+    }
+}
+
+/// Runs `work` until `end` resolves. Returns `None` if `end` came first.
+pub(crate) async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
+    let (mut work, mut end) = (pin!(work), pin!(end));
+    poll_fn(|cx| {
+        // Poll `end` first: it is mostly the driver of a connection, which moves the bytes.
+        let ended = end.as_mut().poll(cx).is_ready();
+        match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if ended => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -1,154 +1,162 @@
-//! What all connections of a table share, and the state of each.
+//! The state that all connections to one database share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::error::Fault;
-use crate::fence::Fence;
-use crate::select::race;
-use crate::url::Address;
+use crate::error::PostgresError;
+use crate::url::PostgresUrl;
 
-/// After a command without an answer in time, the connection has this long for any answer, or longer while the
-/// server may wait for a lock of its own.
+/// The time that a session has for any answer after one was overdue. It is longer while the server may wait for
+/// a lock of its own.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A command waits no longer than this for a lock of the server.
 const LONGEST_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What all connections of a table share.
-pub(crate) struct Shared {
-    pub(crate) address: Address,
+/// One database, as all connections to it know it.
+pub(crate) struct Database {
+    pub(crate) url: PostgresUrl,
     pub(crate) connect_timeout: Duration,
-    pub(crate) fence: Fence,
-    /// Connections are numbered as they are made.
-    pub(crate) numbers: AtomicU64,
-    /// Messages come through: no pooler gives each transaction another connection.
-    pub(crate) direct: watch::Sender<bool>,
-    /// A connection was opened or lost.
+    pub(crate) fences: FenceSequence,
+    /// The number of the newest session. Each session has its own number.
+    pub(crate) sessions: AtomicU64,
+    /// Messages arrive, so no pooler is in between that gives each transaction another connection.
+    pub(crate) is_direct: watch::Sender<bool>,
+    /// Notifies callers that a link was connected or lost.
     pub(crate) changes: watch::Sender<()>,
-    /// The number of connections for commands that are up.
-    pub(crate) up: AtomicUsize,
+    /// The number of links that are connected.
+    pub(crate) connected: AtomicUsize,
     /// The host of the last good connection.
-    pub(crate) preferred: AtomicUsize,
-    /// The number of connections when all are up.
-    pub(crate) wanted: usize,
+    pub(crate) preferred_host: AtomicUsize,
+    /// The number of connections when all of them are open.
+    pub(crate) connections: usize,
     /// One permit for each connection that may be open at the server.
-    pub(crate) budget: Arc<Semaphore>,
-    /// How long a command may wait for a lock of the server.
+    permits: Arc<Semaphore>,
+    /// The longest time that a command may wait for a lock of the server.
     pub(crate) lock_timeout: Duration,
     pub(crate) handle: Handle,
 }
 
-impl Shared {
+/// The permit of one connection, counted against the maximum.
+pub(crate) type ConnectionPermit = OwnedSemaphorePermit;
+
+impl Database {
     pub(crate) fn new(
-        address: Address,
+        url: PostgresUrl,
         connect_timeout: Duration,
         command_timeout: Duration,
-        lanes: usize,
+        command_links: usize,
         handle: &Handle,
     ) -> Self {
-        let preferred = AtomicUsize::new(address.first_host());
-        // The server answers before its caller stops waiting.
+        let preferred_host = AtomicUsize::new(url.first_host());
+        // The server must answer before its caller stops waiting.
         let lock_timeout = (command_timeout * 3 / 4).min(LONGEST_LOCK_TIMEOUT);
         Self {
-            address,
+            url,
             connect_timeout,
-            fence: Fence::new(),
-            numbers: AtomicU64::new(0),
-            direct: watch::Sender::new(false),
+            fences: FenceSequence::new(),
+            sessions: AtomicU64::new(0),
+            is_direct: watch::Sender::new(false),
             changes: watch::Sender::new(()),
-            up: AtomicUsize::new(0),
-            preferred,
-            // One connection for renewals, and one that listens.
-            wanted: lanes + 2,
-            // Less than twice all of them, because the one for renewals is often not open.
-            budget: Arc::new(Semaphore::new(2 * (lanes + 1))),
+            connected: AtomicUsize::new(0),
+            preferred_host,
+            // One more connection renews leases, and one more listens.
+            connections: command_links + 2,
+            // This is less than two for each connection, because the one for renewals is often not open.
+            permits: Arc::new(Semaphore::new(2 * (command_links + 1))),
             lock_timeout,
             handle: handle.clone(),
         }
     }
 
-    /// Waits for a permit to open one more connection. Abandoned connections return theirs when they have ended.
-    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        let permit = self.budget.clone().acquire_owned();
+    /// Waits for a permit to open one more connection. An abandoned connection keeps its permit until it has
+    /// ended.
+    pub(crate) async fn permit(&self) -> Result<ConnectionPermit, PostgresError> {
+        let permit = self.permits.clone().acquire_owned();
         match timeout(self.connect_timeout, permit).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Fault::unreachable(
+            _ => Err(PostgresError::unreachable(
                 "the server has not ended connections that were left because it did not answer",
             )),
         }
     }
 
-    /// How long a connection that owes an answer may be silent.
-    pub(crate) fn silence(&self) -> Duration {
+    /// Returns how long a session may be silent while it owes an answer.
+    pub(crate) fn longest_silence(&self) -> Duration {
         SILENCE.max(self.lock_timeout + SILENCE / 2)
     }
 
-    /// This host did not answer, so the next attempt begins with another one. Several connections to it may fall
-    /// silent together: only the first of them changes the order.
-    pub(crate) fn host_is_silent(&self, host: usize) {
+    /// Makes the next attempt begin with the host after this one, because this one did not answer. Several
+    /// connections to it may fall silent together: only the first of them changes the order.
+    pub(crate) fn avoid_host(&self, host: usize) {
         let next =
-            |preferred: usize| (preferred == host).then(|| (host + 1) % self.address.hosts.len());
-        let _ = self.preferred.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+            |preferred: usize| (preferred == host).then(|| (host + 1) % self.url.hosts.len());
+        let _ = self.preferred_host.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
     }
 }
 
-/// The state of one connection, as its commands see it.
-#[derive(Default)]
-pub(crate) struct Health {
-    /// The number of commands without an answer in time since the last answer.
-    silent: AtomicU64,
-    answers: AtomicU64,
-    /// How often the server has stopped waiting for a standby.
-    unconfirmed: AtomicU64,
-    suspected: Notify,
-    bad: Notify,
+/// The sequence of fencing tokens and the server's clock, as far as this process knows them.
+#[derive(Debug)]
+pub struct FenceSequence {
+    /// The highest value that this process has seen.
+    highest: AtomicU64,
+    /// The start time of the server on which this process raised the sequence last; 0 if there is none.
+    server_started: AtomicI64,
+    /// The lead of the server's clock over `origin`, in µs; `i64::MIN` while it is unknown.
+    clock_lead: AtomicI64,
+    origin: Instant,
 }
 
-impl Health {
-    /// An answer has come.
-    pub(crate) fn answered(&self) {
-        self.answers.fetch_add(1, Ordering::AcqRel);
-        self.silent.store(0, Ordering::Release);
+impl FenceSequence {
+    fn new() -> Self {
+        Self {
+            highest: AtomicU64::new(0),
+            server_started: AtomicI64::new(0),
+            clock_lead: AtomicI64::new(i64::MIN),
+            origin: Instant::now(),
+        }
     }
 
-    /// An answer has not come in time.
-    pub(crate) fn missed(&self) {
-        self.silent.fetch_add(1, Ordering::AcqRel);
-        self.suspected.notify_one();
+    /// Returns the highest value that this process has seen. Read it before asking for a new one.
+    pub fn seen(&self) -> u64 {
+        self.highest.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_bad(&self) {
-        self.bad.notify_one();
+    /// Returns whether a value is above `seen`, which was read before the value was asked for.
+    pub fn is_new(&self, value: u64, seen: u64) -> bool {
+        self.highest.fetch_max(value, Ordering::AcqRel);
+        value > seen
     }
 
-    /// The server has committed without the standby that it should have waited for.
-    pub(crate) fn not_confirmed(&self) {
-        self.unconfirmed.fetch_add(1, Ordering::AcqRel);
+    /// Records that the server started at `started` has raised its sequence to `floor`.
+    pub(crate) fn set_raised(&self, floor: i64, now: i64, started: i64) {
+        self.highest.fetch_max(u64::try_from(floor).unwrap_or(0), Ordering::AcqRel);
+        self.set_server_time(now);
+        self.server_started.store(started, Ordering::Release);
     }
 
-    /// Changes when a standby did not confirm a commit.
-    pub(crate) fn unconfirmed(&self) -> u64 {
-        self.unconfirmed.load(Ordering::Acquire)
+    /// Records the server's current time, in µs since 1970.
+    pub(crate) fn set_server_time(&self, now: i64) {
+        let since = i64::try_from(self.origin.elapsed().as_micros()).unwrap_or(i64::MAX);
+        self.clock_lead.store(now.saturating_sub(since), Ordering::Release);
     }
 
-    /// Resolves when the connection must be dropped. Returns whether the reason is silence.
-    pub(crate) async fn gone_bad(&self, silence: Duration) -> bool {
-        let is_silent = async {
-            loop {
-                self.suspected.notified().await;
-                let before = self.answers.load(Ordering::Acquire);
-                tokio::time::sleep(silence).await;
-                let none = self.answers.load(Ordering::Acquire) == before;
-                if none && self.silent.load(Ordering::Acquire) > 0 {
-                    return;
-                }
+    pub(crate) fn server_started(&self) -> i64 {
+        self.server_started.load(Ordering::Acquire)
+    }
+
+    /// Returns the server's time after `delay` from now; 0 if the server's clock is unknown.
+    pub(crate) fn server_time_after(&self, delay: Duration) -> i64 {
+        match self.clock_lead.load(Ordering::Acquire) {
+            i64::MIN => 0,
+            lead => {
+                let micros = self.origin.elapsed().saturating_add(delay).as_micros();
+                lead.saturating_add(i64::try_from(micros).unwrap_or(i64::MAX))
             }
-        };
-        race(is_silent, self.bad.notified()).await.is_some()
+        }
     }
 }

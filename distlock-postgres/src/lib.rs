@@ -1,40 +1,35 @@
 //! The lease table in Postgres that `distlock` keeps locks in. Use the `distlock` crate with its feature
-//! `postgres`; this one has no stability of its own.
+//! `postgres`. The API of this crate is not stable.
 //!
-//! It knows names and tokens as texts, and nothing of what a lock is worth: that is the runtime's. A
-//! [`Table`] has some [links](Live) for commands, each a connection that is made again when it is lost, and
-//! one that listens for messages. What a command does is in `schema.sql`: each is one function of the
-//! database, one statement and one round trip. None relies on what another one has set, and none is prepared under
-//! a name where a pooler might give each to another connection.
+//! A pool has several links for commands and one connection that listens for messages. Each link opens its
+//! connection again when the connection is lost. Each command calls one function of the database, in one statement and
+//! one round trip. The file `schema.sql` defines the functions. No command relies on the state that another has left in
+//! its session, because a pooler may give each transaction to another connection.
 
-#[cfg(feature = "tls")]
-mod binding;
 mod commands;
 mod connect;
 mod database;
 mod error;
-mod fence;
-mod left;
 mod link;
 mod listener;
-mod messages;
 mod pool;
-mod request;
 mod schema;
-mod select;
 mod session;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
 
-pub use error::{Fault, Kind};
-pub use fence::Fence;
-pub use link::Watch;
-pub use listener::Message;
-pub use pool::{Settings, Table};
-pub use request::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
+pub use commands::{Ask, Freed, Granted, Held, Record, Renewal, Reply, Swap};
+pub use database::FenceSequence;
+pub use error::{PostgresError as Fault, PostgresErrorKind as Kind};
+pub use link::LinkObserver as Watch;
+pub use listener::ListenEvent as Message;
+pub use pool::{PoolSettings as Settings, PostgresPool as Table};
 pub use schema::SCHEMA;
-pub use session::Live;
+pub use session::PostgresSession as Live;
 #[cfg(feature = "tls")]
-pub use tls::Tls;
-pub use url::{Address, Files};
+pub use tls::PostgresTls as Tls;
+pub use url::{PostgresUrl as Address, TlsFiles as Files};

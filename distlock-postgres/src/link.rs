@@ -1,4 +1,4 @@
-//! A connection that is made again when it is lost.
+//! A link: a place for one connection, which is opened again whenever it is lost.
 
 use std::future::{Future, pending};
 use std::sync::atomic::Ordering;
@@ -10,165 +10,147 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, CancelToken, Client};
 
-use crate::connect::{Made, connect};
-use crate::database::{Health, Shared};
-use crate::error::Fault;
-use crate::left::{Permit, leave};
+use crate::commands::PREPARED;
+use crate::connect::{OpenConnection, abandon, connect, race};
+use crate::database::{ConnectionPermit, Database};
+use crate::error::PostgresError;
 use crate::schema;
-use crate::select::race;
-use crate::session::Live;
+use crate::session::{PostgresSession, SessionHealth};
 
-/// Called with the servers of one connection, and with the failure if it is down. Dropped once the connection
-/// is no longer needed.
-pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
+/// An observer of one link. It is called with the servers, and with the failure if the link is down. It is dropped
+/// once the link is no longer needed.
+pub type LinkObserver = Box<dyn FnMut(&str, Option<&PostgresError>) + Send>;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The pause after the server or the role had no room. Each attempt costs the server a process, and other
-/// connections are usually up.
-const LIMITED_PAUSE: Duration = Duration::from_secs(5);
-/// An abandoned connection has this long to end before the next one is opened.
-const LEFT: Duration = Duration::from_millis(500);
-/// The server's routine whose notice says, in any language, that it has stopped waiting for a standby.
-const STANDBY: &str = "SyncRepWaitForLSN";
+/// The pause after the server or the role allowed no further connection. Each attempt costs the server a process,
+/// and other links are usually connected.
+const PAUSE_AT_LIMIT: Duration = Duration::from_secs(5);
+/// An abandoned connection has this much time to end before the next one is opened.
+const ABANDON_TIMEOUT: Duration = Duration::from_millis(500);
+/// The routine of the server that sends a notice when it stops waiting for a standby. Its name is the same in any
+/// language.
+const STANDBY_ROUTINE: &str = "SyncRepWaitForLSN";
 
-/// A connection, made on first use and again whenever it is lost.
-pub(crate) struct Link {
-    shared: Arc<Shared>,
-    state: watch::Sender<State>,
-    wanted: Notify,
+/// A link to one database. It is connected on first use.
+pub(crate) struct PostgresLink {
+    database: Arc<Database>,
+    state: watch::Sender<LinkState>,
+    used: Notify,
     down_since: Mutex<Option<Instant>>,
 }
 
+/// The state of a link.
 #[derive(Clone)]
-pub(crate) enum State {
+pub(crate) enum LinkState {
     Unused,
-    Up(Live),
-    Down(Fault),
+    Up(PostgresSession),
+    Down(PostgresError),
 }
 
-impl Link {
-    pub(crate) fn start(shared: &Arc<Shared>, handle: &Handle, watch: Watch) -> Arc<Self> {
+impl PostgresLink {
+    pub(crate) fn start(
+        database: &Arc<Database>,
+        handle: &Handle,
+        observer: LinkObserver,
+    ) -> Arc<Self> {
         let link = Arc::new(Self {
-            shared: shared.clone(),
-            state: watch::Sender::new(State::Unused),
-            wanted: Notify::new(),
+            database: database.clone(),
+            state: watch::Sender::new(LinkState::Unused),
+            used: Notify::new(),
             down_since: Mutex::new(None),
         });
-        handle.spawn(supervise(link.clone(), watch));
+        handle.spawn(supervise(link.clone(), observer));
         link
     }
 
-    /// Starts the connection if it is unused. Returns its state.
-    pub(crate) fn want(&self) -> State {
+    /// Starts to connect if the link is unused. Returns its state.
+    pub(crate) fn use_link(&self) -> LinkState {
         let state = self.state.borrow().clone();
-        if matches!(state, State::Unused) {
-            self.wanted.notify_one();
+        if matches!(state, LinkState::Unused) {
+            self.used.notify_one();
         }
         state
     }
 
-    /// Returns the connection if it is up.
-    pub(crate) fn up(&self) -> Option<Live> {
+    /// Returns the session if the link is up.
+    pub(crate) fn session(&self) -> Option<PostgresSession> {
         match &*self.state.borrow() {
-            State::Up(live) => Some(live.clone()),
-            State::Down(_) | State::Unused => None,
+            LinkState::Up(session) => Some(session.clone()),
+            LinkState::Down(_) | LinkState::Unused => None,
         }
     }
 
-    /// Returns the connection, or the reason why the first attempt failed.
-    pub(crate) async fn first(&self) -> Result<Live, Fault> {
-        self.wanted.notify_one();
+    /// Returns the session, or the failure of the first attempt to connect.
+    pub(crate) async fn first_session(&self) -> Result<PostgresSession, PostgresError> {
+        self.used.notify_one();
         let mut states = self.state.subscribe();
-        let state = states.wait_for(|state| !matches!(state, State::Unused)).await;
+        let state = states.wait_for(|state| !matches!(state, LinkState::Unused)).await;
         match state.as_deref() {
-            Ok(State::Up(live)) => Ok(live.clone()),
-            Ok(State::Down(fault)) => Err(fault.clone()),
-            _ => Err(Fault::unreachable("the connection is not kept up any more")),
+            Ok(LinkState::Up(session)) => Ok(session.clone()),
+            Ok(LinkState::Down(error)) => Err(error.clone()),
+            _ => Err(PostgresError::unreachable("the connection is not kept up any more")),
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(_))
+        matches!(&*self.state.borrow(), LinkState::Up(_))
     }
 
-    /// Resolves when there is a connection; it makes none.
+    /// Resolves when the link is up. Does not start to connect.
     pub(crate) async fn until_up(&self) {
-        let _ = self.state.subscribe().wait_for(|state| matches!(state, State::Up(_))).await;
+        let _ = self.state.subscribe().wait_for(|state| matches!(state, LinkState::Up(_))).await;
     }
 
-    /// Resolves when there is none, or not any more.
+    /// Resolves when the link is not up, or not any more.
     pub(crate) async fn until_down(&self) {
-        let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Up(_))).await;
+        let _ = self.state.subscribe().wait_for(|state| !matches!(state, LinkState::Up(_))).await;
     }
 
-    /// Since when there is no connection, and why.
-    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
+    /// Returns since when the link is down, and why.
+    pub(crate) fn outage(&self) -> Option<(Instant, PostgresError)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
         match &*self.state.borrow() {
-            State::Down(fault) => Some((since, fault.clone())),
-            State::Up(_) | State::Unused => None,
+            LinkState::Down(error) => Some((since, error.clone())),
+            LinkState::Up(_) | LinkState::Unused => None,
         }
     }
 
-    fn went(&self, state: State) {
+    fn set_state(&self, state: LinkState) {
         let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.up().is_some(), matches!(state, State::Up(_))) {
-            (false, true) => drop(self.shared.up.fetch_add(1, Ordering::Relaxed)),
-            (true, false) => drop(self.shared.up.fetch_sub(1, Ordering::Relaxed)),
+        match (self.is_up(), matches!(state, LinkState::Up(_))) {
+            (false, true) => drop(self.database.connected.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.database.connected.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
         }
         match &state {
-            State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
-            State::Up(_) | State::Unused => *since = None,
+            LinkState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            LinkState::Up(_) | LinkState::Unused => *since = None,
         }
         drop(since);
         self.state.send_replace(state);
-        self.shared.changes.send_replace(());
+        self.database.changes.send_replace(());
     }
 }
 
 /// Keeps the link connected from its first use on, until the runtime is dropped.
-async fn supervise(link: Arc<Link>, mut watch: Watch) {
-    link.wanted.notified().await;
+async fn supervise(link: Arc<PostgresLink>, mut observer: LinkObserver) {
+    link.used.notified().await;
     let mut pause = FIRST_PAUSE;
-    let servers = link.shared.address.servers();
+    let servers = link.database.url.servers();
     loop {
-        match establish(&link.shared).await {
-            Ok(Established { live, mut ended, token, permit, host }) => {
+        match establish(&link.database).await {
+            Ok(established) => {
                 pause = FIRST_PAUSE;
-                let (health, own) = (live.health.clone(), live.clone());
-                link.went(State::Up(live));
-                watch(&servers, None);
-                let serve = async {
-                    own.prepare().await;
-                    pending::<()>().await;
-                };
-                let silence = link.shared.silence();
-                let gone_bad = async { race(health.gone_bad(silence), serve).await };
-                let is_silent = race(gone_bad, &mut ended).await.flatten().unwrap_or(false);
-                drop(own);
-                // Mark the link as down before the connection is dropped and the calls on it fail. A call that
-                // fails with it must find it down, and wait for the next connection.
-                let fault = Fault::unreachable("the connection was lost").at(&servers);
-                link.went(State::Down(fault.clone()));
-                watch(&servers, Some(&fault));
-                match is_silent {
-                    false => drop((ended, permit)),
-                    true => {
-                        link.shared.host_is_silent(host);
-                        let left = leave(&link.shared, ended, token, permit);
-                        let _ = timeout(LEFT, left).await;
-                    }
-                }
+                serve(&link, &servers, established, &mut observer).await;
             }
-            Err(fault) => {
-                if fault.is_of_a_limit() && link.shared.up.load(Ordering::Relaxed) > 0 {
-                    pause = LIMITED_PAUSE;
+            Err(error) => {
+                if error.is_of_a_limit() && link.database.connected.load(Ordering::Relaxed) > 0 {
+                    pause = PAUSE_AT_LIMIT;
                 }
-                let fault = fault.at(&servers);
-                link.went(State::Down(fault.clone()));
-                watch(&servers, Some(&fault));
+                let error = error.at(&servers);
+                link.set_state(LinkState::Down(error.clone()));
+                observer(&servers, Some(&error));
             }
         }
         tokio::time::sleep(pause).await;
@@ -176,49 +158,89 @@ async fn supervise(link: Arc<Link>, mut watch: Watch) {
     }
 }
 
-/// A connection with its greeting done.
-struct Established<F> {
-    live: Live,
-    /// Resolves when the connection has ended. Dropping this closes the socket.
-    ended: F,
-    token: CancelToken,
-    permit: Permit,
-    /// Which host of the address it leads to.
-    host: usize,
-}
-
-async fn establish(
-    shared: &Arc<Shared>,
-) -> Result<Established<impl Future<Output = ()> + Unpin + Send + use<>>, Fault> {
-    let Made { client, connection, permit, host } = connect(shared).await?;
-    let token = client.cancel_token();
-    let health = Arc::new(Health::default());
-    let watched = health.clone();
-    // The commands report why it has ended. It may be polled again after that, because it can end at the moment
-    // at which the greeting is done.
-    let mut ended = connection.drive(move |message| {
-        if let AsyncMessage::Notice(notice) = message
-            && notice.routine() == Some(STANDBY)
-        {
-            watched.not_confirmed();
+/// Offers the session to callers until its connection ends or must be dropped.
+async fn serve<F: Future<Output = ()> + Unpin + Send + 'static>(
+    link: &PostgresLink,
+    servers: &str,
+    established: EstablishedSession<F>,
+    observer: &mut LinkObserver,
+) {
+    let EstablishedSession { session, mut ended, token, permit, host } = established;
+    let (health, own) = (session.health.clone(), session.clone());
+    link.set_state(LinkState::Up(session));
+    observer(servers, None);
+    let prepare = async {
+        own.prepare(&PREPARED).await;
+        pending::<()>().await;
+    };
+    let silence = link.database.longest_silence();
+    let until_bad = async { race(health.until_bad(silence), prepare).await };
+    let is_silent = race(until_bad, &mut ended).await.flatten().unwrap_or(false);
+    drop(own);
+    // Mark the link as down before the connection is dropped and its commands fail. A caller whose command fails
+    // must find the link down, and wait for the next connection.
+    let error = PostgresError::unreachable("the connection was lost").at(servers);
+    link.set_state(LinkState::Down(error.clone()));
+    observer(servers, Some(&error));
+    match is_silent {
+        false => drop((ended, permit)),
+        true => {
+            link.database.avoid_host(host);
+            let _ = timeout(ABANDON_TIMEOUT, abandon(&link.database, ended, token, permit)).await;
         }
-    });
-    let greeting = timeout(shared.connect_timeout, greet(shared, client, health));
-    match race(greeting, &mut ended).await {
-        Some(Ok(live)) => Ok(Established { live: live?, ended, token, permit, host }),
-        Some(Err(_)) => {
-            drop(leave(shared, ended, token, permit));
-            Err(Fault::timed_out())
-        }
-        None => Err(Fault::unreachable("it was closed while it was made")),
     }
 }
 
-/// Makes the schema if it is missing, and raises the sequence.
-async fn greet(shared: &Arc<Shared>, client: Client, health: Arc<Health>) -> Result<Live, Fault> {
+/// A new session, with what is needed to end its connection.
+struct EstablishedSession<F> {
+    session: PostgresSession,
+    /// Resolves when the connection has ended. Dropping it closes the socket.
+    ended: F,
+    token: CancelToken,
+    permit: ConnectionPermit,
+    /// The index of its host in the URL.
+    host: usize,
+}
+
+/// Connects, and brings the database to the state that commands need.
+async fn establish(
+    database: &Arc<Database>,
+) -> Result<EstablishedSession<impl Future<Output = ()> + Unpin + Send + use<>>, PostgresError> {
+    let OpenConnection { client, driver, permit, host } = connect(database).await?;
+    let token = client.cancel_token();
+    let health = Arc::new(SessionHealth::default());
+    let observed = health.clone();
+    // The commands report why the connection has ended. The connection can end at the moment at which the
+    // handshake is done, and is then polled again.
+    let mut ended = driver.drive(move |message| {
+        if let AsyncMessage::Notice(notice) = message
+            && notice.routine() == Some(STANDBY_ROUTINE)
+        {
+            observed.standby_skipped();
+        }
+    });
+    let handshake = timeout(database.connect_timeout, handshake(database, client, health));
+    match race(handshake, &mut ended).await {
+        Some(Ok(session)) => {
+            Ok(EstablishedSession { session: session?, ended, token, permit, host })
+        }
+        Some(Err(_)) => {
+            drop(abandon(database, ended, token, permit));
+            Err(PostgresError::connect_timed_out())
+        }
+        None => Err(PostgresError::unreachable("it was closed while it was made")),
+    }
+}
+
+/// Creates the schema if it is missing, and raises the sequence.
+async fn handshake(
+    database: &Arc<Database>,
+    client: Client,
+    health: Arc<SessionHealth>,
+) -> Result<PostgresSession, PostgresError> {
     schema::ensure(&client).await?;
-    let number = shared.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-    let live = Live::new(client, number, health, shared.clone());
-    live.raise().await?;
-    Ok(live)
+    let number = database.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+    let session = PostgresSession::new(client, number, health, database.clone());
+    session.raise().await?;
+    Ok(session)
 }

@@ -1,4 +1,4 @@
-//! Where the table is, and how it is used: the URL.
+//! The URL of a database, and the options in it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -10,50 +10,52 @@ use tokio_postgres::config::{
     ChannelBinding, Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs,
 };
 
-/// A dead peer is noticed after about three of these.
+use crate::tls::PostgresTls;
+
+/// The interval of keepalive probes. The system notices a dead peer after about three of them.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The files that a URL names for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Files {
-    /// Of the authorities that are trusted.
+pub struct TlsFiles {
+    /// The certificates of the trusted authorities.
     pub roots: Option<PathBuf>,
-    /// Of this process's own certificate.
+    /// This process's own certificate.
     pub certificate: Option<PathBuf>,
-    /// Of its key.
+    /// The key of that certificate.
     pub key: Option<PathBuf>,
 }
 
-/// A URL that was understood.
+/// A parsed URL of a database.
 #[derive(Clone)]
-pub struct Address {
+pub struct PostgresUrl {
     /// One entry for each host, in order.
     pub(crate) hosts: Vec<Config>,
-    /// It asks for TLS.
-    encrypted: Option<Files>,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<crate::tls::Tls>,
-    /// A lock is confirmed before it is on disk.
-    pub(crate) relaxed: bool,
-    /// Waiters are notified by messages, on a connection of their own.
+    /// The files for TLS, if the URL asks for TLS.
+    tls_files: Option<TlsFiles>,
+    tls: Option<PostgresTls>,
+    /// The server confirms a lock before the lock is on disk.
+    pub(crate) async_commit: bool,
+    /// A connection of its own listens for messages, which wake waiters.
     pub(crate) listens: bool,
 }
 
-/// The options in the query of a URL, except those that are handed on unchanged.
+/// The options in the query of a URL.
 #[derive(Default)]
-struct Query<'a> {
-    relaxed: bool,
-    deaf: bool,
+struct UrlOptions<'a> {
+    async_commit: bool,
+    never_listens: bool,
     encrypted: Option<bool>,
     system_roots: bool,
-    binding: Option<&'a str>,
-    is_direct: bool,
-    files: Files,
-    others: Vec<&'a str>,
+    channel_binding: Option<&'a str>,
+    direct_tls: bool,
+    tls_files: TlsFiles,
+    /// The options for the Postgres client, unchanged.
+    of_client: Vec<&'a str>,
 }
 
-/// The options that are handed on unchanged to the Postgres client.
-const HANDED_ON: [&str; 16] = [
+/// The options that the Postgres client reads. They may be repeated, as `tokio-postgres` allows.
+const CLIENT_OPTIONS: [&str; 16] = [
     "user",
     "password",
     "dbname",
@@ -72,8 +74,8 @@ const HANDED_ON: [&str; 16] = [
     "load_balance_hosts",
 ];
 
-impl Address {
-    /// `host:port` of each server, or the directory of its socket.
+impl PostgresUrl {
+    /// Returns `host:port` of each server, or the directory of its socket.
     pub fn servers(&self) -> String {
         let host = |config: &Config| match config.get_hosts().first() {
             Some(Host::Tcp(host)) => {
@@ -88,44 +90,30 @@ impl Address {
         hosts.join(",")
     }
 
-    /// Reads `postgres://user:password@host:port/database?…`, with the parameters of libpq and two of ours:
-    /// `durability=async` and `listen=false`. TLS is asked for with `sslmode=require`, `verify-ca` or
-    /// `verify-full`, which are the same: the server's certificate is always looked at.
+    /// Parses `postgres://user:password@host:port/database?…`, with the parameters of libpq and two of distlock:
+    /// `durability=async` and `listen=false`. The parameter `sslmode` asks for TLS with `require`, `verify-ca` or
+    /// `verify-full`. All three are the same, because the server's certificate is always verified.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, without the URL: it may contain a password.
+    /// The text says what is wrong with the URL, and does not contain it, because it may have a password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let Query { relaxed, deaf, encrypted, system_roots, binding, is_direct, files, others } =
-            Query::parse(query)?;
+        let options = UrlOptions::parse(query)?;
         // As in libpq, trusting the system's authorities implies TLS.
-        let is_encrypted = encrypted.unwrap_or(system_roots);
-        let rest = if others.is_empty() {
-            base.to_owned()
-        } else {
-            format!("{base}?{}", others.join("&"))
-        };
-        let mut config: Config = match rest.parse() {
-            Ok(config) => config,
-            // Do not repeat the client's error: it quotes the text that it cannot parse, which may be part of a
-            // password.
-            Err(_) => return Err(cause_of(base, &others)),
-        };
-        if config.get_hosts().is_empty() {
-            return Err("no host".into());
-        }
+        let is_encrypted = options.encrypted.unwrap_or(options.system_roots);
+        let mut config = client_config(base, &options.of_client)?;
         if !is_encrypted {
-            is_plain(&files, system_roots, binding, is_direct)?;
+            options.refuse_tls_options()?;
         }
-        if files.certificate.is_some() != files.key.is_some() {
+        if options.tls_files.certificate.is_some() != options.tls_files.key.is_some() {
             return Err("sslcert and sslkey: give both or none".into());
         }
         config.ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
-        if is_direct {
+        if options.direct_tls {
             config.ssl_negotiation(SslNegotiation::Direct);
         }
-        match binding {
+        match options.channel_binding {
             Some("require") => config.channel_binding(ChannelBinding::Require),
             Some("disable") => config.channel_binding(ChannelBinding::Disable),
             _ => config.channel_binding(ChannelBinding::Prefer),
@@ -138,20 +126,13 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("distlock");
         }
-        let addresses = config.get_hostaddrs().len();
-        if addresses != 0 && addresses != config.get_hosts().len() {
-            return Err("hostaddr: give one for each host".into());
-        }
-        if config.get_ports().len() > 1 && config.get_ports().len() != config.get_hosts().len() {
-            return Err("port: give one, or one for each host".into());
-        }
+        check_lists(&config)?;
         Ok(Self {
-            hosts: one_each(&config),
-            encrypted: is_encrypted.then_some(files),
-            #[cfg(feature = "tls")]
+            hosts: config_of_each_host(&config),
+            tls_files: is_encrypted.then_some(options.tls_files),
             tls: None,
-            relaxed,
-            listens: !deaf,
+            async_commit: options.async_commit,
+            listens: !options.never_listens,
         })
     }
 
@@ -159,28 +140,33 @@ impl Address {
     pub(crate) fn first_host(&self) -> usize {
         let is_random = |host: &Config| host.get_load_balance_hosts() == LoadBalanceHosts::Random;
         match self.hosts.first().is_some_and(is_random) {
-            // A hash of nothing with a random state is the standard library's only source of random numbers.
+            // A hash with a random state is the standard library's only source of random numbers.
             true => usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or(0),
             false => 0,
         }
     }
 
-    /// The files for TLS, if it asks for that.
-    pub fn encrypted(&self) -> Option<&Files> {
-        self.encrypted.as_ref()
+    /// Returns the files for TLS, if the URL asks for TLS.
+    pub fn encrypted(&self) -> Option<&TlsFiles> {
+        self.tls_files.as_ref()
     }
 
-    /// Connects in this way: where it [asks](Self::encrypted) for TLS, it needs one.
+    /// Connects with this TLS configuration. A URL that [asks](Self::encrypted) for TLS needs one.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn with(mut self, tls: crate::tls::Tls) -> Self {
+    pub fn with(mut self, tls: PostgresTls) -> Self {
         self.tls = Some(tls);
         self
     }
+
+    pub(crate) fn tls(&self) -> Option<PostgresTls> {
+        // Without the feature it is a type that could be copied.
+        Option::clone(&self.tls)
+    }
 }
 
-/// The parameters that are read here. Those that are handed on may be repeated, as `tokio-postgres` allows.
-const OURS: [&str; 8] = [
+/// The options that distlock reads itself. They must not be repeated.
+const OWN_OPTIONS: [&str; 8] = [
     "durability",
     "listen",
     "sslmode",
@@ -191,24 +177,24 @@ const OURS: [&str; 8] = [
     "sslnegotiation",
 ];
 
-impl<'a> Query<'a> {
+impl<'a> UrlOptions<'a> {
     fn parse(query: &'a str) -> Result<Self, String> {
         let mut all = Self::default();
         let mut names = Vec::new();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let name = parameter.split('=').next().unwrap_or_default();
-            if OURS.contains(&name) && names.contains(&name) {
+            if OWN_OPTIONS.contains(&name) && names.contains(&name) {
                 return Err(format!("{name}: given twice"));
             }
             names.push(name);
             match parameter.split_once('=') {
-                Some(("durability", "async")) => all.relaxed = true,
-                Some(("durability", "server")) => all.relaxed = false,
+                Some(("durability", "async")) => all.async_commit = true,
+                Some(("durability", "server")) => all.async_commit = false,
                 Some(("durability", _)) => {
                     return Err("durability: give `async` or `server`".into());
                 }
-                Some(("listen", "true")) => all.deaf = false,
-                Some(("listen", "false")) => all.deaf = true,
+                Some(("listen", "true")) => all.never_listens = false,
+                Some(("listen", "false")) => all.never_listens = true,
                 Some(("listen", _)) => return Err("listen: give `true` or `false`".into()),
                 Some(("sslmode", "require" | "verify-ca" | "verify-full")) => {
                     all.encrypted = Some(true);
@@ -217,30 +203,70 @@ impl<'a> Query<'a> {
                 Some(("sslmode", "disable" | "allow" | "prefer")) => all.encrypted = Some(false),
                 Some(("sslmode", _)) => return Err("sslmode: give `require` or `disable`".into()),
                 Some(("sslrootcert", "system")) => all.system_roots = true,
-                Some(("sslrootcert", path)) => all.files.roots = Some(decoded(path)?),
-                Some(("sslcert", path)) => all.files.certificate = Some(decoded(path)?),
-                Some(("sslkey", path)) => all.files.key = Some(decoded(path)?),
+                Some(("sslrootcert", path)) => all.tls_files.roots = Some(decode_path(path)?),
+                Some(("sslcert", path)) => all.tls_files.certificate = Some(decode_path(path)?),
+                Some(("sslkey", path)) => all.tls_files.key = Some(decode_path(path)?),
                 Some(("channel_binding", how @ ("require" | "prefer" | "disable"))) => {
-                    all.binding = Some(how);
+                    all.channel_binding = Some(how);
                 }
                 Some(("channel_binding", _)) => {
                     return Err("channel_binding: give `require`, `prefer` or `disable`".into());
                 }
-                Some(("sslnegotiation", "direct")) => all.is_direct = true,
-                Some(("sslnegotiation", "postgres")) => all.is_direct = false,
+                Some(("sslnegotiation", "direct")) => all.direct_tls = true,
+                Some(("sslnegotiation", "postgres")) => all.direct_tls = false,
                 Some(("sslnegotiation", _)) => {
                     return Err("sslnegotiation: give `direct` or `postgres`".into());
                 }
-                Some((name, _)) if HANDED_ON.contains(&name) => all.others.push(parameter),
-                _ => return Err(unknown(parameter, query)),
+                Some((name, _)) if CLIENT_OPTIONS.contains(&name) => all.of_client.push(parameter),
+                _ => return Err(explain_unknown(parameter, query)),
             }
         }
         Ok(all)
     }
+
+    /// Refuses options that need TLS, because the URL does not ask for TLS.
+    fn refuse_tls_options(&self) -> Result<(), String> {
+        let needs_tls = [
+            (self.tls_files != TlsFiles::default(), "sslrootcert, sslcert and sslkey are"),
+            (self.system_roots, "sslrootcert=system is"),
+            (self.channel_binding == Some("require"), "channel_binding=require is"),
+            (self.direct_tls, "sslnegotiation=direct is"),
+        ];
+        match needs_tls.iter().find(|(is_given, _)| *is_given) {
+            Some((_, what)) => Err(format!("{what} for `sslmode=require`")),
+            None => Ok(()),
+        }
+    }
 }
 
-/// Names an unknown parameter, unless its name may be part of a password.
-fn unknown(parameter: &str, query: &str) -> String {
+/// Parses the part of a URL that the Postgres client reads.
+fn client_config(base: &str, options: &[&str]) -> Result<Config, String> {
+    let rest = match options {
+        [] => base.to_owned(),
+        options => format!("{base}?{}", options.join("&")),
+    };
+    // Do not repeat the client's error: it quotes the text that it cannot parse, which may be part of a password.
+    let config: Config = rest.parse().map_err(|_| explain_refusal(base, options))?;
+    if config.get_hosts().is_empty() {
+        return Err("no host".into());
+    }
+    Ok(config)
+}
+
+/// Checks that a list of several host addresses or ports has one for each host.
+fn check_lists(config: &Config) -> Result<(), String> {
+    let hosts = config.get_hosts().len();
+    if ![0, hosts].contains(&config.get_hostaddrs().len()) {
+        return Err("hostaddr: give one for each host".into());
+    }
+    if config.get_ports().len() > 1 && config.get_ports().len() != hosts {
+        return Err("port: give one, or one for each host".into());
+    }
+    Ok(())
+}
+
+/// Explains that a parameter is unknown. Names it, unless its name may be part of a password.
+fn explain_unknown(parameter: &str, query: &str) -> String {
     let name = parameter.split('=').next().unwrap_or_default();
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'-';
     // A password that contains a `?` ends before an `@`.
@@ -272,29 +298,10 @@ fn unknown(parameter: &str, query: &str) -> String {
     format!("{name}: this is no parameter that distlock knows: {hint}")
 }
 
-/// Refuses options that need TLS if the URL does not ask for TLS.
-fn is_plain(
-    files: &Files,
-    system_roots: bool,
-    binding: Option<&str>,
-    is_direct: bool,
-) -> Result<(), String> {
-    let needs_tls = [
-        (*files != Files::default(), "sslrootcert, sslcert and sslkey are"),
-        (system_roots, "sslrootcert=system is"),
-        (binding == Some("require"), "channel_binding=require is"),
-        (is_direct, "sslnegotiation=direct is"),
-    ];
-    match needs_tls.iter().find(|(is_given, _)| *is_given) {
-        Some((_, what)) => Err(format!("{what} for `sslmode=require`")),
-        None => Ok(()),
-    }
-}
-
-/// What of a URL cannot be read.
-fn cause_of(base: &str, others: &[&str]) -> String {
+/// Names the option that the client cannot parse, or else the whole URL.
+fn explain_refusal(base: &str, options: &[&str]) -> String {
     let is_bad = |parameter: &&&str| format!("postgres://h?{parameter}").parse::<Config>().is_err();
-    match others.iter().find(is_bad).and_then(|parameter| parameter.split('=').next()) {
+    match options.iter().find(is_bad).and_then(|parameter| parameter.split('=').next()) {
         Some(name) if base.parse::<Config>().is_ok() => {
             format!("{name}: its value cannot be read")
         }
@@ -302,8 +309,8 @@ fn cause_of(base: &str, others: &[&str]) -> String {
     }
 }
 
-/// The same for each host by itself.
-fn one_each(all: &Config) -> Vec<Config> {
+/// Splits a configuration of all hosts into one for each host.
+fn config_of_each_host(all: &Config) -> Vec<Config> {
     let one = |(number, host): (usize, &Host)| {
         let mut config = Config::new();
         match host {
@@ -354,8 +361,8 @@ fn one_each(all: &Config) -> Vec<Config> {
     all.get_hosts().iter().enumerate().map(one).collect()
 }
 
-/// A path as it stands in a URL.
-fn decoded(text: &str) -> Result<PathBuf, String> {
+/// Decodes a path that is percent-encoded in a URL.
+fn decode_path(text: &str) -> Result<PathBuf, String> {
     let (bytes, mut path, mut at) = (text.as_bytes(), Vec::new(), 0);
     while at < bytes.len() {
         match bytes[at] {
@@ -379,29 +386,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ours_is_taken_out() {
+    fn distlocks_own_options_are_parsed() {
         let url = "postgres://u:p@h:5433/db?durability=async&connect_timeout=3&listen=false";
-        let address = Address::parse(url).expect("a URL");
-        assert!(address.relaxed && !address.listens);
-        assert_eq!(address.hosts[0].get_ports(), [5433]);
-        assert_eq!(address.hosts[0].get_dbname(), Some("db"));
-        let plain = Address::parse("postgresql://h").expect("a URL");
-        assert!(!plain.relaxed && plain.listens && plain.encrypted().is_none());
+        let url = PostgresUrl::parse(url).expect("a URL");
+        assert!(url.async_commit && !url.listens);
+        assert_eq!(url.hosts[0].get_ports(), [5433]);
+        assert_eq!(url.hosts[0].get_dbname(), Some("db"));
+        let plain = PostgresUrl::parse("postgresql://h").expect("a URL");
+        assert!(!plain.async_commit && plain.listens && plain.encrypted().is_none());
         let url = "postgres://h/db?sslmode=verify-full&sslrootcert=/a%20b.pem";
-        let files = Address::parse(url).expect("a URL").encrypted().cloned().expect("TLS");
+        let files = PostgresUrl::parse(url).expect("a URL").encrypted().cloned().expect("TLS");
         assert_eq!(files.roots, Some("/a b.pem".into()));
     }
 
     #[test]
-    fn what_providers_hand_out_is_understood() {
+    fn urls_of_providers_are_parsed() {
         let url =
             "postgres://u:p@h/db?sslmode=require&channel_binding=require&sslnegotiation=direct";
-        let address = Address::parse(url).expect("a URL");
-        assert_eq!(address.hosts[0].get_channel_binding(), ChannelBinding::Require);
-        assert_eq!(address.hosts[0].get_ssl_negotiation(), SslNegotiation::Direct);
-        let system = Address::parse("postgres://h/db?sslrootcert=system").expect("a URL");
-        assert_eq!(system.encrypted(), Some(&Files::default()));
-        let several = Address::parse("postgres://u:p@a:1,b:2/db").expect("a URL");
+        let url = PostgresUrl::parse(url).expect("a URL");
+        assert_eq!(url.hosts[0].get_channel_binding(), ChannelBinding::Require);
+        assert_eq!(url.hosts[0].get_ssl_negotiation(), SslNegotiation::Direct);
+        let system = PostgresUrl::parse("postgres://h/db?sslrootcert=system").expect("a URL");
+        assert_eq!(system.encrypted(), Some(&TlsFiles::default()));
+        let several = PostgresUrl::parse("postgres://u:p@a:1,b:2/db").expect("a URL");
         let hosts = several.hosts.iter().map(|host| (host.get_hosts(), host.get_ports()));
         let tcp = |name: &str| Host::Tcp(name.to_owned());
         let expected = [(tcp("a"), 1), (tcp("b"), 2)];
@@ -411,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_and_nothing_is_repeated() {
+    fn a_mistake_is_named_and_no_secret_is_repeated() {
         for (url, word) in [
             ("postgres://u:hunter2@h/?durability=no", "durability"),
             ("postgres://u:hunter2@h/?listen=1", "listen"),
@@ -432,7 +439,7 @@ mod tests {
             ("postgres://u:hunter2@h/?sslkey=hunter2&sslkey=b", "sslkey: given twice"),
             ("postgres:///db", "no host"),
         ] {
-            let refused = Address::parse(url).err().expect("a mistake");
+            let refused = PostgresUrl::parse(url).err().expect("a mistake");
             assert!(refused.contains(word) && !refused.contains("hunter2"), "{refused}");
         }
     }
