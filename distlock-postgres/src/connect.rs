@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use distlock_core::reconnect::BackOff;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -19,7 +20,6 @@ use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Error, NoTls};
 use crate::database::{ConnectionPermit, Database};
 use crate::error::PostgresError;
 use crate::tls;
-use crate::url::PostgresUrl;
 
 /// Each host but the last has this much time, so that a frozen host does not keep the process from the others.
 const HOST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -52,14 +52,10 @@ where
 }
 
 impl ConnectionDriver {
-    /// Drives the connection until it has ended, and calls `on` for every message. The future may be polled
-    /// again after that.
-    pub(crate) fn drive(
-        mut self,
-        on: impl Fn(&AsyncMessage) + Send + Unpin,
-    ) -> impl Future<Output = ()> + Unpin + Send {
+    /// Drives the connection until it has ended, and calls `on` for every message.
+    pub(crate) fn drive(mut self, on: impl Fn(&AsyncMessage) + Send + 'static) -> Driving {
         let mut ended = false;
-        poll_fn(move |cx| {
+        let drive = poll_fn(move |cx| {
             while !ended {
                 match ready!(self.0.poll_message(cx)) {
                     Some(Ok(message)) => on(&message),
@@ -67,7 +63,20 @@ impl ConnectionDriver {
                 }
             }
             Poll::Ready(())
-        })
+        });
+        Driving(Box::pin(drive))
+    }
+}
+
+/// A connection that is driven while this future is polled. It resolves when the connection has ended, and may be polled
+/// again after that. Dropping it closes the socket.
+pub(crate) struct Driving(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Future for Driving {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(cx)
     }
 }
 
@@ -99,10 +108,10 @@ pub(crate) async fn connect(database: &Arc<Database>) -> Result<OpenConnection, 
                 database.preferred_host.store(host, Ordering::Release);
                 return Ok(open);
             }
-            Err(error) => {
+            Err(mut error) => {
                 // If one host may come back, another attempt may succeed.
-                let passing = error.passing || outcome.is_some_and(|before| before.passing);
-                outcome = Some(PostgresError { passing, ..error });
+                error.fault.passing |= outcome.is_some_and(|before| before.fault.passing);
+                outcome = Some(error);
             }
         }
     }
@@ -119,7 +128,7 @@ async fn connect_to(
     // A name may have several addresses, the first of which may not answer.
     let of_address = (time / 2).min(config.get_connect_timeout().copied().unwrap_or(time));
     config.connect_timeout(of_address);
-    let mut opening = open(&database.url, config);
+    let mut opening = open(database, config);
     match timeout(time, &mut opening).await {
         Ok(opened) => {
             let (client, driver) = opened.map_err(|error| explain(database, &error))?;
@@ -139,8 +148,8 @@ async fn connect_to(
     }
 }
 
-fn open(url: &PostgresUrl, host: Config) -> Opening {
-    if let Some(tls) = url.tls() {
+fn open(database: &Database, host: Config) -> Opening {
+    if let Some(tls) = database.tls() {
         return Box::pin(async move {
             let (client, connection) = host.connect(tls).await?;
             Ok((client, ConnectionDriver(Box::new(connection))))
@@ -153,17 +162,16 @@ fn open(url: &PostgresUrl, host: Config) -> Opening {
 }
 
 fn explain(database: &Database, error: &Error) -> PostgresError {
-    let error = match database.url.tls() {
+    let error = match database.tls() {
         Some(_) => tls::explain(error),
         None => PostgresError::of(error),
     };
     if error.is_of_a_limit() {
-        let words = format!(
-            "{}: this manager wants {} connections; raise the limit of the role or of the server, or give fewer \
-             with `connections`",
-            error.words, database.connections
-        );
-        return PostgresError { words, ..error };
+        return error.and(&format!(
+            ": this manager wants {} connections; raise the limit of the role or of the server, or give fewer with \
+             `connections`",
+            database.connections
+        ));
     }
     error
 }
@@ -172,7 +180,7 @@ fn explain(database: &Database, error: &Error) -> PostgresError {
 /// nobody waits for them. The receiver resolves once the connection has ended.
 pub(crate) fn abandon(
     database: &Arc<Database>,
-    connection: impl Future<Output = ()> + Unpin + Send + 'static,
+    connection: Driving,
     token: CancelToken,
     permit: ConnectionPermit,
 ) -> oneshot::Receiver<()> {
@@ -180,11 +188,10 @@ pub(crate) fn abandon(
     let database = database.clone();
     database.handle.clone().spawn(async move {
         let cancel = async {
-            let mut pause = FIRST_CANCEL_PAUSE;
+            let mut back_off = BackOff::new(FIRST_CANCEL_PAUSE, LONGEST_CANCEL_PAUSE);
             loop {
-                let _ = timeout(CANCEL_TIMEOUT, cancel(&database.url, &token)).await;
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_CANCEL_PAUSE);
+                let _ = timeout(CANCEL_TIMEOUT, cancel(&database, &token)).await;
+                sleep(back_off.pause()).await;
             }
         };
         race(cancel, connection).await;
@@ -194,8 +201,8 @@ pub(crate) fn abandon(
     receiver
 }
 
-async fn cancel(url: &PostgresUrl, token: &CancelToken) -> Result<(), Error> {
-    match url.tls() {
+async fn cancel(database: &Database, token: &CancelToken) -> Result<(), Error> {
+    match database.tls() {
         Some(tls) => token.cancel_query(tls).await,
         None => token.cancel_query(NoTls).await,
     }

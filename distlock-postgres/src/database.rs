@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::error::PostgresError;
+use crate::tls::PostgresTls;
 use crate::url::PostgresUrl;
 
 /// The time that a session has for any answer after one was overdue. It is longer while the server may wait for
@@ -20,6 +21,7 @@ const LONGEST_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// One database, as all connections to it know it.
 pub(crate) struct Database {
     pub(crate) url: PostgresUrl,
+    tls: Option<PostgresTls>,
     pub(crate) connect_timeout: Duration,
     pub(crate) fences: FenceSequence,
     /// The number of the newest session. Each session has its own number.
@@ -47,6 +49,7 @@ pub(crate) type ConnectionPermit = OwnedSemaphorePermit;
 impl Database {
     pub(crate) fn new(
         url: PostgresUrl,
+        tls: Option<PostgresTls>,
         connect_timeout: Duration,
         command_timeout: Duration,
         command_links: usize,
@@ -57,6 +60,7 @@ impl Database {
         let lock_timeout = (command_timeout * 3 / 4).min(LONGEST_LOCK_TIMEOUT);
         Self {
             url,
+            tls,
             connect_timeout,
             fences: FenceSequence::new(),
             sessions: AtomicU64::new(0),
@@ -71,6 +75,12 @@ impl Database {
             lock_timeout,
             handle: handle.clone(),
         }
+    }
+
+    /// Returns the TLS configuration if connections use TLS.
+    pub(crate) fn tls(&self) -> Option<PostgresTls> {
+        // Without the feature `tls` the type is `Copy`, and a method call would be a lint.
+        Option::clone(&self.tls)
     }
 
     /// Waits for a permit to open one more connection. An abandoned connection keeps its permit until it has
@@ -101,7 +111,7 @@ impl Database {
 
 /// The sequence of fencing tokens and the server's clock, as far as this process knows them.
 #[derive(Debug)]
-pub struct FenceSequence {
+pub(crate) struct FenceSequence {
     /// The highest value that this process has seen.
     highest: AtomicU64,
     /// The start time of the server on which this process raised the sequence last; 0 if there is none.
@@ -122,12 +132,12 @@ impl FenceSequence {
     }
 
     /// Returns the highest value that this process has seen. Read it before asking for a new one.
-    pub fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.highest.load(Ordering::Acquire)
     }
 
     /// Returns whether a value is above `seen`, which was read before the value was asked for.
-    pub fn is_new(&self, value: u64, seen: u64) -> bool {
+    pub(crate) fn is_new(&self, value: u64, seen: u64) -> bool {
         self.highest.fetch_max(value, Ordering::AcqRel);
         value > seen
     }

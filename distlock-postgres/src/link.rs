@@ -1,25 +1,23 @@
 //! A link: a place for one connection, which is opened again whenever it is lost.
 
-use std::future::{Future, pending};
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::store::{Fault, LinkWatch};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, CancelToken, Client};
 
 use crate::commands::PREPARED;
-use crate::connect::{OpenConnection, abandon, connect, race};
+use crate::connect::{Driving, OpenConnection, abandon, connect, race};
 use crate::database::{ConnectionPermit, Database};
 use crate::error::PostgresError;
 use crate::schema;
 use crate::session::{PostgresSession, SessionHealth};
-
-/// An observer of one link. It is called with the servers, and with the failure if the link is down. It is dropped
-/// once the link is no longer needed.
-pub type LinkObserver = Box<dyn FnMut(&str, Option<&PostgresError>) + Send>;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -45,14 +43,14 @@ pub(crate) struct PostgresLink {
 pub(crate) enum LinkState {
     Unused,
     Up(PostgresSession),
-    Down(PostgresError),
+    Down(Fault),
 }
 
 impl PostgresLink {
     pub(crate) fn start(
         database: &Arc<Database>,
         handle: &Handle,
-        observer: LinkObserver,
+        watch: Box<dyn LinkWatch>,
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             database: database.clone(),
@@ -60,7 +58,7 @@ impl PostgresLink {
             used: Notify::new(),
             down_since: Mutex::new(None),
         });
-        handle.spawn(supervise(link.clone(), observer));
+        handle.spawn(supervise(link.clone(), watch));
         link
     }
 
@@ -88,7 +86,7 @@ impl PostgresLink {
         let state = states.wait_for(|state| !matches!(state, LinkState::Unused)).await;
         match state.as_deref() {
             Ok(LinkState::Up(session)) => Ok(session.clone()),
-            Ok(LinkState::Down(error)) => Err(error.clone()),
+            Ok(LinkState::Down(fault)) => Err(fault.clone().into()),
             _ => Err(PostgresError::unreachable("the connection is not kept up any more")),
         }
     }
@@ -108,10 +106,10 @@ impl PostgresLink {
     }
 
     /// Returns since when the link is down, and why.
-    pub(crate) fn outage(&self) -> Option<(Instant, PostgresError)> {
+    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
         match &*self.state.borrow() {
-            LinkState::Down(error) => Some((since, error.clone())),
+            LinkState::Down(fault) => Some((since, fault.clone())),
             LinkState::Up(_) | LinkState::Unused => None,
         }
     }
@@ -134,68 +132,78 @@ impl PostgresLink {
 }
 
 /// Keeps the link connected from its first use on, until the runtime is dropped.
-async fn supervise(link: Arc<PostgresLink>, mut observer: LinkObserver) {
+async fn supervise(link: Arc<PostgresLink>, watch: Box<dyn LinkWatch>) {
     link.used.notified().await;
-    let mut pause = FIRST_PAUSE;
     let servers = link.database.url.servers();
-    loop {
-        match establish(&link.database).await {
-            Ok(established) => {
-                pause = FIRST_PAUSE;
-                serve(&link, &servers, established, &mut observer).await;
-            }
-            Err(error) => {
-                if error.is_of_a_limit() && link.database.connected.load(Ordering::Relaxed) > 0 {
-                    pause = PAUSE_AT_LIMIT;
-                }
-                let error = error.at(&servers);
-                link.set_state(LinkState::Down(error.clone()));
-                observer(&servers, Some(&error));
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
+    let connection = LinkConnection { link, servers, watch, silent: None, is_at_limit: false };
+    keep_connected(connection, BackOff::new(FIRST_PAUSE, LONGEST_PAUSE)).await;
 }
 
-/// Offers the session to callers until its connection ends or must be dropped.
-async fn serve<F: Future<Output = ()> + Unpin + Send + 'static>(
-    link: &PostgresLink,
-    servers: &str,
-    established: EstablishedSession<F>,
-    observer: &mut LinkObserver,
-) {
-    let EstablishedSession { session, mut ended, token, permit, host } = established;
-    let (health, own) = (session.health.clone(), session.clone());
-    link.set_state(LinkState::Up(session));
-    observer(servers, None);
-    let prepare = async {
-        own.prepare(&PREPARED).await;
-        pending::<()>().await;
-    };
-    let silence = link.database.longest_silence();
-    let until_bad = async { race(health.until_bad(silence), prepare).await };
-    let is_silent = race(until_bad, &mut ended).await.flatten().unwrap_or(false);
-    drop(own);
-    // Mark the link as down before the connection is dropped and its commands fail. A caller whose command fails
-    // must find the link down, and wait for the next connection.
-    let error = PostgresError::unreachable("the connection was lost").at(servers);
-    link.set_state(LinkState::Down(error.clone()));
-    observer(servers, Some(&error));
-    match is_silent {
-        false => drop((ended, permit)),
-        true => {
-            link.database.avoid_host(host);
-            let _ = timeout(ABANDON_TIMEOUT, abandon(&link.database, ended, token, permit)).await;
+/// The connection of a link, which is opened again whenever it is lost.
+struct LinkConnection {
+    link: Arc<PostgresLink>,
+    servers: String,
+    watch: Box<dyn LinkWatch>,
+    /// The last connection if it has fallen silent, until the link is down.
+    silent: Option<EstablishedSession>,
+    /// The server or the role has allowed no further connection.
+    is_at_limit: bool,
+}
+
+impl Reconnect for LinkConnection {
+    /// It is `None` once the connection has fallen silent.
+    type Connected = Option<EstablishedSession>;
+
+    async fn connect(&mut self) -> Result<Option<EstablishedSession>, Fault> {
+        let database = &self.link.database;
+        establish(database).await.map(Some).map_err(|error| {
+            let others = database.connected.load(Ordering::Relaxed);
+            self.is_at_limit = error.is_of_a_limit() && others > 0;
+            error.at(&self.servers).into()
+        })
+    }
+
+    async fn run(&mut self, connected: &mut Option<EstablishedSession>) -> Fault {
+        if let Some(established) = connected {
+            self.link.set_state(LinkState::Up(established.session.clone()));
+            self.watch.up(&self.servers);
+            let prepare = async {
+                established.session.prepare(&PREPARED).await;
+                pending::<()>().await;
+            };
+            let silence = self.link.database.longest_silence();
+            let until_bad = established.session.health.until_bad(silence);
+            let until_bad = async { race(until_bad, prepare).await };
+            let is_silent = race(until_bad, &mut established.driving).await.flatten();
+            if is_silent.unwrap_or(false) {
+                self.silent = connected.take();
+            }
         }
+        PostgresError::unreachable("the connection was lost").at(&self.servers).into()
+    }
+
+    fn down(&mut self, fault: &Fault) {
+        self.link.set_state(LinkState::Down(fault.clone()));
+        self.watch.down(&self.servers, &fault.reason());
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        let database = &self.link.database;
+        if let Some(silent) = self.silent.take() {
+            let EstablishedSession { session, driving, token, permit, host } = silent;
+            drop(session);
+            database.avoid_host(host);
+            let _ = timeout(ABANDON_TIMEOUT, abandon(database, driving, token, permit)).await;
+        }
+        let is_at_limit = std::mem::take(&mut self.is_at_limit);
+        tokio::time::sleep(if is_at_limit { PAUSE_AT_LIMIT } else { pause }).await;
     }
 }
 
 /// A new session, with what is needed to end its connection.
-struct EstablishedSession<F> {
+struct EstablishedSession {
     session: PostgresSession,
-    /// Resolves when the connection has ended. Dropping it closes the socket.
-    ended: F,
+    driving: Driving,
     token: CancelToken,
     permit: ConnectionPermit,
     /// The index of its host in the URL.
@@ -203,16 +211,14 @@ struct EstablishedSession<F> {
 }
 
 /// Connects, and brings the database to the state that commands need.
-async fn establish(
-    database: &Arc<Database>,
-) -> Result<EstablishedSession<impl Future<Output = ()> + Unpin + Send + use<>>, PostgresError> {
+async fn establish(database: &Arc<Database>) -> Result<EstablishedSession, PostgresError> {
     let OpenConnection { client, driver, permit, host } = connect(database).await?;
     let token = client.cancel_token();
     let health = Arc::new(SessionHealth::default());
     let observed = health.clone();
     // The commands report why the connection has ended. The connection can end at the moment at which the
     // handshake is done, and is then polled again.
-    let mut ended = driver.drive(move |message| {
+    let mut driving = driver.drive(move |message| {
         if let AsyncMessage::Notice(notice) = message
             && notice.routine() == Some(STANDBY_ROUTINE)
         {
@@ -220,12 +226,12 @@ async fn establish(
         }
     });
     let handshake = timeout(database.connect_timeout, handshake(database, client, health));
-    match race(handshake, &mut ended).await {
+    match race(handshake, &mut driving).await {
         Some(Ok(session)) => {
-            Ok(EstablishedSession { session: session?, ended, token, permit, host })
+            Ok(EstablishedSession { session: session?, driving, token, permit, host })
         }
         Some(Err(_)) => {
-            drop(abandon(database, ended, token, permit));
+            drop(abandon(database, driving, token, permit));
             Err(PostgresError::connect_timed_out())
         }
         None => Err(PostgresError::unreachable("it was closed while it was made")),

@@ -6,16 +6,19 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::store::{Fault, Listener, Notification, StoreEvents};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
-use crate::connect::{OpenConnection, connect, race};
-use crate::database::Database;
+use crate::connect::{Driving, OpenConnection, connect, race};
+use crate::database::{ConnectionPermit, Database};
 use crate::error::PostgresError;
 use crate::link::PostgresLink;
+use crate::messages;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -26,18 +29,8 @@ const ECHO_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which the connection is checked, and the time that a check has.
 const CHECK: Duration = Duration::from_secs(10);
 
-/// An event of the connection that listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListenEvent<'a> {
-    /// A process or the server has sent this text.
-    Text(&'a str),
-    /// Listening began or ended, so messages may have been missed.
-    Interrupted,
-    /// The server executes commands, but delivers no messages.
-    Denied(&'a str),
-}
-
-type EventHandler = Box<dyn Fn(ListenEvent<'_>) + Send + Sync>;
+/// The message that a process sends to itself, to check that messages arrive.
+const ECHO: &str = "echo";
 
 /// The listener of one process.
 pub(crate) struct NotifyListener {
@@ -45,7 +38,8 @@ pub(crate) struct NotifyListener {
     /// The link that sends the echo. Over the listening connection itself, an echo would arrive behind a pooler,
     /// too.
     link: Arc<PostgresLink>,
-    process: OnceLock<(String, EventHandler)>,
+    events: Arc<dyn StoreEvents>,
+    process: OnceLock<(String, Listener)>,
     state: watch::Sender<ListenState>,
     echoed: Notify,
 }
@@ -62,15 +56,21 @@ struct ListenState {
 }
 
 impl NotifyListener {
-    pub(crate) fn new(database: Arc<Database>, link: Arc<PostgresLink>) -> Self {
+    pub(crate) fn new(
+        database: Arc<Database>,
+        link: Arc<PostgresLink>,
+        events: Arc<dyn StoreEvents>,
+    ) -> Self {
         let (process, state) = (OnceLock::new(), watch::Sender::default());
-        Self { database, link, process, state, echoed: Notify::new() }
+        Self { database, link, events, process, state, echoed: Notify::new() }
     }
 
-    pub(crate) fn start(self: &Arc<Self>, process: &str, on: EventHandler, handle: &Handle) {
-        let is_first = self.process.set((process.to_owned(), on)).is_ok();
+    pub(crate) fn start(self: &Arc<Self>, process: &str, listener: Listener, handle: &Handle) {
+        let is_first = self.process.set((process.to_owned(), listener)).is_ok();
         if is_first && self.database.url.listens {
-            handle.spawn(self.clone().supervise());
+            let supervisor =
+                ListenSupervisor { listener: self.clone(), denied: None, was_denied: false };
+            handle.spawn(keep_connected(supervisor, BackOff::new(FIRST_PAUSE, LONGEST_PAUSE)));
         }
     }
 
@@ -95,67 +95,58 @@ impl NotifyListener {
         self.process.get().map_or("", |(process, _)| process)
     }
 
-    fn on(&self, event: ListenEvent<'_>) {
-        match (event, self.process.get()) {
-            (ListenEvent::Text("echo"), _) => self.echoed.notify_one(),
-            (event, Some((_, on))) => on(event),
-            (_, None) => {}
+    fn receive(&self, text: &str) {
+        match self.process.get() {
+            _ if text == ECHO => self.echoed.notify_one(),
+            Some((_, listener)) => messages::deliver(text, listener),
+            None => {}
         }
     }
 
-    async fn supervise(self: Arc<Self>) {
-        let (mut pause, mut was_denied) = (FIRST_PAUSE, false);
-        loop {
-            self.link.until_up().await;
-            let ended = self.serve().await;
-            self.database.is_direct.send_replace(false);
-            let state = self.state.send_replace(ListenState::default());
-            if state.is_able {
-                self.on(ListenEvent::Interrupted);
-                (pause, was_denied) = (FIRST_PAUSE, false);
-            }
-            if let Err(denied @ (ListenError::Pooled | ListenError::Refused)) = ended {
-                if !std::mem::replace(&mut was_denied, true) {
-                    self.on(ListenEvent::Denied(denied.words()));
-                }
-                pause = REFUSED_PAUSE;
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+    /// Reports that messages may have been missed, because listening began or ended.
+    fn interrupted(&self) {
+        if let Some((_, listener)) = self.process.get() {
+            listener(Notification::Interrupted);
         }
     }
 
-    /// Connects, and listens whenever that is needed, until the connection ends.
-    async fn serve(self: &Arc<Self>) -> Result<(), ListenError> {
-        // The permit counts the connection as long as the connection is open.
+    /// Connects, and checks that messages arrive.
+    async fn open(self: &Arc<Self>) -> Result<ListenConnection, ListenError> {
+        self.link.until_up().await;
         let OpenConnection { client, driver, permit, .. } =
             connect(&self.database).await.map_err(|error| ListenError::of(&error))?;
         let own = self.clone();
-        let receive = driver.drive(move |message| {
+        let mut driving = driver.drive(move |message| {
             if let AsyncMessage::Notification(notification) = message {
-                own.on(ListenEvent::Text(notification.payload()));
+                own.receive(notification.payload());
             }
         });
+        let probe = timeout(self.database.connect_timeout, self.probe(&client));
+        let probed = race(probe, &mut driving).await.and_then(Result::ok);
+        probed.unwrap_or(Err(ListenError::Lost))?;
+        Ok(ListenConnection { client, driving, _permit: permit })
+    }
+
+    /// Listens whenever that is needed, until the connection ends.
+    async fn serve(&self, connection: &mut ListenConnection) -> ListenError {
+        self.state.send_modify(|state| (state.is_able, state.is_listening) = (true, false));
+        self.database.is_direct.send_replace(true);
+        self.interrupted();
+        let ListenConnection { client, driving, .. } = connection;
         let work = async {
-            let probe = timeout(self.database.connect_timeout, self.probe(&client));
-            probe.await.unwrap_or(Err(ListenError::Lost))?;
-            self.state.send_modify(|state| {
-                (state.is_able, state.is_listening) = (true, false);
-            });
-            self.database.is_direct.send_replace(true);
-            self.on(ListenEvent::Interrupted);
             let mut states = self.state.subscribe();
             loop {
                 states.mark_unchanged();
-                let next = self.next(&client);
-                timeout(CHECK, next).await.unwrap_or(Err(ListenError::Lost))?;
+                match timeout(CHECK, self.next(client)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => return error,
+                    Err(_) => return ListenError::Lost,
+                }
                 // Handle at once a change that happened meanwhile.
                 let _ = timeout(CHECK, states.changed()).await;
             }
         };
-        let ended = race(work, receive).await.unwrap_or(Ok(()));
-        drop(permit);
-        ended
+        race(work, driving).await.unwrap_or(ListenError::Lost)
     }
 
     /// Starts or stops listening, as needed. Otherwise checks that the connection is still open.
@@ -181,8 +172,10 @@ impl NotifyListener {
     async fn probe(&self, client: &Client) -> Result<(), ListenError> {
         client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(listen_error)?;
         let session = self.link.session().ok_or(ListenError::Lost)?;
-        let echo = [(self.process(), "echo".to_owned())];
-        session.send(&echo).await.map_err(|error| ListenError::of(&error))?;
+        session
+            .send(&[self.process()], &[ECHO.to_owned()])
+            .await
+            .map_err(|error| ListenError::of(&error))?;
         if timeout(ECHO_TIMEOUT, self.echoed.notified()).await.is_err() {
             return Err(ListenError::Pooled);
         }
@@ -212,6 +205,63 @@ impl NotifyListener {
     }
 }
 
+/// The connection that listens.
+struct ListenConnection {
+    client: Client,
+    driving: Driving,
+    /// It counts the connection as long as the connection is open.
+    _permit: ConnectionPermit,
+}
+
+/// The supervisor of the listener's connection.
+struct ListenSupervisor {
+    listener: Arc<NotifyListener>,
+    /// The reason of the last failure, if the server delivers no messages.
+    denied: Option<&'static str>,
+    /// The store has reported that the server delivers no messages.
+    was_denied: bool,
+}
+
+impl ListenSupervisor {
+    fn failed(&mut self, error: ListenError) -> Fault {
+        let words = error.words();
+        self.denied = (!matches!(error, ListenError::Lost)).then_some(words);
+        PostgresError::unreachable(words).into()
+    }
+}
+
+impl Reconnect for ListenSupervisor {
+    type Connected = ListenConnection;
+
+    async fn connect(&mut self) -> Result<ListenConnection, Fault> {
+        let opened = self.listener.open().await;
+        opened.map_err(|error| self.failed(error))
+    }
+
+    async fn run(&mut self, connected: &mut ListenConnection) -> Fault {
+        let error = self.listener.serve(connected).await;
+        self.failed(error)
+    }
+
+    fn down(&mut self, _fault: &Fault) {
+        self.listener.database.is_direct.send_replace(false);
+        let state = self.listener.state.send_replace(ListenState::default());
+        if state.is_able {
+            self.listener.interrupted();
+            self.was_denied = false;
+        }
+        if let Some(words) = self.denied
+            && !std::mem::replace(&mut self.was_denied, true)
+        {
+            self.listener.events.denied(words.to_owned());
+        }
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        sleep(if self.denied.take().is_some() { REFUSED_PAUSE } else { pause }).await;
+    }
+}
+
 fn listen_error(error: tokio_postgres::Error) -> ListenError {
     ListenError::of(&PostgresError::of(&error))
 }
@@ -225,7 +275,7 @@ enum ListenError {
 
 impl ListenError {
     fn of(error: &PostgresError) -> Self {
-        if error.passing { Self::Lost } else { Self::Refused }
+        if error.fault.passing { Self::Lost } else { Self::Refused }
     }
 
     fn words(&self) -> &'static str {

@@ -5,8 +5,8 @@ use tokio_postgres::NoTls;
 
 use crate::error::PostgresError;
 
-/// A TLS configuration that no URL has.
-pub(crate) type PostgresTls = NoTls;
+/// A TLS configuration. No store has one.
+pub type PostgresTls = NoTls;
 
 /// Converts an error of a connection. No connection uses TLS.
 pub(crate) fn explain(error: &tokio_postgres::Error) -> PostgresError {

@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::error::{PostgresError, PostgresErrorKind};
+use crate::error::PostgresError;
 
 /// The schema, as SQL. It may also be executed by hand, any number of times.
 pub const SCHEMA: &str = include_str!("schema.sql");
@@ -23,11 +23,9 @@ pub(crate) async fn ensure(client: &Client) -> Result<(), PostgresError> {
     let _ = client.batch_execute("ROLLBACK").await;
     let refused = PostgresError::of(&error);
     if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-        let words = format!(
-            "{}: the role may not make the schema `distlock`; run distlock-postgres/src/schema.sql as its owner",
-            refused.words
-        );
-        return Err(PostgresError { kind: PostgresErrorKind::Refused, words, ..refused });
+        return Err(refused.and(
+            ": the role may not make the schema `distlock`; run distlock-postgres/src/schema.sql as its owner",
+        ));
     }
     Err(refused)
 }

@@ -90,7 +90,7 @@ impl PreparedStatements {
 
 /// An open connection whose database has the schema. A clone is the same connection.
 #[derive(Clone)]
-pub struct PostgresSession {
+pub(crate) struct PostgresSession {
     client: Arc<Client>,
     number: u64,
     pub(crate) health: Arc<SessionHealth>,
@@ -113,13 +113,13 @@ impl PostgresSession {
     }
 
     /// Returns the number of this session. Later sessions of a pool have higher numbers.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// Reports that the answer to a command is overdue. The connection is dropped if it stays silent after that.
-    pub fn missed(&self) {
-        self.health.missed();
+    pub(crate) fn answer_overdue(&self) {
+        self.health.answer_overdue();
     }
 
     pub(crate) fn fences(&self) -> &FenceSequence {
@@ -226,7 +226,7 @@ impl SessionHealth {
     }
 
     /// Records that an answer is overdue.
-    fn missed(&self) {
+    fn answer_overdue(&self) {
         self.overdue.fetch_add(1, Ordering::AcqRel);
         self.suspected.notify_one();
     }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use distlock_core::store::{BackendKind, Fault};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Error, Socket};
@@ -18,7 +19,7 @@ use tokio_rustls::rustls::crypto::hash::HashAlgorithm;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError};
 
-use crate::error::{PostgresError, PostgresErrorKind};
+use crate::error::PostgresError;
 
 /// A TLS configuration: the certificates to trust, and this process's own.
 #[derive(Clone)]
@@ -146,7 +147,7 @@ pub(crate) fn explain(error: &Error) -> PostgresError {
         }
         _ => return PostgresError::of(error),
     };
-    PostgresError { kind: PostgresErrorKind::Refused, words, passing: false, answered: false }
+    Fault::lasting(BackendKind::Refused, words).into()
 }
 
 /// The identifiers, as bytes, of the signature algorithms that use SHA-384: RSA, ECDSA, and the hash itself,

@@ -10,8 +10,6 @@ use tokio_postgres::config::{
     ChannelBinding, Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs,
 };
 
-use crate::tls::PostgresTls;
-
 /// The interval of keepalive probes. The system notices a dead peer after about three of them.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
@@ -33,7 +31,6 @@ pub struct PostgresUrl {
     pub(crate) hosts: Vec<Config>,
     /// The files for TLS, if the URL asks for TLS.
     tls_files: Option<TlsFiles>,
-    tls: Option<PostgresTls>,
     /// The server confirms a lock before the lock is on disk.
     pub(crate) async_commit: bool,
     /// A connection of its own listens for messages, which wake waiters.
@@ -130,7 +127,6 @@ impl PostgresUrl {
         Ok(Self {
             hosts: config_of_each_host(&config),
             tls_files: is_encrypted.then_some(options.tls_files),
-            tls: None,
             async_commit: options.async_commit,
             listens: !options.never_listens,
         })
@@ -147,21 +143,8 @@ impl PostgresUrl {
     }
 
     /// Returns the files for TLS, if the URL asks for TLS.
-    pub fn encrypted(&self) -> Option<&TlsFiles> {
+    pub fn tls_files(&self) -> Option<&TlsFiles> {
         self.tls_files.as_ref()
-    }
-
-    /// Connects with this TLS configuration. A URL that [asks](Self::encrypted) for TLS needs one.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with(mut self, tls: PostgresTls) -> Self {
-        self.tls = Some(tls);
-        self
-    }
-
-    pub(crate) fn tls(&self) -> Option<PostgresTls> {
-        // Without the feature it is a type that could be copied.
-        Option::clone(&self.tls)
     }
 }
 
@@ -393,9 +376,9 @@ mod tests {
         assert_eq!(url.hosts[0].get_ports(), [5433]);
         assert_eq!(url.hosts[0].get_dbname(), Some("db"));
         let plain = PostgresUrl::parse("postgresql://h").expect("a URL");
-        assert!(!plain.async_commit && plain.listens && plain.encrypted().is_none());
+        assert!(!plain.async_commit && plain.listens && plain.tls_files().is_none());
         let url = "postgres://h/db?sslmode=verify-full&sslrootcert=/a%20b.pem";
-        let files = PostgresUrl::parse(url).expect("a URL").encrypted().cloned().expect("TLS");
+        let files = PostgresUrl::parse(url).expect("a URL").tls_files().cloned().expect("TLS");
         assert_eq!(files.roots, Some("/a b.pem".into()));
     }
 
@@ -407,7 +390,7 @@ mod tests {
         assert_eq!(url.hosts[0].get_channel_binding(), ChannelBinding::Require);
         assert_eq!(url.hosts[0].get_ssl_negotiation(), SslNegotiation::Direct);
         let system = PostgresUrl::parse("postgres://h/db?sslrootcert=system").expect("a URL");
-        assert_eq!(system.encrypted(), Some(&TlsFiles::default()));
+        assert_eq!(system.tls_files(), Some(&TlsFiles::default()));
         let several = PostgresUrl::parse("postgres://u:p@a:1,b:2/db").expect("a URL");
         let hosts = several.hosts.iter().map(|host| (host.get_hosts(), host.get_ports()));
         let tcp = |name: &str| Host::Tcp(name.to_owned());

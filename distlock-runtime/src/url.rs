@@ -15,7 +15,7 @@ pub(crate) enum StoreUrl {
     #[cfg(feature = "redis")]
     Redis(Box<distlock_redis::url::RedisUrl>),
     #[cfg(feature = "postgres")]
-    Postgres(Box<distlock_postgres::Address>),
+    Postgres(Box<distlock_postgres::PostgresUrl>),
     #[cfg(feature = "etcd")]
     Etcd(distlock_etcd::Address),
     #[cfg(feature = "zookeeper")]
@@ -64,13 +64,13 @@ impl StoreUrl {
 
     #[cfg(feature = "postgres")]
     fn postgres(url: &str) -> Result<Self, LockError> {
-        let parsed = distlock_postgres::Address::parse(url);
+        let parsed = distlock_postgres::PostgresUrl::parse(url);
         let refused = |why| {
             LockError::invalid_option(format!(
                 "url: {why}; write postgres://user:password@host[:port]/database"
             ))
         };
-        parsed.map(|address| Self::Postgres(Box::new(address))).map_err(refused)
+        parsed.map(|url| Self::Postgres(Box::new(url))).map_err(refused)
     }
 
     #[cfg(not(feature = "postgres"))]

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use super::etcd::etcd_config;
 use super::offers::Offers;
 #[cfg(feature = "postgres")]
-use super::postgres::postgres_config;
+use super::postgres::postgres_settings;
 #[cfg(feature = "redis")]
 use super::quorum::Quorum;
 #[cfg(feature = "redis")]
@@ -26,9 +26,9 @@ use crate::store::Store;
 #[cfg(feature = "etcd")]
 use crate::store::etcd::EtcdStore;
 use crate::store::memory::MemoryStore;
-#[cfg(feature = "postgres")]
-use crate::store::postgres::PostgresStore;
 use crate::url::StoreUrl;
+#[cfg(feature = "postgres")]
+use distlock_postgres::PostgresStore;
 #[cfg(feature = "redis")]
 use distlock_redis::RedisStore;
 #[cfg(feature = "redis")]
@@ -64,9 +64,9 @@ pub(super) fn start(
             })
         }
         #[cfg(feature = "postgres")]
-        StoreUrl::Postgres(address) => {
+        StoreUrl::Postgres(url) => {
             let observers = observers.of_manager("postgres");
-            let config = postgres_config(*address, &settings, &namespace, &observers)?;
+            let config = postgres_settings(*url, &settings, &namespace, &observers)?;
             Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
                 over(Arc::new(PostgresStore::start(config, handle, alarms)), handle, alarms)
             })

@@ -4,7 +4,5 @@
 pub(crate) mod etcd;
 pub(crate) mod memory;
 mod memory_line;
-#[cfg(feature = "postgres")]
-pub(crate) mod postgres;
 
 pub use distlock_core::store::*;
