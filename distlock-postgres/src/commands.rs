@@ -14,7 +14,7 @@ use tokio_postgres::types::{FromSql, Type};
 
 use crate::error::PostgresError;
 use crate::messages;
-use crate::session::{Param, PostgresSession, SqlFunction, Value};
+use crate::session::{PostgresSession, SqlFunction, SqlParam, SqlValue};
 
 /// The longest name that the server can store: it must fit on a page of the index, and into a message.
 const LONGEST_NAME: usize = 2000;
@@ -181,7 +181,7 @@ impl PostgresSession {
         let is_notified = token.is_some_and(|token| token.notified);
         let (most, ttl) = (most_holders(owner.limit), millis(term.stored_for()));
         let claim = i32::try_from(millis(reservation)).unwrap_or(i32::MAX);
-        let values: [Value<'_>; 11] = [
+        let values: [SqlValue<'_>; 11] = [
             &name,
             &owner.token,
             &most,
@@ -205,7 +205,7 @@ impl PostgresSession {
     ) -> Result<Vec<Row>, PostgresError> {
         let Exchange { old, new, term } = exchange;
         let name = stored_name(&new.lock)?;
-        let values: [Value<'_>; 8] = [
+        let values: [SqlValue<'_>; 8] = [
             &name,
             &new.token,
             &most_holders(new.limit),
@@ -227,7 +227,8 @@ impl PostgresSession {
         // R9: an acquire whose connection ended before its answer may still run.
         let settled = owner.is_behind(self.number(), &NONE_CLOSED);
         let (name, keep) = (stored_name(&owner.lock)?, keep.map(millis));
-        let values: [Value<'_>; 4] = [&name, &owner.token, &keep, &self.database.url.async_commit];
+        let values: [SqlValue<'_>; 4] =
+            [&name, &owner.token, &keep, &self.database.url.async_commit];
         let rows = self.call(&RELEASE, &values).await?;
         let row = rows.first().ok_or_else(PostgresError::unexpected)?;
         let (state, next): (i32, Vec<String>) = (field(row, 0)?, field(row, 1)?);
@@ -244,7 +245,7 @@ impl PostgresSession {
         let tokens: Vec<&str> = renewals.iter().map(|one| &*one.owner.token).collect();
         let ttls: Vec<_> = renewals.iter().map(|one| millis(one.ttl)).collect();
         let draws: Vec<_> = renewals.iter().map(|one| one.draw).collect();
-        let values: [Value<'_>; 5] =
+        let values: [SqlValue<'_>; 5] =
             [&names, &tokens, &ttls, &draws, &self.database.url.async_commit];
         let rows = self.call(&RENEW, &values).await?;
         if rows.len() != renewals.len() {
@@ -289,7 +290,7 @@ impl PostgresSession {
         limit: usize,
     ) -> Result<Vec<String>, PostgresError> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let params: [Param<'_>; 3] =
+        let params: [SqlParam<'_>; 3] =
             [(&begin, Type::TEXT), (&after, Type::TEXT), (&limit, Type::INT4)];
         single(&self.run("SELECT distlock.walk($1, $2, $3)", &params).await?)
     }
@@ -312,7 +313,7 @@ impl PostgresSession {
         token: &str,
     ) -> Result<(), PostgresError> {
         let name = stored_name(lock)?;
-        let params: [Param<'_>; 3] =
+        let params: [SqlParam<'_>; 3] =
             [(&messages::REVOKED, Type::TEXT), (&token, Type::TEXT), (&name, Type::TEXT)];
         self.run("SELECT distlock.tell($1, $2, $3)", &params).await.map(|_| ())
     }
@@ -320,7 +321,7 @@ impl PostgresSession {
     /// Notifies the token before a waiter that another one waits.
     pub(crate) async fn announce(&self, owner: &Owner) -> Result<(), PostgresError> {
         let name = &**owner.lock.stored();
-        let params: [Param<'_>; 2] = [(&name, Type::TEXT), (&owner.token, Type::TEXT)];
+        let params: [SqlParam<'_>; 2] = [(&name, Type::TEXT), (&owner.token, Type::TEXT)];
         self.run("SELECT distlock.announce($1, $2)", &params).await.map(|_| ())
     }
 
@@ -330,7 +331,8 @@ impl PostgresSession {
         processes: &[&str],
         texts: &[String],
     ) -> Result<Vec<bool>, PostgresError> {
-        let params: [Param<'_>; 2] = [(&processes, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
+        let params: [SqlParam<'_>; 2] =
+            [(&processes, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
         single(&self.run("SELECT distlock.send($1, $2)", &params).await?)
     }
 
@@ -343,7 +345,7 @@ impl PostgresSession {
     ) -> Result<(), PostgresError> {
         let record = info.record(self.time().await?);
         let (process, kept) = (info.id(), millis(kept));
-        let params: [Param<'_>; 4] = [
+        let params: [SqlParam<'_>; 4] = [
             (&prefix, Type::TEXT),
             (&process, Type::TEXT),
             (&record, Type::TEXT),
@@ -358,7 +360,7 @@ impl PostgresSession {
         prefix: &str,
         process: &str,
     ) -> Result<(), PostgresError> {
-        let params: [Param<'_>; 2] = [(&prefix, Type::TEXT), (&process, Type::TEXT)];
+        let params: [SqlParam<'_>; 2] = [(&prefix, Type::TEXT), (&process, Type::TEXT)];
         self.run("SELECT distlock.take_leave($1, $2)", &params).await.map(|_| ())
     }
 
@@ -368,7 +370,7 @@ impl PostgresSession {
         prefix: &str,
         processes: Option<&[String]>,
     ) -> Result<HashMap<String, String>, PostgresError> {
-        let params: [Param<'_>; 2] = [(&prefix, Type::TEXT), (&processes, Type::TEXT_ARRAY)];
+        let params: [SqlParam<'_>; 2] = [(&prefix, Type::TEXT), (&processes, Type::TEXT_ARRAY)];
         const SQL: &str = "SELECT process, record FROM distlock.records($1, $2)";
         let rows = self.run(SQL, &params).await?;
         rows.iter().map(|row| Ok((field(row, 0)?, field(row, 1)?))).collect()

@@ -33,14 +33,14 @@ const STANDBY_ROUTINE: &str = "SyncRepWaitForLSN";
 /// A link to one database. It is connected on first use.
 pub(crate) struct PostgresLink {
     database: Arc<Database>,
-    state: watch::Sender<LinkState>,
+    state: watch::Sender<PostgresLinkState>,
     used: Notify,
     down_since: Mutex<Option<Instant>>,
 }
 
 /// The state of a link.
 #[derive(Clone)]
-pub(crate) enum LinkState {
+pub(crate) enum PostgresLinkState {
     Unused,
     Up(PostgresSession),
     Down(Fault),
@@ -54,7 +54,7 @@ impl PostgresLink {
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             database: database.clone(),
-            state: watch::Sender::new(LinkState::Unused),
+            state: watch::Sender::new(PostgresLinkState::Unused),
             used: Notify::new(),
             down_since: Mutex::new(None),
         });
@@ -63,9 +63,9 @@ impl PostgresLink {
     }
 
     /// Starts to connect if the link is unused. Returns its state.
-    pub(crate) fn use_link(&self) -> LinkState {
+    pub(crate) fn use_link(&self) -> PostgresLinkState {
         let state = self.state.borrow().clone();
-        if matches!(state, LinkState::Unused) {
+        if matches!(state, PostgresLinkState::Unused) {
             self.used.notify_one();
         }
         state
@@ -74,8 +74,8 @@ impl PostgresLink {
     /// Returns the session if the link is up.
     pub(crate) fn session(&self) -> Option<PostgresSession> {
         match &*self.state.borrow() {
-            LinkState::Up(session) => Some(session.clone()),
-            LinkState::Down(_) | LinkState::Unused => None,
+            PostgresLinkState::Up(session) => Some(session.clone()),
+            PostgresLinkState::Down(_) | PostgresLinkState::Unused => None,
         }
     }
 
@@ -83,47 +83,55 @@ impl PostgresLink {
     pub(crate) async fn first_session(&self) -> Result<PostgresSession, PostgresError> {
         self.used.notify_one();
         let mut states = self.state.subscribe();
-        let state = states.wait_for(|state| !matches!(state, LinkState::Unused)).await;
+        let state = states.wait_for(|state| !matches!(state, PostgresLinkState::Unused)).await;
         match state.as_deref() {
-            Ok(LinkState::Up(session)) => Ok(session.clone()),
-            Ok(LinkState::Down(fault)) => Err(fault.clone().into()),
+            Ok(PostgresLinkState::Up(session)) => Ok(session.clone()),
+            Ok(PostgresLinkState::Down(fault)) => Err(fault.clone().into()),
             _ => Err(PostgresError::unreachable("the connection is not kept up any more")),
         }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), LinkState::Up(_))
+        matches!(&*self.state.borrow(), PostgresLinkState::Up(_))
     }
 
     /// Resolves when the link is up. Does not start to connect.
     pub(crate) async fn until_up(&self) {
-        let _ = self.state.subscribe().wait_for(|state| matches!(state, LinkState::Up(_))).await;
+        let _ = self
+            .state
+            .subscribe()
+            .wait_for(|state| matches!(state, PostgresLinkState::Up(_)))
+            .await;
     }
 
     /// Resolves when the link is not up, or not any more.
     pub(crate) async fn until_down(&self) {
-        let _ = self.state.subscribe().wait_for(|state| !matches!(state, LinkState::Up(_))).await;
+        let _ = self
+            .state
+            .subscribe()
+            .wait_for(|state| !matches!(state, PostgresLinkState::Up(_)))
+            .await;
     }
 
     /// Returns since when the link is down, and why.
     pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
         match &*self.state.borrow() {
-            LinkState::Down(fault) => Some((since, fault.clone())),
-            LinkState::Up(_) | LinkState::Unused => None,
+            PostgresLinkState::Down(fault) => Some((since, fault.clone())),
+            PostgresLinkState::Up(_) | PostgresLinkState::Unused => None,
         }
     }
 
-    fn set_state(&self, state: LinkState) {
+    fn set_state(&self, state: PostgresLinkState) {
         let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.is_up(), matches!(state, LinkState::Up(_))) {
+        match (self.is_up(), matches!(state, PostgresLinkState::Up(_))) {
             (false, true) => drop(self.database.connected.fetch_add(1, Ordering::Relaxed)),
             (true, false) => drop(self.database.connected.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
         }
         match &state {
-            LinkState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
-            LinkState::Up(_) | LinkState::Unused => *since = None,
+            PostgresLinkState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            PostgresLinkState::Up(_) | PostgresLinkState::Unused => *since = None,
         }
         drop(since);
         self.state.send_replace(state);
@@ -165,7 +173,7 @@ impl Reconnect for LinkConnection {
 
     async fn run(&mut self, connected: &mut Option<EstablishedSession>) -> Fault {
         if let Some(established) = connected {
-            self.link.set_state(LinkState::Up(established.session.clone()));
+            self.link.set_state(PostgresLinkState::Up(established.session.clone()));
             self.watch.up(&self.servers);
             let prepare = async {
                 established.session.prepare(&PREPARED).await;
@@ -183,7 +191,7 @@ impl Reconnect for LinkConnection {
     }
 
     fn down(&mut self, fault: &Fault) {
-        self.link.set_state(LinkState::Down(fault.clone()));
+        self.link.set_state(PostgresLinkState::Down(fault.clone()));
         self.watch.down(&self.servers, &fault.reason());
     }
 

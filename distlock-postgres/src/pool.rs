@@ -8,7 +8,7 @@ use distlock_core::store::{Fault, Listener, LockName, ProcessInfo, StoreEvents};
 
 use crate::database::{Database, FenceSequence};
 use crate::error::PostgresError;
-use crate::link::{LinkState, PostgresLink};
+use crate::link::{PostgresLink, PostgresLinkState};
 use crate::listener::NotifyListener;
 use crate::session::PostgresSession;
 
@@ -68,9 +68,9 @@ impl PostgresPool {
         loop {
             changes.mark_unchanged();
             match link.use_link() {
-                LinkState::Up(session) => return Ok(session),
-                LinkState::Unused => {}
-                LinkState::Down(fault) => {
+                PostgresLinkState::Up(session) => return Ok(session),
+                PostgresLinkState::Unused => {}
+                PostgresLinkState::Down(fault) => {
                     if let Some(session) = self.links.iter().find_map(|link| link.session()) {
                         return Ok(session);
                     }

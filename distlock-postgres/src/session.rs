@@ -98,8 +98,8 @@ pub(crate) struct PostgresSession {
     prepared: Arc<OnceLock<PreparedStatements>>,
 }
 
-pub(crate) type Value<'a> = &'a (dyn ToSql + Sync);
-pub(crate) type Param<'a> = (Value<'a>, Type);
+pub(crate) type SqlValue<'a> = &'a (dyn ToSql + Sync);
+pub(crate) type SqlParam<'a> = (SqlValue<'a>, Type);
 
 impl PostgresSession {
     pub(crate) fn new(
@@ -152,7 +152,7 @@ impl PostgresSession {
     pub(crate) async fn call(
         &self,
         function: &SqlFunction,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
         let before = self.health.unconfirmed();
         let answer = match self.prepared.get().and_then(|prepared| prepared.of(function)) {
@@ -174,7 +174,7 @@ impl PostgresSession {
         &self,
         settings: StatementSettings,
         function: &SqlFunction,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
         let params: Vec<_> = values.iter().copied().zip(function.types.iter().cloned()).collect();
         self.run(&function.with(settings, self.database.lock_timeout), &params).await
@@ -184,7 +184,7 @@ impl PostgresSession {
     pub(crate) async fn run(
         &self,
         sql: &str,
-        params: &[Param<'_>],
+        params: &[SqlParam<'_>],
     ) -> Result<Vec<Row>, PostgresError> {
         self.settle(self.client.query_typed(sql, params).await)
     }
