@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn r25_only_tokens_that_were_issued_here_are_known() {
+    fn f25_only_tokens_that_were_issued_here_are_known() {
         let identity = Identity::new();
         let issue = |nanos| {
             let now = Moment::from_nanos(nanos);

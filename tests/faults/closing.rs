@@ -1,4 +1,4 @@
-//! R4: a manager that is closed while calls are under way.
+//! F35: a manager that is closed while calls are under way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -56,7 +56,7 @@ fn all_closed(errors: &[LockError]) {
 
 /// Locks of their own: no other caller has them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r4_calls_under_way_are_closed_and_not_busy() {
+async fn f35_calls_under_way_are_closed_and_not_busy() {
     for wait in [Duration::ZERO, LONG] {
         let errors = close_under(|manager, key| async move {
             // What it holds may be lost to the close in the moment after.
@@ -67,7 +67,7 @@ async fn r4_calls_under_way_are_closed_and_not_busy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r4_calls_for_several_locks_are_closed_and_not_busy_or_lost() {
+async fn f35_calls_for_several_locks_are_closed_and_not_busy_or_lost() {
     let errors = close_under(|manager, key| async move {
         let keys = [format!("{key}-a"), format!("{key}-b")];
         manager.lock_all(keys).ttl(LONG).wait(LONG).acquire().await.map(drop)
@@ -77,7 +77,7 @@ async fn r4_calls_for_several_locks_are_closed_and_not_busy_or_lost() {
 
 /// A body that never began is not said to be lost, and one that began and did not end is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r4_only_a_body_that_began_is_lost() {
+async fn f35_only_a_body_that_began_is_lost() {
     let cut = Arc::new(AtomicU64::new(0));
     let errors = close_under(|manager, key| {
         let cut = cut.clone();
@@ -110,7 +110,7 @@ async fn job(manager: &LockManager, name: &str) -> Result<Option<()>, LockError>
 
 /// No other process has the lock, so nothing is to be skipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r4_a_job_is_not_skipped_because_its_manager_is_closed() {
+async fn f35_a_job_is_not_skipped_because_its_manager_is_closed() {
     let errors = close_under(|manager, key| async move {
         match job(&manager, &key).await {
             Ok(None) => panic!("skipped, and nobody else has the lock"),
@@ -125,7 +125,7 @@ async fn r4_a_job_is_not_skipped_because_its_manager_is_closed() {
 
 /// Waiters in line behind a lock that is held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r4_those_who_wait_are_closed() {
+async fn f35_those_who_wait_are_closed() {
     let server = RedisServer::start();
     let holder = connect(&server.url()).await;
     let _held = held(&holder, "k").await;

@@ -74,7 +74,7 @@ async fn all_is_well<const N: usize>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r6_a_counter_that_was_huge_is_well_again_once_an_operator_has_deleted_it() {
+async fn f37_a_counter_that_was_huge_is_well_again_once_an_operator_has_deleted_it() {
     let server = RedisServer::start();
     let (seeing, raising) = (patient(&server.url()).await, patient(&server.url()).await);
     let unaware = patient(&server.url()).await;
@@ -110,7 +110,7 @@ async fn r6_a_counter_that_was_huge_is_well_again_once_an_operator_has_deleted_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r6_one_wrong_answer_does_not_spoil_a_good_server() {
+async fn f37_one_wrong_answer_does_not_spoil_a_good_server() {
     tokio::join!(
         is_fooled_once("9100000000000000000", None),
         is_fooled_once("9007199254740991", None),
@@ -161,7 +161,7 @@ fn goes_back(server: &RedisServer, by: u64, scripts: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r17_who_was_idle_while_the_counter_went_back_gets_no_lower_token() {
+async fn f17_who_was_idle_while_the_counter_went_back_gets_no_lower_token() {
     let server = RedisServer::start();
     let (busy, idle) = (patient(&server.url()).await, patient(&server.url()).await);
     let mut highest = token(&idle).await.expect("all is well");
@@ -239,7 +239,7 @@ async fn a2_who_is_handed_a_lease_that_was_lost_with_the_data_is_refused_by_the_
 
 /// A lease that was handed on so often that its next renewal is to draw a counter value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r6_a_lock_that_was_handed_on_very_often_is_kept_while_no_value_can_be_drawn() {
+async fn f37_a_lock_that_was_handed_on_very_often_is_kept_while_no_value_can_be_drawn() {
     const TASKS: usize = 600;
     const TTL: Duration = ms(3000);
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! R26: more calls want one lock than should wait for it.
+//! F26: more calls want one lock than should wait for it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn commands(server: &RedisServer) -> u64 {
 /// The lock is held elsewhere, or in the same process: a caller beyond `max_waiters` is refused at once, and
 /// nothing is sent for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r26_who_comes_when_enough_wait_is_told_at_once_and_nothing_is_sent() {
+async fn f26_who_comes_when_enough_wait_is_told_at_once_and_nothing_is_sent() {
     let server = RedisServer::start();
     let builder = || patient_builder(&server.url()).max_waiters(MOST);
     let manager = builder().connect().await.expect("connect");
@@ -57,7 +57,7 @@ async fn r26_who_comes_when_enough_wait_is_told_at_once_and_nothing_is_sent() {
 
 /// A waiter that leaves makes room.
 #[tokio::test(start_paused = true)]
-async fn r26_places_are_free_again_when_those_who_waited_are_gone() {
+async fn f26_places_are_free_again_when_those_who_waited_are_gone() {
     let builder = LockManager::builder().url("memory://").max_waiters(1);
     let manager = builder.build().expect("settings");
     let guard = manager.lock("k").acquire().await.expect("free");
@@ -81,7 +81,7 @@ async fn r26_places_are_free_again_when_those_who_waited_are_gone() {
 
 /// One of several locks has its crowd.
 #[tokio::test(start_paused = true)]
-async fn r26_a_call_for_several_is_busy_of_the_lock_that_has_its_crowd() {
+async fn f26_a_call_for_several_is_busy_of_the_lock_that_has_its_crowd() {
     let builder = LockManager::builder().url("memory://").max_waiters(1);
     let manager = builder.build().expect("settings");
     let guard = manager.lock("b").acquire().await.expect("free");

@@ -19,7 +19,7 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Sen
 
 /// A thread was stopped while it ended a lease, and the lease's time is over.
 #[tokio::test]
-async fn r1_a_lease_that_was_ended_halfway_does_not_occupy_the_engine() {
+async fn f32_a_lease_that_was_ended_halfway_does_not_occupy_the_engine() {
     let (manager, switches) = Faults::as_remote().start().expect("in memory");
     let guard = manager.lock("halfway").ttl(ms(100)).renew(false).acquire().await.expect("free");
     switches.end_halfway(&guard);
@@ -44,7 +44,7 @@ impl Wake for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r1_a_waker_that_panics_ends_neither_the_engine_nor_a_connection_for_good() {
+async fn f32_a_waker_that_panics_ends_neither_the_engine_nor_a_connection_for_good() {
     let server = RedisServer::start();
     let manager = patient(&server.url()).await;
     let guard = held(&manager, "held").await;
@@ -76,7 +76,7 @@ impl Wake for Owner {
 }
 
 #[test]
-fn r15_a_waker_that_owns_a_waiting_task_is_dropped_under_no_mutex() {
+fn f15_a_waker_that_owns_a_waiting_task_is_dropped_under_no_mutex() {
     let (done, told) = channel();
     // A thread that hangs here would hang for good.
     thread::spawn(move || {
@@ -108,7 +108,7 @@ fn r15_a_waker_that_owns_a_waiting_task_is_dropped_under_no_mutex() {
 
 /// A panic there would be one in the middle of a service's start.
 #[tokio::test]
-async fn r13_without_a_thread_a_manager_is_refused_with_an_error() {
+async fn f13_without_a_thread_a_manager_is_refused_with_an_error() {
     // A limit is the whole process's.
     if !in_own_process(this_test!(), &[]) {
         return;

@@ -48,7 +48,7 @@ fn names_the_mend<T>(result: Result<T, LockError>) {
 }
 
 #[test]
-fn r2_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
+fn f33_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
     // In a process with nothing else in it.
     if !in_own_process(this_test!(), &[]) {
         return;
@@ -98,7 +98,7 @@ fn r2_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
 
 /// What the child asked would be answered to the parent.
 #[test]
-fn r2_a_parent_of_many_children_is_never_granted_what_others_hold() {
+fn f33_a_parent_of_many_children_is_never_granted_what_others_hold() {
     if !in_fork() {
         let forks = std::env::var("DISTLOCK_FORKS").unwrap_or_else(|_| FORKS.to_string());
         return fork_self(this_test!(), &[("FORKS", &forks)]).join();

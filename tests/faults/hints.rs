@@ -44,7 +44,7 @@ async fn waited_for(server: &RedisServer, manager: &LockManager) -> (LockGuard, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r31_a_late_hint_does_not_free_what_min_hold_keeps() {
+async fn f31_a_late_hint_does_not_free_what_min_hold_keeps() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
     let (guard, token) = waited_for(&server, &manager).await;
@@ -56,7 +56,7 @@ async fn r31_a_late_hint_does_not_free_what_min_hold_keeps() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r31_a_hint_that_meets_a_release_is_no_loss() {
+async fn f31_a_hint_that_meets_a_release_is_no_loss() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
     let (over, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -92,7 +92,7 @@ async fn r31_a_hint_that_meets_a_release_is_no_loss() {
 /// A caller's own try was sent before others of its process came to wait, and is answered long before that
 /// caller is polled: by then its token has had its time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r31_who_looks_late_at_his_try_does_not_free_what_min_hold_keeps() {
+async fn f31_who_looks_late_at_his_try_does_not_free_what_min_hold_keeps() {
     let server = RedisServer::start();
     let manager = connect(&server.url()).await;
     let mut first = in_line(manager.lock("k").ttl(LONG).wait(LONG).acquire()).await;
@@ -109,7 +109,7 @@ async fn r31_who_looks_late_at_his_try_does_not_free_what_min_hold_keeps() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r31_a_lease_that_runs_out_during_its_release_says_so() {
+async fn f31_a_lease_that_runs_out_during_its_release_says_so() {
     let server = RedisServer::start();
     let manager = patient_builder(&server.url()).connect().await.expect("connect");
     let guard = manager.lock("k").ttl(ms(2000)).acquire().await.expect("it is free");
@@ -127,7 +127,7 @@ async fn r31_a_lease_that_runs_out_during_its_release_says_so() {
 /// Many times a second, processes are notified, poll by themselves, and are notified again: every waiter
 /// changes its token each time, beside grants, releases and waiters that give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r31_subscriptions_that_come_and_go_take_no_lock_from_its_holder() {
+async fn f31_subscriptions_that_come_and_go_take_no_lock_from_its_holder() {
     const MANAGERS: usize = 3;
     let server = RedisServer::start();
     let ledger = Arc::new(Ledger::default());

@@ -9,7 +9,7 @@ use distlock_testkit::{
 use crate::support::works_again;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r25_a_lock_with_an_identity_that_was_cloned_is_not_the_clones() {
+async fn f25_a_lock_with_an_identity_that_was_cloned_is_not_the_clones() {
     let server = RedisServer::start();
     let twin = || {
         let faults = Faults::over(patient_builder(&server.url()));

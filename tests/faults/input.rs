@@ -439,7 +439,7 @@ async fn h10_forged_counters_and_ttls_do_no_more_than_deny() {
 
 /// A client that may write to the queue can put places into it that no process of ours has ever used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r29_forged_places_in_the_queue_are_passed_over() {
+async fn f29_forged_places_in_the_queue_are_passed_over() {
     let server = RedisServer::start();
     let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let huge = "9".repeat(30) + "n";

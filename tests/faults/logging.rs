@@ -175,7 +175,7 @@ fn in_children(test: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r1_a_log_that_sleeps_or_panics_on_the_engine_costs_no_other_lease() {
+async fn f32_a_log_that_sleeps_or_panics_on_the_engine_costs_no_other_lease() {
     match in_fork() {
         false => in_children(this_test!()),
         true => lost_on_the_engine().await,
@@ -183,7 +183,7 @@ async fn r1_a_log_that_sleeps_or_panics_on_the_engine_costs_no_other_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r1_a_log_that_sleeps_or_panics_on_a_callers_thread_costs_no_other_lease() {
+async fn f32_a_log_that_sleeps_or_panics_on_a_callers_thread_costs_no_other_lease() {
     match in_fork() {
         false => in_children(this_test!()),
         true => lost_on_callers_threads().await,

@@ -1,4 +1,4 @@
-//! R5: messages forged by a client that may publish, and no more.
+//! F36: messages forged by a client that may publish, and no more.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ async fn renewals_later(guard: &LockGuard) {
 /// A caller that does not wait while others of its process do has no place in line, and until its answer is
 /// there no lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way() {
+async fn f36_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way() {
     let server = RedisServer::start();
     let one = connect(&server.url()).await;
     let probe = held(&one, "probe").await;
@@ -64,7 +64,7 @@ async fn r5_a_forged_call_does_not_free_the_lock_of_one_whose_try_is_under_way()
 
 /// Also for leases that are not renewed, and for a caller without a place in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
+async fn f36_a_forged_loss_costs_a_command_and_ends_nothing() {
     const FORGED: u64 = 20;
     let server = RedisServer::start();
     let one = connect(&server.url()).await;
@@ -90,7 +90,7 @@ async fn r5_a_forged_loss_costs_a_command_and_ends_nothing() {
 
 /// A client that may publish cannot keep a process from renewing, however much it sends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r5_a_flood_of_forged_losses_costs_no_lease() {
+async fn f36_a_flood_of_forged_losses_costs_no_lease() {
     const LEASES: usize = 1000;
     // A flood costs every process time: on a busy machine renewals come seconds late.
     const LEASE: Duration = ms(15_000);
@@ -131,7 +131,7 @@ async fn r5_a_flood_of_forged_losses_costs_no_lease() {
 
 /// It does not take until the next renewal, which is twenty seconds away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r5_a_true_loss_is_noticed_at_once() {
+async fn f36_a_true_loss_is_noticed_at_once() {
     let server = RedisServer::start();
     let (one, operator) = (connect(&server.url()).await, connect(&server.url()).await);
     for renew in [true, false] {

@@ -23,7 +23,7 @@ fn lossy(server: &RedisServer) -> (Tap, Arc<AtomicBool>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r16_an_answer_that_was_lost_grants_nobody_anothers_lock() {
+async fn f16_an_answer_that_was_lost_grants_nobody_anothers_lock() {
     let server = RedisServer::start();
     let (network, armed) = lossy(&server);
     let builder = patient_builder(&network.url()).command_timeout(ms(3000));
@@ -86,7 +86,7 @@ fn lossy_without_echo(server: &RedisServer) -> (Tap, Arc<AtomicBool>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r16_a_try_that_was_alone_is_not_granted_by_the_answer_to_one_behind_it() {
+async fn f16_a_try_that_was_alone_is_not_granted_by_the_answer_to_one_behind_it() {
     let server = RedisServer::start();
     let (network, armed) = lossy_without_echo(&server);
     let manager = connected(patient_builder(&network.url()).command_timeout(ms(3000))).await;
@@ -117,7 +117,7 @@ async fn r16_a_try_that_was_alone_is_not_granted_by_the_answer_to_one_behind_it(
 
 /// A user without the right to `ECHO` goes without, and does not fill the server's log of refusals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r16_echo_that_is_refused_is_not_asked_for_again() {
+async fn f16_echo_that_is_refused_is_not_asked_for_again() {
     let server = RedisServer::start();
     server.cli::<()>(&["ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-echo"]);
     let manager = connected(patient_builder(&format!("redis://app:any@{}", server.addr()))).await;

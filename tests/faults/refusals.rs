@@ -26,7 +26,7 @@ fn is_no_place_for_locks<T>(result: Result<T, LockError>) {
 }
 
 #[tokio::test]
-async fn r7_a_cluster_of_one_shard_is_refused_at_the_start_and_before_the_first_lock() {
+async fn f38_a_cluster_of_one_shard_is_refused_at_the_start_and_before_the_first_lock() {
     let server = cluster();
     is_no_place_for_locks(patient_builder(&server.url()).connect().await);
     is_no_place_for_locks(patient_builder(&server.url()).prefix("").connect().await);
@@ -38,7 +38,7 @@ async fn r7_a_cluster_of_one_shard_is_refused_at_the_start_and_before_the_first_
 }
 
 #[tokio::test]
-async fn r7_the_look_for_a_cluster_takes_no_right_that_locks_do_not_take() {
+async fn f38_the_look_for_a_cluster_takes_no_right_that_locks_do_not_take() {
     let server = RedisServer::start();
     let rights = "reset on >secret ~distlock:fence ~distlock:*:{mine} +@all";
     let mut rule = vec!["ACL", "SETUSER", "app"];
@@ -51,7 +51,7 @@ async fn r7_the_look_for_a_cluster_takes_no_right_that_locks_do_not_take() {
 }
 
 #[tokio::test]
-async fn r27_a_database_that_does_not_exist_is_refused_with_the_mend() {
+async fn f27_a_database_that_does_not_exist_is_refused_with_the_mend() {
     let server = RedisServer::builder().password("hush-hush").start();
     let with_password = server.url_of_db(99);
     let without = format!("redis://{}/2", server.addr());
@@ -76,7 +76,7 @@ async fn r27_a_database_that_does_not_exist_is_refused_with_the_mend() {
 
 /// A server repeats the arguments of a command that it does not know: keys, and passwords.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r18_no_key_and_no_password_is_in_what_a_server_says() {
+async fn f18_no_key_and_no_password_is_in_what_a_server_says() {
     // In a process of its own: what is logged is the whole process's.
     if !in_own_process(this_test!(), &[]) {
         return;

@@ -40,7 +40,7 @@ async fn background_release_that_fails_is_reported_and_tried_again() {
 }
 
 #[tokio::test]
-async fn r8_releases_that_are_refused_share_one_pace_and_are_done_once_the_server_is_well() {
+async fn f39_releases_that_are_refused_share_one_pace_and_are_done_once_the_server_is_well() {
     const GUARDS: usize = 300;
     let server = RedisServer::start();
     let manager = patient(&server.url()).await;
@@ -67,7 +67,7 @@ async fn r8_releases_that_are_refused_share_one_pace_and_are_done_once_the_serve
 }
 
 #[tokio::test]
-async fn r8_nothing_is_sent_for_refused_calls_once_they_are_over() {
+async fn f39_nothing_is_sent_for_refused_calls_once_they_are_over() {
     let server = RedisServer::start();
     let manager = patient(&server.url()).await;
     server.cli::<()>(&["HSET", "distlock:lock:{k}", "of another", "type"]);
@@ -107,7 +107,7 @@ fn resident() -> u64 {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn r14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over() {
+fn f14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over() {
     const CALLS: usize = 5_000;
     // In a process of its own: memory is the whole process's.
     if !in_own_process(this_test!(), &[]) {
@@ -140,7 +140,7 @@ fn r14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over() {
 }
 
 #[tokio::test]
-async fn r14_whoever_comes_while_a_lock_is_kept_has_it_when_it_is_due() {
+async fn f14_whoever_comes_while_a_lock_is_kept_has_it_when_it_is_due() {
     const MIN: std::time::Duration = ms(1500);
     let server = RedisServer::start();
     let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use crate::support::works_again;
 
 #[tokio::test]
-async fn r22_very_many_leases_are_renewed_over_a_line_that_takes_longer_than_a_commands_time() {
+async fn f22_very_many_leases_are_renewed_over_a_line_that_takes_longer_than_a_commands_time() {
     const LEASES: usize = 6_000;
     let ttl = ms(9_000);
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! R23, WH1: several locks in one call: what a wait that runs out is called, and what is held while
+//! F23, WH1: several locks in one call: what a wait that runs out is called, and what is held while
 //! the others are waited for.
 
 use std::future::Future;
@@ -108,7 +108,7 @@ async fn wh1_a_grant_that_nobody_took_in_its_time_is_asked_for_again() {
 
 /// The first one is kept while the second is waited for, whatever the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r23_several_locks_without_renewal_are_kept_while_the_last_is_waited_for() {
+async fn f23_several_locks_without_renewal_are_kept_while_the_last_is_waited_for() {
     const TTL: Duration = ms(1000);
     let server = RedisServer::start();
     let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -128,7 +128,7 @@ async fn r23_several_locks_without_renewal_are_kept_while_the_last_is_waited_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn r23_in_memory_too() {
+async fn f23_in_memory_too() {
     let request = |manager: &LockManager| -> LockRequest {
         manager.lock_all(["1", "2"]).ttl(10 * SECOND).renew(false)
     };

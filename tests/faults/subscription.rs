@@ -25,7 +25,7 @@ fn is_told(manager: &LockManager) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r12_subscribers_cut_off_from_a_busy_server_are_told_again_as_soon_as_it_answers() {
+async fn f12_subscribers_cut_off_from_a_busy_server_are_told_again_as_soon_as_it_answers() {
     // In a process of its own: what is logged is the whole process's.
     if !in_own_process(this_test!(), &[]) {
         return;
@@ -76,7 +76,7 @@ async fn of_tenant(manager: &LockManager, prefix: String) -> Result<(), LockErro
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r11_with_a_prefix_for_every_request_a_process_is_told_again_after_an_interruption() {
+async fn f11_with_a_prefix_for_every_request_a_process_is_told_again_after_an_interruption() {
     const TENANTS: usize = 1500;
     let server = RedisServer::start();
     let network = Proxy::to(server.addr());

@@ -5,19 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ENTRIES: [(&str, usize); 23] = [
+const ENTRIES: [(&str, usize); 22] = [
     ("A", 12),
     ("B", 14),
     ("C", 10),
     ("D", 11),
     ("E", 10),
-    ("F", 8),
+    ("F", 39),
     ("G", 16),
     ("H", 14),
     ("I", 6),
     ("P", 9),
     ("Q", 7),
-    ("R", 31),
     ("S", 7),
     ("ET", 8),
     ("WH", 5),

@@ -178,7 +178,7 @@ fn beside<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 }
 
 #[test]
-fn r21_a_runtime_that_never_runs_again_keeps_no_connection_from_others() {
+fn f21_a_runtime_that_never_runs_again_keeps_no_connection_from_others() {
     let server = RedisServer::start();
     let manager = manager(&server);
     let kept = runtime();
@@ -213,7 +213,7 @@ fn a_runtime_without_sockets_is_served_by_the_engine() {
 
 /// What tokio's panic brings about there is a hook of the user's. While it runs, others go on.
 #[test]
-fn r20_a_panic_hook_on_a_runtime_without_sockets_holds_nobody_up() {
+fn f20_a_panic_hook_on_a_runtime_without_sockets_holds_nobody_up() {
     const NAME: &str = "without sockets";
     if !in_own_process(this_test!(), &[]) {
         return;

@@ -242,7 +242,7 @@ fn plain_runtime() -> Runtime {
 
 /// The timers of a runtime do not run while one of its tasks blocks it.
 #[test]
-fn r19_a_wait_ends_inside_a_runtime_that_it_blocks() {
+fn f19_a_wait_ends_inside_a_runtime_that_it_blocks() {
     let busy = on_a_thread(|| {
         plain_runtime().block_on(async {
             let manager = LockManager::in_memory();
@@ -255,7 +255,7 @@ fn r19_a_wait_ends_inside_a_runtime_that_it_blocks() {
 
 /// There the next one in the line sees to it that the lock of a lease that is over is taken.
 #[test]
-fn r19_a_lease_that_ends_is_followed_inside_a_runtime_that_is_blocked() {
+fn f19_a_lease_that_ends_is_followed_inside_a_runtime_that_is_blocked() {
     let next = on_a_thread(|| {
         plain_runtime().block_on(async {
             let manager = LockManager::in_memory();
@@ -268,7 +268,7 @@ fn r19_a_lease_that_ends_is_followed_inside_a_runtime_that_is_blocked() {
 }
 
 #[test]
-fn r19_the_end_of_a_lease_is_told_inside_a_runtime_that_is_blocked() {
+fn f19_the_end_of_a_lease_is_told_inside_a_runtime_that_is_blocked() {
     let is_held = on_a_thread(|| {
         plain_runtime().block_on(async {
             let manager = LockManager::in_memory();
@@ -282,7 +282,7 @@ fn r19_the_end_of_a_lease_is_told_inside_a_runtime_that_is_blocked() {
 }
 
 #[test]
-fn r19_a_wait_ends_in_the_context_of_a_runtime_that_has_ended() {
+fn f19_a_wait_ends_in_the_context_of_a_runtime_that_has_ended() {
     let busy = on_a_thread(|| {
         let runtime = plain_runtime();
         let manager = LockManager::in_memory();
@@ -300,7 +300,7 @@ fn r19_a_wait_ends_in_the_context_of_a_runtime_that_has_ended() {
 
 /// What the engine does in real time ends no wait on a clock that stands.
 #[tokio::test(start_paused = true)]
-async fn r19_a_wait_on_a_clock_that_stands_does_not_end() {
+async fn f19_a_wait_on_a_clock_that_stands_does_not_end() {
     let manager = LockManager::in_memory();
     let held = manager.lock("k").acquire().await.expect("free");
     let start = Instant::now();

@@ -351,7 +351,7 @@ mod tests {
     /// A body that begins and the end of its lease: one of the two sees the other, or the lock would be freed
     /// under the body.
     #[test]
-    fn r28_a_body_that_begins_and_the_end_of_its_lease_do_not_miss_each_other() {
+    fn f28_a_body_that_begins_and_the_end_of_its_lease_do_not_miss_each_other() {
         const ROUNDS: usize = 5_000;
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let manager = LockManager::in_memory();

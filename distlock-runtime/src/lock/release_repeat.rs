@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn r30_a_note_costs_the_same_however_many_there_are() {
+    fn f30_a_note_costs_the_same_however_many_there_are() {
         const MANY: u64 = 100_000;
         let namespace = Namespace::new("").expect("no prefix");
         let mut notes = Notes::default();

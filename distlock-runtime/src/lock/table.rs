@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn r24_very_many_locks_leave_no_memory_behind() {
+    async fn f24_very_many_locks_leave_no_memory_behind() {
         const LOCKS: usize = 20_000;
         let manager = LockManager::in_memory();
         let table = manager.locks().table.clone();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_every_event_and_its_fields_are_in_the_guide() {
+    fn f32_every_event_and_its_fields_are_in_the_guide() {
         let lock = Namespace::new("distlock").expect("a prefix");
         let key = KeyText::new(&[]).key("k", format_args!("k"));
         let lock = lock.name(Label::Given("name".into()), key).expect("a key");

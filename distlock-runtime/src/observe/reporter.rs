@@ -228,7 +228,7 @@ mod tests {
     static OWN: Queue = Queue::new();
 
     #[test]
-    fn r1_a_log_that_stands_still_is_not_waited_for_and_hears_how_many_lines_were_dropped() {
+    fn f32_a_log_that_stands_still_is_not_waited_for_and_hears_how_many_lines_were_dropped() {
         let (open, gate) = channel();
         let slow = Arc::new(Slow { lines: Mutex::default(), gate: Mutex::new(gate) });
         let lines = || slow.lines.lock().expect("no panic").clone();

@@ -367,7 +367,7 @@ mod tests {
     use crate::namespace::Namespace;
 
     #[tokio::test]
-    async fn r24_very_many_locks_leave_no_memory_behind() {
+    async fn f24_very_many_locks_leave_no_memory_behind() {
         let (store, namespace) = (MemoryStore::new(), Namespace::new("").expect("no prefix"));
         let ttl = Duration::from_secs(60);
         let term = Term { ttl, renewed: true, max_hold: None, min_hold: None };

@@ -351,7 +351,7 @@ pub async fn the_busy_status_is_the_managers(site: Site) {
 }
 
 /// However a path spells a number or a UUID, it is one lock.
-pub async fn r9_a_value_is_one_lock_however_it_is_spelt(site: Site) {
+pub async fn f9_a_value_is_one_lock_however_it_is_spelt(site: Site) {
     const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
     let order = site.begin("/typed/7/hold").await;
     site.work.wait_until_begun(1).await;
@@ -401,7 +401,7 @@ pub async fn wh2_what_is_not_of_its_type_is_400(site: Site) {
 }
 
 /// A client that announces a body and does not send it is answered, and its lock is free.
-pub async fn r10_a_body_that_does_not_come_frees_the_lock(site: Site) {
+pub async fn f10_a_body_that_does_not_come_frees_the_lock(site: Site) {
     let mut slow = HttpClient::connect(site.addr).await.expect("connect");
     slow.send_beginning("/late/7/work", 1000, "x").await.expect("sent");
     let mut late = slow.head().await.expect("an answer");

@@ -24,10 +24,10 @@ promises! { serve;
     a_missing_path_parameter_is_named_in_the_log
     a_missing_key_is_named_in_the_log
     a_key_too_long_is_400
-    r9_a_value_is_one_lock_however_it_is_spelt
+    f9_a_value_is_one_lock_however_it_is_spelt
     wh2_a_layer_and_the_attribute_mean_the_same_number
     wh2_what_is_not_of_its_type_is_400
-    r10_a_body_that_does_not_come_frees_the_lock
+    f10_a_body_that_does_not_come_frees_the_lock
     wh3_a_body_that_has_come_is_no_matter
     wh3_a_body_that_nobody_reads_is_no_matter
     wh3_a_body_that_is_worked_on_piece_by_piece_is_no_matter
