@@ -101,6 +101,7 @@ fn harmless(json: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Fault: FO7.
     #[test]
     fn what_a_terminal_obeys_or_hides_is_escaped_in_json() {
         let key = "a\u{9b}2Jb\u{202e}c\u{e0041}d\n鍵";

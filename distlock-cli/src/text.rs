@@ -90,6 +90,7 @@ pub(crate) fn lease(rest: Option<Duration>) -> String {
 mod tests {
     use super::*;
 
+    /// Fault: FO7.
     #[test]
     fn what_is_not_seen_is_written_out() {
         for (text, is_shown) in [

@@ -109,12 +109,14 @@ impl Clock {
 mod tests {
     use super::*;
 
+    /// Fault: H3.
     #[test]
     fn fractions_of_a_millisecond_are_rounded_up() {
         assert_eq!(millis(Duration::from_micros(10_001)), 11);
         assert_eq!(millis(Duration::from_millis(10)), 10);
     }
 
+    /// Fault: H2.
     #[test]
     fn far_moments_saturate() {
         assert_eq!(Moment::from_nanos(5).after(Duration::MAX), Moment::NEVER);

@@ -24,6 +24,7 @@ pub fn seconds_around(pause: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    /// Fault: WL1.
     #[test]
     fn seconds_are_spread_around_what_was_asked_for() {
         for (millis, first, last) in [(0, 1, 1), (200, 1, 1), (1000, 1, 2), (10_000, 5, 15)] {

@@ -174,6 +174,7 @@ impl From<&Self> for LockKey {
 mod tests {
     use super::*;
 
+    /// Fault: H6.
     #[test]
     fn says_why_a_key_cannot_be_stored() {
         assert!(LockKey::from("").check().is_err_and(|reason| reason.contains("empty")));

@@ -258,6 +258,7 @@ mod tests {
 
     const RESERVATION: Duration = Duration::from_millis(1500);
 
+    /// Fault: H9.
     #[test]
     fn tokens_are_distinct_and_well_formed() {
         let (a, b) = (Identity::new(), Identity::new());

@@ -290,6 +290,7 @@ mod tests {
         "'order:' + order_id ; order:*order_id",
     ];
 
+    /// Fault: FW2.
     #[test]
     fn every_spelling_of_another_framework_is_found() {
         for text in SPELLINGS.iter().flat_map(|texts| texts.split(" ; ")) {
@@ -299,6 +300,7 @@ mod tests {
         }
     }
 
+    /// Fault: FW2.
     #[test]
     fn constant_keys_are_left_alone() {
         for text in [

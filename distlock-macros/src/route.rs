@@ -167,6 +167,7 @@ mod tests {
     use super::*;
 
     /// As in `distlock-runtime`.
+    /// Fault: FW2.
     #[test]
     fn mistakes_name_the_mend() {
         for (template, words) in [

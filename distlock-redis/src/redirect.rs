@@ -141,6 +141,7 @@ mod tests {
         Addr { host: host.into(), port: 7001 }
     }
 
+    /// Fault: D7.
     #[test]
     fn what_each_answer_says() {
         let slot = Slot::numbered(3999).expect("a slot");
@@ -176,6 +177,7 @@ mod tests {
     }
 
     /// A connection that has ended or was silent has not said that nothing was executed.
+    /// Fault: D7.
     #[test]
     fn what_was_not_answered_is_not_sent_again() {
         let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);

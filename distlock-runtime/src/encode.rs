@@ -249,6 +249,7 @@ mod tests {
         None
     }
 
+    /// Fault: FC6.
     #[test]
     fn no_two_of_all_pairs_of_short_texts_make_the_same_key() {
         let (texts, literals) = (texts(3), texts(2));
@@ -265,6 +266,7 @@ mod tests {
     }
 
     /// The enumeration of all pairs takes a key for its beginning and its end, put together.
+    /// Fault: FC6.
     #[test]
     fn a_key_is_its_beginning_and_its_end() {
         let (texts, literals) = (texts(1), texts(2));
@@ -283,6 +285,7 @@ mod tests {
         }
     }
 
+    /// Fault: H4.
     #[test]
     fn different_arguments_never_make_the_same_key() {
         for between in ["-", "::", "2", "DD", "%", "%2", "%25", "%%", "{x}", "→-", "ab"] {
@@ -300,6 +303,7 @@ mod tests {
         }
     }
 
+    /// Fault: FC6.
     #[test]
     fn three_values_never_make_the_same_key_as_three_others() {
         let texts = texts(1);
@@ -332,6 +336,7 @@ mod tests {
         assert_eq!(text.key("", format_args!("{share}%")).as_str(), "50%");
     }
 
+    /// Fault: H5.
     #[test]
     fn encodes_what_structures_a_key_and_the_separator() {
         let dash: &'static [Option<char>] = &[Some('-'), None];
@@ -381,6 +386,7 @@ mod tests {
         assert!(broken.is_err_and(|reason| reason.contains("Display")));
     }
 
+    /// Fault: H8.
     #[test]
     fn debug_shows_no_values() {
         let text = KeyText::new(&[None]);

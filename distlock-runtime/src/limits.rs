@@ -60,6 +60,7 @@ pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockE
 mod tests {
     use super::*;
 
+    /// Fault: H1.
     #[test]
     fn ttl_range() {
         assert!(check_ttl(Duration::ZERO).is_err());

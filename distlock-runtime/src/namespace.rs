@@ -103,6 +103,7 @@ fn has_hash_tag(key: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Fault: H5.
     #[test]
     fn names() {
         let named = Namespace::new("distlock").expect("a good prefix");

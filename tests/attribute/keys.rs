@@ -166,6 +166,7 @@ async fn percent_of_values(a: &str, b: &str) -> Result<(), LockError> {
 }
 
 /// A value may end with what looks like the separator's encoding.
+/// Fault: FC6.
 #[tokio::test]
 async fn a_percent_sign_between_values_ends_the_first() {
     assert_locks("50%%7", || percent("50", "7")).await;
@@ -215,6 +216,7 @@ async fn a_key_that_cannot_be_stored_is_an_error_not_a_panic() {
     .await;
 }
 
+/// Fault: H8.
 #[tokio::test]
 async fn an_error_shows_the_template_and_never_the_values() {
     #[redis_lock(key = "user:{mail}")]

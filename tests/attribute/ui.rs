@@ -66,11 +66,13 @@ struct Said {
     words: String,
 }
 
+/// Fault: FW2, FW7, H1, WM9.
 #[test]
 fn compiler_says_what_the_cases_announce() {
     judge("ui", &PLAIN_PACKAGES, 200);
 }
 
+/// Fault: FW9, WM9.
 #[test]
 fn compiler_says_what_the_cases_with_web_frameworks_announce() {
     judge("ui_web", &WEB_PACKAGES, 15);

@@ -104,6 +104,7 @@ async fn of_many_locks_each_that_was_granted_is_on_the_replica() {
     wait_until("nothing is left", || pair.primary.lock_keys().is_empty());
 }
 
+/// Fault: D2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_replica_no_lock_is_given_and_none_is_left() {
     let pair = Pair::start();
@@ -126,6 +127,7 @@ async fn without_the_replica_no_lock_is_given_and_none_is_left() {
     wait_until("nothing is left", || pair.primary.lock_keys().is_empty());
 }
 
+/// Fault: FC8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_fewer_replicas_than_asked_for_no_lock_is_given_and_none_is_extended() {
     let pair = Pair::start();
@@ -147,6 +149,7 @@ async fn with_fewer_replicas_than_asked_for_no_lock_is_given_and_none_is_extende
     assert!(alone.elapsed() <= ttl + 3 * SECOND, "after {:?}", alone.elapsed());
 }
 
+/// Fault: D2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_no_replica_confirms_extends_nothing() {
     let pair = Pair::start();
@@ -181,6 +184,7 @@ async fn with_a_replica_that_is_back_in_time_it_is_as_if_nothing_had_been() {
 }
 
 /// The promise: a replica that had confirmed takes over, and the lock is still held.
+/// Fault: D1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_promoted_keeps_every_lock_that_was_granted() {
     for _ in 0..3 {

@@ -58,6 +58,7 @@ async fn taken(manager: &LockManager, key: &str) -> LockGuard {
     taken.expect("a lock")
 }
 
+/// Fault: D1.
 #[tokio::test]
 async fn a_killed_primary_is_followed_and_what_was_replicated_stays_held() {
     let all = start(3).await;
@@ -92,6 +93,7 @@ async fn a_killed_primary_is_followed_and_what_was_replicated_stays_held() {
     held.release().await.expect("it was ours all the time");
 }
 
+/// Fault: D1.
 #[tokio::test]
 async fn a_lock_that_was_not_replicated_is_lost_and_not_made_again() {
     let all = start(3).await;
@@ -121,6 +123,7 @@ async fn a_lock_that_was_not_replicated_is_lost_and_not_made_again() {
     assert!(taken(&manager, "held").await.fencing_token() > fence);
 }
 
+/// Fault: D3.
 #[tokio::test]
 async fn a_primary_that_wakes_after_its_fail_over_is_not_believed() {
     let all = start(3).await;
@@ -149,6 +152,7 @@ async fn a_primary_that_wakes_after_its_fail_over_is_not_believed() {
     assert!(still > 0, "it never took itself for the primary: this test shows nothing");
 }
 
+/// Fault: D3.
 #[tokio::test]
 async fn a_primary_that_only_the_sentinels_miss_is_left_although_it_answers() {
     let all = blocking(|| Sentinels::builder(3).proxied().start()).await;
@@ -173,6 +177,7 @@ async fn a_primary_that_only_the_sentinels_miss_is_left_although_it_answers() {
     drop(held);
 }
 
+/// Fault: D3.
 #[tokio::test]
 async fn waiters_keep_their_places_over_a_fail_over() {
     let all = start(3).await;
@@ -205,6 +210,7 @@ fn queue_len(all: &Sentinels, server: usize) -> usize {
     distlock_testkit::queue(all.server(server), "k").len()
 }
 
+/// Fault: D4.
 #[tokio::test]
 async fn one_sentinel_hangs_and_one_is_dead_and_the_third_will_do() {
     let all = blocking(|| {
@@ -221,6 +227,7 @@ async fn one_sentinel_hangs_and_one_is_dead_and_the_third_will_do() {
     all.sentinel(0).cont();
 }
 
+/// Fault: D4.
 #[tokio::test]
 async fn a_name_that_no_sentinel_knows_and_a_server_that_is_none_are_named_at_once() {
     let all = blocking(|| Sentinels::builder(1).replicas(0).start()).await;
@@ -237,6 +244,7 @@ async fn a_name_that_no_sentinel_knows_and_a_server_that_is_none_are_named_at_on
     }
 }
 
+/// Fault: D4.
 #[tokio::test]
 async fn servers_and_sentinels_have_passwords_of_their_own_and_no_text_shows_them() {
     let all = blocking(|| {
@@ -262,6 +270,7 @@ async fn servers_and_sentinels_have_passwords_of_their_own_and_no_text_shows_the
     }
 }
 
+/// Fault: D4.
 #[tokio::test]
 async fn sentinels_that_the_url_does_not_name_are_found() {
     let all = start(3).await;

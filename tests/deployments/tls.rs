@@ -142,6 +142,7 @@ async fn options_of_the_builder_do_what_those_of_the_url_do() {
     locks_and_waits(&connect(&url).await).await;
 }
 
+/// Fault: B14.
 #[tokio::test]
 async fn an_unknown_authority_is_refused_and_named_as_the_reason() {
     let server = server();
@@ -156,6 +157,7 @@ async fn an_unknown_authority_is_refused_and_named_as_the_reason() {
     .await;
 }
 
+/// Fault: B14.
 #[tokio::test]
 async fn a_wrong_name_is_refused_and_both_names_are_told() {
     let other = OURS.issue("other", &["DNS:locks.example.org"]);
@@ -166,6 +168,7 @@ async fn a_wrong_name_is_refused_and_both_names_are_told() {
     locks_and_waits(&connect(&named).await).await;
 }
 
+/// Fault: B14.
 #[tokio::test]
 async fn an_expired_certificate_is_refused() {
     let expired = OURS.issue_expired("expired", &["DNS:localhost"]);
@@ -173,6 +176,7 @@ async fn an_expired_certificate_is_refused() {
     refused(&server.tls_url("localhost"), None, "expired").await;
 }
 
+/// Fault: B14.
 #[tokio::test]
 async fn a_server_that_wants_a_client_certificate_says_so_and_takes_one_of_its_authority() {
     let server = RedisServer::builder()

@@ -47,6 +47,7 @@ fn names_the_mend<T>(result: Result<T, LockError>) {
     assert!(error.contains("make the manager after the fork"), "{error}");
 }
 
+/// Fault: G10.
 #[test]
 fn f33_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
     // In a process with nothing else in it.
@@ -97,6 +98,7 @@ fn f33_a_forked_child_is_told_the_mend_and_touches_nothing_of_its_parents() {
 }
 
 /// What the child asked would be answered to the parent.
+/// Fault: G10.
 #[test]
 fn f33_a_parent_of_many_children_is_never_granted_what_others_hold() {
     if !in_fork() {

@@ -496,6 +496,7 @@ async fn h11_no_input_is_part_of_a_script() {
 
 /// Something that is no lock stands where the lock would: it has no holder that would free it, so waiting
 /// is no use.
+/// Fault: A12.
 #[tokio::test]
 async fn h13_another_type_at_the_key_is_an_error_and_not_a_wait() {
     let server = RedisServer::start();

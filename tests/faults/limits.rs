@@ -235,6 +235,7 @@ async fn c5_the_commands_of_locks_on_their_keys_are_enough() {
     works_again(&manager, &server).await;
 }
 
+/// Fault: H12.
 #[tokio::test]
 async fn c6_changed_credentials_are_an_error_at_once_until_they_fit_again() {
     let server = RedisServer::start();
@@ -293,6 +294,7 @@ async fn c8_without_enough_replicas_nothing_is_given_and_what_is_held_is_lost_in
 
 /// A release that the server refuses is an error, is repeated, and is done as soon as the server takes it: for each way
 /// to hold a lock, with others waiting and without.
+/// Fault: C8, D3.
 #[tokio::test]
 async fn fc2_a_refused_release_is_repeated_in_every_mode() {
     const REFUSALS: [(&str, &str); 2] = [

@@ -84,6 +84,7 @@ async fn b1_cut_off_a_thread_that_was_blocked_past_the_deadline_does_not_go_on()
     works_again(&manager, &server).await;
 }
 
+/// Fault: F7.
 #[tokio::test]
 async fn b2_without_answers_the_body_stops_at_its_deadline() {
     cut_off(Mode::DropDown).await;

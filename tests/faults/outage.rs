@@ -84,6 +84,7 @@ fn backend(error: &LockError) -> BackendKind {
     }
 }
 
+/// Fault: B9.
 #[tokio::test]
 async fn server_killed_and_started_again() {
     let mut server = RedisServer::builder().password(PASSWORD).start();
@@ -94,6 +95,7 @@ async fn server_killed_and_started_again() {
     client.works_again(&server).await;
 }
 
+/// Fault: A3.
 #[tokio::test]
 async fn server_stopped_and_continued() {
     let server = RedisServer::builder().password(PASSWORD).start();
@@ -105,6 +107,7 @@ async fn server_stopped_and_continued() {
     client.works_again(&server).await;
 }
 
+/// Fault: B7.
 #[tokio::test]
 async fn network_silent_lossy_or_broken() {
     for fault in [Mode::Freeze, Mode::DropUp, Mode::DropDown, Mode::Reset] {
@@ -120,6 +123,7 @@ async fn network_silent_lossy_or_broken() {
 
 /// A connection that is dead without saying so is left for a new one; its bytes, when they arrive
 /// after all, leave nothing.
+/// Fault: B4.
 #[tokio::test]
 async fn connection_silent_for_ever() {
     let server = RedisServer::builder().password(PASSWORD).start();
@@ -133,6 +137,7 @@ async fn connection_silent_for_ever() {
 }
 
 /// When the store is silent, only the holder's clock can say that the lease is over.
+/// Fault: B1.
 #[tokio::test]
 async fn lease_ends_by_the_clock_when_the_store_is_silent() {
     let server = RedisServer::start();
@@ -150,6 +155,7 @@ async fn lease_ends_by_the_clock_when_the_store_is_silent() {
     client.works_again(&server).await;
 }
 
+/// Fault: B9.
 #[tokio::test]
 async fn server_that_was_never_there() {
     let mut server = RedisServer::start();
@@ -163,6 +169,7 @@ async fn server_that_was_never_there() {
     wait_for("the manager finds it", async || manager.lock("k").acquire().await.is_ok()).await;
 }
 
+/// Fault: C6.
 #[tokio::test]
 async fn wrong_password() {
     let server = RedisServer::builder().password("another").start();
@@ -174,6 +181,7 @@ async fn wrong_password() {
     assert_eq!(backend(&error), BackendKind::Refused);
 }
 
+/// Fault: C5.
 #[tokio::test]
 async fn no_permission() {
     let server = RedisServer::start();
@@ -188,6 +196,7 @@ async fn no_permission() {
 }
 
 /// No new lock, but what is held can be given back.
+/// Fault: C1.
 #[tokio::test]
 async fn server_out_of_memory() {
     let server = RedisServer::start();
@@ -201,6 +210,7 @@ async fn server_out_of_memory() {
     client.works_again(&server).await;
 }
 
+/// Fault: D3.
 #[tokio::test]
 async fn server_that_became_a_replica() {
     let (server, primary) = (RedisServer::start(), RedisServer::start());

@@ -46,6 +46,7 @@ async fn both_are_refused(url: &str, script: &str) {
     lazy.close(LONG).await;
 }
 
+/// Fault: FS1.
 #[tokio::test]
 async fn whichever_script_a_server_refuses_it_is_refused_in_its_own_words() {
     let server = RedisServer::start();
@@ -62,6 +63,7 @@ async fn whichever_script_a_server_refuses_it_is_refused_in_its_own_words() {
     nothing_is_left(&server);
 }
 
+/// Fault: FS1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_that_refuses_a_script_is_refused() {
     let start = || Cluster::builder(2).proxied().start();
@@ -82,6 +84,7 @@ async fn a_node_of_a_cluster_that_refuses_a_script_is_refused() {
     is_refused(lazy.lock(&*cluster.key_at(1)).acquire().await, name);
 }
 
+/// Fault: FS1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_a_quorum_that_refuses_a_script_is_refused() {
     let quorum = tokio::task::spawn_blocking(|| Quorum::of(3)).await.expect("they start");

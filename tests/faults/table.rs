@@ -1,40 +1,19 @@
-//! The table and the tests say the same.
+//! The table of tests is up to date: each entry of the catalogue has its tests, or says why it has none.
+
+mod mutants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-const ENTRIES: [(&str, usize); 22] = [
-    ("A", 12),
-    ("B", 14),
-    ("C", 10),
-    ("D", 11),
-    ("E", 10),
-    ("F", 39),
-    ("G", 16),
-    ("H", 14),
-    ("I", 6),
-    ("P", 9),
-    ("Q", 7),
-    ("S", 7),
-    ("ET", 8),
-    ("WH", 5),
-    ("WM", 9),
-    ("WL", 2),
-    ("Z", 5),
-    ("FC", 10),
-    ("FS", 3),
-    ("FD", 11),
-    ("FW", 11),
-    ("FO", 14),
-];
-
-struct Row {
-    /// `module::name`.
-    tests: Vec<String>,
-    remark: String,
-}
+/// If this variable is set, the table is written instead of compared.
+const WRITE: &str = "DISTLOCK_WRITE_FAULTS";
+const CATALOGUE: &str = "tests/faults/catalogue.md";
+const TABLE: &str = "tests/faults/README.md";
+/// The line of the table's file after which everything is generated.
+const GENERATED: &str = "<!-- Everything below is generated from catalogue.md and the tests. -->\n";
+/// These functions are run as tests by a macro, for each web framework.
+const RUN_BY_A_MACRO: &str = "tests/web/src/promises.rs";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -44,23 +23,169 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The rows by their entry.
-fn table() -> BTreeMap<String, Row> {
-    let mut table = BTreeMap::new();
-    for line in read(&root().join("tests/faults/README.md")).lines() {
+/// A row of the catalogue.
+struct Entry<'a> {
+    id: &'a str,
+    fault: &'a str,
+    remark: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    fn of_line(line: &'a str) -> Option<Self> {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
-        let [_, entry, _, tests, remark, _] = cells[..] else { continue };
-        if !entry.ends_with(|c: char| c.is_ascii_digit()) {
-            continue;
+        let [_, id, fault, remark, _] = cells[..] else { return None };
+        id.ends_with(|c: char| c.is_ascii_digit()).then_some(Self { id, fault, remark })
+    }
+
+    fn section(&self) -> &'a str {
+        self.id.trim_end_matches(|c: char| c.is_ascii_digit())
+    }
+}
+
+fn entries(catalogue: &str) -> Vec<Entry<'_>> {
+    catalogue.lines().filter_map(Entry::of_line).collect()
+}
+
+/// Adds all Rust files of a folder, except what was built and hidden folders.
+fn add_rust_files(folder: &Path, files: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            add_rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.insert(path);
         }
-        let tests = tests.split('`').map(str::trim).filter(|test| !test.is_empty());
-        let row = Row { tests: tests.map(str::to_owned).collect(), remark: remark.to_owned() };
-        assert!(table.insert(entry.to_owned(), row).is_none(), "{entry} has two rows");
+    }
+}
+
+/// A test, and the entries that its doc comment names.
+struct Test {
+    name: String,
+    faults: Vec<String>,
+}
+
+/// Returns the name of the function that a line declares.
+fn function(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub ").unwrap_or(line);
+    let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+fn tests_of(path: &Path, text: &str) -> Vec<Test> {
+    let mut tests = Vec::new();
+    let (mut is_test, mut faults) = (false, Vec::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(named) = line.strip_prefix("/// Fault: ") {
+            let named = named.strip_suffix('.').unwrap_or_else(|| panic!("{line}: no full stop"));
+            faults.extend(named.split(", ").map(str::to_owned));
+        } else if line.starts_with("#[") {
+            is_test |= line.contains("test]") || line.contains("test(");
+        } else if !line.starts_with("//") {
+            let name = function(line).unwrap_or_default();
+            let is_run = is_test || (path.ends_with(RUN_BY_A_MACRO) && line.starts_with("pub "));
+            // A child is a part of the test that starts it in a process of its own.
+            if is_run && !name.is_empty() && !name.ends_with("_child") {
+                tests.push(Test { name: name.to_owned(), faults: std::mem::take(&mut faults) });
+            }
+            assert!(faults.is_empty(), "{}: {faults:?} is before no test", path.display());
+            is_test = false;
+        }
+    }
+    tests
+}
+
+/// Returns the entries with which the name of a test begins.
+fn faults_in_name(name: &str, sections: &BTreeSet<&str>) -> Vec<String> {
+    let id = |word: &str| {
+        let id = word.to_uppercase();
+        let section = id.trim_end_matches(|c: char| c.is_ascii_digit());
+        (section.len() < id.len() && sections.contains(section)).then_some(id)
+    };
+    name.split('_').map_while(id).collect()
+}
+
+/// Returns the tests of each entry, by the folders and files of the repository.
+fn tests_by_entry(entries: &[Entry<'_>]) -> BTreeMap<String, Vec<String>> {
+    let sections: BTreeSet<_> = entries.iter().map(Entry::section).collect();
+    let ids: BTreeSet<_> = entries.iter().map(|entry| entry.id).collect();
+    let mut files = BTreeSet::new();
+    add_rust_files(root(), &mut files);
+    let mut by_entry: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in files {
+        let module = path.strip_prefix(root()).expect("a file below the root").with_extension("");
+        let module = module.to_string_lossy().replace('\\', "/");
+        let folders = ["tests/faults/", "tests/", "verification/soak/tests/"];
+        let module =
+            folders.iter().find_map(|folder| module.strip_prefix(folder)).unwrap_or(&module);
+        for Test { name, faults } in tests_of(&path, &read(&path)) {
+            let in_name = faults_in_name(&name, &sections);
+            for id in in_name.into_iter().chain(faults) {
+                assert!(ids.contains(&*id), "{module}::{name}: {id} is not in {CATALOGUE}");
+                by_entry.entry(id).or_default().push(format!("{module}::{name}"));
+            }
+        }
+    }
+    by_entry
+}
+
+/// Returns the sections of the catalogue, with a column of tests.
+fn table(catalogue: &str) -> String {
+    let tests = tests_by_entry(&entries(catalogue));
+    let sections = catalogue.find("\n## ").expect("a section");
+    let mut table = String::new();
+    for line in catalogue[sections..].lines() {
+        let line = match Entry::of_line(line) {
+            Some(Entry { id, fault, remark }) => {
+                let tests = tests.get(id).into_iter().flatten();
+                let tests: Vec<_> = tests.map(|test| format!("`{test}`")).collect();
+                format!("| {id} | {fault} | {} | {remark} |", tests.join(" "))
+            }
+            None if line.starts_with("| #") => "| # | fault | tests | remark |".to_owned(),
+            None if line.starts_with("|--") => "|---|---|---|---|".to_owned(),
+            None => line.to_owned(),
+        };
+        table.push_str(&line);
+        table.push('\n');
     }
     table
 }
 
-/// Where the tests of a module are.
+#[test]
+fn the_table_of_tests_is_up_to_date() {
+    let path = root().join(TABLE);
+    let text = read(&path);
+    let (head, known) = text.split_once(GENERATED).expect("the line before what is generated");
+    let table = table(&read(&root().join(CATALOGUE)));
+    if std::env::var_os(WRITE).is_some() {
+        fs::write(&path, format!("{head}{GENERATED}{table}")).expect("the table is written");
+        return;
+    }
+    let differs = |(known, is): &(&str, &str)| known != is;
+    let difference = known.lines().zip(table.lines()).find(differs);
+    assert!(known == table, "{WRITE}=1 writes {TABLE}, which differs: {difference:#?}");
+}
+
+#[test]
+fn every_entry_has_a_number_and_tests_or_a_reason() {
+    let catalogue = read(&root().join(CATALOGUE));
+    let entries = entries(&catalogue);
+    let tests = tests_by_entry(&entries);
+    let mut last: BTreeMap<&str, usize> = BTreeMap::new();
+    for Entry { id, fault, remark } in &entries {
+        assert!(tests.contains_key(*id) || !remark.is_empty(), "{id} ({fault}) has no test");
+    }
+    for entry in &entries {
+        let last = last.entry(entry.section()).or_default();
+        *last += 1;
+        assert_eq!(entry.id, format!("{}{last}", entry.section()), "a gap, or another order");
+    }
+    let found: usize = tests.values().map(Vec::len).sum();
+    assert!(entries.len() >= 233, "only {} entries", entries.len());
+    assert!(found >= 480, "only {found} tests");
+}
+
+/// Returns the file of a module in the table of deployments.
 fn source(module: &str) -> Option<PathBuf> {
     let places = [
         "tests/faults",
@@ -77,33 +202,7 @@ fn source(module: &str) -> Option<PathBuf> {
     paths.into_iter().find(|path| path.exists())
 }
 
-#[test]
-fn every_entry_has_one_row_and_a_row_without_a_test_says_why() {
-    let table = table();
-    let mut entries = 0;
-    for (section, last) in ENTRIES {
-        for number in 1..=last {
-            let entry = format!("{section}{number}");
-            let row = table.get(&entry).unwrap_or_else(|| panic!("{entry} has no row"));
-            assert!(!row.tests.is_empty() || !row.remark.is_empty(), "{entry} says nothing");
-            entries += 1;
-        }
-    }
-    assert_eq!(table.len(), entries, "entries that are not in the catalogue");
-}
-
-#[test]
-fn every_test_in_the_table_exists() {
-    for (entry, Row { tests, .. }) in table() {
-        for test in tests {
-            let (module, name) = test.split_once("::").unwrap_or_else(|| panic!("{entry}: {test}"));
-            let path = source(module).unwrap_or_else(|| panic!("{entry}: no {module}"));
-            assert!(read(&path).contains(&format!("fn {name}(")), "{entry}: there is no {test}");
-        }
-    }
-}
-
-/// The rows of a table whose columns are deployments: what happens, and the cells.
+/// Returns the rows of a table whose columns are deployments: the fault, and the cells.
 fn deployments(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut rows = BTreeMap::new();
     for line in text.lines() {
@@ -119,10 +218,10 @@ fn deployments(text: &str) -> BTreeMap<String, Vec<String>> {
     rows
 }
 
-/// What the guide says of each deployment has a test, and where a lock may be given twice one in which it is.
+/// Everything that the guide says of a deployment has a test. Where two processes may get a lock, a test shows it.
 #[test]
 fn every_promise_of_a_deployment_has_tests_that_exist() {
-    let promises = deployments(&read(&root().join("tests/faults/README.md")));
+    let promises = deployments(&read(&root().join(TABLE)));
     let guide = deployments(&read(&root().join("docs/guide/production.md")));
     assert!(guide.len() >= 9, "{} rows in the guide", guide.len());
     for (what, says) in guide {
@@ -150,157 +249,4 @@ fn every_promise_of_a_deployment_has_tests_that_exist() {
         }
     }
     assert!(shown >= 6, "only {shown}");
-}
-
-#[test]
-fn every_test_of_an_entry_is_in_its_row() {
-    let table = table();
-    let mut found = 0;
-    for (directory, prefix) in [("tests/faults", ""), ("tests/lock", "lock/")] {
-        for file in fs::read_dir(root().join(directory)).expect("a directory of tests") {
-            let path = file.expect("an entry").path();
-            // What tests a part by itself is not about faults.
-            if path.is_dir() {
-                continue;
-            }
-            let module = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
-            for line in read(&path).lines() {
-                let name = line.strip_prefix("async fn ").or(line.strip_prefix("fn "));
-                let Some(name) = name.and_then(|line| line.split('(').next()) else { continue };
-                let entry = name.split('_').next().unwrap_or_default().to_uppercase();
-                let Some(row) = table.get(&entry).filter(|_| !name.ends_with("_child")) else {
-                    continue;
-                };
-                let test = format!("{prefix}{module}::{name}");
-                assert!(row.tests.contains(&test), "{test} is not in the table");
-                found += 1;
-            }
-        }
-    }
-    assert!(found > 60, "found only {found} tests");
-}
-
-/// Returns whether a patch applies to the present tree, or `None` without git.
-fn applies(patch: &Path) -> Option<bool> {
-    let mut git = Command::new("git");
-    // The question is about these files, whether or not they are in a repository.
-    git.current_dir(root()).env("GIT_CEILING_DIRECTORIES", root().parent()?);
-    let status = git.args(["apply", "--check"]).arg(patch).status().ok()?;
-    Some(status.success())
-}
-
-/// A patch of `verification/mutants/`.
-struct Mutant {
-    name: String,
-    /// Its first line, which says what it breaks.
-    says: String,
-    /// After `Test:`, a program and a test; after `Model:`, a run of the model.
-    found_by: String,
-    is_for_model: bool,
-}
-
-impl Mutant {
-    fn read(path: &Path) -> Self {
-        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
-        assert!(applies(path).unwrap_or(true), "{name} does not apply: make it again");
-        let patch = read(path);
-        let line = |key| patch.lines().find_map(|line| line.strip_prefix(key));
-        let run = line("Model: ");
-        let found_by = run.or(line("Test: ")).unwrap_or_else(|| panic!("{name} names no test"));
-        Self {
-            says: patch.lines().next().unwrap_or_default().to_owned(),
-            found_by: found_by.to_owned(),
-            is_for_model: run.is_some(),
-            name,
-        }
-    }
-
-    /// The invariant that the model must find broken.
-    fn invariant(&self) -> Option<&str> {
-        self.says.split_once("Breaks: ")?.1.strip_suffix('.')
-    }
-
-    /// Checks that the row of the mutant says the same as its patch.
-    fn check_row(&self, rows: &str) {
-        let Self { name, found_by, .. } = self;
-        let row = rows.lines().find(|row| row.starts_with(&format!("| `{name}` |")));
-        let row = row.unwrap_or_else(|| panic!("{name} has no row"));
-        let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let [_, _, _, guards, run, _] = cells[..] else { panic!("{row}") };
-        let run = run.trim_matches('`');
-        assert!(found_by.starts_with(run), "{name} is found by {found_by}, not {run}");
-        if self.is_for_model {
-            let invariant = self.invariant().unwrap_or_else(|| panic!("{name}: no invariant"));
-            assert!(guards.ends_with(invariant), "{name} breaks {invariant}, not {guards}");
-        }
-    }
-
-    fn test_exists(&self) -> bool {
-        let (program, rest) = self.found_by.split_once(' ').unwrap_or((&self.found_by, ""));
-        if self.is_for_model {
-            let scenarios = read(&root().join("verification/model/src/scenarios.rs"));
-            let scenario = rest.split(" --").next().unwrap_or(rest);
-            return program.ends_with("soak") || scenarios.contains(&format!("\"{scenario}\""));
-        }
-        let Some((module, name)) = rest.rsplit_once("::") else { return false };
-        if module.starts_with("conformance::") {
-            // A macro makes these from a list that is the same for each store.
-            let list = read(&root().join("testkit/src/conformance/mod.rs"));
-            return list.contains(&format!("            {name},"));
-        }
-        let folder = match program {
-            "cli" => "distlock-cli/tests/cli".to_owned(),
-            "recorded" => "tests/metrics/tests/recorded".to_owned(),
-            "lib" => "distlock-runtime/src".to_owned(),
-            program => format!("tests/{program}"),
-        };
-        // Unit tests are in a file of their own, or at the end of the file that they test.
-        let path = module.replace("::", "/");
-        let inline = path.strip_suffix("/tests").unwrap_or(&path).to_owned();
-        [path, inline].iter().any(|path| {
-            let file = root().join(&folder).join(path).with_extension("rs");
-            file.exists() && read(&file).contains(&format!("fn {name}("))
-        })
-    }
-}
-
-/// `scripts/mutants` builds for minutes, so it runs rarely. This test notices a renamed test, and changed
-/// code under a patch, at once.
-#[test]
-fn every_mutant_has_a_row_applies_and_names_a_test_that_exists() {
-    let mutants = root().join("verification/mutants");
-    let rows = read(&mutants.join("README.md"));
-    let mut numbers = BTreeSet::new();
-    for file in fs::read_dir(&mutants).expect("the mutants") {
-        let path = file.expect("an entry").path();
-        if path.extension().is_none_or(|extension| extension != "patch") {
-            continue;
-        }
-        let mutant = Mutant::read(&path);
-        let number = mutant.name.split('-').next().unwrap_or_default().to_owned();
-        assert!(numbers.insert(number), "{} has the number of another one", mutant.name);
-        mutant.check_row(&rows);
-        let Mutant { name, found_by, .. } = &mutant;
-        assert!(mutant.test_exists(), "{name}: there is no {found_by}");
-    }
-    assert!(numbers.len() >= 40, "found only {} mutants", numbers.len());
-}
-
-/// A rule that no mutant breaks could be lost without a failing test.
-#[test]
-fn every_rule_of_the_protocol_has_a_mutant() {
-    let rows = read(&root().join("verification/mutants/README.md"));
-    let protocol = read(&root().join("distlock-runtime/PROTOCOL.md"));
-    let rule = |line: &str| {
-        let (rule, _) = line.strip_prefix("**R")?.split_once(' ')?;
-        rule.parse::<u32>().ok()
-    };
-    let rules: Vec<_> = protocol.lines().filter_map(rule).collect();
-    assert!(rules.len() >= 15, "{rules:?}");
-    for rule in rules {
-        let rule = format!("R{rule}");
-        // Whole words, or R1 would be found in R15.
-        let mut words = rows.split(|c: char| !c.is_ascii_alphanumeric());
-        assert!(words.any(|word| word == rule), "{rule} has no mutant, and no reason");
-    }
 }

@@ -283,6 +283,7 @@ async fn f7_a_later_answer_moves_the_deadline_after_all() {
 }
 
 /// An operator deletes the key and another process takes the lock: the renewal finds another token.
+/// Fault: A10.
 #[tokio::test]
 async fn f8_a_renewal_after_the_loss_neither_takes_the_lock_back_nor_extends_it() {
     let server = RedisServer::start();

@@ -58,6 +58,7 @@ async fn at_every_poll(setup: &Setup, mut case: impl AsyncFnMut(&Setup, usize) -
     panic!("not done after {MOST_POLLS} polls");
 }
 
+/// Fault: G1.
 #[tokio::test]
 async fn acquire_dropped_at_every_poll() {
     let setup = setup().await;
@@ -70,6 +71,7 @@ async fn acquire_dropped_at_every_poll() {
     setup.nothing_is_left().await;
 }
 
+/// Fault: G1.
 #[tokio::test]
 async fn waiting_dropped_at_every_poll() {
     let setup = setup().await;
@@ -89,6 +91,7 @@ async fn waiting_dropped_at_every_poll() {
     setup.nothing_is_left().await;
 }
 
+/// Fault: G3.
 #[tokio::test]
 async fn release_dropped_at_every_poll() {
     let setup = setup().await;
@@ -112,6 +115,7 @@ async fn call(manager: &LockManager, n: usize, steps: &mut usize) -> Result<(), 
     Ok(())
 }
 
+/// Fault: G1.
 #[tokio::test]
 async fn a_call_dropped_at_every_poll() {
     let setup = setup().await;
@@ -131,6 +135,7 @@ async fn a_call_dropped_at_every_poll() {
     setup.nothing_is_left().await;
 }
 
+/// Fault: G2.
 #[tokio::test]
 async fn a_run_by_hand_dropped_at_every_poll() {
     let setup = setup().await;
@@ -147,6 +152,7 @@ async fn a_run_by_hand_dropped_at_every_poll() {
 }
 
 /// The first waiter in the line of its process may be the one that gives up.
+/// Fault: E8.
 #[tokio::test]
 async fn a_waiter_that_gives_up_does_not_keep_those_behind_it() {
     let setup = setup().await;

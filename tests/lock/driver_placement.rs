@@ -74,6 +74,7 @@ fn others_go_on(manager: &LockManager) {
     });
 }
 
+/// Fault: F6.
 #[test]
 fn a_runtime_that_is_blocked_holds_nobody_up() {
     let server = RedisServer::start();
@@ -100,6 +101,7 @@ fn a_runtime_that_nobody_runs_any_more_holds_nobody_up() {
     drop(kept);
 }
 
+/// Fault: G6.
 #[test]
 fn a_runtime_that_is_dropped_holds_nobody_up() {
     let server = RedisServer::start();
@@ -114,6 +116,7 @@ fn a_runtime_that_is_dropped_holds_nobody_up() {
 }
 
 /// What a runtime had begun when it was dropped is finished without it.
+/// Fault: G6.
 #[test]
 fn nothing_is_left_of_what_a_dropped_runtime_had_begun() {
     let server = RedisServer::start();

@@ -61,6 +61,7 @@ async fn return_early_return_and_question_mark() {
     }
 }
 
+/// Fault: G4.
 #[tokio::test]
 async fn panic() {
     let shop = Shop::open().await;
@@ -73,6 +74,7 @@ async fn panic() {
     shop.free_at_once();
 }
 
+/// Fault: G2.
 #[tokio::test]
 async fn abort() {
     let shop = Shop::open().await;
@@ -86,6 +88,7 @@ async fn abort() {
     shop.free_at_once();
 }
 
+/// Fault: G6.
 #[test]
 fn runtime_dropped() {
     type Case = (fn() -> Builder, fn(Runtime));
@@ -122,6 +125,7 @@ fn guard_of_a_dead_runtime() -> (Arc<Shop>, LockGuard) {
     })
 }
 
+/// Fault: G7.
 #[test]
 fn guard_dropped_on_a_plain_thread() {
     let (shop, guard) = guard_of_a_dead_runtime();
@@ -129,6 +133,7 @@ fn guard_dropped_on_a_plain_thread() {
     shop.free_at_once();
 }
 
+/// Fault: G5.
 #[test]
 fn guard_dropped_while_a_plain_thread_unwinds() {
     let (shop, guard) = guard_of_a_dead_runtime();
@@ -140,6 +145,7 @@ fn guard_dropped_while_a_plain_thread_unwinds() {
     shop.free_at_once();
 }
 
+/// Fault: G13.
 #[test]
 fn guard_released_on_another_runtime() {
     let (shop, guard) = guard_of_a_dead_runtime();

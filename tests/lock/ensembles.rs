@@ -75,16 +75,19 @@ async fn without_a_majority_there_is_no_lock<P: Member>() {
 macro_rules! ensemble {
     ($store:ident, $program:ty) => {
         mod $store {
+            /// Fault: ET8, Z4.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_leader_that_is_killed_costs_no_lock() {
                 super::a_missing_leader_costs_no_lock::<$program>(true).await;
             }
 
+            /// Fault: ET8, Z4.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_leader_that_stands_still_costs_no_lock() {
                 super::a_missing_leader_costs_no_lock::<$program>(false).await;
             }
 
+            /// Fault: ET8, Z4.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn without_a_majority_there_is_no_lock() {
                 super::without_a_majority_there_is_no_lock::<$program>().await;

@@ -79,6 +79,7 @@ async fn leases_are_used_again() {
 }
 
 /// A waiter that leaves wakes only the next one: the calls grow with the waiters, not with their square.
+/// Fault: ET7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_wakes_the_next_one() {
     const WAITERS: usize = 24;
@@ -106,6 +107,7 @@ async fn who_leaves_wakes_the_next_one() {
 }
 
 /// A key that is deleted by hand is a lock that is lost, and its holder hears of it long before its next renewal.
+/// Fault: ET2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_deleted_by_hand_is_a_lock_that_is_lost() {
     let server = EtcdServer::start();
@@ -122,6 +124,7 @@ async fn a_key_that_is_deleted_by_hand_is_a_lock_that_is_lost() {
 }
 
 /// A lease that an operator revokes takes the lock along.
+/// Fault: ET1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_revoked_is_a_lock_that_is_lost() {
     let server = EtcdServer::start();
@@ -143,6 +146,7 @@ async fn a_lease_that_is_revoked_is_a_lock_that_is_lost() {
 }
 
 /// The server forgets the last revision seen, and a waiter is served all the same.
+/// Fault: ET3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_compaction_while_somebody_waits_costs_no_turn() {
     let server = EtcdServer::start();
@@ -166,6 +170,7 @@ async fn a_compaction_while_somebody_waits_costs_no_turn() {
 }
 
 /// A server that has lost its data gives the lock away, and the tokens grow.
+/// Fault: ET4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_over_lost_data() {
     let mut server = EtcdServer::start();
@@ -232,6 +237,7 @@ async fn a_lock_that_is_kept_is_free_in_time() {
 }
 
 /// A member that is down is passed over.
+/// Fault: ET5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_member_is_asked() {
     let server = EtcdServer::start();
@@ -244,6 +250,7 @@ async fn the_next_member_is_asked() {
 }
 
 /// With users and passwords: a role needs the keys under the prefix, and no more.
+/// Fault: ET6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_the_keys_under_the_prefix_and_no_more() {
     let server = EtcdServer::start();

@@ -370,6 +370,7 @@ async fn close_frees_what_ran_out_in_a_users_hands() {
     drop(guard);
 }
 
+/// Fault: G9.
 #[tokio::test]
 async fn close_with_a_dead_server_returns_in_time_and_says_so() {
     let mut server = RedisServer::start();

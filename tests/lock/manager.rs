@@ -69,6 +69,7 @@ async fn urls() {
     assert_eq!(stored(&manager, &server).await.0, "distlock:lock:{k}");
 }
 
+/// Fault: H12.
 #[tokio::test]
 async fn bad_settings_are_refused_with_the_mend_and_without_the_password() {
     let host = format!("u:{PASSWORD}@localhost");
@@ -261,6 +262,7 @@ async fn clones_are_one_manager() {
     assert!(connections <= 2, "{clients}");
 }
 
+/// Fault: A2.
 #[tokio::test]
 async fn fencing_tokens_grow_with_every_lock_and_over_lost_data() {
     let mut server = RedisServer::start();
@@ -286,6 +288,7 @@ async fn fencing_tokens_grow_with_every_lock_and_over_lost_data() {
     }
 }
 
+/// Fault: G9.
 #[tokio::test]
 async fn close_frees_what_is_held_and_gives_nothing_more() {
     let server = RedisServer::start();
@@ -311,6 +314,7 @@ async fn close_frees_what_is_held_and_gives_nothing_more() {
     assert!(manager.close(SECOND).await.is_complete(), "a second time there is nothing to do");
 }
 
+/// Fault: G9.
 #[tokio::test]
 async fn close_says_what_it_could_not_free() {
     let server = RedisServer::start();

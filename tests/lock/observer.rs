@@ -202,6 +202,7 @@ fn what_ends_with_its_runtime_is_told() {
     assert_eq!(calls.values().sum::<usize>(), 10, "{calls:?}");
 }
 
+/// Fault: FW6.
 #[tokio::test]
 async fn renewals_losses_connections_and_commands_are_told() {
     let mut server = RedisServer::start();

@@ -16,6 +16,7 @@ fn url_of(server: &PostgresServer, role: &str) -> String {
     format!("postgres://{role}@{}/postgres", server.addr())
 }
 
+/// Fault: P4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_managers_make_the_schema_at_once() {
     let server = PostgresServer::start();
@@ -34,6 +35,7 @@ async fn many_managers_make_the_schema_at_once() {
     no_row_is_left(&server);
 }
 
+/// Fault: P4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_that_may_not_make_the_schema_is_told_so_and_works_once_it_is_there() {
     let server = PostgresServer::start();
@@ -56,6 +58,7 @@ async fn a_role_that_may_not_make_the_schema_is_told_so_and_works_once_it_is_the
     no_row_is_left(&server);
 }
 
+/// Fault: P3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_messages_waiters_look() {
     let server = PostgresServer::start();
@@ -70,6 +73,7 @@ async fn without_messages_waiters_look() {
     no_row_is_left(&server);
 }
 
+/// Fault: P5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_do_not_see_what_was_committed_take_no_lock() {
     let server = PostgresServer::start();
@@ -81,6 +85,7 @@ async fn transactions_that_do_not_see_what_was_committed_take_no_lock() {
     assert_eq!(backend(refused), BackendKind::Other);
 }
 
+/// Fault: P6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_stored_is_refused_without_being_repeated() {
     let server = PostgresServer::start();
@@ -96,6 +101,7 @@ async fn what_cannot_be_stored_is_refused_without_being_repeated() {
 }
 
 /// Rows of dead processes that no call has come across since do not stay for good.
+/// Fault: P7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_dead_have_left_is_swept_up() {
     let server = PostgresServer::start();
@@ -240,6 +246,7 @@ async fn a_lock_that_was_taken_often_is_taken_with_as_little() {
 }
 
 /// A backend that is ended, as by an operator or a load balancer, costs no lock.
+/// Fault: P2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_the_server_ends_cost_no_lock() {
     let server = PostgresServer::start();
@@ -264,6 +271,7 @@ async fn connections_that_the_server_ends_cost_no_lock() {
 }
 
 /// Holders and waiters report themselves, over the server's messages; for a frozen process its record does.
+/// Fault: P9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_say_who_they_are_and_what_they_hold() {
     let server = PostgresServer::start();
@@ -304,6 +312,7 @@ async fn processes_say_who_they_are_and_what_they_hold() {
 }
 
 /// Every command is one statement: it does not matter which connection each gets.
+/// Fault: P3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_pooler_that_gives_each_transaction_to_another_connection() {
     let server = PostgresServer::start();
@@ -331,6 +340,7 @@ async fn behind_a_pooler_that_gives_each_transaction_to_another_connection() {
     no_row_is_left(&server);
 }
 
+/// Fault: P8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tls_the_server_has_to_show_a_certificate_that_is_trusted() {
     let authority = Certificates::new();

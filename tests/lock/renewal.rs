@@ -30,6 +30,7 @@ async fn some_leases_long(manager: &LockManager, running: &AtomicBool) -> Result
     Ok(42)
 }
 
+/// Fault: F6.
 #[tokio::test]
 async fn held_all_the_time_with_the_runtime_blocked() {
     let (server, manager) = setup().await;
@@ -114,6 +115,7 @@ async fn blocked(
 }
 
 /// The runtime comes back to the body long after its time: it must look at the clock first.
+/// Fault: F6.
 #[tokio::test]
 async fn a_body_that_blocks_past_its_deadline_is_not_polled_again() {
     let (_server, manager) = setup().await;
@@ -140,6 +142,7 @@ async fn ticking(manager: &LockManager) -> Result<(), LockError> {
 
 /// A whole process stands still, engine and all, until its lease is another's. When it goes on,
 /// timers and answers are due all at once: the body must lose the race.
+/// Fault: F4.
 #[tokio::test]
 async fn a_process_that_was_stopped_does_not_go_on_with_its_body() {
     if in_fork() {
@@ -172,6 +175,7 @@ async fn until_taken(manager: &LockManager, running: &AtomicBool) -> Result<(), 
 
 /// An operator deletes the key, or writes another owner into it: renewal neither makes it again
 /// nor takes it back, and the release leaves it alone.
+/// Fault: A9, A10, F8.
 #[tokio::test]
 async fn a_lock_taken_away_is_lost() {
     let (server, manager) = setup().await;
@@ -213,6 +217,7 @@ async fn a_guard_is_lost_at_the_first_poll_after_its_deadline() {
 }
 
 /// The same lock, held by hand: the guard says so.
+/// Fault: A9.
 #[tokio::test]
 async fn a_guard_hears_of_its_loss() {
     let (server, manager) = setup().await;

@@ -80,6 +80,7 @@ async fn a_call_that_is_not_polled_any_more_keeps_nothing() {
 
 /// What comes behind one that is held elsewhere is not kept while waiting for it; what comes before
 /// is.
+/// Fault: WM7.
 #[tokio::test]
 async fn only_those_before_the_one_that_is_waited_for_are_held() {
     let server = RedisServer::start();

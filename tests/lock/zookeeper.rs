@@ -54,6 +54,7 @@ async fn a_ttl_outside_of_the_sessions_is_refused_with_the_limit() {
 }
 
 /// A server that comes back with its data has kept the sessions, and all locks and places.
+/// Fault: A1, A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_with_data_costs_no_lock_and_no_place() {
     let mut server = ZooKeeperServer::start();
@@ -93,6 +94,7 @@ async fn a_restart_with_data_costs_no_lock_and_no_place() {
 }
 
 /// A process that is cut off stops in time, is outlived by no more than its session, and comes back.
+/// Fault: B1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_expires_is_a_lost_lock_and_no_end() {
     const TTL: Duration = Duration::from_secs(2);
@@ -119,6 +121,7 @@ async fn a_session_that_expires_is_a_lost_lock_and_no_end() {
 }
 
 /// A place in the queue whose answer is lost is found again: there is one of it, and it is served.
+/// Fault: B2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_whose_answer_is_lost_is_found_by_its_token() {
     let server = ZooKeeperPath::start();
@@ -157,6 +160,7 @@ async fn a_place_whose_answer_is_lost_is_found_by_its_token() {
 
 /// A try beside others takes a place in the queue, and takes it back if it came too late: also if what it sent for
 /// that is lost. No waiter would get past it.
+/// Fault: Z2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_that_came_too_late_leaves_no_place_when_its_connection_is_lost() {
     let server = ZooKeeperPath::start();
@@ -182,6 +186,7 @@ async fn a_try_that_came_too_late_leaves_no_place_when_its_connection_is_lost() 
 
 /// A place that cannot be given back for longer than a lease is given back later: its session goes on, and no
 /// waiter would get past it.
+/// Fault: Z3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_left_in_an_outage_is_given_back_after_it() {
     let server = ZooKeeperPath::start();
@@ -203,6 +208,7 @@ async fn a_place_that_is_left_in_an_outage_is_given_back_after_it() {
 }
 
 /// A waiter whose connection is gone when it would be notified is served all the same, at once.
+/// Fault: E9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_is_lost_delays_nobody_for_long() {
     let server = ZooKeeperPath::start();
@@ -224,6 +230,7 @@ async fn a_watch_that_is_lost_delays_nobody_for_long() {
 }
 
 /// Each waiter watches the one in front: one that leaves wakes one other, and no herd.
+/// Fault: E7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_leaves_wakes_one_other() {
     let server = ZooKeeperPath::start();
@@ -261,6 +268,7 @@ fn watchers(server: &ZooKeeperPath, kind: &str) -> Vec<usize> {
 }
 
 /// A place that was lost with its session is put back in front of later waiters, and not overtaken by them.
+/// Fault: Z5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_place_that_is_put_back_is_not_overtaken() {
     let server = ZooKeeperPath::start();
@@ -309,6 +317,7 @@ async fn a_lease_that_is_extended_moves_to_a_longer_session() {
 }
 
 /// With a user in the URL what is stored is that user's.
+/// Fault: C5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_of_a_user_are_closed_to_others() {
     let server = ZooKeeperServer::start();

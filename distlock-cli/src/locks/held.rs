@@ -165,6 +165,7 @@ impl Held {
 mod tests {
     use super::*;
 
+    /// Fault: FO7.
     #[test]
     fn a_long_key_pads_no_other_and_wide_ones_are_aligned() {
         let long = "x".repeat(500);
@@ -179,6 +180,7 @@ mod tests {
         }
     }
 
+    /// Fault: FO8.
     #[test]
     fn how_many_more_there_are_is_not_cut_off() {
         let mut held = Held::example("k", "abcdefghijkl.1.1000sr", 0);

@@ -133,6 +133,7 @@ mod tests {
         assert_eq!(is_ours(Path::new("/proc")), cfg!(target_os = "linux"));
     }
 
+    /// Fault: FO6.
     #[test]
     #[cfg(target_os = "linux")]
     fn both_ways_find_the_same_processes() {

@@ -305,6 +305,7 @@ mod tests {
         assert!(screen.iter().any(|line| line.starts_with("order:099")), "{screen:?}");
     }
 
+    /// Fault: FO8.
     #[test]
     fn modes_and_the_number_of_holders_are_seen_in_a_usual_terminal() {
         let mut readers = Held::example("report", "abcdefghijkl.1.1000sr", 0);

@@ -50,6 +50,7 @@ fn without_processes(dir: &Dir, args: &[&str]) -> Option<Command> {
 }
 
 /// The shell ends at once. Its child takes a moment, in the same process group or in its own.
+/// Fault: FO2.
 #[test]
 fn without_a_list_of_processes_the_lock_is_kept_until_the_last_one_has_ended() {
     for own_group in [false, true] {
@@ -134,6 +135,7 @@ fn parent(pid: Pid) -> Pid {
     Pid::from_raw(parent.expect("a parent").parse().expect("a number")).expect("positive")
 }
 
+/// Fault: FO3.
 #[test]
 fn a_command_of_another_user_is_said_to_be_out_of_reach_and_keeps_the_lock() {
     let Some(mut run) = OfRoot::start(&[]) else { return };
@@ -157,6 +159,7 @@ fn sleeps(pid: Pid) -> u64 {
     sleeps.expect("a count").trim().parse().expect("a number")
 }
 
+/// Fault: FO6.
 #[test]
 fn a_guardian_that_cannot_end_its_command_does_not_look_again_and_again() {
     let Some(run) = OfRoot::start(&[]) else { return };
@@ -171,6 +174,7 @@ fn a_guardian_that_cannot_end_its_command_does_not_look_again_and_again() {
     wait_within(LONG, "the guardian ends", || test_kill_process(run.guardian).is_err());
 }
 
+/// Fault: FO6.
 #[test]
 fn a_tool_that_cannot_end_its_command_gives_up_in_time() {
     let Some(mut run) = OfRoot::start(&[]) else { return };

@@ -127,12 +127,14 @@ fn finds(url: &str, check: &str, level: &str, words: &str) -> Option<i32> {
     code
 }
 
+/// Fault: FO4.
 #[test]
 fn a_lone_sentinel() {
     let sentinels = Sentinels::start(1);
     assert_eq!(finds(&sentinels.url(), "sentinels", "warn", "a lone sentinel"), Some(1));
 }
 
+/// Fault: FO4.
 #[test]
 fn sentinels_that_cannot_promote_a_replica() {
     let sentinels = Sentinels::start(3);
@@ -146,6 +148,7 @@ fn sentinels_that_cannot_promote_a_replica() {
 }
 
 /// The node keeps serving the slots that it has.
+/// Fault: FO4.
 #[test]
 fn half_a_cluster() {
     let cluster = Cluster::builder(2).args(["--cluster-require-full-coverage", "no"]).start();

@@ -52,6 +52,7 @@ fn it_shows_and_releases() {
     terminal.ends_with(0);
 }
 
+/// Fault: FO8.
 #[test]
 fn a_signal_gives_the_terminal_back_as_it_was() {
     let server = RedisServer::start();

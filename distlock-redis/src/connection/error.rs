@@ -212,6 +212,7 @@ pub(crate) fn unexpected() -> Fault {
 mod tests {
     use super::without_arguments;
 
+    /// Fault: F18.
     #[test]
     fn what_a_server_repeats_is_left_out() {
         for (said, words) in [

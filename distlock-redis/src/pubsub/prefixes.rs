@@ -95,6 +95,7 @@ impl Prefixes {
 mod tests {
     use super::*;
 
+    /// Fault: F11.
     #[test]
     fn a_prefix_is_forgotten_a_minute_after_its_last_use() {
         let mut prefixes = Prefixes::default();
@@ -115,6 +116,7 @@ mod tests {
         assert!(prefixes.is_empty());
     }
 
+    /// Fault: F11.
     #[test]
     fn very_many_prefixes_leave_no_memory_behind() {
         let mut prefixes = Prefixes::default();

@@ -413,6 +413,7 @@ mod tests {
     }
 
     /// Between two questions, the server may have been replaced by one that knows nothing of the first.
+    /// Fault: FC8.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_answer_over_another_connection_than_it_identified_itself_on_does_not_count() {
         let server = Server::start();

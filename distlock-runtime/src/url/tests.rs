@@ -190,6 +190,7 @@ const REFUSED: [(&str, &str); 52] = [
     ("redlock://u:hunter2@a", "use redis://"),
 ];
 
+/// Fault: H12.
 #[test]
 fn refusals_name_the_mend_and_no_password() {
     for (url, mend) in REFUSED {

@@ -320,6 +320,7 @@ mod tests {
         assert_eq!(filled("everything", "7", "").as_deref(), Ok("everything"));
     }
 
+    /// Fault: FC6.
     #[test]
     fn a_percent_sign_between_values_ends_the_first() {
         let texts = ["", "%", "2", "25", "5", "%2", "%25", "%%", "5%", "%25%"];
@@ -337,6 +338,7 @@ mod tests {
         }
     }
 
+    /// Fault: F9.
     #[test]
     fn a_value_has_one_spelling() {
         const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
@@ -395,6 +397,7 @@ mod tests {
         assert!(fill("{a:u64}", &[]).is_err_and(|error| error.contains("it has none")));
     }
 
+    /// Fault: FW2.
     #[test]
     fn constant_keys_are_left_alone() {
         for source in [
@@ -415,6 +418,7 @@ mod tests {
     }
 
     /// `distlock-macros` has the same table for `route_key!`.
+    /// Fault: FW2.
     #[test]
     fn mistakes_name_the_mend() {
         for (source, words) in [

@@ -10,6 +10,7 @@ async fn no_order_is_paid_twice_and_the_balances_add_up() {
     trial::under_load(PROGRAM).await;
 }
 
+/// Fault: WM4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_redis_the_answer_is_503_until_it_is_back() {
     trial::without_redis(PROGRAM).await;

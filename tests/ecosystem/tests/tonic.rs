@@ -31,6 +31,7 @@ fn pushback(status: &Status) -> Option<u64> {
     status.metadata().get("grpc-retry-pushback-ms")?.to_str().ok()?.parse().ok()
 }
 
+/// Fault: FW5.
 #[tokio::test(start_paused = true)]
 async fn each_error_has_its_code_and_no_key_is_told() {
     let locks = Locks::new();

@@ -69,6 +69,7 @@ fn a_readers_lease_is_extended_and_never_shortened_or_made() {
 }
 
 /// What is left of a release while the slot of the lock moves from one node to another.
+/// Fault: FC8.
 #[test]
 fn a_reader_that_frees_the_lock_alone_takes_its_end_with_it() {
     let mut bench = bench();

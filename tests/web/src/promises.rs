@@ -154,6 +154,7 @@ fn retry_after(response: &HttpResponse) -> u64 {
 }
 
 /// 423 with `Retry-After` for every way, at once where nothing waits and after its `wait` otherwise.
+/// Fault: WM1.
 pub async fn a_lock_held_elsewhere_is_423(site: Site) {
     let log = Log::start_of("distlock");
     for (n, holder) in ["layer", "fn", "locked", "attribute"].iter().enumerate() {
@@ -186,6 +187,7 @@ pub async fn no_key_no_lock(site: Site) {
 }
 
 /// 503 while the store is gone, and 200 again when it is back.
+/// Fault: WM1.
 pub async fn a_store_that_is_gone_is_503(mut site: Site) {
     let log = Log::start_of("distlock");
     let ways = ["layer", "locked", "attribute"].map(|way| format!("/{way}/{WHO}/brief"));

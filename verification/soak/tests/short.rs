@@ -44,6 +44,7 @@ async fn suspend() {
     clean(&suspend::run(Effort::Times(3)).await);
 }
 
+/// Fault: I3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held() {
     let ttl = Duration::from_secs(10);
@@ -71,6 +72,7 @@ async fn redlock() {
     clean(&redlock::run(Effort::Times(500)).await);
 }
 
+/// Fault: D5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshard() {
     clean(&reshard::run(Effort::Times(20)).await);
@@ -103,11 +105,13 @@ async fn storm_etcd() {
     clean(&storm::run::<EtcdServer>("storm_etcd", Effort::Times(10), 13).await);
 }
 
+/// Fault: P1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm_postgres() {
     clean(&storm::run::<PostgresServer>("storm_postgres", Effort::Times(10), 13).await);
 }
 
+/// Fault: Z1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn storm_zookeeper() {
     clean(&storm::run::<ZooKeeperServer>("storm_zookeeper", Effort::Times(10), 13).await);
@@ -140,11 +144,13 @@ async fn faults_cluster() {
 }
 
 /// The name by which the processes find this test.
+/// Fault: ET8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ensembles_etcd() {
     clean(&ensembles::run::<Etcd>("ensembles_etcd", Effort::Times(2), 1).await);
 }
 
+/// Fault: Z4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ensembles_zookeeper() {
     clean(&ensembles::run::<ZooKeeper>("ensembles_zookeeper", Effort::Times(2), 1).await);
@@ -162,11 +168,13 @@ async fn handoffs() {
     clean(&handoffs::run(Effort::Times(20_000)).await);
 }
 
+/// Fault: I1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters() {
     clean(&waiters::run(1_000, Effort::Time(Duration::from_secs(6))).await);
 }
 
+/// Fault: WH1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pairs() {
     clean(&pairs::run(200, Effort::Time(Duration::from_secs(12))).await);

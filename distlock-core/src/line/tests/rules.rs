@@ -359,6 +359,7 @@ fn r5_all_counter_values_that_were_drawn_at_once_are_used_before_others_are_draw
     assert!(matches!(given.last(), Some(Did::Granted(_, token)) if *token == highest), "{given:?}");
 }
 
+/// Fault: FC8.
 #[test]
 fn r7_a_lock_that_was_handed_to_several_is_looked_at_after_the_longest_reservation() {
     let next = |ours, ms| NextOwner { ours, reserved_for: Duration::from_millis(ms) };

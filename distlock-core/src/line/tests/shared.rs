@@ -328,6 +328,7 @@ fn a_writer_goes_on_as_a_reader_and_those_behind_it_ask_from_its_place() {
     assert!(bench.line.is_empty());
 }
 
+/// Fault: FC8.
 #[test]
 fn a_writer_that_goes_on_as_a_reader_keeps_its_min_hold_and_its_max_hold() {
     for (min_hold, max_hold) in [(Some(60 * SECOND), None), (None, Some(20 * SECOND))] {

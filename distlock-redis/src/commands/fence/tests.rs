@@ -1,5 +1,6 @@
 use super::*;
 
+/// Fault: FC8.
 #[test]
 fn of_several_values_drawn_at_once_the_first_is_above_all_that_were_seen() {
     let fences = Fences::new("distlock:fence".into());
