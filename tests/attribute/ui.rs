@@ -1,23 +1,29 @@
-//! What compiles and what does not, and what rustc says then.
+//! The cases of the compiler: code that compiles, and code that does not, with rustc's messages.
 //!
-//! Every file in `ui/pass` compiles without a warning. Every file in `ui/fail` gets exactly the
-//! errors it announces, a line each:
+//! Every file in `ui/pass` compiles without a warning. Every file in `ui/fail` gets exactly the errors that it
+//! announces, one on each line:
 //!
 //! ```text
 //! //~ ERROR "text under the caret" words of the message, its notes or labels
 //! //~ WARN "text under the caret" words
 //! ```
 //!
-//! Words and carets come from rustc's JSON, so the cases hold with any compiler. A run of the compiler
-//! takes longer to start than to look at a case, so the cases are modules of two programs: those that
-//! pass, and those that fail. One that must be a program by itself says why:
+//! Words and carets come from rustc's JSON, so the cases hold with any compiler. Starting a compiler takes
+//! longer than checking a case, so the cases of a package are modules of two programs: one of those that pass,
+//! and one of those that fail. A case that must be a program of its own says why:
 //!
 //! ```text
 //! //~ ALONE it names the root of the crate
 //! ```
 //!
-//! All of them are checked by one run of cargo; those in `ui_web`, which see distlock with both web
-//! frameworks, by another, which finds what both need compiled already.
+//! A case is checked in edition 2024, unless it names its editions:
+//!
+//! ```text
+//! //~ EDITIONS 2018 2021 2024
+//! ```
+//!
+//! One run of cargo checks all cases. Another one checks those in `ui_web`, which see distlock with both web
+//! frameworks; it finds what both runs need already compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,23 +35,32 @@ use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A package of cases: those whose name contains its own.
+/// A package of cases.
 struct Package {
     name: &'static str,
-    /// What `distlock` is called there.
+    /// The cases whose name contains this text belong to it.
+    cases: &'static str,
+    /// The name of `distlock` there.
     dependency: &'static str,
     edition: &'static str,
     features: &'static [&'static str],
-    /// Other dependencies than all have.
+    /// Dependencies that only this package has.
     more: &'static str,
 }
 
-const PLAIN: Package =
-    Package { name: "plain", dependency: "distlock", edition: "2024", features: &[], more: "" };
-/// With default features. Cases that name none are in the first.
+const LATEST: &str = "2024";
+const PLAIN: Package = Package {
+    name: "plain",
+    cases: "",
+    dependency: "distlock",
+    edition: LATEST,
+    features: &[],
+    more: "",
+};
+/// The packages with default features.
 const PLAIN_PACKAGES: [Package; 4] = [
     PLAIN,
-    Package { name: "renamed", dependency: "renamed", ..PLAIN },
+    Package { name: "renamed", cases: "renamed", dependency: "renamed", ..PLAIN },
     Package { name: "edition_2018", edition: "2018", ..PLAIN },
     Package { name: "edition_2021", edition: "2021", ..PLAIN },
 ];
@@ -57,7 +72,7 @@ const WEB: Package = Package {
     ..PLAIN
 };
 const WEB_PACKAGES: [Package; 2] =
-    [WEB, Package { name: "tower", features: &["tower"], more: "", ..PLAIN }];
+    [WEB, Package { name: "tower", cases: "tower", features: &["tower"], ..PLAIN }];
 
 #[derive(Debug, Clone, PartialEq)]
 struct Said {
@@ -69,13 +84,13 @@ struct Said {
 /// Fault: FW2, FW7, H1, WM9.
 #[test]
 fn compiler_says_what_the_cases_announce() {
-    judge("ui", &PLAIN_PACKAGES, 200);
+    judge("ui", &PLAIN_PACKAGES, 312);
 }
 
 /// Fault: FW9, WM9.
 #[test]
 fn compiler_says_what_the_cases_with_web_frameworks_announce() {
-    judge("ui_web", &WEB_PACKAGES, 15);
+    judge("ui_web", &WEB_PACKAGES, 35);
 }
 
 /// A file of `pass` or `fail`.
@@ -87,6 +102,24 @@ struct Case {
 impl Case {
     fn is_alone(&self) -> bool {
         self.source.lines().any(|line| line.starts_with("//~ ALONE "))
+    }
+
+    /// The editions that it names.
+    fn editions(&self) -> Option<&str> {
+        self.source.lines().find_map(|line| line.strip_prefix("//~ EDITIONS "))
+    }
+
+    /// Returns the packages that check it.
+    fn packages<'a>(&self, name: &str, packages: &'a [Package]) -> Vec<&'a Package> {
+        let named = packages
+            .iter()
+            .find(|package| !package.cases.is_empty() && name.contains(package.cases));
+        let cases = named.map_or("", |package| package.cases);
+        let in_edition = |edition: &str| {
+            let fits = |package: &&Package| package.cases == cases && package.edition == edition;
+            packages.iter().find(fits).unwrap_or_else(|| panic!("{name}: no edition {edition}"))
+        };
+        self.editions().unwrap_or(LATEST).split(' ').map(in_edition).collect()
     }
 }
 
@@ -102,21 +135,25 @@ fn judge(directory: &str, packages: &[Package], at_least: usize) {
             cases.insert(format!("{kind}/{stem}"), Case { path, source });
         }
     }
-    assert!(cases.len() > at_least, "cases are missing: {}", cases.len());
-
     let mut said = check(directory, packages, &cases);
-    let mut failures = String::new();
+    let (mut checked, mut failures) = (0, String::new());
     for (name, case) in &cases {
         let expected = expectations(case);
         if name.starts_with("fail") {
             assert!(!expected.is_empty(), "{name} announces nothing");
         }
-        let found = said.remove(name).unwrap_or_default();
-        if let Some(difference) = compare(name, &expected, found) {
-            failures.push_str(&difference);
+        for package in case.packages(name, packages) {
+            checked += 1;
+            let checked_case = format!("{}: {name}", package.name);
+            let found = said.remove(&checked_case).unwrap_or_default();
+            if let Some(difference) = compare(&checked_case, &expected, found) {
+                failures.push_str(&difference);
+            }
         }
     }
     assert!(failures.is_empty(), "{failures}");
+    assert!(said.is_empty(), "of cases that are in no package: {said:#?}");
+    assert!(checked >= at_least, "cases are missing: {checked}");
 }
 
 fn rust_files(directory: &Path) -> Vec<PathBuf> {
@@ -142,12 +179,13 @@ fn expectations(case: &Case) -> Vec<Said> {
     };
     let announced = case.source.lines().filter(|line| line.contains("//~")).count();
     let read: Vec<Said> = case.source.lines().filter_map(line).collect();
-    let lines = read.len() + usize::from(case.is_alone());
+    let settings = usize::from(case.is_alone()) + usize::from(case.editions().is_some());
+    let lines = read.len() + settings;
     assert_eq!(lines, announced, "{}: an unreadable `//~` line", case.path.display());
     read
 }
 
-/// Checks all cases in a workspace of their own, and returns what was said about each.
+/// Checks all cases in a workspace of their own, and returns the messages about each, by package and case.
 fn check(directory: &str, packages: &[Package], cases: &Cases) -> BTreeMap<String, Vec<Said>> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(directory);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui_target");
@@ -156,8 +194,8 @@ fn check(directory: &str, packages: &[Package], cases: &Cases) -> BTreeMap<Strin
         programs += package.write(&directory.join(package.name), packages, cases);
     }
     let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
-    // Most cases are compiled once and then never again: what a second time could go on from would be
-    // more work than the case itself.
+    // Most cases are compiled only once. Writing the data for a second, incremental time would be more work
+    // than the case itself.
     let workspace = format!(
         "[workspace]\nmembers = {names:?}\nresolver = \"3\"\n\n\
          [profile.dev]\nincremental = false\ndebug = false\n"
@@ -181,13 +219,14 @@ fn check(directory: &str, packages: &[Package], cases: &Cases) -> BTreeMap<Strin
         let Ok(message) = serde_json::from_str::<Value>(line) else {
             continue;
         };
+        let package = package_of(&message).unwrap_or_default();
         if message["target"]["kind"][0] == "bin" {
-            checked.insert(message["target"]["src_path"].to_string());
+            checked.insert((package.to_owned(), message["target"]["name"].to_string()));
         }
         if message["reason"] == "compiler-message"
             && let Some((case, words)) = read(&message["message"], cases)
         {
-            said.entry(case).or_default().push(words);
+            said.entry(format!("{package}: {case}")).or_default().push(words);
         }
     }
     assert_eq!(
@@ -199,10 +238,16 @@ fn check(directory: &str, packages: &[Package], cases: &Cases) -> BTreeMap<Strin
     said
 }
 
+/// Returns the name of the package that a message of cargo is about.
+fn package_of(message: &Value) -> Option<&str> {
+    let (_, package) = message["package_id"].as_str()?.rsplit_once("distlock-ui-")?;
+    package.split('@').next()
+}
+
 impl Package {
-    /// Writes its programs; says how many there are.
+    /// Writes its programs, and returns their number.
     fn write(&self, home: &Path, packages: &[Package], cases: &Cases) -> usize {
-        let Package { name, dependency, edition, features, more } = self;
+        let Package { name, dependency, edition, features, more, .. } = self;
         let mut manifest = format!(
             "[package]\nname = \"distlock-ui-{name}\"\nversion = \"0.0.0\"\nedition = {edition:?}\n\
              publish = false\nautobins = false\n\n[dependencies]\n\
@@ -210,9 +255,8 @@ impl Package {
              tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
              async-trait = \"0.1\"\n{more}"
         );
-        let package_of = |case: &str| {
-            let named = packages.iter().find(|package| case.contains(package.name));
-            named.unwrap_or(&packages[0]).name
+        let is_ours = |(case_name, case): &(&String, &Case)| {
+            case.packages(case_name, packages).iter().any(|package| package.name == *name)
         };
         let (mut programs, mut together) = (0, [String::new(), String::new()]);
         let mut program = |name: &str, path: &Path| {
@@ -220,12 +264,12 @@ impl Package {
             write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n")
                 .expect("a String takes it");
         };
-        for (name, case) in cases.iter().filter(|(name, _)| package_of(name) == self.name) {
+        for (name, case) in cases.iter().filter(is_ours) {
             let module = name.replace('/', "_");
             if case.is_alone() {
                 program(&module, &case.path);
             } else if name.starts_with("pass") {
-                // Unless something calls it, it is unused, and so is what it calls.
+                // Unless something calls `main`, it is unused, and so is everything that it calls.
                 let called = "\npub(crate) fn case() {\n    let _ = main();\n}\n";
                 let copy = home.join("src").join(name).with_extension("rs");
                 write(&copy, &(case.source.clone() + called));
@@ -254,7 +298,7 @@ impl Package {
     }
 }
 
-/// Writes a file that is not there yet or says something else: cargo compares times.
+/// Writes a file if it is missing or has another text. Cargo compares times.
 fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().expect("it is in a directory")).expect("a directory");
     if fs::read_to_string(path).is_ok_and(|known| known == text) {
@@ -263,7 +307,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("a file");
 }
 
-/// An error or a warning of rustc, and of which case; nothing for its closing remarks, which have no
+/// Returns an error or a warning of rustc with its case, or `None` for its closing remarks, which name no
 /// place.
 fn read(message: &Value, cases: &Cases) -> Option<(String, Said)> {
     let level = message["level"].as_str()?;
@@ -274,7 +318,7 @@ fn read(message: &Value, cases: &Cases) -> Option<(String, Said)> {
         let name = cases.keys().find(|name| file.ends_with(name));
         match name {
             Some(name) => break name.clone(),
-            // Inside a macro of the standard library: where the case called it.
+            // The place is inside a macro of the standard library. Use the place where the case called it.
             None => primary = &primary["expansion"]["span"],
         }
     };
@@ -285,7 +329,7 @@ fn read(message: &Value, cases: &Cases) -> Option<(String, Said)> {
         words.push('\n');
         words.push_str(more);
     }
-    // Where two cases have a type of one name, each is named with its module.
+    // If two cases have a type of the same name, rustc adds the module to each.
     let words = words.replace(&format!("{}::", case.replace('/', "_")), "");
     Some((case, Said { level: level.into(), caret: under_caret(primary), words }))
 }

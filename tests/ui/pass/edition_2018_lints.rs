@@ -1,3 +1,4 @@
+//~ EDITIONS 2018
 //~ ALONE lints of the whole crate
 #![deny(rust_2018_idioms, rust_2021_compatibility, future_incompatible, unused)]
 //! Among them: what closures capture changes with the next edition.

@@ -1,3 +1,4 @@
+//~ EDITIONS 2021
 //~ ALONE lints of the whole crate
 #![deny(
     rust_2018_idioms,

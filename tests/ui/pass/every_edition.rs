@@ -1,3 +1,4 @@
+//~ EDITIONS 2018 2021 2024
 use std::future::Future;
 use std::pin::Pin;
 
