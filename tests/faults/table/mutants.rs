@@ -78,7 +78,7 @@ impl Mutant {
         let folder = match program {
             "cli" => "distlock-cli/tests/cli".to_owned(),
             "recorded" => "tests/metrics/tests/recorded".to_owned(),
-            "lib" => "distlock-runtime/src".to_owned(),
+            "core" | "redis" => format!("distlock-{program}/src"),
             program => format!("tests/{program}"),
         };
         // Unit tests are in a file of their own, or at the end of the file that they test.
