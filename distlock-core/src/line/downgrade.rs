@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::arrive::issue;
+use super::acquire::issue;
 use super::claim::deadline_of;
 use super::{
     Batch, Claim, Exchanged, Grant, Holder, Kinds, Limit, Line, Loss, Place, RESERVATION, Renewal,

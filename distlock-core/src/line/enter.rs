@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::arrive::{LOOK_DEAF, issue, reservation};
+use super::acquire::{LOOK_DEAF, issue, reservation};
 use super::{
     Batch, Claim, Claims, Denied, Enter, Entered, Fault, Kinds, Line, Queued, RESERVATION, Request,
     Shell, Stage,

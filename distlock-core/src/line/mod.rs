@@ -15,12 +15,12 @@
 //!
 //! | file | decides |
 //! |---|---|
-//! | [`arrive`](self) (`arrive.rs`) | leading, joining, passing by, leaving: R1, R2, R5, R8 |
+//! | [`acquire`](self) (`acquire.rs`) | leading, joining, passing by, leaving: R1, R2, R5, R8 |
 //! | `enter.rs` | looks, hints and the answers to them: R3, R4, R11, R12, R13 |
 //! | `hold.rs` | granting, handing over, ending: R5, R6, R7, `min_hold` |
 //! | `renew.rs`, `lose.rs` | renewals, what is due, losses: R10, `max_hold` |
 //! | `downgrade.rs` | a writer that goes on as a reader |
-//! | `free.rs` | what follows from the answer to a release: R7 |
+//! | `release.rs` | what follows from the answer to a release: R7 |
 //! | `close.rs` | the end of a manager |
 //! | `batch.rs`, `waiters.rs`, `claims.rs`, `claim.rs`, `holders.rs`, `holder.rs` | the states themselves |
 //!
@@ -30,14 +30,13 @@
 // Public for the model, which is built with the feature `model`.
 #![allow(unreachable_pub)]
 
-mod arrive;
+mod acquire;
 mod batch;
 mod claim;
 mod claims;
 mod close;
 mod downgrade;
 mod enter;
-mod free;
 mod hold;
 mod holder;
 mod holders;
@@ -45,6 +44,7 @@ mod line;
 mod lose;
 #[cfg(feature = "model")]
 mod relabel;
+mod release;
 mod renew;
 #[cfg(test)]
 mod tests;
@@ -64,7 +64,6 @@ pub use batch::{Batch, Queued, Stage};
 pub use claim::{Claim, Renewal};
 pub use claims::Claims;
 pub use downgrade::Exchange;
-pub use free::{FollowUp, NextOwner, follow_up};
 pub use holder::{Holder, Phase};
 #[cfg(feature = "model")]
 pub use holders::{Holders, Several};
@@ -73,6 +72,7 @@ pub use line::Line;
 pub use line::{Aside, Lost};
 #[cfg(feature = "model")]
 pub use relabel::Relabel;
+pub use release::{FollowUp, NextOwner, follow_up};
 pub use waiters::{Waiters, Waiting};
 
 /// How long a reserved lock waits for an owner that is notified.
@@ -120,7 +120,7 @@ pub trait Shell<K: Kinds> {
     fn is_notified(&self) -> bool;
     /// Without messages, a waiter looks for the first time after this long.
     fn first_look(&self) -> Duration {
-        arrive::LOOK_DEAF
+        acquire::LOOK_DEAF
     }
     /// How many counter values a renewal draws that is to draw some.
     fn fences_per_draw(&self) -> u64;
