@@ -1,37 +1,17 @@
-//! R1: callers that come, and those that leave before they have the lock.
+//! R1, R3, R4: from the arrival of a caller to its grant.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::claim::Fit;
-use super::line::Aside;
-use super::{
-    Answer, Arrival, Attempt, Batch, Claim, Claims, Denied, Fault, Finished, Grant, Kinds, Limit,
-    Line, Place, Queued, RESERVATION, Request, Reservation, Shell, Stage, Tried, Waiters, Waiting,
-};
+use super::batch::{Batch, Stage};
+use super::claim::{Claim, Claims, Fit, HandedOn, start};
+use super::line::{Aside, Line, Lost};
+use super::queued::{InQueue, Queued};
+use super::request::{Arrival, Attempt, Denied, Fault, Finished, Kinds, Place, Request, Tried};
+use super::shell::{RESERVATION, Shell, issue};
+use super::waiters::{Waiters, Waiting};
 use crate::clock::Moment;
-
-/// A process that is not notified looks at least so often (R11); its reservations outlast that.
-pub(super) const LOOK_DEAF: Duration = Duration::from_secs(1);
-
-/// The reservation of a token that is issued now: for a process that polls, long enough that it has polled.
-pub(super) fn reservation<K: Kinds, X: Shell<K>>(reserve_for: Duration, shell: &X) -> Reservation {
-    let notified = shell.is_notified();
-    let time = if notified { reserve_for } else { reserve_for.max(LOOK_DEAF * 3) };
-    Reservation { notified, time }
-}
-
-/// A token under which nothing was sent.
-#[inline]
-pub(super) fn issue<K: Kinds, X: Shell<K>>(
-    reserve_for: Duration,
-    limit: Limit,
-    now: Moment,
-    shell: &mut X,
-) -> (K::Token, Reservation) {
-    let reservation = reservation(reserve_for, shell);
-    (shell.issue(limit, reservation, now), reservation)
-}
+use crate::store::{Answer, Entered, Limit, Term};
 
 impl<K: Kinds> Line<K> {
     /// R1: a caller wants the lock. It waits for it if fewer than `line_ends` here do already; with 0 it
@@ -244,7 +224,7 @@ impl<K: Kinds> Line<K> {
     }
 
     fn is_held_or_lost(&self, place: Place) -> bool {
-        let is_lost = |lost: &super::line::Lost<K>| lost.holder.place(lost.number) == place;
+        let is_lost = |lost: &Lost<K>| lost.holder.place(lost.number) == place;
         self.claim_at(place).is_some() || self.lost.iter().any(is_lost)
     }
 
@@ -279,103 +259,164 @@ impl<K: Kinds> Line<K> {
         let at = first.waiters.push_front(request, seat.clone());
         Some(Place { batch: first.number, at })
     }
-}
 
-impl<K: Kinds> Batch<K> {
-    /// R2: more than one depends on a batch's try, so the engine sees to it from now on: the leader's
-    /// future may not be polled any more.
-    #[inline]
-    fn take_over<X: Shell<K>>(&mut self, shell: &mut X) {
-        if let Stage::Leading { .. } = self.stage {
-            self.take_over_try(shell);
-        }
-    }
-
-    fn take_over_try<X: Shell<K>>(&mut self, shell: &mut X) {
-        let Stage::Leading { token, reservation, leader } = &self.stage else { return };
-        let queued = Queued::new(token.clone(), *reservation);
-        let Waiting { at, request, seat } = leader.clone();
-        if let Some(seat) = seat {
-            shell.take_over(&seat);
-            self.waiters.push_back(at, request, seat);
-        }
-        self.stage = Stage::Queued(Box::new(queued));
-    }
-
-    #[inline]
-    fn settle<X: Shell<K>>(
+    /// R3: the store has answered a batch. `term` is what it was asked for.
+    pub fn entered<X: Shell<K>>(
         &mut self,
-        answer: Result<Answer, K::Fault>,
-        patient: bool,
+        token: &K::Token,
+        term: Term,
+        answer: Result<Entered, K::Fault>,
         now: Moment,
         shell: &mut X,
-    ) -> Tried<K::Fault> {
-        let Stage::Leading { token, reservation, leader } = &mut self.stage else {
-            return Tried::TakenOver;
-        };
-        // Whatever the answer is, it does not lead any more.
-        let Waiting { at, request, seat } = leader;
-        let Some(seat) = seat.take() else { return Tried::TakenOver };
-        let (caller, token) = ((*at, *request, seat), token.clone());
-        let refused = match answer {
-            Ok(Answer::Granted { fence, sent }) => {
-                return match start(token, caller, fence, sent, now, shell) {
-                    Ok((claim, grant)) => {
-                        self.owns(Claims::one(claim));
-                        Tried::Held(grant)
-                    }
-                    Err(why) => Tried::Denied { why, release: true },
-                };
-            }
-            Ok(Answer::Taken { remaining }) => Ok(remaining),
-            Err(fault) => Err(fault),
-        };
-        let (at, request, seat) = caller;
-        let mut queued = Queued::new(token, *reservation);
-        match refused {
-            Ok(remaining) if patient => {
-                queued.taken_until = Some(remaining.map(|remaining| now.after(remaining)));
-            }
-            // A clear no: there is nothing to give back.
-            Ok(remaining) => {
-                return Tried::Denied { why: Denied::Taken(remaining), release: false };
-            }
-            Err(fault) if patient && fault.is_passing() => {
-                // That it had no time for an answer says nothing of the store.
-                if !request.hurried || !fault.is_timeout() {
-                    let pause = shell.jittered(queued.pause);
-                    queued.failed(Denied::Fault(fault), now, pause);
+    ) {
+        let last = self.last().map(|batch| batch.limit);
+        // Gone, or under another token by now: this one's release is on its way.
+        let Some(batch) = self.of_token(|own| own == token) else { return };
+        let number = batch.number;
+        let Some(queued) = batch.queued() else { return };
+        queued.asking = false;
+        match answer {
+            Ok(Entered::Granted { fence, sent, contended }) => {
+                let needs_renewal = shell.needs_renewal();
+                let granted = (token.clone(), batch.limit);
+                let claim = Claim::granted(granted, fence, sent, term, needs_renewal);
+                if now >= claim.deadline {
+                    return batch.too_late(claim, now, shell);
+                }
+                batch.owns(Claims::one(claim));
+                // A batch of the same limit is behind this one only if this one is sealed, or for permits.
+                if contended || last != Some(batch.limit) {
+                    batch.seal(now);
+                }
+                let alone = batch.limit.is_alone();
+                self.grant_next(number, 0, term.stored_for(), now, shell);
+                // The next one may hold it as well, and would not be notified.
+                if !alone && !shell.is_notified() {
+                    self.look();
                 }
             }
-            Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
+            Ok(Entered::Queued { ticket, remaining, rank, behind, added }) => {
+                batch.stands(InQueue { ticket, remaining, rank, behind, added }, now, shell);
+            }
+            Err(fault) if fault.is_passing() => {
+                let pause = shell.jittered(queued.pause);
+                queued.failed(Denied::Fault(fault), now, pause);
+            }
+            Err(fault) => {
+                batch.waiters.deny_all(shell, |_| Denied::Fault(fault.clone()));
+                self.dissolve(number, shell);
+            }
         }
-        self.stage = Stage::Queued(Box::new(queued));
-        self.waiters.push_back(at, request, seat);
-        Tried::Wait
     }
-}
 
-/// The claim of a token that was granted to a caller's own try, or why it is of no use.
-#[inline]
-fn start<K: Kinds, X: Shell<K>>(
-    token: K::Token,
-    (at, request, seat): (i64, Request, K::Seat),
-    fence: u64,
-    sent: Moment,
-    now: Moment,
-    shell: &X,
-) -> Result<(Claim<K>, Grant), Denied<K::Fault>> {
-    let term = request.stored_term(shell.needs_renewal());
-    let granted = (token, request.limit);
-    let mut claim = Claim::granted(granted, fence, sent, term, shell.needs_renewal());
-    if now >= claim.deadline {
-        return Err(Denied::Outlasted);
+    /// R4: the store may have reserved the lock for a token. Ignore tokens that the line does not
+    /// [know](Self::knows).
+    pub fn called(&mut self, is: impl Fn(&K::Token) -> bool) {
+        if let Some(queued) = self.of_token(is).and_then(Batch::queued) {
+            queued.hint = true;
+        }
     }
-    let fencing_token = claim.issue().ok_or(Denied::NoFence)?;
-    // `close` looks at the line after this: either it sees this claim, or this sees that it has begun.
-    if shell.is_closed() {
-        return Err(Denied::Closed);
+
+    /// R4: another process stands behind a token.
+    pub fn sealed(&mut self, is: impl Fn(&K::Token) -> bool, now: Moment) {
+        if let Some(batch) = self.of_token(is) {
+            batch.seal(now);
+        }
     }
-    let grant = claim.hold((at, request, seat), fencing_token, sent);
-    Ok((claim, grant))
+
+    /// The lock may be free: the first batch that waits for it looks.
+    pub fn look(&mut self) {
+        if let Some(queued) = self.batches_mut().find_map(Batch::queued) {
+            queued.hint = true;
+        }
+    }
+
+    /// Places in the queue, and notifications of them, may have been lost: every batch looks.
+    pub fn look_all(&mut self) {
+        self.batches_mut().filter_map(Batch::queued).for_each(|queued| queued.hint = true);
+    }
+
+    /// A batch that waits is due: it asks, or goes if it has no waiters left.
+    pub(super) fn look_for<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
+        let closed = shell.is_closed();
+        let Some(batch) = self.numbered(number) else { return };
+        if !closed && batch.waiters.any_live(now) {
+            return batch.ask(now, shell);
+        }
+        // Waiters get the reason now: later there is no batch to take it from.
+        let verdict = if closed { Some(Denied::Closed) } else { batch.verdict(now) };
+        let why = |request: &Request| verdict.clone().unwrap_or_else(|| request.unanswered());
+        batch.waiters.deny_all(shell, why);
+        self.dissolve(number, shell);
+    }
+
+    /// R5: gives a claim that owns the lock to the first of its batch. The store has just confirmed it
+    /// for `ttl`.
+    pub(super) fn grant_next<X: Shell<K>>(
+        &mut self,
+        number: u64,
+        index: usize,
+        ttl: Duration,
+        now: Moment,
+        shell: &mut X,
+    ) {
+        let Some(batch) = self.numbered(number) else { return };
+        match batch.hand_on(index, now, Some(ttl), shell) {
+            HandedOn::Yes => {}
+            HandedOn::Unfit => self.put_back(number, index, now, shell),
+            // It was renewed for a waiter that has left, while others hold the lock by it.
+            HandedOn::None if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {
+            }
+            HandedOn::None => {
+                let claim = self.take_claim(number, index);
+                if let Some(claim) = claim.and_then(|claim| self.pass_on(claim, now, shell)) {
+                    let keep = claim.keep(now);
+                    shell.release(claim.token, keep);
+                }
+            }
+        }
+    }
+
+    /// R6: a permit without waiters left in its batch goes to a waiter of another batch that was let in as
+    /// well. Returns the claim if there is none.
+    pub(super) fn pass_on<X: Shell<K>>(
+        &mut self,
+        claim: Claim<K>,
+        now: Moment,
+        shell: &mut X,
+    ) -> Option<Claim<K>> {
+        let limit = claim.limit;
+        if limit.as_permits().is_none() {
+            return Some(claim);
+        }
+        let let_in = |batch: &&mut Batch<K>| batch.limit == limit && batch.is_owned();
+        let mut let_in = self.batches_mut().take_while(let_in);
+        let Some(batch) = let_in.find(|batch| batch.is_crowded()) else { return Some(claim) };
+        let Some(claims) = batch.claims_mut() else { return Some(claim) };
+        let index = claims.count();
+        claims.push(claim);
+        match batch.hand_on(index, now, None, shell) {
+            HandedOn::Yes => None,
+            HandedOn::Unfit | HandedOn::None => batch.claims_mut()?.take(index),
+        }
+    }
+
+    /// R6: a claim is of no use to the next waiter of its batch. It has others, or enters again for
+    /// one.
+    pub(super) fn put_back<X: Shell<K>>(
+        &mut self,
+        number: u64,
+        index: usize,
+        now: Moment,
+        shell: &mut X,
+    ) {
+        let Some(batch) = self.numbered(number) else { return };
+        match batch.claims_mut().and_then(|claims| claims.take(index)) {
+            Some(claim) => {
+                let keep = claim.keep(now);
+                shell.release(claim.token, keep);
+            }
+            None => batch.swap(now, shell),
+        }
+    }
 }

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::holder::Holder;
-use super::holders::Holders;
-use super::{Grant, Kinds, Request};
+use super::holder::{Holder, Holders, Phase};
+use super::request::{Denied, Freeing, Grant, Kinds, Request};
+use super::shell::{Exchange, Renew, Shell};
 use crate::clock::{Moment, nanos};
+use crate::store::term::SHORTEST_TTL;
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::term::deadline;
 use crate::store::{Limit, Term};
@@ -14,9 +15,12 @@ use crate::store::{Limit, Term};
 /// While others of this process wait behind the holder, the lease is kept young enough to be handed
 /// on as it is. In ns, as is how soon it may be renewed again.
 const YOUNG: u64 = 500_000_000;
+
 const SOONEST: u64 = 5_000_000;
+
 /// A lease that was not confirmed for so long is renewed before it is handed on.
 const STALE: Duration = Duration::from_secs(1);
+
 /// When to try again to renew a claim that waiters need renewed.
 const RETRY_AWAITED: Duration = Duration::from_millis(50);
 
@@ -85,11 +89,61 @@ pub(super) enum Fit {
     TooLong,
 }
 
+/// What came of an attempt to hand a claim to the next waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandedOn {
+    /// A waiter has it, or will once it was renewed.
+    Yes,
+    /// The next one cannot have this claim, but must keep its place.
+    Unfit,
+    /// No caller waits.
+    None,
+}
+
+/// What is to be done about a claim that is due.
+pub(super) enum Tend {
+    Nothing,
+    Renew(Duration),
+    /// No caller holds it, and it has run out.
+    GiveUp,
+    /// The lease at the number has run out.
+    Expire(i64),
+    /// The grant at the number may not have been taken.
+    Offered(i64),
+    /// The lease at the number was kept for others that did not come.
+    Abandon(i64),
+}
+
 /// Until when a lease is worth something here that was asked for at `sent`.
 pub(super) fn deadline_of(sent: Moment, term: &Term, needs_renewal: bool) -> Moment {
     // Nothing can keep a renewal from being in time where the store is in this process.
     let endless = term.renewed && !needs_renewal;
     if endless { Moment::NEVER } else { deadline(sent, term.stored_for()) }
+}
+
+/// The claim of a token that was granted to a caller's own try, or why it is of no use.
+#[inline]
+pub(super) fn start<K: Kinds, X: Shell<K>>(
+    token: K::Token,
+    (at, request, seat): (i64, Request, K::Seat),
+    fence: u64,
+    sent: Moment,
+    now: Moment,
+    shell: &X,
+) -> Result<(Claim<K>, Grant), Denied<K::Fault>> {
+    let term = request.stored_term(shell.needs_renewal());
+    let granted = (token, request.limit);
+    let mut claim = Claim::granted(granted, fence, sent, term, shell.needs_renewal());
+    if now >= claim.deadline {
+        return Err(Denied::Outlasted);
+    }
+    let fencing_token = claim.issue().ok_or(Denied::NoFence)?;
+    // `close` looks at the line after this: either it sees this claim, or this sees that it has begun.
+    if shell.is_closed() {
+        return Err(Denied::Closed);
+    }
+    let grant = claim.hold((at, request, seat), fencing_token, sent);
+    Ok((claim, grant))
 }
 
 impl<K: Kinds> Claim<K> {
@@ -295,5 +349,194 @@ impl<K: Kinds> Claim<K> {
         let pause = self.holders.ttl() / 20;
         let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));
         now.after(pause).min(self.deadline).min(self.holders.until().max(now))
+    }
+
+    /// Gives it to the caller that `take` takes from the line, if it is fit for what that one asks of the
+    /// store.
+    #[inline]
+    pub(super) fn offer<X: Shell<K>>(
+        &mut self,
+        term: &Term,
+        now: Moment,
+        fresh: Option<Duration>,
+        shell: &mut X,
+        take: impl FnOnce() -> Option<(i64, Request, K::Seat)>,
+    ) -> HandedOn {
+        let wanted = term.stored_for();
+        let fits = match self.fit(term, fresh.is_some(), now) {
+            Fit::AsItIs => true,
+            Fit::AfterRenewal => fresh.is_some_and(|ttl| ttl >= wanted) && now < self.deadline,
+            Fit::TooLong => return HandedOn::Unfit,
+        };
+        let Some(fencing_token) = fits.then(|| self.issue()).flatten() else {
+            self.await_renewal(wanted, now);
+            return HandedOn::Yes;
+        };
+        let Some(caller) = take() else { return HandedOn::None };
+        let mut holder = Holder::new(caller, fencing_token, self.deadline, now);
+        holder.offer(now);
+        shell.grant(&holder.seat, holder.grant(self.deadline), now);
+        self.holders.add(holder);
+        HandedOn::Yes
+    }
+
+    /// No caller holds the lock by it, or is about to.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_held() && self.awaited.is_none()
+    }
+
+    pub(super) fn tell_deadlines<X: Shell<K>>(&self, shell: &mut X) {
+        for holder in self.holders.iter() {
+            shell.extended(&holder.seat, holder.deadline(self.deadline));
+        }
+    }
+
+    #[inline]
+    pub(super) fn release(&self, keep: Option<Duration>) -> Freeing<K> {
+        Freeing { token: self.token.clone(), keep, deadline: self.deadline }
+    }
+
+    pub(super) fn tend(&mut self, crowded: bool, now: Moment) -> Tend {
+        if !self.is_held() && now >= self.deadline {
+            return Tend::GiveUp;
+        }
+        let end = self.deadline;
+        if let Some(holder) = self.holders.due(end, now) {
+            return match holder.phase {
+                _ if now >= holder.deadline(end) => Tend::Expire(holder.at),
+                Phase::Offered { .. } => Tend::Offered(holder.at),
+                Phase::Part { .. } => Tend::Abandon(holder.at),
+                Phase::InUse => Tend::Nothing,
+            };
+        }
+        if self.renewal_at(crowded) > now {
+            return Tend::Nothing;
+        }
+        match self.renewal(now) {
+            Some(ttl) => Tend::Renew(ttl),
+            // Never shorter than it is: this draws a counter value and extends nothing.
+            None if self.needs_fence() => Tend::Renew(SHORTEST_TTL),
+            // The caller that wanted it has gone.
+            None => {
+                self.holders.look();
+                Tend::Nothing
+            }
+        }
+    }
+
+    /// R10, R5: asks for more time, and for a counter value if those under the present one run short.
+    pub(super) fn renew<X: Shell<K>>(&mut self, ttl: Duration, shell: &mut X) {
+        let draw = self.draws();
+        self.renewal = Renewal::Sent { draw };
+        let Self { token, last_fence: fence, deadline, .. } = self;
+        let (token, fence, deadline) = (token.clone(), *fence, *deadline);
+        shell.renew(Renew { token, ttl, draw, fence, deadline });
+    }
+
+    /// It goes on under the new token, with which others may have the lock as well.
+    pub(super) fn goes_on(
+        &mut self,
+        at: i64,
+        exchange: &Exchange<K>,
+        (fence, sent): (u64, Moment),
+        needs_renewal: bool,
+    ) -> Option<Grant> {
+        self.token = exchange.new.clone();
+        self.limit = Limit::READ;
+        self.exchange = None;
+        (self.fence, self.ticket) = (self.fence.max(fence), fence);
+        self.last_fence = self.last_fence.max(fence);
+        // What the old token had is gone, also if it was longer.
+        self.deadline = deadline_of(sent, &exchange.term, needs_renewal);
+        (self.confirmed, self.term) = (sent, exchange.term);
+        self.renewal = Renewal::Idle;
+        let fencing_token = self.issue()?;
+        let end = self.deadline;
+        self.holders.change(at, |holder| {
+            holder.request.limit = Limit::READ;
+            holder.fencing_token = fencing_token;
+            holder.grant(end)
+        })
+    }
+}
+
+/// At least one claim. Nearly every batch has one, which needs no list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Claims<K: Kinds> {
+    pub(super) first: Claim<K>,
+    rest: Vec<Claim<K>>,
+}
+
+impl<K: Kinds> Claims<K> {
+    pub(super) fn one(claim: Claim<K>) -> Self {
+        Self { first: claim, rest: Vec::new() }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Claim<K>> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    #[cfg(feature = "model")]
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Claim<K>> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, is: impl Fn(&Claim<K>) -> bool) -> Option<&mut Claim<K>> {
+        if is(&self.first) {
+            return Some(&mut self.first);
+        }
+        self.rest.iter_mut().find(|claim| is(claim))
+    }
+
+    /// When the first of them is to be looked at.
+    #[inline]
+    pub(super) fn due(&self, crowded: bool) -> Moment {
+        let first = self.first.due(crowded);
+        self.rest.iter().map(|claim| claim.due(crowded)).fold(first, Moment::min)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        1 + self.rest.len()
+    }
+
+    /// The oldest.
+    pub fn first(&self) -> &Claim<K> {
+        &self.first
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Claim<K>> {
+        match index.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(index) => self.rest.get_mut(index),
+        }
+    }
+
+    #[inline]
+    pub(super) fn index_of(&self, is: impl Fn(&Claim<K>) -> bool) -> Option<usize> {
+        self.iter().position(is)
+    }
+
+    pub(super) fn push(&mut self, claim: Claim<K>) {
+        self.rest.push(claim);
+    }
+
+    /// Takes one of several out; none is taken from a batch that has no other.
+    pub(super) fn take(&mut self, index: usize) -> Option<Claim<K>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match index.checked_sub(1) {
+            None => Some(std::mem::replace(&mut self.first, self.rest.remove(0))),
+            Some(index) => (index < self.rest.len()).then(|| self.rest.remove(index)),
+        }
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = Claim<K>> {
+        std::iter::once(self.first).chain(self.rest)
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{
-    Batch, Claim, Claims, Denied, Freeing, Holder, Kinds, Limit, Loss, Place, Shell, Stage,
-};
+use super::batch::{Batch, Stage};
+use super::claim::{Claim, Claims};
+use super::holder::Holder;
+use super::request::{Denied, Freeing, Kinds, Loss, Place};
+use super::shell::{Closing, Shell};
 use crate::clock::Moment;
+use crate::store::Limit;
 
 /// A lock's batches in order of arrival, of which only the last may still be open, and those leases
 /// that are not in it.
@@ -339,9 +342,28 @@ impl<K: Kinds> Line<K> {
     }
 }
 
+impl<K: Kinds> Lost<K> {
+    /// `min_hold` of its holder and of others by the same token.
+    pub(super) fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
+        self.holder.kept_until(shell).max(self.free_from)
+    }
+
+    pub(super) fn release<X: Shell<K>>(&self, now: Moment, shell: &X) -> Freeing<K> {
+        let Self { token, deadline, .. } = self;
+        let left = self.kept_until(shell).map(|until| until.since(now));
+        let keep = left.filter(|left| !left.is_zero());
+        Freeing { token: token.clone(), keep, deadline: *deadline }
+    }
+
+    pub(super) fn closing<X: Shell<K>>(&self, now: Moment, shell: &X) -> Closing<K> {
+        let was_held = self.loss == Loss::Closed;
+        Closing::Free { release: self.release(now, shell), was_held }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Plain, queued};
+    use super::super::tests::bench::{Plain, queued};
     use super::*;
 
     #[test]

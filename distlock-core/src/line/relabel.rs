@@ -1,6 +1,10 @@
 //! For the model: two lines that differ in names and in when they were begun only are one state.
 
-use super::{Batch, Claim, Holder, Kinds, Line, Phase, Renewal, Request, Stage};
+use super::batch::{Batch, Stage};
+use super::claim::{Claim, Renewal};
+use super::holder::{Holder, Phase};
+use super::line::Line;
+use super::request::{Kinds, Place, Request};
 use crate::clock::Moment;
 
 /// Gives everything that is named or timed in a line another name or time.
@@ -62,7 +66,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// The place of a caller that waits, tries or holds here, or has lost its lease.
-    pub fn place_of(&self, seat: &K::Seat) -> Option<super::Place> {
+    pub fn place_of(&self, seat: &K::Seat) -> Option<Place> {
         let holder = |number: u64, claim: &Claim<K>| {
             let holder = claim.holders.iter().find(|holder| holder.seat == *seat)?;
             Some(holder.place(number))
@@ -71,14 +75,14 @@ impl<K: Kinds> Line<K> {
             if let Stage::Leading { leader, .. } = &batch.stage
                 && leader.seat.as_ref() == Some(seat)
             {
-                return Some(super::Place { batch: batch.number, at: leader.at });
+                return Some(Place { batch: batch.number, at: leader.at });
             }
             let held = batch
                 .claims()
                 .and_then(|claims| claims.iter().find_map(|claim| holder(batch.number, claim)));
             held.or_else(|| {
                 let at = batch.waiters.at_of(seat)?;
-                Some(super::Place { batch: batch.number, at })
+                Some(Place { batch: batch.number, at })
             })
         };
         let aside = || self.aside.iter().find_map(|aside| holder(aside.number, &aside.claim));

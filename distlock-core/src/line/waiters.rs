@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Denied, Kinds, Request, Shell};
+use super::request::{Denied, Kinds, Request};
+use super::shell::Shell;
 use crate::clock::Moment;
 use crate::shrink::shrink_queue;
 

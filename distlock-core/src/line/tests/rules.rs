@@ -1,6 +1,11 @@
 //! Each rule on a line of its own.
 
-use super::*;
+use std::time::Duration;
+
+use super::super::*;
+use super::bench::*;
+use crate::clock::Moment;
+use crate::store::Term;
 
 #[test]
 fn who_finds_nobody_takes_the_lock_and_leaves_nothing_behind() {

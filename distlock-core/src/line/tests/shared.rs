@@ -1,6 +1,11 @@
 //! Several holders at once: readers, and permits.
 
-use super::*;
+use std::time::Duration;
+
+use super::super::*;
+use super::bench::*;
+use crate::clock::Moment;
+use crate::store::Term;
 
 const READ: Limit = Limit::READ;
 
