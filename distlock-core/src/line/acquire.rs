@@ -1,10 +1,19 @@
-//! R1, R3, R4: from the arrival of a caller to its grant.
+//! The way of a caller to the lock, from its arrival to the grant.
+//!
+//! | event | method | rules |
+//! |---|---|---|
+//! | a caller arrives, leaves, or returns after a grant that it did not take | `arrive`, `leave`, `rejoin` | R1, R5, R8 |
+//! | a caller's own attempt is answered or given up | `tried`, `tried_alone`, `give_up_try` | R2 |
+//! | the engine's entry into the queue is answered | `entered` | R3, R12 |
+//! | the store sends a hint or a seal, or messages may have been lost | `called`, `sealed`, `look`, `look_all` | R4, R13 |
+//! | a look is due | `look_for` | R8, R11 |
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::batch::{Batch, Stage};
-use super::claim::{Claim, Claims, Fit, HandedOn, start};
+use super::claim::{Claim, Claims, Fit, HandedOn};
+use super::holder::Recipient;
 use super::line::{Aside, Line, Lost};
 use super::queued::{InQueue, Queued};
 use super::request::{Arrival, Attempt, Denied, Fault, Finished, Kinds, Place, Request, Tried};
@@ -14,8 +23,8 @@ use crate::clock::Moment;
 use crate::store::{Answer, Entered, Limit, Term};
 
 impl<K: Kinds> Line<K> {
-    /// R1: a caller wants the lock. It waits for it if fewer than `line_ends` here do already; with 0 it
-    /// does not wait.
+    /// Takes in a caller that wants the lock (R1). It waits if fewer than `line_ends` callers of this process do; with
+    /// 0 it does not wait. `seat` makes the caller's handle for its position.
     #[inline]
     pub fn arrive<X: Shell<K>>(
         &mut self,
@@ -48,6 +57,7 @@ impl<K: Kinds> Line<K> {
         Arrival::Wait(place, seat)
     }
 
+    /// Starts a batch whose caller tries to take the lock by itself (R2).
     #[inline]
     fn lead<X: Shell<K>>(
         &mut self,
@@ -66,8 +76,8 @@ impl<K: Kinds> Line<K> {
         Attempt { token, place, seat }
     }
 
-    /// All in front are readers, by a lease that is fit for one more reader, and no other call waits behind
-    /// them.
+    /// Returns whether a reader may hold the lock with the last batch at once (R1): that batch is open and owns the
+    /// lock, and its lease is fit for this request.
     fn reads<X: Shell<K>>(&self, request: &Request, now: Moment, shell: &X) -> bool {
         let joins = |last: &&Batch<K>| last.limit == request.limit && last.admits(now);
         let claims = self.last().filter(joins).and_then(Batch::claims);
@@ -76,7 +86,7 @@ impl<K: Kinds> Line<K> {
         claims.is_some_and(|claims| fits(claims.first())) && !shell.is_closed()
     }
 
-    /// R1: the caller holds the lock with those in front.
+    /// Makes a reader one more holder of the last batch's claim (R1).
     fn read_along(
         &mut self,
         request: Request,
@@ -90,12 +100,13 @@ impl<K: Kinds> Line<K> {
         };
         let Some(fencing_token) = claim.issue() else { return Arrival::Busy(None) };
         let seat = seat(place);
-        let caller = (place.at, request, seat.clone());
-        let grant = claim.hold(caller, fencing_token, now);
+        let reader = Recipient { at: place.at, request, seat: seat.clone() };
+        let grant = claim.hold(reader, fencing_token, now);
         claim.joined = now;
         Arrival::Held(place, seat, grant)
     }
 
+    /// Adds a caller to the batch that it may join, or to a new one at the end of the line (R1).
     #[inline]
     fn join<X: Shell<K>>(
         &mut self,
@@ -114,20 +125,20 @@ impl<K: Kinds> Line<K> {
                 number
             }
         };
-        let Some(batch) = self.numbered(number) else { unreachable!("it was found or pushed") };
+        let Some(batch) = self.batch_mut(number) else { unreachable!("it was found or pushed") };
         batch.take_over(shell);
         let place = Place { batch: number, at: batch.waiters.number() };
         let seat = seat(place);
         batch.join(place.at, request, seat.clone());
-        // Holders do not hand the lock on if others may hold it with them.
+        // Readers hand nothing over when they end, so the claim is offered to the new reader now.
         if batch.limit.is_read() {
             batch.hand_on(0, now, None, shell);
         }
         (place, seat)
     }
 
-    /// R1: the batch that a caller with this limit joins. Of batches that wait for permits there may be
-    /// as many as there are permits, and it joins the one in which it is served first.
+    /// Returns the batch that a caller with this limit joins (R1), or `None` if it starts its own. For permits there
+    /// are as many open batches as permits, and a caller joins the one with the fewest waiters for each token.
     #[inline]
     fn place_for(&self, limit: Limit, now: Moment) -> Option<u64> {
         let admits = |batch: &&Batch<K>| batch.limit == limit && batch.admits(now);
@@ -139,12 +150,12 @@ impl<K: Kinds> Line<K> {
         if places < most {
             return None;
         }
-        // Of equals, the one in front.
+        // `max_by_key` returns the last of equals, which in reverse order is the one at the front.
         let soonest = open().max_by_key(|batch| Reverse(batch.waiters.live() / batch.places()));
         soonest.map(|batch| batch.number)
     }
 
-    /// R2: the store has answered a try, or has not. The caller waits if it is `patient`.
+    /// Takes in the answer to a caller's own attempt (R2). If the lock is taken, the caller waits if it is `patient`.
     #[inline]
     pub fn tried<X: Shell<K>>(
         &mut self,
@@ -154,16 +165,16 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) -> Tried<K::Fault> {
-        let Some(batch) = self.numbered(place.batch) else { return Tried::TakenOver };
+        let Some(batch) = self.batch_mut(place.batch) else { return Tried::TakenOver };
         let Stage::Leading { .. } = batch.stage else { return Tried::TakenOver };
         let tried = batch.settle(answer, patient, now, shell);
         if let Tried::Denied { .. } = tried {
-            self.take_out(place.batch);
+            self.remove_batch(place.batch);
         }
         tried
     }
 
-    /// The same for a try of a caller past the line.
+    /// Takes in the answer to an attempt outside the line (R2).
     pub fn tried_alone<X: Shell<K>>(
         &mut self,
         attempt: &Attempt<K>,
@@ -180,41 +191,41 @@ impl<K: Kinds> Line<K> {
             Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
         };
         let Attempt { token, place, seat } = attempt.clone();
-        let started = start(token, (place.at, request, seat), fence, sent, now, shell);
-        match started {
+        let recipient = Recipient { at: place.at, request, seat };
+        match Claim::start(token, recipient, fence, sent, now, shell) {
             Ok((claim, grant)) => {
-                self.aside.push(Aside { number: place.batch, claim });
+                self.aside.push(Aside { batch: place.batch, claim });
                 Tried::Held(grant)
             }
             Err(why) => Tried::Denied { why, release: true },
         }
     }
 
-    /// A caller gives up on its try, and no other call depends on it: its token is to be released. False
-    /// if the engine has taken it over: then the caller leaves its place.
+    /// Removes a caller that gives up its own attempt. The caller releases the token. Returns false if the engine has
+    /// taken the attempt over: then the caller has to [leave](Self::leave) the line.
     pub fn give_up_try(&mut self, place: Place) -> bool {
         let leads = self
-            .numbered(place.batch)
+            .batch_mut(place.batch)
             .is_some_and(|batch| matches!(batch.stage, Stage::Leading { .. }));
         if leads {
-            self.take_out(place.batch);
+            self.remove_batch(place.batch);
         }
         leads
     }
 
-    /// A caller leaves its place, whether it waits or was granted the lock and has not taken it. What
-    /// it says is to be released by the caller.
+    /// Removes a caller that waits, or that was granted the lock and has not taken it. The caller releases what this
+    /// returns.
     pub fn leave<X: Shell<K>>(
         &mut self,
         place: Place,
         now: Moment,
         shell: &mut X,
     ) -> Option<Finished<K>> {
-        let Some(batch) = self.numbered(place.batch) else {
+        let Some(batch) = self.batch_mut(place.batch) else {
             return self.is_held_or_lost(place).then(|| self.finish(place, now, shell));
         };
         if batch.waiters.leave(place.at) {
-            // R8: no waiter is left.
+            // R8: a batch without waiters leaves the queue.
             if !batch.is_crowded() && batch.queued().is_some() {
                 self.dissolve(place.batch, shell);
             }
@@ -223,13 +234,14 @@ impl<K: Kinds> Line<K> {
         self.is_held_or_lost(place).then(|| self.finish(place, now, shell))
     }
 
+    /// Returns whether the caller at a position holds the lock, or has lost its lease and not given it back.
     fn is_held_or_lost(&self, place: Place) -> bool {
-        let is_lost = |lost: &Lost<K>| lost.holder.place(lost.number) == place;
+        let is_lost = |lost: &Lost<K>| lost.holder.place(lost.batch) == place;
         self.claim_at(place).is_some() || self.lost.iter().any(is_lost)
     }
 
-    /// R5: a caller that did not take its grant in time asks for the lock again, in front of all
-    /// others. `None` if the manager gives no more.
+    /// Puts a caller that did not take its grant in time before all other callers (R5), and returns its new position.
+    /// Returns `None` if the manager was closed.
     pub fn rejoin<X: Shell<K>>(
         &mut self,
         request: Request,
@@ -243,12 +255,12 @@ impl<K: Kinds> Line<K> {
         }
         if self.is_vacant() {
             let (token, reservation) = issue(RESERVATION, request.limit, now, shell);
-            // It went on to others.
+            // Others have the lock now, so it is known to be taken.
             let queued = Queued { taken_until: Some(None), ..Queued::new(token, reservation) };
             let stage = Stage::Queued(Box::new(queued));
             self.push(Batch::new(shell.number(), request.limit, stage));
         }
-        // Readers wait only for callers of another kind in front of them.
+        // Readers wait only for callers with another limit, so a reader does not join readers that own the lock.
         let in_front = |first: &&mut Batch<K>| {
             first.limit == request.limit && !(first.limit.is_read() && first.is_owned())
         };
@@ -260,7 +272,7 @@ impl<K: Kinds> Line<K> {
         Some(Place { batch: first.number, at })
     }
 
-    /// R3: the store has answered a batch. `term` is what it was asked for.
+    /// Takes in the answer to an entry or a look (R3), which asked for `term`.
     pub fn entered<X: Shell<K>>(
         &mut self,
         token: &K::Token,
@@ -270,8 +282,8 @@ impl<K: Kinds> Line<K> {
         shell: &mut X,
     ) {
         let last = self.last().map(|batch| batch.limit);
-        // Gone, or under another token by now: this one's release is on its way.
-        let Some(batch) = self.of_token(|own| own == token) else { return };
+        // If the batch is gone or has another token by now, the release of this one is on its way.
+        let Some(batch) = self.batch_of_token(|own| own == token) else { return };
         let number = batch.number;
         let Some(queued) = batch.queued() else { return };
         queued.asking = false;
@@ -284,19 +296,19 @@ impl<K: Kinds> Line<K> {
                     return batch.too_late(claim, now, shell);
                 }
                 batch.owns(Claims::one(claim));
-                // A batch of the same limit is behind this one only if this one is sealed, or for permits.
+                // A batch with another limit waits behind this one, so callers that arrive later wait behind that.
                 if contended || last != Some(batch.limit) {
                     batch.seal(now);
                 }
                 let alone = batch.limit.is_alone();
                 self.grant_next(number, 0, term.stored_for(), now, shell);
-                // The next one may hold it as well, and would not be notified.
+                // The next batch may fit beside this one, and no message would say so (R13).
                 if !alone && !shell.is_notified() {
                     self.look();
                 }
             }
             Ok(Entered::Queued { ticket, remaining, rank, behind, added }) => {
-                batch.stands(InQueue { ticket, remaining, rank, behind, added }, now, shell);
+                batch.is_waiting(InQueue { ticket, remaining, rank, behind, added }, now, shell);
             }
             Err(fault) if fault.is_passing() => {
                 let pause = shell.jittered(queued.pause);
@@ -309,49 +321,49 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R4: the store may have reserved the lock for a token. Ignore tokens that the line does not
-    /// [know](Self::knows).
+    /// Takes in a hint: the store may have reserved the lock for this token (R4). The batch looks at once. A batch that
+    /// owns the lock ignores the hint.
     pub fn called(&mut self, is: impl Fn(&K::Token) -> bool) {
-        if let Some(queued) = self.of_token(is).and_then(Batch::queued) {
+        if let Some(queued) = self.batch_of_token(is).and_then(Batch::queued) {
             queued.hint = true;
         }
     }
 
-    /// R4: another process stands behind a token.
+    /// Takes in a seal: another process waits behind this token (R4).
     pub fn sealed(&mut self, is: impl Fn(&K::Token) -> bool, now: Moment) {
-        if let Some(batch) = self.of_token(is) {
+        if let Some(batch) = self.batch_of_token(is) {
             batch.seal(now);
         }
     }
 
-    /// The lock may be free: the first batch that waits for it looks.
+    /// Has the first waiting batch look, because the lock may be free.
     pub fn look(&mut self) {
         if let Some(queued) = self.batches_mut().find_map(Batch::queued) {
             queued.hint = true;
         }
     }
 
-    /// Places in the queue, and notifications of them, may have been lost: every batch looks.
+    /// Has every waiting batch look, because messages or places in the queue may have been lost (R13).
     pub fn look_all(&mut self) {
         self.batches_mut().filter_map(Batch::queued).for_each(|queued| queued.hint = true);
     }
 
-    /// A batch that waits is due: it asks, or goes if it has no waiters left.
+    /// Has a waiting batch look (R11), or removes it if it has no waiters left (R8).
     pub(super) fn look_for<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
         let closed = shell.is_closed();
-        let Some(batch) = self.numbered(number) else { return };
+        let Some(batch) = self.batch_mut(number) else { return };
         if !closed && batch.waiters.any_live(now) {
             return batch.ask(now, shell);
         }
-        // Waiters get the reason now: later there is no batch to take it from.
+        // Waiters get the reason now, because the batch that knows it is removed.
         let verdict = if closed { Some(Denied::Closed) } else { batch.verdict(now) };
         let why = |request: &Request| verdict.clone().unwrap_or_else(|| request.unanswered());
         batch.waiters.deny_all(shell, why);
         self.dissolve(number, shell);
     }
 
-    /// R5: gives a claim that owns the lock to the first of its batch. The store has just confirmed it
-    /// for `ttl`.
+    /// Gives a claim that the store has just confirmed for `ttl` to the next waiter (R3, R6). Releases it if no waiter
+    /// is left.
     pub(super) fn grant_next<X: Shell<K>>(
         &mut self,
         number: u64,
@@ -360,11 +372,11 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) {
-        let Some(batch) = self.numbered(number) else { return };
+        let Some(batch) = self.batch_mut(number) else { return };
         match batch.hand_on(index, now, Some(ttl), shell) {
             HandedOn::Yes => {}
-            HandedOn::Unfit => self.put_back(number, index, now, shell),
-            // It was renewed for a waiter that has left, while others hold the lock by it.
+            HandedOn::Unfit => self.return_unfit(number, index, now, shell),
+            // The claim was renewed for a waiter that has left, and others hold the lock by it.
             HandedOn::None if self.claim_in(number, index).is_some_and(|claim| claim.is_held()) => {
             }
             HandedOn::None => {
@@ -377,8 +389,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R6: a permit without waiters left in its batch goes to a waiter of another batch that was let in as
-    /// well. Returns the claim if there is none.
+    /// Gives a permit whose batch has no waiters left to another batch that owns the lock (R6). Returns the claim if no
+    /// caller waits there.
     pub(super) fn pass_on<X: Shell<K>>(
         &mut self,
         claim: Claim<K>,
@@ -401,16 +413,16 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R6: a claim is of no use to the next waiter of its batch. It has others, or enters again for
-    /// one.
-    pub(super) fn put_back<X: Shell<K>>(
+    /// Gives up a claim that is of no use to the next waiter (R6). If the batch has other claims the token is released;
+    /// if not, the batch enters again first.
+    pub(super) fn return_unfit<X: Shell<K>>(
         &mut self,
         number: u64,
         index: usize,
         now: Moment,
         shell: &mut X,
     ) {
-        let Some(batch) = self.numbered(number) else { return };
+        let Some(batch) = self.batch_mut(number) else { return };
         match batch.claims_mut().and_then(|claims| claims.take(index)) {
             Some(claim) => {
                 let keep = claim.keep(now);

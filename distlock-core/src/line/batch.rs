@@ -1,85 +1,94 @@
-//! Neighbours in a lock's line: they stand at one place of the store's queue, under one token.
+//! Batches: callers of one process that share one place in the store's queue, under one token.
 
 use std::time::Duration;
 
-use super::claim::{Claim, Claims, HandedOn, start};
-use super::queued::{InQueue, LONGEST_RESERVATION, Queued};
+use super::claim::{Claim, Claims, HandedOn};
+use super::holder::Recipient;
+use super::queued::{InQueue, Queued};
 use super::request::{Denied, Fault, Freeing, Kinds, Request, Tried};
 use super::shell::{Enter, RESERVATION, Reservation, Shell, issue, reservation};
 use super::waiters::{Waiters, Waiting};
 use crate::clock::Moment;
 use crate::store::{Answer, Limit};
 
-/// R4: a batch that was sealed before it owns the lock still admits arrivals within this time: tasks
-/// that come back one after the other would else stand alone for ever.
+/// R4: how long a sealed batch still admits callers. Without this, tasks that return one after the other would
+/// each be in a batch of their own.
 const GRACE: Duration = Duration::from_millis(5);
-
-/// R4: while a batch owns the lock it admits at most this part of its size again, within the same time.
-/// The bounded local passes of lock cohorting (Dice, Marathe, Shavit, 2012): the way to the lock is most
-/// of what a turn costs, and what this costs the others is less than their waits differ anyway.
+/// R4: a sealed batch that owns the lock admits one more caller for each two that waited when its turn came. These
+/// are the bounded local passes of lock cohorting (Dice, Marathe, Shavit, 2012): the hand-over to another process
+/// is most of the cost of a turn, and the others wait longer by less than their waits differ anyway.
 const LATE_ADMISSION_DIVISOR: usize = 2;
 
 /// Callers that arrived one after the other and want the lock with the same limit.
+///
+/// - Its waiters are served in order. Those of a batch that owns the lock get it without a command (R6).
+/// - Once sealed it is never opened again (R4), so it ends with its last waiter.
+/// - Its `number` and `ticket` stay the same when it takes another token, so it keeps its place in the line and in
+///   the store's queue (R6, R10, R12). Only a second grant that is too late costs it the latter (R3).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch<K: Kinds> {
-    /// Stays the same while its token changes.
+    /// The number that names the batch.
     pub number: u64,
-    /// How many may hold the lock when one of it is let in.
+    /// The limit of all its callers (R1).
     pub limit: Limit,
-    /// Its place in the store's queue; 0 if it has none.
+    /// The ticket of its place in the store's queue; 0 if it has none.
     pub ticket: u64,
-    /// Since when another process stands behind it.
+    /// When the batch was sealed: since then another process waits behind it (R4).
     pub sealed_at: Option<Moment>,
-    /// R3: it was granted the lock too late to use it.
+    /// Whether a grant has arrived too late to be used (R3).
     pub late: bool,
-    /// How many more it admits while it owns the lock, although sealed (R4).
+    /// How many more callers it admits while it owns the lock and is sealed (R4).
     pub room: usize,
-    /// Its callers, but for the holder.
+    /// Its waiters.
     pub waiters: Waiters<K>,
-    /// How far it has come.
+    /// Its stage on the way to the lock.
     pub stage: Stage<K>,
 }
 
-/// How far a batch has come.
+/// The stage of a batch on its way to the lock.
+///
+/// A batch begins as `Leading` (R2) or `Queued` (R1). A grant makes it `Owned`. A claim that is lost or unfit for the
+/// next waiter makes it `Queued` again, with a new token and its old ticket (R6, R10).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-// Nearly every batch owns the lock nearly all the time, and should not be taken to the heap for it.
+// Nearly every batch owns the lock nearly all the time, so the largest variant is the usual one.
 #[allow(clippy::large_enum_variant)]
 pub enum Stage<K: Kinds> {
-    /// A caller tries by itself (R2).
+    /// A caller tries to take the lock by itself (R2). The batch has no other callers.
     Leading {
-        /// Under this token.
+        /// The token of the attempt.
         token: K::Token,
-        /// With which it was issued.
+        /// The reservation with which the token was issued.
         reservation: Reservation,
-        /// The caller.
+        /// The caller. Its handle is gone once the attempt is settled.
         leader: Waiting<K>,
     },
-    /// It is in the store's queue, or on its way there.
+    /// The batch is in the store's queue, or on its way there.
     Queued(Box<Queued<K>>),
-    /// Its claims own the lock; callers hold it, or will once it was renewed.
+    /// The batch owns the lock by its claims. Each claim has holders, or awaits a renewal for the next one.
     Owned(Claims<K>),
 }
 
 impl<K: Kinds> Batch<K> {
+    /// Creates a batch without waiters.
     #[inline]
     pub(super) fn new(number: u64, limit: Limit, stage: Stage<K>) -> Self {
         let (ticket, sealed_at, late, room) = (0, None, false, 0);
         Self { number, limit, ticket, sealed_at, late, room, waiters: Waiters::new(), stage }
     }
 
-    /// R4: whether a caller that arrives now may still stand here.
+    /// Returns whether a caller that arrives now may join (R4).
     pub(super) fn admits(&self, now: Moment) -> bool {
         let Some(sealed_at) = self.sealed_at else { return true };
         let has_room = !self.is_owned() || self.room > 0;
         has_room && now < sealed_at.after(GRACE)
     }
 
-    /// R4: another process stands behind it.
+    /// Seals the batch, because another process waits behind it (R4).
     pub(super) fn seal(&mut self, now: Moment) {
         self.sealed_at.get_or_insert(now);
     }
 
-    /// R4: a caller joins that the batch admits.
+    /// Adds a caller that the batch admits (R4).
     #[inline]
     pub(super) fn join(&mut self, at: i64, request: Request, seat: K::Seat) {
         if self.is_owned() && self.sealed_at.is_some() {
@@ -88,8 +97,8 @@ impl<K: Kinds> Batch<K> {
         self.waiters.push_back(at, request, seat);
     }
 
-    /// Its claim owns the lock. A batch that took a free lock has passed others already (R4); and a reader
-    /// delays no one but a writer that waits for all readers to end.
+    /// Makes the batch the owner of the lock. A batch that took a free lock has passed others already, and a reader
+    /// that is admitted delays the writer, so both admit no one once they are sealed (R4).
     #[inline]
     pub(super) fn owns(&mut self, claims: Claims<K>) {
         let stood = matches!(&self.stage, Stage::Queued(queued) if queued.stands);
@@ -98,21 +107,22 @@ impl<K: Kinds> Batch<K> {
         self.stage = Stage::Owned(claims);
     }
 
-    /// The lock is its claims'.
+    /// Returns whether the batch owns the lock.
     pub fn is_owned(&self) -> bool {
         matches!(self.stage, Stage::Owned(_))
     }
 
-    /// Under how many tokens it stands at the store.
+    /// Returns the number of tokens that the batch has at the store.
     pub(super) fn places(&self) -> usize {
         self.claims().map_or(1, Claims::count)
     }
 
-    /// Others of this process wait behind the holder.
+    /// Returns whether callers wait in the batch.
     pub(super) fn is_crowded(&self) -> bool {
         self.waiters.live() > 0
     }
 
+    /// Returns the place in the store's queue, if the batch is at that stage.
     pub(super) fn queued(&mut self) -> Option<&mut Queued<K>> {
         match &mut self.stage {
             Stage::Queued(queued) => Some(queued),
@@ -120,7 +130,7 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// The claims by which it owns the lock.
+    /// Returns the claims by which the batch owns the lock.
     pub fn claims(&self) -> Option<&Claims<K>> {
         match &self.stage {
             Stage::Owned(claims) => Some(claims),
@@ -128,6 +138,7 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
+    /// Returns the claims by which the batch owns the lock.
     pub(super) fn claims_mut(&mut self) -> Option<&mut Claims<K>> {
         match &mut self.stage {
             Stage::Owned(claims) => Some(claims),
@@ -135,7 +146,7 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// The token under which it stands at the store: asks, or owns.
+    /// Returns whether `is` holds for a token with which the batch asks for the lock or owns it.
     pub fn is_of(&self, is: &impl Fn(&K::Token) -> bool) -> bool {
         match &self.stage {
             Stage::Leading { token, .. } => is(token),
@@ -144,7 +155,7 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// Why a caller that waits in it has not got the lock so far, if that is known.
+    /// Returns the reason why a waiter of the batch does not have the lock, if it is known.
     pub(super) fn verdict(&self, now: Moment) -> Option<Denied<K::Fault>> {
         match &self.stage {
             Stage::Leading { .. } => None,
@@ -160,7 +171,7 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// When it is to be looked at next.
+    /// Returns when something is due for the batch.
     #[inline]
     pub(super) fn due(&self) -> Moment {
         match &self.stage {
@@ -170,8 +181,8 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// R2: more than one depends on a batch's try, so the engine sees to it from now on: the leader's
-    /// future may not be polled any more.
+    /// Leaves the attempt of a leading batch to the engine, because a second caller depends on it and the leader's
+    /// future may never be polled again (R2).
     #[inline]
     pub(super) fn take_over<X: Shell<K>>(&mut self, shell: &mut X) {
         if let Stage::Leading { .. } = self.stage {
@@ -179,6 +190,7 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
+    /// Leaves the attempt to the engine. Apart from `take_over`, so that only the check is inlined.
     fn take_over_try<X: Shell<K>>(&mut self, shell: &mut X) {
         let Stage::Leading { token, reservation, leader } = &self.stage else { return };
         let queued = Queued::new(token.clone(), *reservation);
@@ -190,6 +202,7 @@ impl<K: Kinds> Batch<K> {
         self.stage = Stage::Queued(Box::new(queued));
     }
 
+    /// Settles the leader's own attempt (R2). If the lock is taken and the caller is `patient`, the batch waits.
     #[inline]
     pub(super) fn settle<X: Shell<K>>(
         &mut self,
@@ -201,13 +214,14 @@ impl<K: Kinds> Batch<K> {
         let Stage::Leading { token, reservation, leader } = &mut self.stage else {
             return Tried::TakenOver;
         };
-        // Whatever the answer is, it does not lead any more.
+        // Whatever the answer is, the caller does not lead any more.
         let Waiting { at, request, seat } = leader;
         let Some(seat) = seat.take() else { return Tried::TakenOver };
-        let (caller, token) = ((*at, *request, seat), token.clone());
+        let caller = Recipient { at: *at, request: *request, seat };
+        let token = token.clone();
         let refused = match answer {
             Ok(Answer::Granted { fence, sent }) => {
-                return match start(token, caller, fence, sent, now, shell) {
+                return match Claim::start(token, caller, fence, sent, now, shell) {
                     Ok((claim, grant)) => {
                         self.owns(Claims::one(claim));
                         Tried::Held(grant)
@@ -218,18 +232,18 @@ impl<K: Kinds> Batch<K> {
             Ok(Answer::Taken { remaining }) => Ok(remaining),
             Err(fault) => Err(fault),
         };
-        let (at, request, seat) = caller;
+        let Recipient { at, request, seat } = caller;
         let mut queued = Queued::new(token, *reservation);
         match refused {
             Ok(remaining) if patient => {
                 queued.taken_until = Some(remaining.map(|remaining| now.after(remaining)));
             }
-            // A clear no: there is nothing to give back.
+            // The answer is a clear no, so the token has nothing to release.
             Ok(remaining) => {
                 return Tried::Denied { why: Denied::Taken(remaining), release: false };
             }
             Err(fault) if patient && fault.is_passing() => {
-                // That it had no time for an answer says nothing of the store.
+                // If the caller had no time for an answer, the missing answer is no fault of the store.
                 if !request.hurried || !fault.is_timeout() {
                     let pause = shell.jittered(queued.pause);
                     queued.failed(Denied::Fault(fault), now, pause);
@@ -242,14 +256,15 @@ impl<K: Kinds> Batch<K> {
         Tried::Wait
     }
 
-    /// R11: asks the store, under a token that says what is so now (R12, R13).
+    /// Asks the store for the lock (R11). Takes another token before that if the present one has a reservation that
+    /// is out of date (R12, R13).
     pub(super) fn ask<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
         let Some(next) = self.waiters.next(now, shell) else { return };
         let term = next.stored_term(shell.needs_renewal());
         let (ticket, limit) = (self.ticket, self.limit);
         let Some(queued) = self.queued() else { return };
-        // The script that hands the lock on must know whether this process is notified, and how long it
-        // may take to answer.
+        // The script that reserves the lock reads from the token whether this process is notified, and how long it
+        // may take to confirm.
         if queued.reservation != reservation(queued.reserve_for, shell) {
             let (token, reservation) = issue(queued.reserve_for, limit, now, shell);
             let old = std::mem::replace(&mut queued.token, token);
@@ -262,21 +277,21 @@ impl<K: Kinds> Batch<K> {
         }
         queued.asking = true;
         if shell.is_unsent(&queued.token) {
-            // It has not stood there yet.
+            // This token is not in the queue yet.
             queued.stands = false;
         }
         let instead_of = queued.instead_of.take();
-        // Once the old token is released the lock may be reserved for the new one.
+        // The release of the old token may reserve the lock for the new one.
         queued.hint = instead_of.is_some();
         shell.enter(Enter { token: queued.token.clone(), term, ticket });
-        // Behind it, or the batch would lose its place, or its grant.
+        // The release comes after the entry, or the batch would lose its place or its grant (R6).
         if let Some(old) = instead_of {
             shell.release(old, None);
         }
     }
 
-    /// R3: it stands in the queue.
-    pub(super) fn stands<X: Shell<K>>(&mut self, place: InQueue, now: Moment, shell: &mut X) {
+    /// Notes that the store has the batch in its queue (R3).
+    pub(super) fn is_waiting<X: Shell<K>>(&mut self, place: InQueue, now: Moment, shell: &mut X) {
         let InQueue { ticket, remaining, rank, behind, added } = place;
         self.ticket = ticket;
         let Stage::Queued(queued) = &mut self.stage else { return };
@@ -284,25 +299,22 @@ impl<K: Kinds> Batch<K> {
         let taken_until = remaining.map(|remaining| now.after(remaining));
         let was_known = queued.taken_until.replace(taken_until).is_some();
         if added && std::mem::replace(&mut queued.stands, true) {
-            // R12: it was called and did not answer in time, or was not notified. Under a new token,
-            // which says that it takes longer.
-            queued.reserve_for = (queued.reserve_for * 2).min(LONGEST_RESERVATION);
-            queued.hint = true;
+            queued.put_back();
         }
         queued.look_at = now.after(queued.pause_before_look(remaining, rank, shell));
         if behind > 0 {
             self.seal(now);
         }
         if !was_known {
-            // Callers whose wait is over have waited only for this answer.
+            // Callers whose wait is over only awaited an answer that says whether the lock is taken.
             let over = self.waiters.iter().filter(|(_, request)| request.wait_until <= now);
             over.for_each(|(seat, _)| shell.wake(seat));
         }
     }
 
-    /// R3: it was granted the lock too late to use it, which may happen. But one that is too far away
-    /// for its ttl asks from the end of the queue and after a pause the next time, or those behind it
-    /// would wait for nothing.
+    /// Enters the queue again after a grant that arrived too late to be used (R3): from the old place the first time,
+    /// and from the end and after a pause the second time. A process that is too far away for its ttl would keep
+    /// those behind it waiting for nothing.
     pub(super) fn too_late<X: Shell<K>>(&mut self, claim: Claim<K>, now: Moment, shell: &mut X) {
         let old = claim.token.clone();
         let again = std::mem::replace(&mut self.late, true);
@@ -323,20 +335,21 @@ impl<K: Kinds> Batch<K> {
         }
     }
 
-    /// R6, R10: the batch asks for the lock again under a new token, from its old place.
+    /// Enters the queue again with a new token, at the old place (R6, R10).
     pub(super) fn reenter<X: Shell<K>>(&mut self, ticket: u64, now: Moment, shell: &mut X) {
         let (token, reservation) = issue(RESERVATION, self.limit, now, shell);
         if self.ticket == 0 {
             self.ticket = ticket;
         }
-        // A caller of this process has had the lock until now.
+        // A caller of this process had the lock until now, so it is known to be taken.
         let queued = Queued { taken_until: Some(None), ..Queued::new(token, reservation) };
         self.stage = Stage::Queued(Box::new(queued));
     }
 
-    /// R6: hands a claim of an owned batch to the next of its waiters, or to all of its readers. `fresh` is
-    /// the time for which the store has just confirmed it, if it has: what is left of that is enough for a
-    /// waiter that wanted no more, however long the answer was on its way.
+    /// Hands a claim to the next waiter, or to all waiters if they are readers (R6).
+    ///
+    /// `fresh` is the time to live that the store has just confirmed, if it has. It is enough for a waiter that asked
+    /// for no more, however long the answer took.
     #[inline]
     pub(super) fn hand_on<X: Shell<K>>(
         &mut self,
@@ -358,8 +371,8 @@ impl<K: Kinds> Batch<K> {
         handed_on
     }
 
-    /// `min_hold`: waiters behind a claim that is kept ask again, and learn how long it is, if they
-    /// have no other.
+    /// Ends a claim whose lock the store keeps for a `min_hold`, and returns what to release. If the batch has no
+    /// other claim, its waiters enter again, and so learn how long the lock is kept.
     pub(super) fn end_kept<X: Shell<K>>(
         &mut self,
         index: usize,
@@ -377,8 +390,7 @@ impl<K: Kinds> Batch<K> {
         Some(release)
     }
 
-    /// R6: the claim is of no use to the next waiter: the batch enters again, and then its old token is
-    /// released.
+    /// Enters again because the only claim is of no use to the next waiter. Its token is released after that (R6).
     pub(super) fn swap<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
         let Stage::Owned(claims) = &self.stage else { return };
         let claim = claims.first();
@@ -388,10 +400,5 @@ impl<K: Kinds> Batch<K> {
         if let Some(queued) = self.queued() {
             queued.instead_of = Some(old);
         }
-    }
-
-    /// None of its waiters gets the lock.
-    pub(super) fn deny_all<X: Shell<K>>(&mut self, why: &Denied<K::Fault>, shell: &mut X) {
-        self.waiters.deny_all(shell, |_| why.clone());
     }
 }

@@ -1,10 +1,12 @@
-//! A claim: an owner token that owns the lock at the store, and those of this process that hold the
-//! lock by it: one after the other (R6), or readers together, each with a deadline of its own.
+//! Claims: the owner tokens by which this process owns a lock at the store.
+//!
+//! Callers hold the lock by a claim: one after the other (R6), or several readers at once, each with a deadline
+//! of its own.
 
 use std::time::Duration;
 
-use super::holder::{Holder, Holders, Phase};
-use super::request::{Denied, Freeing, Grant, Kinds, Request};
+use super::holder::{Holder, Holders, Phase, Recipient};
+use super::request::{Denied, Freeing, Grant, Kinds};
 use super::shell::{Exchange, Renew, Shell};
 use crate::clock::{Moment, nanos};
 use crate::store::term::SHORTEST_TTL;
@@ -12,142 +14,153 @@ use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::term::deadline;
 use crate::store::{Limit, Term};
 
-/// While others of this process wait behind the holder, the lease is kept young enough to be handed
-/// on as it is. In ns, as is how soon it may be renewed again.
+/// R10: the longest time between renewals while callers of this process wait behind the holder, in ns. It keeps
+/// the lease fit to be handed over as it is.
 const YOUNG: u64 = 500_000_000;
-
+/// The shortest time between renewals, in ns.
 const SOONEST: u64 = 5_000_000;
-
-/// A lease that was not confirmed for so long is renewed before it is handed on.
+/// R6: a lease whose last confirmation is older than this is renewed before it is handed over.
 const STALE: Duration = Duration::from_secs(1);
 
-/// When to try again to renew a claim that waiters need renewed.
+/// How long to wait before a failed renewal is sent again if a waiter depends on it.
 const RETRY_AWAITED: Duration = Duration::from_millis(50);
 
-/// An owner token that owns the lock.
+/// An owner token that owns the lock at the store, and its holders in this process.
+///
+/// - Its deadline is counted from before the command was sent that the store confirmed last, and never moves
+///   back (I1), except that a downgrade replaces it.
+/// - Its fencing tokens are those of the counter values from `fence` to `last_fence`. `issued` only grows, so each
+///   holder gets a higher one than the holders before it (I6). Readers share the first one.
+/// - While `exchange` is set, either token may own the lock: the claim is neither renewed nor handed over.
+/// - At most one renewal is under way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claim<K: Kinds> {
-    /// What is stored as the lock's value, or in it.
+    /// The token, which the store keeps as the lock's value or as a member of it.
     pub token: K::Token,
-    /// How many may have held the lock when it was let in.
+    /// The limit with which the token was let in.
     pub limit: Limit,
-    /// The counter value that its fencing tokens are counted under.
+    /// The first counter value whose fencing tokens are the claim's.
     pub fence: u64,
-    /// The last counter value that was drawn with it: those up to there are its own as well.
+    /// The last counter value whose fencing tokens are the claim's: a renewal draws several at once (R5).
     pub last_fence: u64,
-    /// The first counter value that it was granted with, as a ticket for the waiters behind it.
+    /// The counter value of the grant. Waiters behind it enter the queue with this as their ticket (R6, R10).
     pub ticket: u64,
-    /// The last fencing token that was given out under it.
+    /// The last fencing token that a holder got.
     pub issued: u64,
-    /// Until when it is ours.
+    /// The end of the lease.
     pub deadline: Moment,
-    /// When the last command was sent to which the store said that it owns the lock.
+    /// When the last command was sent by which the store confirmed the lease.
     pub confirmed: Moment,
-    /// When the last reader joined the others that hold the lock by it.
+    /// When the last reader joined other readers without a command.
     pub joined: Moment,
-    /// The terms of the holder that it was granted for.
+    /// The terms on which the store keeps the lock.
     pub term: Term,
-    /// What the engine is about.
+    /// The state of the renewal.
     pub renewal: Renewal,
-    /// The token that it may be owned by instead: the store was asked to exchange them.
+    /// The reader's token that may own the lock instead, because the store was asked to exchange them.
     pub exchange: Option<K::Token>,
-    /// The next waiter gets it once it was renewed to so much (R6).
+    /// The time to live that a renewal has to confirm before the next waiter gets the lock (R6).
     pub awaited: Option<Duration>,
-    /// `min_hold` of those that held the lock by it, while others still do.
+    /// The end of the longest `min_hold` of holders that are done.
     pub free_from: Option<Moment>,
-    /// Whose it is at present.
+    /// The callers that hold the lock by this claim.
     pub holders: Holders<K>,
 }
 
-/// Whether a renewal is under way.
+/// The state of a claim's renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Renewal {
-    /// None is.
+    /// No renewal is under way.
     Idle,
-    /// Its answer is awaited.
+    /// A renewal was sent, and its answer is awaited.
     Sent {
-        /// It is to draw a counter value.
+        /// Whether it draws counter values.
         draw: bool,
     },
-    /// The last one has failed.
+    /// The last renewal failed. That is not a loss: the old deadline stands (R10).
     Failed {
-        /// When to try again.
+        /// When to send the next one.
         retry_at: Moment,
-        /// It was to draw a counter value: the next one does not, because the counter may be what is
-        /// wrong.
+        /// Whether it was to draw counter values. Then the next one does not, because the fault may be the
+        /// counter's.
         draw: bool,
     },
 }
 
-/// Whether a claim can be handed to the next holder (R6).
+/// The fitness of a claim for a next holder (R6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
+    /// The claim can be handed over as it is.
     AsItIs,
-    /// Too little is left of it, or it was not confirmed for too long.
+    /// Too little time is left, or the last confirmation is too old.
     AfterRenewal,
-    /// More is left than was asked for, and a lease in use is never shortened.
+    /// More time is left than was asked for, and a lease in use is never shortened.
     TooLong,
 }
 
-/// What came of an attempt to hand a claim to the next waiter.
+/// The outcome of handing a claim to the next waiter of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandedOn {
-    /// A waiter has it, or will once it was renewed.
+    /// A waiter has the claim, or gets it after a renewal.
     Yes,
-    /// The next one cannot have this claim, but must keep its place.
+    /// The claim is of no use to the next waiter, which keeps its place in the queue.
     Unfit,
-    /// No caller waits.
+    /// No waiter is left.
     None,
 }
 
-/// What is to be done about a claim that is due.
-pub(super) enum Tend {
+/// The next action that is due for a claim. Numbers are those of callers in their batch.
+pub(super) enum DueAction {
+    /// No action is due.
     Nothing,
+    /// Renew the lease to this time to live (R10).
     Renew(Duration),
-    /// No caller holds it, and it has run out.
+    /// Give the claim up: it ran out before a renewal, and no caller holds it.
     GiveUp,
-    /// The lease at the number has run out.
+    /// End the lease of this holder, whose time is over (R10).
     Expire(i64),
-    /// The grant at the number may not have been taken.
-    Offered(i64),
-    /// The lease at the number was kept for others that did not come.
+    /// Take the grant back from this caller if it has not taken it (R5).
+    PassOver(i64),
+    /// End the lease of this caller, which did not get the other locks that it asked for.
     Abandon(i64),
 }
 
-/// Until when a lease is worth something here that was asked for at `sent`.
+/// Returns the deadline of a lease that was asked for at `sent`.
 pub(super) fn deadline_of(sent: Moment, term: &Term, needs_renewal: bool) -> Moment {
-    // Nothing can keep a renewal from being in time where the store is in this process.
+    // A store inside this process renews a lease on its own, so it cannot be late.
     let endless = term.renewed && !needs_renewal;
     if endless { Moment::NEVER } else { deadline(sent, term.stored_for()) }
 }
 
-/// The claim of a token that was granted to a caller's own try, or why it is of no use.
-#[inline]
-pub(super) fn start<K: Kinds, X: Shell<K>>(
-    token: K::Token,
-    (at, request, seat): (i64, Request, K::Seat),
-    fence: u64,
-    sent: Moment,
-    now: Moment,
-    shell: &X,
-) -> Result<(Claim<K>, Grant), Denied<K::Fault>> {
-    let term = request.stored_term(shell.needs_renewal());
-    let granted = (token, request.limit);
-    let mut claim = Claim::granted(granted, fence, sent, term, shell.needs_renewal());
-    if now >= claim.deadline {
-        return Err(Denied::Outlasted);
-    }
-    let fencing_token = claim.issue().ok_or(Denied::NoFence)?;
-    // `close` looks at the line after this: either it sees this claim, or this sees that it has begun.
-    if shell.is_closed() {
-        return Err(Denied::Closed);
-    }
-    let grant = claim.hold((at, request, seat), fencing_token, sent);
-    Ok((claim, grant))
-}
-
 impl<K: Kinds> Claim<K> {
-    /// The store granted it in answer to a command sent at `sent`.
+    /// Returns the claim of a token that the store granted to a caller's own attempt (R2), held by that caller; or
+    /// the reason why the grant is of no use.
+    #[inline]
+    pub(super) fn start<X: Shell<K>>(
+        token: K::Token,
+        caller: Recipient<K>,
+        fence: u64,
+        sent: Moment,
+        now: Moment,
+        shell: &X,
+    ) -> Result<(Self, Grant), Denied<K::Fault>> {
+        let term = caller.request.stored_term(shell.needs_renewal());
+        let granted = (token, caller.request.limit);
+        let mut claim = Self::granted(granted, fence, sent, term, shell.needs_renewal());
+        if now >= claim.deadline {
+            return Err(Denied::Outlasted);
+        }
+        let fencing_token = claim.issue().ok_or(Denied::NoFence)?;
+        // A manager closes its lines after it says that it is closed, so either that sees this claim or this sees
+        // that the manager is closed.
+        if shell.is_closed() {
+            return Err(Denied::Closed);
+        }
+        let grant = claim.hold(caller, fencing_token, sent);
+        Ok((claim, grant))
+    }
+
+    /// Creates the claim of a token that the store granted in answer to a command sent at `sent`.
     #[inline]
     pub(super) fn granted(
         (token, limit): (K::Token, Limit),
@@ -175,13 +188,14 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// The store confirmed a renewal that was sent at `sent`. Never shortens; too late changes nothing.
+    /// Extends the lease by a renewal that was sent at `sent` and confirmed. An answer that is late changes
+    /// nothing, because the lease is never shortened.
     pub(super) fn renewed(&mut self, sent: Moment, ttl: Duration) {
         self.deadline = self.deadline.max(deadline(sent, ttl));
         self.confirmed = self.confirmed.max(sent);
     }
 
-    /// R5: so many counter values were drawn for it, of which this is the last.
+    /// Adds `count` counter values that were drawn for the claim, up to `last` (R5).
     pub(super) fn drawn(&mut self, last: u64, count: u64) {
         if last > self.last_fence {
             self.fence = self.fence.max(last - (count - 1));
@@ -189,8 +203,8 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// A fencing token for the next holder; `None` if the counter value has no more. Readers that hold
-    /// the lock by one claim have the same one (R5).
+    /// Returns a fencing token for the next holder, or `None` if the claim's counter values have no more. Readers
+    /// get the same one (R5).
     #[inline]
     pub(super) fn issue(&mut self) -> Option<u64> {
         let first = self.fence * TOKENS_PER_FENCE;
@@ -205,42 +219,43 @@ impl<K: Kinds> Claim<K> {
         Some(next)
     }
 
-    /// No later holder gets a fencing token as low as this one. Readers have no order among them.
+    /// Makes the fencing tokens of later holders higher than this one. Readers have no order among them.
     pub(super) fn outdo(&mut self, fencing_token: u64) {
         if !self.limit.is_read() {
             self.issued = self.issued.max(fencing_token);
         }
     }
 
-    /// R5: half of the fencing tokens under its last counter value are used.
+    /// Returns whether half of the fencing tokens of the last counter value are used, so that a renewal draws more
+    /// (R5).
     pub(super) fn needs_fence(&self) -> bool {
         self.issued >= self.last_fence * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2
     }
 
-    /// Whether the next renewal is to draw a counter value. Every other one does where that fails: a
-    /// lease that is held does not depend on it.
+    /// Returns whether the next renewal draws counter values. After a failure every other renewal of a held lease
+    /// does without, because the lease does not depend on them.
     pub(super) fn draws(&self) -> bool {
         let failed = matches!(self.renewal, Renewal::Failed { draw: true, .. });
         self.needs_fence() && !(failed && self.is_held())
     }
 
-    /// A caller holds the lock by it.
+    /// Returns whether a caller holds the lock by this claim.
     pub fn is_held(&self) -> bool {
         !matches!(self.holders, Holders::None)
     }
 
-    /// R6: whether it can go to a holder on these terms. It is `fresh` if the store has just confirmed
-    /// it.
+    /// Returns whether the claim can go to a holder on these terms (R6). It is `fresh` if the store has just
+    /// confirmed it.
     #[inline]
     pub(super) fn fit(&self, term: &Term, fresh: bool, now: Moment) -> Fit {
         let joins = self.limit.is_read();
         if self.deadline == Moment::NEVER {
-            // What the store keeps without an end it keeps on the terms that it was asked for.
+            // A lease without an end cannot be measured, so the terms are compared.
             let endless = term.renewed && term.max_hold.is_none() && term.stored_for() == term.ttl;
             let same = self.term == *term && (fresh || endless);
             return if same || joins { Fit::AsItIs } else { Fit::TooLong };
         }
-        // In whole nanoseconds: this is asked at every hand-over, and a `Duration` is slow to divide.
+        // Whole nanoseconds, because every hand-over comes here and a `Duration` is slow to divide.
         let left = self.deadline.as_nanos().saturating_sub(now.as_nanos());
         let wanted = nanos(term.stored_for());
         let enough = if term.renewed { wanted / 10 * 9 } else { wanted / 100 * 99 };
@@ -254,11 +269,11 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// R5: a caller that comes for it itself holds it from `since` on.
+    /// Makes a caller the holder from `since` on. It has asked by itself, so it need not take an offer (R5).
     #[inline]
     pub(super) fn hold(
         &mut self,
-        caller: (i64, Request, K::Seat),
+        caller: Recipient<K>,
         fencing_token: u64,
         since: Moment,
     ) -> Grant {
@@ -268,7 +283,7 @@ impl<K: Kinds> Claim<K> {
         grant
     }
 
-    /// A waiter gets it once it has been renewed to `ttl`.
+    /// Keeps the claim for a waiter that gets it once the lease is renewed to `ttl` (R6).
     pub(super) fn await_renewal(&mut self, ttl: Duration, now: Moment) {
         self.awaited = self.awaited.max(Some(ttl));
         if let Renewal::Failed { retry_at, .. } = &mut self.renewal {
@@ -276,33 +291,35 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// `min_hold`: for how long the store is to keep the lock after the last holder has given it back.
+    /// Returns how long the store has to keep the lock after its release, for the `min_hold` of holders that are
+    /// done.
     pub(super) fn keep(&self, now: Moment) -> Option<Duration> {
         let left = self.free_from?.since(now);
         (!left.is_zero()).then_some(left)
     }
 
-    /// How much of it is left.
+    /// Returns how long the lease still lasts.
     pub(super) fn remaining(&self, now: Moment) -> Duration {
         let end = match &self.holders {
             Holders::One(holder) => holder.deadline(self.deadline),
             Holders::None | Holders::Several(_) => self.deadline,
         };
         match (end, &self.holders) {
-            // It has no end, which is to say its whole ttl at any time.
+            // A lease without an end always has its whole ttl left.
             (Moment::NEVER, Holders::None) => self.term.ttl,
             (Moment::NEVER, holders) => holders.ttl(),
             (end, _) => end.since(now),
         }
     }
 
-    /// R10: when to renew it next, if that would move a holder's deadline, or a waiter needs it.
+    /// Returns when to renew the lease next (R10), or never if no holder's deadline would move and no waiter needs
+    /// it. The batch is `crowded` if callers wait behind the holder.
     #[inline]
     pub(super) fn renewal_at(&self, crowded: bool) -> Moment {
         let at_once = self.awaited.is_some() || self.is_held() && self.needs_fence();
         let wanted = at_once || self.deadline < self.holders.renewed_until();
         match self.renewal {
-            // A renewal of one of the two would say that the lock is not ours.
+            // The renewal of one of the two tokens could be answered with a no although the other owns the lock.
             _ if !wanted || self.exchange.is_some() => Moment::NEVER,
             Renewal::Sent { .. } => Moment::NEVER,
             Renewal::Failed { retry_at, .. } => retry_at,
@@ -311,23 +328,24 @@ impl<K: Kinds> Claim<K> {
         }
     }
 
-    /// Some time after the last renewal, on a grid, so that leases taken one after the other are
-    /// renewed together in one pipeline.
+    /// Returns when to renew a lease of this ttl. The moment lies on a grid, so that leases that were taken one
+    /// after the other are renewed together, in one write.
     #[inline]
     fn next_renewal(&self, ttl: Duration, crowded: bool) -> Moment {
         let ttl = nanos(ttl);
-        // A caller that joins without asking does not know what has come to the queue meanwhile.
+        // A reader that joined without a command cannot know whether a writer waits behind it by now. The answer to
+        // a renewal says so (R10).
         let period = match crowded || self.joined > self.confirmed {
             true => (ttl / 10).clamp(SOONEST, YOUNG),
             false => ttl / 3,
         };
-        // A power of two: every change of a line asks for this, and a division is slow.
+        // A power of two, because every change of a line comes here and a division is slow.
         let grid = 1 << (period / 8).max(1_000_000).ilog2();
         let due = self.confirmed.as_nanos().saturating_add(period);
         Moment::from_nanos(due & !(grid - 1))
     }
 
-    /// R10: how long a renewal is to be for, if there is need for one.
+    /// Returns the time to live to renew the lease to (R10), or `None` if no holder or waiter needs a renewal.
     pub(super) fn renewal(&self, now: Moment) -> Option<Duration> {
         let renewable = |holder: &&Holder<K>| holder.is_renewable(self.deadline);
         let holders = self.holders.iter().filter(renewable);
@@ -335,13 +353,13 @@ impl<K: Kinds> Claim<K> {
         wanted.max(self.awaited)
     }
 
-    /// When it is to be looked at next.
+    /// Returns when something is due for this claim.
     #[inline]
     pub(super) fn due(&self, crowded: bool) -> Moment {
         self.deadline.min(self.holders.until()).min(self.renewal_at(crowded))
     }
 
-    /// When to try a failed renewal again, inside what is left of the lease.
+    /// Returns when to send a failed renewal again, within what is left of the lease.
     pub(super) fn retry_at(&self, now: Moment) -> Moment {
         if self.awaited.is_some() {
             return now.after(RETRY_AWAITED);
@@ -351,8 +369,10 @@ impl<K: Kinds> Claim<K> {
         now.after(pause).min(self.deadline).min(self.holders.until().max(now))
     }
 
-    /// Gives it to the caller that `take` takes from the line, if it is fit for what that one asks of the
-    /// store.
+    /// Hands the claim to the waiter that `take` removes from its batch, if the claim is fit for these terms (R6). If
+    /// not, keeps it for that waiter until a renewal is confirmed, where that helps.
+    ///
+    /// `fresh` is the time to live that the store has just confirmed, if it has.
     #[inline]
     pub(super) fn offer<X: Shell<K>>(
         &mut self,
@@ -360,7 +380,7 @@ impl<K: Kinds> Claim<K> {
         now: Moment,
         fresh: Option<Duration>,
         shell: &mut X,
-        take: impl FnOnce() -> Option<(i64, Request, K::Seat)>,
+        take: impl FnOnce() -> Option<Recipient<K>>,
     ) -> HandedOn {
         let wanted = term.stored_for();
         let fits = match self.fit(term, fresh.is_some(), now) {
@@ -380,52 +400,55 @@ impl<K: Kinds> Claim<K> {
         HandedOn::Yes
     }
 
-    /// No caller holds the lock by it, or is about to.
+    /// Returns whether no caller holds the lock by this claim, or gets it after a renewal.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_held() && self.awaited.is_none()
     }
 
+    /// Tells all holders their deadlines.
     pub(super) fn tell_deadlines<X: Shell<K>>(&self, shell: &mut X) {
         for holder in self.holders.iter() {
             shell.extended(&holder.seat, holder.deadline(self.deadline));
         }
     }
 
+    /// Returns the claim's token as one to be released.
     #[inline]
     pub(super) fn release(&self, keep: Option<Duration>) -> Freeing<K> {
         Freeing { token: self.token.clone(), keep, deadline: self.deadline }
     }
 
-    pub(super) fn tend(&mut self, crowded: bool, now: Moment) -> Tend {
+    /// Returns the next action that is due. The batch is `crowded` if callers wait behind the holder.
+    pub(super) fn due_action(&mut self, crowded: bool, now: Moment) -> DueAction {
         if !self.is_held() && now >= self.deadline {
-            return Tend::GiveUp;
+            return DueAction::GiveUp;
         }
         let end = self.deadline;
         if let Some(holder) = self.holders.due(end, now) {
             return match holder.phase {
-                _ if now >= holder.deadline(end) => Tend::Expire(holder.at),
-                Phase::Offered { .. } => Tend::Offered(holder.at),
-                Phase::Part { .. } => Tend::Abandon(holder.at),
-                Phase::InUse => Tend::Nothing,
+                _ if now >= holder.deadline(end) => DueAction::Expire(holder.at),
+                Phase::Offered { .. } => DueAction::PassOver(holder.at),
+                Phase::Part { .. } => DueAction::Abandon(holder.at),
+                Phase::InUse => DueAction::Nothing,
             };
         }
         if self.renewal_at(crowded) > now {
-            return Tend::Nothing;
+            return DueAction::Nothing;
         }
         match self.renewal(now) {
-            Some(ttl) => Tend::Renew(ttl),
-            // Never shorter than it is: this draws a counter value and extends nothing.
-            None if self.needs_fence() => Tend::Renew(SHORTEST_TTL),
-            // The caller that wanted it has gone.
+            Some(ttl) => DueAction::Renew(ttl),
+            // This renewal draws counter values, and extends nothing because no lease is shortened.
+            None if self.needs_fence() => DueAction::Renew(SHORTEST_TTL),
+            // The holder that wanted the renewal is done.
             None => {
-                self.holders.look();
-                Tend::Nothing
+                self.holders.refresh();
+                DueAction::Nothing
             }
         }
     }
 
-    /// R10, R5: asks for more time, and for a counter value if those under the present one run short.
+    /// Sends a renewal to this time to live (R10), which draws counter values if fencing tokens run short (R5).
     pub(super) fn renew<X: Shell<K>>(&mut self, ttl: Duration, shell: &mut X) {
         let draw = self.draws();
         self.renewal = Renewal::Sent { draw };
@@ -434,8 +457,9 @@ impl<K: Kinds> Claim<K> {
         shell.renew(Renew { token, ttl, draw, fence, deadline });
     }
 
-    /// It goes on under the new token, with which others may have the lock as well.
-    pub(super) fn goes_on(
+    /// Replaces the token by the reader's token, which others may share. Returns the grant of the holder with this
+    /// number.
+    pub(super) fn downgrade(
         &mut self,
         at: i64,
         exchange: &Exchange<K>,
@@ -447,7 +471,7 @@ impl<K: Kinds> Claim<K> {
         self.exchange = None;
         (self.fence, self.ticket) = (self.fence.max(fence), fence);
         self.last_fence = self.last_fence.max(fence);
-        // What the old token had is gone, also if it was longer.
+        // The old token's lease is gone, even if it would have lasted longer.
         self.deadline = deadline_of(sent, &exchange.term, needs_renewal);
         (self.confirmed, self.term) = (sent, exchange.term);
         self.renewal = Renewal::Idle;
@@ -461,28 +485,33 @@ impl<K: Kinds> Claim<K> {
     }
 }
 
-/// At least one claim. Nearly every batch has one, which needs no list.
+/// The claims by which one batch owns the lock: at least one, and several only for permits.
+///
+/// Nearly every batch has one, which needs no list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claims<K: Kinds> {
+    /// The oldest claim.
     pub(super) first: Claim<K>,
     rest: Vec<Claim<K>>,
 }
 
 impl<K: Kinds> Claims<K> {
+    /// Creates the claims of a batch that owns the lock by one token.
     pub(super) fn one(claim: Claim<K>) -> Self {
         Self { first: claim, rest: Vec::new() }
     }
 
-    /// All of them.
+    /// Returns all claims, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Claim<K>> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    #[cfg(feature = "model")]
+    /// Returns all claims, the oldest first.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Claim<K>> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 
+    /// Returns the first claim for which `is` holds.
     #[inline]
     pub(super) fn find_mut(&mut self, is: impl Fn(&Claim<K>) -> bool) -> Option<&mut Claim<K>> {
         if is(&self.first) {
@@ -491,23 +520,24 @@ impl<K: Kinds> Claims<K> {
         self.rest.iter_mut().find(|claim| is(claim))
     }
 
-    /// When the first of them is to be looked at.
+    /// Returns when something is due for one of the claims.
     #[inline]
     pub(super) fn due(&self, crowded: bool) -> Moment {
         let first = self.first.due(crowded);
         self.rest.iter().map(|claim| claim.due(crowded)).fold(first, Moment::min)
     }
 
-    /// How many there are.
+    /// Returns the number of claims.
     pub fn count(&self) -> usize {
         1 + self.rest.len()
     }
 
-    /// The oldest.
+    /// Returns the oldest claim.
     pub fn first(&self) -> &Claim<K> {
         &self.first
     }
 
+    /// Returns the claim at an index.
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Claim<K>> {
         match index.checked_sub(1) {
@@ -516,16 +546,18 @@ impl<K: Kinds> Claims<K> {
         }
     }
 
+    /// Returns the index of the first claim for which `is` holds.
     #[inline]
     pub(super) fn index_of(&self, is: impl Fn(&Claim<K>) -> bool) -> Option<usize> {
         self.iter().position(is)
     }
 
+    /// Adds a claim.
     pub(super) fn push(&mut self, claim: Claim<K>) {
         self.rest.push(claim);
     }
 
-    /// Takes one of several out; none is taken from a batch that has no other.
+    /// Removes the claim at an index. The last one of a batch is not removed: returns `None`.
     pub(super) fn take(&mut self, index: usize) -> Option<Claim<K>> {
         if self.rest.is_empty() {
             return None;
@@ -536,6 +568,7 @@ impl<K: Kinds> Claims<K> {
         }
     }
 
+    /// Returns all claims by value.
     pub(super) fn into_all(self) -> impl Iterator<Item = Claim<K>> {
         std::iter::once(self.first).chain(self.rest)
     }

@@ -1,9 +1,18 @@
-//! R5, R6, R7, R10: from the grant of a lease to its end.
+//! The life of a lease, from the grant to its end.
+//!
+//! | event | method | rules |
+//! |---|---|---|
+//! | a holder is done, or had several locks to collect | `finish`, `complete`, `outdo` | R6, R7 |
+//! | a lease is renewed, by the line or on its holder's wish | `run`, `renewed`, `extension`, `extended` | R10 |
+//! | a lease is lost: it ran out, or the store says so | `run`, `expire`, `taken_away` | R10 |
+//! | a grant is not taken | `run` | R5 |
+//! | a writer continues as a reader | `downgrade`, `exchanged` | downgrade |
+//! | the manager is closed | `close` | |
 
 use std::time::Duration;
 
 use super::batch::{Batch, Stage};
-use super::claim::{Claim, Claims, HandedOn, Renewal, Tend};
+use super::claim::{Claim, Claims, DueAction, HandedOn, Renewal};
 use super::line::{Line, Lost};
 use super::request::{Denied, Finished, Freeing, Grant, Kinds, Loss, Place, Request};
 use super::shell::{Closing, Exchange, RESERVATION, Renew, Shell, issue};
@@ -12,8 +21,8 @@ use crate::store::term::deadline;
 use crate::store::{Exchanged, Limit, Owned};
 
 impl<K: Kinds> Line<K> {
-    /// R6: a holder is done, and its body gone. What it says to release is released by the caller, now
-    /// and for good.
+    /// Ends the hold of the caller at a position, whose body is gone (R6). The caller releases what this returns, now
+    /// and for good (R7).
     #[inline]
     pub fn finish<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Finished<K> {
         let Some(claim) = self.claim_at_mut(place) else {
@@ -21,7 +30,7 @@ impl<K: Kinds> Line<K> {
         };
         let deadline = claim.deadline;
         let holder = claim.holders.get(place.at);
-        // The engine may be a moment behind.
+        // The lease may be over although the line has not run since.
         if holder.is_some_and(|holder| now >= holder.deadline(deadline)) {
             self.lose(place, None, now, shell);
             return self.finish_lost(place, now, shell);
@@ -45,7 +54,7 @@ impl<K: Kinds> Line<K> {
         Finished { was_held: true, release }
     }
 
-    /// A claim has no holder any more; says what is to be released.
+    /// Ends a claim that has no holder left: hands it over, or returns what to release.
     #[inline]
     fn end<X: Shell<K>>(
         &mut self,
@@ -54,7 +63,7 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) -> Option<Freeing<K>> {
-        let Some(batch) = self.numbered(place.batch) else {
+        let Some(batch) = self.batch_mut(place.batch) else {
             return self.take_claim(place.batch, 0).map(|claim| claim.release(keep));
         };
         let index = batch.claims()?.index_of(Claim::is_idle)?;
@@ -68,7 +77,7 @@ impl<K: Kinds> Line<K> {
         match handed_on {
             HandedOn::Yes => None,
             HandedOn::Unfit => {
-                self.put_back(place.batch, index, now, shell);
+                self.return_unfit(place.batch, index, now, shell);
                 None
             }
             HandedOn::None if keep.is_some() || batch.limit.as_permits().is_none() => {
@@ -81,7 +90,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// The holder of a claim is done while it is unknown which token owns the lock: no waiter here gets it.
+    /// Ends a claim whose token is being exchanged. It is unknown which token owns the lock, so no waiter gets it.
     fn end_in_doubt<X: Shell<K>>(
         &mut self,
         number: u64,
@@ -89,7 +98,7 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) -> Option<Freeing<K>> {
-        let batch = self.numbered(number);
+        let batch = self.batch_mut(number);
         let Some(batch) = batch.filter(|batch| batch.claims().is_some()) else {
             return self.take_claim(number, 0).map(|claim| claim.release(keep));
         };
@@ -103,16 +112,16 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// The caller does not take its lease, or waits for other locks for too long: the lease ends here, and
-    /// the line releases its token.
+    /// Ends the lease of a caller that did not take it, or did not get its other locks in time. The line releases the
+    /// token.
     pub(super) fn end_unused<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
         if let Some(Freeing { token, keep, .. }) = self.finish(place, now, shell).release {
             shell.release(token, keep);
         }
     }
 
-    /// The caller at a place has all the locks it asked for: from `now` on its lease is limited as it
-    /// asked. False if it is not held any more.
+    /// Notes that the caller at a position has all the locks that it asked for: from `now` on its lease has the terms
+    /// of its request. Returns false if it does not hold the lock any more.
     pub fn complete<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
         let Some(claim) = self.claim_at_mut(place) else { return false };
         let Claim { token, limit, deadline: end, term, holders, .. } = claim;
@@ -124,7 +133,7 @@ impl<K: Kinds> Line<K> {
             holder.request.term
         });
         let Some(own) = completed else { return false };
-        // Readers may hold the lock by it for longer.
+        // Other readers may hold the lock by this claim for longer.
         if !limit.is_read() {
             *term = own;
             shell.begin_term(token, own);
@@ -132,14 +141,14 @@ impl<K: Kinds> Line<K> {
         true
     }
 
-    /// No later holder gets a fencing token as low as this one.
+    /// Makes the fencing tokens of later holders higher than this one (I6).
     pub fn outdo(&mut self, place: Place, fencing_token: u64) {
         if let Some(claim) = self.claim_at_mut(place) {
             claim.outdo(fencing_token);
         }
     }
 
-    /// What a holder sends that wants its lease extended: within its `max_hold`.
+    /// Returns the command by which the holder at a position extends its lease, within its `max_hold`.
     pub fn extension(&self, place: Place, ttl: Duration, now: Moment) -> Option<Renew<K>> {
         let claim = self.claim_at(place)?;
         let ttl = claim.holders.get(place.at)?.capped(ttl, now);
@@ -148,7 +157,7 @@ impl<K: Kinds> Line<K> {
         Some(Renew { token, ttl, draw: false, fence, deadline })
     }
 
-    /// The store has extended a lease on its holder's wish, in answer to a command sent at `sent`.
+    /// Takes in the answer to an [extension](Self::extension) that was sent at `sent`: the store confirmed it.
     pub fn extended<X: Shell<K>>(
         &mut self,
         place: Place,
@@ -164,41 +173,41 @@ impl<K: Kinds> Line<K> {
         claim.tell_deadlines(shell);
     }
 
-    /// Does what is due (see [`due`](Self::due)). To be called where commands are sent, so that what
-    /// comes later is sent later.
+    /// Does everything that is [due](Self::due). Call this where commands are sent, so that later commands are sent
+    /// later.
     pub fn run<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
         let batches = self.batches().map(|batch| batch.number);
-        let numbers: Vec<u64> =
-            batches.chain(self.aside.iter().map(|aside| aside.number)).collect();
+        let numbers: Vec<u64> = batches.chain(self.aside.iter().map(|aside| aside.batch)).collect();
         numbers.into_iter().for_each(|number| self.run_one(number, now, shell));
     }
 
+    /// Does everything that is due of one batch, or of a lease outside the line.
     fn run_one<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
         let mut claims = 1;
-        if let Some(batch) = self.numbered(number) {
+        if let Some(batch) = self.batch_mut(number) {
             if batch.queued().is_some_and(|queued| queued.due() <= now) {
                 return self.look_for(number, now, shell);
             }
             claims = batch.claims().map_or(0, Claims::count);
         }
-        // From the last one on: those behind one that goes move up.
+        // Backwards, because the claims behind a removed one move up.
         for index in (0..claims).rev() {
-            while self.tend(number, index, now, shell) {}
+            while self.act(number, index, now, shell) {}
         }
     }
 
-    /// Does one thing that is due of a claim; false if nothing is.
-    fn tend<X: Shell<K>>(&mut self, number: u64, index: usize, now: Moment, shell: &mut X) -> bool {
-        let crowded = self.numbered(number).is_some_and(|batch| batch.is_crowded());
+    /// Does one action that is due for a claim. Returns false if none is.
+    fn act<X: Shell<K>>(&mut self, number: u64, index: usize, now: Moment, shell: &mut X) -> bool {
+        let crowded = self.batch_mut(number).is_some_and(|batch| batch.is_crowded());
         let Some(claim) = self.claim_in(number, index) else { return false };
         let place = |at| Place { batch: number, at };
-        match claim.tend(crowded, now) {
-            Tend::Nothing => return false,
-            Tend::Renew(ttl) => claim.renew(ttl, shell),
-            Tend::GiveUp => self.give_up(number, index, now, shell),
-            Tend::Expire(at) => self.lose(place(at), None, now, shell),
-            Tend::Offered(at) => self.pass_over(place(at), now, shell),
-            Tend::Abandon(at) => {
+        match claim.due_action(crowded, now) {
+            DueAction::Nothing => return false,
+            DueAction::Renew(ttl) => claim.renew(ttl, shell),
+            DueAction::GiveUp => self.give_up(number, index, now, shell),
+            DueAction::Expire(at) => self.lose(place(at), None, now, shell),
+            DueAction::PassOver(at) => self.pass_over(place(at), now, shell),
+            DueAction::Abandon(at) => {
                 self.lose(place(at), Some(Loss::Abandoned), now, shell);
                 self.end_unused(place(at), now, shell);
             }
@@ -206,7 +215,7 @@ impl<K: Kinds> Line<K> {
         true
     }
 
-    /// R5: a caller does not take its lease: the next one gets it.
+    /// Takes a grant back that its caller has not taken, and gives it to the next waiter (R5).
     fn pass_over<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
         let Some(claim) = self.claim_at_mut(place) else { return };
         let taken_back = claim.holders.change(place.at, |holder| {
@@ -221,7 +230,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// R10: the store has answered a renewal that was sent at `sent`.
+    /// Takes in the answer to a renewal that was sent at `sent` (R10).
     pub fn renewed<X: Shell<K>>(
         &mut self,
         renew: &Renew<K>,
@@ -233,7 +242,7 @@ impl<K: Kinds> Line<K> {
         let Some((number, index)) = self.find(&renew.token) else { return };
         let Some(claim) = self.claim_in(number, index) else { return };
         match answer {
-            // It may have been exchanged by then.
+            // The token may have been exchanged before the renewal ran, so this no means nothing.
             Ok(Owned::No) if claim.exchange.is_some() => claim.renewal = Renewal::Idle,
             Ok(Owned::No) => self.taken_away(&renew.token, Loss::Taken, now, shell),
             Err(_) => {
@@ -247,9 +256,9 @@ impl<K: Kinds> Line<K> {
                     claim.drawn(last, shell.fences_per_draw());
                 }
                 claim.tell_deadlines(shell);
-                // What was under way may have been for less than the next holder wants.
+                // This renewal may have been sent for less than the next holder wants.
                 let awaited = claim.awaited.take_if(|awaited| *awaited <= renew.ttl);
-                let Some(batch) = self.numbered(number) else { return };
+                let Some(batch) = self.batch_mut(number) else { return };
                 if contended {
                     batch.seal(now);
                 }
@@ -260,9 +269,9 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// The lease at a place is lost: because it ran out, if no other reason is given. Waiters
-    /// behind it need not wait for its body to end. Others that hold the lock by the same claim do so
-    /// until their own leases end.
+    /// Ends the lease at a position as lost (R10). Without a reason it is lost because its time is over. Waiters behind
+    /// it do not wait for its body to end, and other readers hold the lock by the same claim until their own leases
+    /// end.
     pub(super) fn lose<X: Shell<K>>(
         &mut self,
         place: Place,
@@ -276,7 +285,7 @@ impl<K: Kinds> Line<K> {
         let exchange = claim.exchange.take();
         let is_last = !claim.is_held();
         let free_from = claim.free_from.filter(|_| is_last);
-        // A store that ends no lease by itself would keep what several readers may have.
+        // A store that ends no lease by itself would keep a lease that readers share.
         let is_kept = deadline == Moment::NEVER && claim.limit.is_read();
         let is_over = loss.is_none();
         let loss = loss.unwrap_or_else(|| holder.expiry(deadline));
@@ -290,14 +299,14 @@ impl<K: Kinds> Line<K> {
                 shell.release(token.clone(), None);
             }
         }
-        let number = place.batch;
-        self.lost.push(Lost { number, token, deadline, holder, free_from, loss });
+        let batch = place.batch;
+        self.lost.push(Lost { batch, token, deadline, holder, free_from, loss });
     }
 
-    /// The last lease under a claim is lost.
+    /// Removes a claim whose last lease is lost. The batch enters again from its old place, if callers wait (R10).
     fn end_lost<X: Shell<K>>(&mut self, number: u64, token: &K::Token, now: Moment, shell: &mut X) {
-        let Some(batch) = self.numbered(number) else {
-            self.aside.retain(|aside| aside.number != number);
+        let Some(batch) = self.batch_mut(number) else {
+            self.aside.retain(|aside| aside.batch != number);
             return;
         };
         let Some(claims) = batch.claims_mut() else { return };
@@ -312,18 +321,18 @@ impl<K: Kinds> Line<K> {
                 queued.lost = Some(token.clone());
             }
         } else {
-            self.take_out(number);
+            self.remove_batch(number);
         }
     }
 
-    /// The holder of a lease that was lost lets go of it.
+    /// Ends a lost lease that its holder gives back.
     pub(super) fn finish_lost<X: Shell<K>>(
         &mut self,
         place: Place,
         now: Moment,
         shell: &mut X,
     ) -> Finished<K> {
-        let is = |lost: &Lost<K>| lost.holder.place(lost.number) == place;
+        let is = |lost: &Lost<K>| lost.holder.place(lost.batch) == place;
         let release = self.lost.iter().position(is).and_then(|index| {
             let lost = self.lost.swap_remove(index);
             self.release_lost(lost, now, shell)
@@ -331,8 +340,7 @@ impl<K: Kinds> Line<K> {
         Finished { was_held: false, release }
     }
 
-    /// What is to be released for a holder that lets go of what it has lost. The last one of a token
-    /// sees to that.
+    /// Returns what to release for a lost lease. Only the last holder by a token releases it (R10).
     fn release_lost<X: Shell<K>>(
         &mut self,
         lost: Lost<K>,
@@ -349,30 +357,30 @@ impl<K: Kinds> Line<K> {
             other.free_from = other.free_from.max(free_from);
             return None;
         }
-        let number = lost.number;
+        let number = lost.batch;
         if keep.is_none() && self.release_behind(number, &token, shell) {
             return None;
         }
         Some(Freeing { token, keep, deadline })
     }
 
-    /// A token is released and its lock kept. A holder that has lost a lease by it releases it once more
-    /// when it lets go, and must not free the lock before `until`.
+    /// Keeps the lock of a released token until `until`, for its `min_hold`. Holders that lost their leases by that token
+    /// release it once more when they give these back, and must not free the lock earlier.
     pub(super) fn keep_for_lost(&mut self, token: &K::Token, until: Moment) {
         for lost in self.lost.iter_mut().filter(|lost| lost.token == *token) {
             lost.free_from = lost.free_from.max(Some(until));
         }
     }
 
-    /// Waiters behind a lease that was lost have asked, or are about to, from their old places; the lost
-    /// token is released after that, or the lock would go past them. False if there are none.
+    /// Releases a lost token after the waiters behind it have entered again, or the lock would pass them by (R10).
+    /// Returns false if there are no such waiters.
     fn release_behind<X: Shell<K>>(
         &mut self,
         number: u64,
         token: &K::Token,
         shell: &mut X,
     ) -> bool {
-        let Some(queued) = self.numbered(number).and_then(Batch::queued) else { return false };
+        let Some(queued) = self.batch_mut(number).and_then(Batch::queued) else { return false };
         let Some(lost) = queued.lost.take_if(|lost| lost == token) else { return false };
         if shell.is_unsent(&queued.token) && !queued.asking && queued.instead_of.is_none() {
             shell.retire(&lost);
@@ -383,8 +391,8 @@ impl<K: Kinds> Line<K> {
         true
     }
 
-    /// The store says that the lock is not the token's any more: all its holders have lost it.
-    /// Nothing if it is not known here.
+    /// Ends all leases by a token that does not own the lock any more, as the store says (R10). Does nothing if the
+    /// line has no claim of that token.
     pub fn taken_away<X: Shell<K>>(
         &mut self,
         token: &K::Token,
@@ -395,11 +403,12 @@ impl<K: Kinds> Line<K> {
         let Some((number, index)) = self.find(token) else { return };
         let Some(claim) = self.claim_in(number, index) else { return };
         if loss == Loss::Forced && claim.exchange.is_some() {
-            // The store may have exchanged it since: the answer to that says whose the lock is.
+            // The store may have exchanged the token since. The answer to that says which token owns the lock.
             return;
         }
         if !claim.is_held() {
-            // Bytes of it may still run where a connection died: it is released behind the re-entry.
+            // Bytes of a dead connection may still take the lock for this token (R9), so it is released as well, after
+            // the batch has entered again.
             return self.give_up(number, index, now, shell);
         }
         let held: Vec<i64> = claim.holders.iter().map(|holder| holder.at).collect();
@@ -408,8 +417,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// No caller holds the claim, and it ran out, or was taken away, before it was renewed for the next
-    /// one.
+    /// Gives up a claim without a holder that ran out, or was taken away, before its renewal for the next waiter was
+    /// confirmed.
     pub(super) fn give_up<X: Shell<K>>(
         &mut self,
         number: u64,
@@ -417,16 +426,17 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) {
-        let Some(batch) = self.numbered(number) else { return };
+        let Some(batch) = self.batch_mut(number) else { return };
         if batch.waiters.next(now, shell).is_some() && !shell.is_closed() {
-            return self.put_back(number, index, now, shell);
+            return self.return_unfit(number, index, now, shell);
         }
         if let Some(claim) = self.take_claim(number, index) {
             shell.release(claim.token, None);
         }
     }
 
-    /// The caller at a place finds its lease over before the engine does. True if it has lost it.
+    /// Ends the lease at a position if its time is over, because its caller found that out before the line ran.
+    /// Returns whether the lease is lost.
     pub fn expire<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
         let end = self.claim_at(place).and_then(|claim| {
             let holder = claim.holders.get(place.at)?;
@@ -442,8 +452,8 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// What to ask of the store for a holder that wants to go on as a reader; the same when it is asked
-    /// again. `None` if it does not hold the lock alone (any more).
+    /// Returns the command by which a holder continues as a reader. The same one is returned when it is asked for again,
+    /// because the answer may have been lost. Returns `None` if the caller does not hold the lock alone.
     pub fn downgrade<X: Shell<K>>(
         &mut self,
         place: Place,
@@ -462,8 +472,8 @@ impl<K: Kinds> Line<K> {
         Some(Exchange { old, new: new.clone(), term })
     }
 
-    /// The store has answered. Waiters behind the holder ask from their places now. `None` if the lease
-    /// is lost.
+    /// Takes in the answer to a downgrade. Waiters behind the holder enter at the old ticket. Returns the holder's new
+    /// position and grant, or `None` if the lease is lost.
     pub fn exchanged<X: Shell<K>>(
         &mut self,
         place: Place,
@@ -479,17 +489,18 @@ impl<K: Kinds> Line<K> {
         let is_it = |claim: &&mut Claim<K>| claim.exchange.as_ref() == Some(&exchange.new);
         let claim = self.claim_at_mut(place).filter(is_it)?;
         let ticket = claim.ticket;
-        let grant = claim.goes_on(place.at, exchange, (fence, sent), shell.needs_renewal())?;
-        let place = self.make_room(place, ticket, contended, now, shell).unwrap_or(place);
-        // The first in the queue may be a reader as well, and would not be notified.
+        let grant = claim.downgrade(place.at, exchange, (fence, sent), shell.needs_renewal())?;
+        let place = self.split_off_reader(place, ticket, contended, now, shell).unwrap_or(place);
+        // The first in the queue may be a reader of this process, and no message would say so (R13).
         if !shell.is_notified() {
             self.look();
         }
         Some((place, grant))
     }
 
-    /// A batch reads from now on. Its waiters keep a batch and their place: then it is another one.
-    fn make_room<X: Shell<K>>(
+    /// Makes a batch one of readers. If it has waiters, these keep the batch and its place in the queue, and the reader
+    /// gets a new batch before it, whose number is in the returned position.
+    fn split_off_reader<X: Shell<K>>(
         &mut self,
         place: Place,
         ticket: u64,
@@ -497,7 +508,7 @@ impl<K: Kinds> Line<K> {
         now: Moment,
         shell: &mut X,
     ) -> Option<Place> {
-        let batch = self.numbered(place.batch)?;
+        let batch = self.batch_mut(place.batch)?;
         if contended {
             batch.seal(now);
         }
@@ -513,19 +524,19 @@ impl<K: Kinds> Line<K> {
         Some(Place { batch: number, ..place })
     }
 
-    /// The manager gives no more locks: waiters are refused, and every lease ends. What is not in use is
-    /// released, and so is a lease that ran out before its holder gave it back.
+    /// Closes the line with its manager: denies all waiters and ends all leases. Releases the tokens that are not in
+    /// use, those of leases that ran out before included. The manager has to say that it is closed before this.
     pub fn close<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) {
         for batch in self.batches_mut() {
-            batch.deny_all(&Denied::Closed, shell);
+            batch.waiters.deny_all(shell, |_| Denied::Closed);
         }
         let numbers: Vec<u64> = self.batches().map(|batch| batch.number).collect();
-        let aside = self.aside.iter().map(|aside| aside.number);
+        let aside = self.aside.iter().map(|aside| aside.batch);
         for number in aside.chain(numbers).collect::<Vec<_>>() {
             self.close_batch(number, now, shell);
         }
         let lost = std::mem::take(&mut self.lost);
-        // No other call may have the lock while a body is still there to touch what it protects.
+        // No other caller may get the lock while a body still runs under the same token.
         let in_use = |lost: &Lost<K>| shell.has_body(&lost.holder.seat);
         let used: Vec<K::Token> =
             lost.iter().filter(|lost| in_use(lost)).map(|lost| lost.token.clone()).collect();
@@ -538,7 +549,7 @@ impl<K: Kinds> Line<K> {
                     shell.closing(Closing::InUse(lost.holder.seat.clone()));
                     self.lost.push(lost);
                 }
-                // Not under a body that goes on without its lock: that one frees it when it is done.
+                // A body that continues although its lease is lost releases the token when it is done.
                 Loss::Closed | Loss::Expired | Loss::MaxHold if !in_use => {
                     if !is_freed && !used.contains(&lost.token) {
                         freed.push(lost.token.clone());
@@ -550,6 +561,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
+    /// Ends all leases of one batch, or a lease outside the line.
     fn close_batch<X: Shell<K>>(&mut self, number: u64, now: Moment, shell: &mut X) {
         while let Some(claim) = self.claim_in(number, 0) {
             let held: Vec<i64> = claim.holders.iter().map(|holder| holder.at).collect();

@@ -1,4 +1,4 @@
-//! Callers that hold a lock, from when it was granted until they let go.
+//! The callers of this process that hold a lock by one claim, from the grant until they give it back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,72 +9,83 @@ use crate::clock::Moment;
 use crate::store::Term;
 use crate::store::term::padded;
 
-/// A caller that was granted a lock has to take it in a poll of its own within this time (R5).
+/// R5: how long a caller has to take its grant in a poll of its own.
 const TAKE: Duration = Duration::from_secs(1);
 
-/// A caller that holds the lock.
+/// A caller that is about to hold the lock.
+pub(super) struct Recipient<K: Kinds> {
+    /// The caller's number in its batch.
+    pub(super) at: i64,
+    /// The caller's request.
+    pub(super) request: Request,
+    /// The caller.
+    pub(super) seat: K::Seat,
+}
+
+/// A caller of this process that holds the lock.
+///
+/// Its lease ends at the claim's deadline or at `last`, whichever comes first, so holders of one claim may end
+/// at different times. `last` never lies after `max`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder<K: Kinds> {
-    /// Its number in the batch.
+    /// The caller's number in its batch.
     pub at: i64,
-    /// Where it learns what becomes of its lease.
+    /// The caller.
     pub seat: K::Seat,
-    /// What it wants.
+    /// The caller's request.
     pub request: Request,
-    /// Its fencing token.
+    /// The fencing token of this hold.
     pub fencing_token: u64,
-    /// The end of its `max_hold`.
+    /// The end of the `max_hold`.
     pub max: Moment,
-    /// No renewal moves its deadline past this: `max`, or a lease that is not renewed.
+    /// The latest possible deadline: `max`, or the end of a lease that is not renewed.
     pub last: Moment,
-    /// `min_hold`: the lock is not to be free before this.
+    /// The end of the `min_hold`. The lock is not to be free before this.
     pub free_from: Option<Moment>,
-    /// How far it has come.
+    /// The progress of this hold.
     pub phase: Phase,
 }
 
-/// How far a holder has come.
+/// The progress of a hold, from the offer to its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// It was granted the lock and may not have taken it (R5).
+    /// The lock was offered to a waiter, which may not have taken it yet (R5).
     Offered {
-        /// From then on the next one gets it.
+        /// When the next waiter gets the lock instead.
         until: Moment,
     },
-    /// It waits for other locks.
+    /// The caller has this lock, and still waits for others that it asked for.
     Part {
-        /// Then they are too late.
+        /// When the caller loses this lock if it does not have the others.
         until: Moment,
     },
-    /// It uses the lock.
+    /// The caller has all the locks that it asked for.
     InUse,
 }
 
 impl<K: Kinds> Holder<K> {
-    /// R5: a caller holds the lock from `since` on, by a claim that ends at `claim`.
+    /// Creates a hold (R5) that begins at `since`, by a claim that ends at `claim`.
     #[inline]
     pub(super) fn new(
-        (at, request, seat): (i64, Request, K::Seat),
+        recipient: Recipient<K>,
         fencing_token: u64,
         claim: Moment,
         since: Moment,
     ) -> Self {
-        let phase = match request.part_until {
-            Some(until) => Phase::Part { until },
-            None => Phase::InUse,
-        };
+        let Recipient { at, request, seat } = recipient;
+        let phase = Phase::taken(&request);
         let free_from = request.term.min_hold.map(|min_hold| since.after(min_hold));
         let (max, last) = (Moment::NEVER, Moment::NEVER);
         let mut holder = Self { at, seat, request, fencing_token, max, last, free_from, phase };
-        // One of several is kept until its holder has the others, whatever limits it afterwards.
+        // A lease on one of several locks has no limit of its own until the caller has all of them.
         if request.part_until.is_none() {
             holder.limit(claim, since);
         }
         holder
     }
 
-    /// From `start` on it is held for no longer than its holder asked for. One that was handed on
-    /// may have more left than that.
+    /// Limits this hold to what the caller asked for, counted from `start`. A claim that was handed over may
+    /// have more time left than that.
     #[inline]
     pub(super) fn limit(&mut self, claim: Moment, start: Moment) {
         let term = self.request.term;
@@ -83,73 +94,74 @@ impl<K: Kinds> Holder<K> {
         self.last = if term.renewed { self.max } else { self.max.min(fixed) };
     }
 
-    /// It has to be taken first.
+    /// Marks the lock as offered: the caller has to take it first (R5).
     pub(super) fn offer(&mut self, now: Moment) {
         let take_by = now.after(TAKE);
         let until = self.request.part_until.map_or(take_by, |part| part.min(take_by));
         self.phase = Phase::Offered { until };
     }
 
-    /// It was taken.
+    /// Marks the lock as taken.
     pub(super) fn taken(&mut self) {
-        self.phase = match self.request.part_until {
-            Some(until) => Phase::Part { until },
-            None => Phase::InUse,
-        };
+        self.phase = Phase::taken(&self.request);
     }
 
-    /// Its deadline under a claim that ends at `claim`.
+    /// Returns the deadline of this hold under a claim that ends at `claim`.
     #[inline]
     pub fn deadline(&self, claim: Moment) -> Moment {
         claim.min(self.last)
     }
 
-    /// Whether a renewal would move its deadline.
+    /// Returns whether a renewal would move this hold's deadline.
     pub(super) fn is_renewable(&self, claim: Moment) -> bool {
         claim < self.renewed_until()
     }
 
-    /// A renewal past this does not move its deadline. One of several is kept until its holder has all.
+    /// Returns the latest end of a claim that is of use to this hold. A lease on one of several locks is renewed
+    /// until the caller has all of them, whether or not its terms say so.
     pub(super) fn renewed_until(&self) -> Moment {
         let renewed = self.request.term.renewed || self.is_part();
         if renewed { self.last } else { Moment::from_nanos(0) }
     }
 
-    /// Nothing of it is due before this but the end of its claim.
+    /// Returns when something of this hold is due, apart from the end of its claim.
     #[inline]
     pub(super) fn until(&self) -> Moment {
         self.last.min(self.phase.until())
     }
 
+    /// Returns whether the caller still waits for other locks that it asked for.
     fn is_part(&self) -> bool {
         self.request.part_until.is_some() && self.phase != Phase::InUse
     }
 
-    /// A `ttl` from now, not past `max_hold`.
+    /// Returns `ttl`, or the time until the end of the `max_hold` if that is shorter.
     pub fn capped(&self, ttl: Duration, now: Moment) -> Duration {
         padded(self.max.since(now)).min(ttl)
     }
 
-    /// What it is when it has run out: a `max_hold` is meant to.
+    /// Returns the reason for the loss of this hold once its time is over.
     pub(super) fn expiry(&self, claim: Moment) -> Loss {
         if self.deadline(claim) == self.max { Loss::MaxHold } else { Loss::Expired }
     }
 
-    /// `min_hold`: the lock is not to be free before this. Not if nothing was done under it.
+    /// Returns the end of the `min_hold`, or `None` if there is none or the caller never used the lock.
     pub(super) fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
         self.free_from.filter(|_| shell.in_hand(&self.seat))
     }
 
+    /// Returns this hold as its caller learns it.
     #[inline]
     pub(super) fn grant(&self, claim: Moment) -> Grant {
         Grant { fencing_token: self.fencing_token, deadline: self.deadline(claim) }
     }
 
+    /// Returns the caller's position.
     pub(super) fn place(&self, batch: u64) -> Place {
         Place { batch, at: self.at }
     }
 
-    /// What is left of its terms.
+    /// Returns the terms of the time that is left, for a new token of the same holder.
     pub(super) fn left(&self, now: Moment) -> Term {
         let term = self.request.term;
         let ttl = match term.renewed {
@@ -163,6 +175,16 @@ impl<K: Kinds> Holder<K> {
 }
 
 impl Phase {
+    /// Returns the phase of a lock that its caller has just taken.
+    #[inline]
+    fn taken(request: &Request) -> Self {
+        match request.part_until {
+            Some(until) => Self::Part { until },
+            None => Self::InUse,
+        }
+    }
+
+    /// Returns when this phase has to be over.
     #[inline]
     pub(super) fn until(self) -> Moment {
         match self {
@@ -172,31 +194,35 @@ impl Phase {
     }
 }
 
-/// The holders of the lock by one claim, which readers share.
+/// The holders of the lock by one claim. Only readers share a claim; it then has several holders.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Holders<K: Kinds> {
-    /// No caller.
+    /// The claim awaits its next holder.
     None,
-    /// One caller.
+    /// One holder. Nearly every claim has one, which needs no allocation.
     One(Holder<K>),
-    /// Readers, at least one.
+    /// Readers, at least one of them.
     Several(Box<Several<K>>),
 }
 
-/// Readers, and what all of them come to. That is not found out anew whenever one comes or goes: it is
-/// the least or the most that it may be until it is looked at.
+/// Readers that share one claim, by their numbers.
+///
+/// Bounds over all readers are kept beside them, because computing these at every arrival and end would take
+/// time in proportion to the number of readers. A reader that ends does not change the bounds, so `until` may be
+/// too early, and `renewed_until` and `ttl` too large, until `refresh` computes them again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Several<K: Kinds> {
     by_at: BTreeMap<i64, Holder<K>>,
-    /// Nothing of theirs is due before.
+    /// Nothing of any reader is due before this.
     until: Moment,
-    /// A renewal past this moves no deadline of theirs.
+    /// A renewal beyond this moves no reader's deadline.
     renewed_until: Moment,
-    /// None of them wants more.
+    /// No reader asked for a longer lease.
     ttl: Duration,
 }
 
 impl<K: Kinds> Several<K> {
+    /// Collects readers and computes their bounds.
     fn of(holders: impl IntoIterator<Item = Holder<K>>) -> Self {
         let (until, renewed_until) = (Moment::NEVER, Moment::from_nanos(0));
         let (by_at, ttl) = (BTreeMap::new(), Duration::ZERO);
@@ -207,25 +233,28 @@ impl<K: Kinds> Several<K> {
         several
     }
 
+    /// Adds a reader and widens the bounds.
     #[inline]
     fn add(&mut self, holder: Holder<K>) {
         self.note(&holder);
         self.by_at.insert(holder.at, holder);
     }
 
+    /// Widens the bounds for one reader.
     fn note(&mut self, holder: &Holder<K>) {
         self.until = self.until.min(holder.until());
         self.renewed_until = self.renewed_until.max(holder.renewed_until());
         self.ttl = self.ttl.max(holder.request.term.ttl);
     }
 
-    fn look(&mut self) {
+    /// Computes the bounds again.
+    fn refresh(&mut self) {
         *self = Self::of(std::mem::take(&mut self.by_at).into_values());
     }
 }
 
 impl<K: Kinds> Holders<K> {
-    /// All of them.
+    /// Returns all holders.
     pub fn iter(&self) -> impl Iterator<Item = &Holder<K>> {
         let (one, several) = match self {
             Self::None => (None, None),
@@ -235,7 +264,7 @@ impl<K: Kinds> Holders<K> {
         one.into_iter().chain(several.into_iter().flatten())
     }
 
-    /// The one at a number of its batch.
+    /// Returns the holder with this number in its batch.
     #[inline]
     pub fn get(&self, at: i64) -> Option<&Holder<K>> {
         match self {
@@ -245,7 +274,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    /// Changes the one at a number of its batch.
+    /// Changes the holder with this number in its batch.
     pub(super) fn change<T>(
         &mut self,
         at: i64,
@@ -263,6 +292,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
+    /// Adds a holder.
     #[inline(always)]
     pub(super) fn add(&mut self, holder: Holder<K>) {
         match self {
@@ -271,6 +301,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
+    /// Adds a holder to others. Apart from `add`, so that only the frequent case is inlined.
     fn add_one_more(&mut self, holder: Holder<K>) {
         match self {
             Self::None => *self = Self::One(holder),
@@ -283,11 +314,11 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    /// Takes the one at a number of its batch out, once `last` has had a look at it.
+    /// Removes the holder with this number, and returns what `last` made of it.
     #[inline]
     pub(super) fn end<T>(&mut self, at: i64, last: impl FnOnce(&Holder<K>) -> T) -> Option<T> {
         match self {
-            // Nearly always. It is not moved.
+            // Nearly every hold ends here, and is dropped in place: it is large to move.
             Self::One(holder) if holder.at == at => {
                 let out = last(holder);
                 *self = Self::None;
@@ -297,6 +328,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
+    /// Removes the holder with this number.
     pub(super) fn remove(&mut self, at: i64) -> Option<Holder<K>> {
         match self {
             Self::None => None,
@@ -315,7 +347,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    /// Nothing of theirs is due before this but the end of the claim.
+    /// Returns a moment before which nothing of any holder is due, apart from the end of the claim.
     #[inline]
     pub(super) fn until(&self) -> Moment {
         match self {
@@ -325,7 +357,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    /// A renewal past this moves no deadline of theirs.
+    /// Returns the moment beyond which a renewal moves no holder's deadline.
     #[inline]
     pub(super) fn renewed_until(&self) -> Moment {
         match self {
@@ -335,7 +367,7 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    /// How much they want; of several, the most.
+    /// Returns the longest lease that a holder asked for.
     #[inline]
     pub(super) fn ttl(&self) -> Duration {
         match self {
@@ -345,23 +377,23 @@ impl<K: Kinds> Holders<K> {
         }
     }
 
-    /// A holder of which something is due, under a claim that ends at `claim`.
+    /// Returns a holder of which something is due, under a claim that ends at `claim`.
     pub(super) fn due(&mut self, claim: Moment, now: Moment) -> Option<&Holder<K>> {
         if now < claim && now < self.until() {
             return None;
         }
-        self.look();
+        self.refresh();
         self.iter().find(|holder| now >= claim || now >= holder.until())
     }
 
-    /// Finds out what they come to now.
-    pub(super) fn look(&mut self) {
+    /// Computes the bounds over several readers again.
+    pub(super) fn refresh(&mut self) {
         if let Self::Several(several) = self {
-            several.look();
+            several.refresh();
         }
     }
 
-    #[cfg(feature = "model")]
+    /// Changes all holders.
     pub(super) fn all_mut(&mut self, change: impl FnMut(&mut Holder<K>)) {
         match self {
             Self::None => {}

@@ -1,4 +1,4 @@
-//! What a lock is to this process that is held or waited for here.
+//! The state of one lock in one process, and the queries on it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,43 +11,49 @@ use super::shell::{Closing, Shell};
 use crate::clock::Moment;
 use crate::store::Limit;
 
-/// A lock's batches in order of arrival, of which only the last may still be open, and those leases
-/// that are not in it.
+/// The callers of one process that wait for one lock or hold it, and their tokens.
+///
+/// - Batches stand in order of arrival. A caller that arrives joins the last one, or for permits one of the last, as
+///   many as there are permits (R1). So no caller overtakes another one that waits here (I7).
+/// - Each token is in the line from its issue until its release is left to the shell or to the caller (I3). Only the
+///   token of an attempt outside the line is its caller's alone until it is granted.
+/// - The line does nothing by itself. Its user calls [`run`](Self::run) when it is [`due`](Self::due).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Line<K: Kinds> {
-    /// `None` only if there is no other either: most lines have one, which needs no list. On the heap,
-    /// as a line moves in its map, and a batch in its line.
+    /// The first batch. `None` only if there is no other. Most lines have one batch, which needs no list. It is
+    /// boxed because a line moves within its map, and a batch within its line.
     first: Option<Box<Batch<K>>>,
+    /// The batches behind the first one.
     rest: VecDeque<Box<Batch<K>>>,
-    /// Taken past the line, by callers that did not wait.
+    /// The leases of callers that did not wait and took the lock outside the line.
     pub(super) aside: Vec<Aside<K>>,
-    /// Lost in the hand of a holder that has not let go.
+    /// The lost leases that their holders have not given back.
     pub(super) lost: Vec<Lost<K>>,
 }
 
-/// A lease that was taken past the line.
+/// A lease that was taken outside the line, by a caller that did not wait.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Aside<K: Kinds> {
-    /// In place of a batch's.
-    pub number: u64,
-    /// What it holds.
+    /// A number like that of a batch, which names this lease in a position.
+    pub batch: u64,
+    /// The claim of the lease.
     pub claim: Claim<K>,
 }
 
-/// A lease that has ended, while its holder does not know or is not done.
+/// A lease that was lost, until its holder gives it back. Its token is released then, by the last such holder (R10).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lost<K: Kinds> {
-    /// The batch it was in.
-    pub number: u64,
-    /// Which has to be released when the holder lets go.
+    /// The number of the batch that the lease was in.
+    pub batch: u64,
+    /// The token to be released when its last holder gives the lease back.
     pub token: K::Token,
-    /// Until when it was ours.
+    /// The end of the lease.
     pub deadline: Moment,
-    /// The caller that held it.
+    /// The holder that lost it.
     pub holder: Holder<K>,
-    /// `min_hold` of others that had the lock by the same token: it is not to be free before this.
+    /// The end of the longest `min_hold` of other holders by the same token.
     pub free_from: Option<Moment>,
-    /// Why it is not ours any more.
+    /// The reason for the loss.
     pub loss: Loss,
 }
 
@@ -58,17 +64,17 @@ impl<K: Kinds> Default for Line<K> {
 }
 
 impl<K: Kinds> Line<K> {
-    /// Nothing is left of it, and it can be forgotten.
+    /// Returns whether nothing is left in the line, so that it can be dropped.
     pub fn is_empty(&self) -> bool {
         self.first.is_none() && self.aside.is_empty() && self.lost.is_empty()
     }
 
-    /// No caller here has or wants the lock in turn: the next arrival leads.
+    /// Returns whether the line has no batch: the next caller that arrives leads (R1).
     pub fn is_vacant(&self) -> bool {
         self.first.is_none()
     }
 
-    /// When [`run`](Self::run) is to be called next: at once if that is past.
+    /// Returns when to call [`run`](Self::run) next: at once if that moment has passed.
     #[inline]
     pub fn due(&self) -> Moment {
         if self.rest.is_empty() && self.aside.is_empty() {
@@ -79,27 +85,32 @@ impl<K: Kinds> Line<K> {
         batches.chain(aside).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Its batches, the first one in front.
+    /// Returns the batches, the first one first.
     pub fn batches(&self) -> impl DoubleEndedIterator<Item = &Batch<K>> {
         self.first.iter().chain(&self.rest).map(Box::as_ref)
     }
 
+    /// Returns the batches, the first one first.
     pub(super) fn batches_mut(&mut self) -> impl Iterator<Item = &mut Batch<K>> {
         self.first.iter_mut().chain(&mut self.rest).map(Box::as_mut)
     }
 
+    /// Returns the first batch.
     pub(super) fn first_mut(&mut self) -> Option<&mut Batch<K>> {
         self.first.as_deref_mut()
     }
 
+    /// Returns the last batch.
     pub(super) fn last(&self) -> Option<&Batch<K>> {
         self.rest.back().or(self.first.as_ref()).map(Box::as_ref)
     }
 
+    /// Returns the last batch.
     pub(super) fn last_mut(&mut self) -> Option<&mut Batch<K>> {
         self.rest.back_mut().or(self.first.as_mut()).map(Box::as_mut)
     }
 
+    /// Adds a batch behind all others.
     #[inline]
     pub(super) fn push(&mut self, batch: Batch<K>) {
         let batch = Box::new(batch);
@@ -109,6 +120,7 @@ impl<K: Kinds> Line<K> {
         }
     }
 
+    /// Adds a batch before the one with this number, which is in the line.
     pub(super) fn insert_before(&mut self, number: u64, batch: Batch<K>) {
         let batch = Box::new(batch);
         match self.rest.iter().position(|other| other.number == number) {
@@ -121,20 +133,26 @@ impl<K: Kinds> Line<K> {
         }
     }
 
+    /// Returns the batch with this number.
     #[inline]
-    pub(super) fn numbered(&mut self, number: u64) -> Option<&mut Batch<K>> {
+    pub(super) fn batch_mut(&mut self, number: u64) -> Option<&mut Batch<K>> {
         match &mut self.first {
             Some(first) if first.number == number => Some(first),
             _ => self.rest.iter_mut().map(Box::as_mut).find(|batch| batch.number == number),
         }
     }
 
-    pub(super) fn of_token(&mut self, is: impl Fn(&K::Token) -> bool) -> Option<&mut Batch<K>> {
+    /// Returns the batch that asks for the lock or owns it with a token for which `is` holds.
+    pub(super) fn batch_of_token(
+        &mut self,
+        is: impl Fn(&K::Token) -> bool,
+    ) -> Option<&mut Batch<K>> {
         self.batches_mut().find(|batch| batch.is_of(&is))
     }
 
+    /// Removes the batch with this number.
     #[inline]
-    pub(super) fn take_out(&mut self, number: u64) -> Option<Box<Batch<K>>> {
+    pub(super) fn remove_batch(&mut self, number: u64) -> Option<Box<Batch<K>>> {
         if self.first.as_ref().is_some_and(|first| first.number == number) {
             let next = self.rest.pop_front();
             return std::mem::replace(&mut self.first, next);
@@ -143,19 +161,19 @@ impl<K: Kinds> Line<K> {
         self.rest.remove(index)
     }
 
-    /// Every claim that owns the lock.
+    /// Returns every claim that owns the lock.
     pub fn claims(&self) -> impl Iterator<Item = &Claim<K>> {
         let in_line = self.batches().filter_map(Batch::claims).flat_map(Claims::iter);
         in_line.chain(self.aside.iter().map(|aside| &aside.claim))
     }
 
-    /// Every lease that is held, with its token.
+    /// Returns every holder, with the token by which it holds the lock.
     pub fn held(&self) -> impl Iterator<Item = (&K::Token, &Holder<K>)> {
         self.claims().flat_map(|claim| claim.holders.iter().map(|holder| (&claim.token, holder)))
     }
 
-    /// R4: whether a call of this process uses this token, or the line will release it in time. A token that
-    /// the line does not know is released as soon as the store asks for it.
+    /// Returns whether the line uses a token for which `is` holds, or will release it (R4). A token that no line knows
+    /// is released as soon as the store sends a hint for it.
     pub fn knows(&self, is: impl Fn(&K::Token) -> bool) -> bool {
         let is = &is;
         let or = |token: &Option<K::Token>| token.as_ref().is_some_and(is);
@@ -169,27 +187,27 @@ impl<K: Kinds> Line<K> {
             || self.lost.iter().any(|lost| is(&lost.token))
     }
 
-    #[cfg(feature = "model")]
-    /// Every lease that was lost in the hand of a holder that has not let go.
+    /// Returns the lost leases that their holders have not given back.
     pub fn lost(&self) -> &[Lost<K>] {
         &self.lost
     }
 
-    /// The claim that is held at a place.
+    /// Returns the claim by which the caller at a position holds the lock.
     pub fn claim_at(&self, place: Place) -> Option<&Claim<K>> {
         let batch = self.batches().find(|batch| batch.number == place.batch);
         let in_line = batch.and_then(Batch::claims).into_iter().flat_map(Claims::iter);
-        let aside = self.aside.iter().filter(|aside| aside.number == place.batch);
+        let aside = self.aside.iter().filter(|aside| aside.batch == place.batch);
         let held = |claim: &&Claim<K>| claim.holders.get(place.at).is_some();
         in_line.chain(aside.map(|aside| &aside.claim)).find(held)
     }
 
+    /// Returns the claim by which the caller at a position holds the lock.
     #[inline]
     pub(super) fn claim_at_mut(&mut self, place: Place) -> Option<&mut Claim<K>> {
         self.claim_where(place.batch, |claim| claim.holders.get(place.at).is_some())
     }
 
-    /// One of the claims by which a batch owns the lock, or the one that stands for it past the line.
+    /// Returns the claim at an index of a batch, or that of a lease outside the line, which has index 0.
     pub(super) fn claim_in(&mut self, number: u64, index: usize) -> Option<&mut Claim<K>> {
         let Self { first, rest, aside, .. } = self;
         match first.iter_mut().chain(rest).find(|batch| batch.number == number) {
@@ -197,11 +215,12 @@ impl<K: Kinds> Line<K> {
             None if index > 0 => None,
             None => {
                 let mut aside = aside.iter_mut();
-                aside.find(|aside| aside.number == number).map(|aside| &mut aside.claim)
+                aside.find(|aside| aside.batch == number).map(|aside| &mut aside.claim)
             }
         }
     }
 
+    /// Returns the claim of a batch, or of a lease outside the line, for which `is` holds.
     #[inline]
     fn claim_where(
         &mut self,
@@ -216,13 +235,14 @@ impl<K: Kinds> Line<K> {
         match batch {
             Some(batch) => batch.claims_mut()?.find_mut(is),
             None => {
-                let claim = aside.iter_mut().find(|aside| aside.number == number);
+                let claim = aside.iter_mut().find(|aside| aside.batch == number);
                 claim.map(|aside| &mut aside.claim).filter(|claim| is(claim))
             }
         }
     }
 
-    /// Where the claim of a token is: in a batch, or in place of one, and which of its claims.
+    /// Finds the claim of a token: the number of its batch, and the index in it, for
+    /// [`claim_in`](Self::claim_in).
     pub(super) fn find(&self, token: &K::Token) -> Option<(u64, usize)> {
         let is = |claim: &Claim<K>| claim.token == *token;
         let in_line = self.batches().find_map(|batch| {
@@ -231,32 +251,33 @@ impl<K: Kinds> Line<K> {
         });
         in_line.or_else(|| {
             let aside = self.aside.iter().find(|aside| is(&aside.claim))?;
-            Some((aside.number, 0))
+            Some((aside.batch, 0))
         })
     }
 
-    /// The claim of a token, in its batch if it is in one.
+    /// Returns the claim of a token.
     pub(super) fn claim_mut(&mut self, token: &K::Token) -> Option<&mut Claim<K>> {
         let (number, index) = self.find(token)?;
         self.claim_in(number, index)
     }
 
-    /// Takes a claim out, and its batch or what stands for one if it has no other.
+    /// Removes a claim, and its batch if it has no other.
     pub(super) fn take_claim(&mut self, number: u64, index: usize) -> Option<Claim<K>> {
-        let Some(batch) = self.numbered(number) else {
-            let at = self.aside.iter().position(|aside| aside.number == number)?;
+        let Some(batch) = self.batch_mut(number) else {
+            let at = self.aside.iter().position(|aside| aside.batch == number)?;
             return Some(self.aside.swap_remove(at).claim);
         };
         if let Some(claim) = batch.claims_mut()?.take(index) {
             return Some(claim);
         }
-        match self.take_out(number)?.stage {
+        match self.remove_batch(number)?.stage {
             Stage::Owned(claims) => Some(claims.first),
             Stage::Leading { .. } | Stage::Queued(_) => None,
         }
     }
 
-    /// The same to have it released. Nothing of it is moved but its token: nearly every lock ends here.
+    /// Removes a claim like [`take_claim`](Self::take_claim), and returns its token as one to be released. Nearly every
+    /// lock ends here, so the rest of the claim is dropped in place: it is large to move.
     #[inline]
     pub(super) fn free(
         &mut self,
@@ -264,13 +285,13 @@ impl<K: Kinds> Line<K> {
         index: usize,
         keep: Option<Duration>,
     ) -> Option<Freeing<K>> {
-        let Some(batch) = self.numbered(number) else {
+        let Some(batch) = self.batch_mut(number) else {
             return self.take_claim(number, index).map(|claim| claim.release(keep));
         };
         if let Some(claim) = batch.claims_mut()?.take(index) {
             return Some(claim.release(keep));
         }
-        match self.take_out(number)?.stage {
+        match self.remove_batch(number)?.stage {
             Stage::Owned(Claims { first: Claim { token, deadline, .. }, .. }) => {
                 Some(Freeing { token, keep, deadline })
             }
@@ -278,28 +299,28 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// How many callers wait in it.
+    /// Returns how many callers wait in the line.
     pub fn waiting(&self) -> usize {
         self.batches().map(|batch| batch.waiters.live()).sum()
     }
 
-    /// A caller that has just come to this place stands behind others in a batch that is about one thing at a time:
-    /// when the line is due is what it was.
+    /// Returns whether the caller that has just arrived at this position changes nothing else: several waited in its
+    /// batch before, so the line is due when it was.
     #[inline]
     pub fn is_crowd(&self, place: Place) -> bool {
         let batch = self.batches().find(|batch| batch.number == place.batch);
-        // With the second one the engine takes a try over, and a lease is renewed more often.
+        // The first waiter makes a difference: the engine takes an attempt over, and a lease is renewed more often.
         batch.is_some_and(|batch| !batch.limit.is_read() && batch.waiters.live() > 2)
     }
 
-    /// How much is left of the lease of a holder in the line.
+    /// Returns how long a lease in the line still lasts.
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
         let claims = self.batches().filter_map(Batch::claims).flat_map(|claims| claims.iter());
         claims.map(|claim| claim.remaining(now)).find(|left| !left.is_zero())
     }
 
-    /// How long it takes until one more with this limit could hold the lock, as far as those of this
-    /// process have it; `None` if it could now.
+    /// Returns how long the holders of this process keep out one more caller with this limit, or `None` if they do
+    /// not.
     pub fn remaining_for(&self, limit: Limit, now: Moment) -> Option<Duration> {
         let claims = || self.claims().filter(|claim| !claim.remaining(now).is_zero());
         if let Some(alone) = claims().find(|claim| claim.limit.is_alone()) {
@@ -309,8 +330,8 @@ impl<K: Kinds> Line<K> {
         first.filter(|_| !limit.fits(claims().count()))
     }
 
-    /// Why a caller whose wait is over did not get the lock; `None` if it is not known yet
-    /// whether it is taken. If its batch is gone without a reason for the caller, others had their turn.
+    /// Returns the reason why a caller whose wait is over did not get the lock, or `None` if it is not known yet
+    /// whether the lock is taken. If the caller's batch is gone without a reason, others had their turn.
     pub fn verdict(&self, place: Place, now: Moment) -> Option<Denied<K::Fault>> {
         match self.batches().find(|batch| batch.number == place.batch) {
             Some(batch) => batch.verdict(now),
@@ -318,14 +339,14 @@ impl<K: Kinds> Line<K> {
         }
     }
 
-    /// The caller that has to look at the line in time, where no engine does: the next one to be served.
+    /// Returns the next caller to be served. Without an engine, that caller has to run the line when it is due.
     pub fn front(&self) -> Option<&K::Seat> {
         self.batches().find_map(|batch| batch.waiters.iter().next()).map(|(seat, _)| seat)
     }
 
-    /// R8: takes a batch out that does not own the lock, and its token out of the store's queue.
+    /// Removes a batch and releases its tokens (R8).
     pub(super) fn dissolve<X: Shell<K>>(&mut self, number: u64, shell: &mut X) {
-        let Some(batch) = self.take_out(number) else { return };
+        let Some(batch) = self.remove_batch(number) else { return };
         let token = match batch.stage {
             Stage::Queued(queued) => {
                 if let Some(old) = queued.instead_of {
@@ -343,11 +364,12 @@ impl<K: Kinds> Line<K> {
 }
 
 impl<K: Kinds> Lost<K> {
-    /// `min_hold` of its holder and of others by the same token.
+    /// Returns the end of the longest `min_hold` of this token's holders.
     pub(super) fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
         self.holder.kept_until(shell).max(self.free_from)
     }
 
+    /// Returns the token as one to be released.
     pub(super) fn release<X: Shell<K>>(&self, now: Moment, shell: &X) -> Freeing<K> {
         let Self { token, deadline, .. } = self;
         let left = self.kept_until(shell).map(|until| until.since(now));
@@ -355,6 +377,7 @@ impl<K: Kinds> Lost<K> {
         Freeing { token: token.clone(), keep, deadline: *deadline }
     }
 
+    /// Returns the end of this lease when its manager is closed.
     pub(super) fn closing<X: Shell<K>>(&self, now: Moment, shell: &X) -> Closing<K> {
         let was_held = self.loss == Loss::Closed;
         Closing::Free { release: self.release(now, shell), was_held }
@@ -372,11 +395,11 @@ mod tests {
         for number in [1, 2, 3] {
             line.push(queued(number));
         }
-        assert_eq!(line.take_out(2).map(|batch| batch.number), Some(2));
-        assert!(line.take_out(2).is_none());
-        assert_eq!(line.take_out(1).map(|batch| batch.number), Some(1));
+        assert_eq!(line.remove_batch(2).map(|batch| batch.number), Some(2));
+        assert!(line.remove_batch(2).is_none());
+        assert_eq!(line.remove_batch(1).map(|batch| batch.number), Some(1));
         assert_eq!(line.first_mut().map(|batch| batch.number), Some(3));
-        assert_eq!(line.take_out(3).map(|batch| batch.number), Some(3));
+        assert_eq!(line.remove_batch(3).map(|batch| batch.number), Some(3));
         assert!(line.is_empty());
     }
 }

@@ -1,33 +1,47 @@
-//! What becomes of one lock in one process: a state machine without a store, a clock, a mutex, a waker
-//! or a task. Time is an argument, and what is to be done goes to a [`Shell`], which carries it out.
-//! The product's shell is `lock::table`; the model has another one, so that what it checks is this
-//! code.
+//! The state machine of one lock in one process: which callers wait and hold, and what the store is asked.
 //!
-//! A lock's [`Line`] is its batches in order of arrival. A batch is neighbours that share one place of
-//! the store's queue and one owner token:
+//! It has no store, clock, mutex, waker or task. Time is an argument, and everything to be done goes to a [`Shell`],
+//! which carries it out. The product and the model (`verification/model`) have different shells for the same state
+//! machine, so the model checks the code that runs.
+//!
+//! # Words
+//!
+//! - A **caller** is one call of this process that wants the lock. It becomes a **waiter** or a **holder**.
+//! - A **batch** is a group of callers that arrived one after the other and want the lock with the same [`Limit`]. They
+//!   share one place in the store's queue, under one **token**.
+//! - A **claim** is a token that owns the lock at the store. Its holders come one after the other. Readers share one
+//!   claim; it then has several holders. A batch for permits may have several claims.
+//! - A **line** is the batches of one lock in order of arrival.
+//! - A **look** is a command that asks the store whether it is the batch's turn. PROTOCOL.md calls it a poll.
+//!
+//! Nothing here assumes that a lock has one owner: how many may hold it is the [`Limit`] of each caller.
+//!
+//! # The stages of a batch
 //!
 //! ```text
-//! Leading ──────────────► Owned            the fast path (R2)
-//!    │ another caller,      ▲ │            granted (R3)
+//! Leading ──────────────► Owned            granted on the fast path (R2)
+//!    │ another caller,      ▲ │            granted from the queue (R3)
 //!    ▼ or not free          │ ▼            lost, or unfit for the next holder (R6, R10)
 //!    └──────────────────► Queued
 //! ```
 //!
-//! | file | decides |
-//! |---|---|
-//! | `line.rs` | which callers of this process wait and hold: the state, and what can be asked of it |
-//! | `acquire.rs` | R1 to R4, R8, R11 to R13: from the arrival of a caller to its grant |
-//! | `hold.rs` | R5, R6, R7, R10: from the grant of a lease to its end |
-//! | `batch.rs`, `waiters.rs`, `queued.rs` | the callers that wait together, and their place in the store's queue |
-//! | `claim.rs`, `holder.rs` | what owns the lock at the store, and the callers that hold it by that |
-//! | `request.rs`, `shell.rs` | what callers ask and learn, and what is asked of the code around a line |
-//! | `release.rs` | R7: what follows from the answer to a release |
+//! # Files
 //!
-//! Nothing here says that a lock has one owner. How many may have it is the [`Limit`] of the caller: a
-//! batch has [`Claims`], of permits several, and a claim has [`Holders`], of readers several.
+//! Each file imports only files below it. R1 to R13 are the rules of PROTOCOL.md; each is named where it is carried out.
+//!
+//! | file | question |
+//! |---|---|
+//! | `hold.rs` | When does a lease end? Handing over, renewals, losses, downgrades, closing: R5, R6, R7, R10 |
+//! | `acquire.rs` | When is a caller granted the lock? Arrivals, attempts, the queue, hints: R1 to R4, R8, R11 to R13 |
+//! | `line.rs` | Who waits and who holds? The state, and the queries on it |
+//! | `batch.rs` | Who is next? The stages of a batch, and its commands to the queue: R2, R3, R4, R6, R11 |
+//! | `waiters.rs`, `queued.rs` | The waiters of a batch, and its place in the store's queue |
+//! | `claim.rs`, `holder.rs` | The lease of a token, its fencing tokens and renewals, and its holders: R5, R6, R10 |
+//! | `shell.rs`, `request.rs` | The boundary: what a line asks of the code around it, and what callers ask and learn |
+//! | `release.rs` | What follows from the answer to a release: R7 |
+//! | `relabel.rs` | Renaming, for the model |
 
-// Public for the model, which is built with the feature `model`.
-#![allow(unreachable_pub, unused_imports)]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "public for the model")]
 
 mod acquire;
 mod batch;
@@ -36,7 +50,6 @@ mod hold;
 mod holder;
 mod line;
 mod queued;
-#[cfg(feature = "model")]
 mod relabel;
 mod release;
 mod request;
@@ -45,20 +58,14 @@ mod shell;
 mod tests;
 mod waiters;
 
-#[cfg(any(feature = "model", test))]
 pub use crate::store::owner::TOKENS_PER_FENCE;
 pub use crate::store::{Answer, Entered, Exchanged, Limit, Owned};
 pub use batch::{Batch, Stage};
 pub use claim::{Claim, Claims, Renewal};
-pub use holder::{Holder, Phase};
-#[cfg(feature = "model")]
-pub use holder::{Holders, Several};
-pub use line::Line;
-#[cfg(feature = "model")]
-pub use line::{Aside, Lost};
+pub use holder::{Holder, Holders, Phase, Several};
+pub use line::{Aside, Line, Lost};
 pub use queued::Queued;
-#[cfg(feature = "model")]
-pub use relabel::Relabel;
+pub use relabel::{Relabel, place_of, relabel};
 pub use release::{FollowUp, NextOwner, follow_up};
 pub use request::{
     Arrival, Attempt, Denied, Fault, Finished, Freeing, Grant, Kinds, Loss, Place, Request, Tried,

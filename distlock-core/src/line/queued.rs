@@ -1,4 +1,4 @@
-//! What is known of a place in the store's queue, and when to look at it.
+//! The place of a batch in the store's queue, and the time of the next look at it.
 
 use std::time::Duration;
 
@@ -6,54 +6,55 @@ use super::request::{Denied, Kinds};
 use super::shell::{LOOK_DEAF, RESERVATION, Reservation, Shell};
 use crate::clock::Moment;
 
-/// First pause after a fault; doubled up to a second.
+/// The pause after the first fault. Each further fault doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
+/// The longest pause after a fault.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// R11: a notification may be lost.
+/// R11: the longest pause between looks, because a notification may be lost.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// R11: how long after it should be free a lock is looked at.
+/// R11: how long after the end of the owner's lease the first in the queue looks.
 const LATE: Duration = Duration::from_millis(5);
-
 /// R12: the longest reservation.
-pub(super) const LONGEST_RESERVATION: Duration = Duration::from_secs(8);
+const LONGEST_RESERVATION: Duration = Duration::from_secs(8);
 
-/// What is known of a place in the store's queue.
+/// A batch's place in the store's queue, as far as it is known.
+///
+/// - At most one `acquire` of a token is under way (R3): while `asking` is set, no look is due.
+/// - A hint is never dropped. One that arrives while `asking` is set causes a look after the answer (R4).
+/// - `token` was never released (R7). The tokens in `instead_of` and `lost` are to be released.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Queued<K: Kinds> {
-    /// Under this token.
+    /// The batch's token.
     pub token: K::Token,
-    /// With which it was issued.
+    /// The reservation with which the token was issued.
     pub reservation: Reservation,
-    /// An answer is awaited.
+    /// Whether an answer is awaited.
     pub asking: bool,
-    /// The lock may be free or reserved: look as soon as the answer is there.
+    /// Whether the lock may be free or reserved for the batch: look at once, or as soon as the answer is there.
     pub hint: bool,
-    /// When to look if nothing happens (R11).
+    /// When to look if no hint arrives (R11).
     pub look_at: Moment,
-    /// The batch's position at its last look, and the pause after that look. Used where the first looks come
-    /// early.
+    /// The batch's rank at the last look, and the pause after it. Kept for stores whose first looks come early.
     pub looked: Option<(u64, Duration)>,
-    /// After the next fault.
+    /// The pause after the next fault.
     pub pause: Duration,
-    /// How long the lock is reserved for its next token (R12).
+    /// The reservation of the batch's next token (R12).
     pub reserve_for: Duration,
-    /// The store has said that it stands there.
+    /// Whether the store has said that the token is in the queue.
     pub stands: bool,
-    /// When the present owner's lease ends, if the store has said so; the outer `None` if it has not
-    /// even said that there is one.
+    /// `None` until the lock is known to be taken. Then the end of the owner's lease, if that is known.
     pub taken_until: Option<Option<Moment>>,
-    /// Why the last look had no answer.
+    /// The reason why the last look had no answer.
     pub trouble: Option<Denied<K::Fault>>,
-    /// An earlier token of this batch, to be released once the present one stands in its place.
+    /// An earlier token of the batch, to be released after the present one has entered in its place (R6, R12).
     pub instead_of: Option<K::Token>,
-    /// The token that it had and lost, until its last holder has given it back.
+    /// The token of a lost lease, until its last holder has given it back (R10).
     pub lost: Option<K::Token>,
 }
 
-/// What the store says to a batch that waits.
+/// The store's answer to a batch that waits. The fields are those of
+/// [`Entered::Queued`](crate::store::Entered::Queued).
 pub(super) struct InQueue {
     pub(super) ticket: u64,
     pub(super) remaining: Option<Duration>,
@@ -63,6 +64,7 @@ pub(super) struct InQueue {
 }
 
 impl<K: Kinds> Queued<K> {
+    /// Creates the place of a token for which no answer has arrived.
     #[inline]
     pub(super) fn new(token: K::Token, reservation: Reservation) -> Self {
         Self {
@@ -82,14 +84,14 @@ impl<K: Kinds> Queued<K> {
         }
     }
 
-    /// A look had no answer: there is another one after a while. `pause` is the present one, at random.
+    /// Plans the next look after one without an answer. `pause` is the present pause, with jitter.
     pub(super) fn failed(&mut self, why: Denied<K::Fault>, now: Moment, pause: Duration) {
         self.trouble = Some(why);
         self.look_at = now.after(pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// When to look next.
+    /// Returns when to look next.
     #[inline]
     pub(super) fn due(&self) -> Moment {
         match (self.asking, self.hint) {
@@ -99,7 +101,14 @@ impl<K: Kinds> Queued<K> {
         }
     }
 
-    /// R11: how long to wait before the next look.
+    /// Marks the place as put back (R12): it was in the queue before, so the lock was reserved for it and not
+    /// confirmed in time. The next look is due at once, with a token that has a longer reservation.
+    pub(super) fn put_back(&mut self) {
+        self.reserve_for = (self.reserve_for * 2).min(LONGEST_RESERVATION);
+        self.hint = true;
+    }
+
+    /// Returns the pause before the next look (R11).
     pub(super) fn pause_before_look<X: Shell<K>>(
         &mut self,
         remaining: Option<Duration>,
@@ -115,8 +124,9 @@ impl<K: Kinds> Queued<K> {
         free.map_or(look, |free| free.min(look))
     }
 
-    /// How long a process without messages waits before it looks. Early looks are cheap, and the lock is often
-    /// free soon or the queue moves. Later in the queue it looks less often, and ever less while nothing moves.
+    /// Returns the pause before the next look of a process that is not notified. Some stores have cheap looks, and
+    /// there the first look comes early. Batches far back in the queue look less often, and each pause is longer
+    /// than the one before while the queue does not move.
     fn deaf_look<X: Shell<K>>(&mut self, rank: u64, shell: &mut X) -> Duration {
         let first = shell.first_look();
         if first >= LOOK_DEAF {

@@ -1,52 +1,55 @@
-//! R7: what follows from the answer to a release.
+//! The steps that follow the answer to a release (R7).
 
 use std::time::Duration;
 
-/// How much longer than its reservation a lock is given until it is looked at.
+/// How long after the end of a reservation the release is repeated.
 const REPEAT_AFTER: Duration = Duration::from_millis(5);
 
-/// A process for which the store has reserved the lock.
+/// A process for which the store has reserved a released lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NextOwner {
-    /// It is this one.
+    /// Whether it is this process.
     pub ours: bool,
-    /// For so long.
+    /// How long the reservation lasts.
     pub reserved_for: Duration,
 }
 
-/// What is to be done when a release was answered.
+/// The step that follows the answer to a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FollowUp {
-    /// Nothing.
+    /// Do nothing.
     Nothing,
-    /// The lock is reserved for none but tokens of ours: [`Line::called`](super::Line::called).
+    /// Call [`Line::called`](super::Line::called), because the lock is reserved for tokens of this process.
     Called,
-    /// Waiters of this process would not be notified: [`Line::look`](super::Line::look).
+    /// Call [`Line::look`](super::Line::look), because waiters of this process are not notified.
     Look,
-    /// Release the same token once more after this time. Only the last release of a lock is repeated.
+    /// Release the same token once more after this time, unless another release of the lock comes first.
     RepeatAfter(Duration),
 }
 
-/// What follows from the answer to a release. With `keep` the lock is kept for that time (`min_hold`),
-/// and `awaited` says that others stand in the queue. It may be reserved for the `next`: for one, or for
-/// several that have it together. This process is `notified` of a reservation, or looks by itself. What is
-/// reserved for a token of ours is looked at in any case.
+/// Returns the step that follows the answer to a release.
+///
+/// - `keep` is how long the store keeps the lock after the release, for a `min_hold`.
+/// - `awaited` is whether other tokens wait in the queue of a lock that is kept.
+/// - `next` are the processes for which the store has reserved the lock: several if they hold it together.
+/// - `notified` is whether this process is notified of reservations.
 pub fn follow_up(
     keep: Option<Duration>,
     awaited: bool,
     next: impl IntoIterator<Item = NextOwner>,
     notified: bool,
 ) -> FollowUp {
-    // One of another process may have died: that is seen to once all of them had their time.
+    // Another process may have died, so the release is repeated once all of them had their time. What is reserved for
+    // tokens of this process is looked at in any case.
     let by_time = |next: &NextOwner| (!next.ours, next.reserved_for);
     match (keep, next.into_iter().max_by_key(by_time)) {
-        // The lock's expiry alone would not reserve it for the next one.
+        // The release has to be repeated when the lock is due, because an expiry reserves it for no one.
         (Some(keep), _) if awaited => FollowUp::RepeatAfter(keep),
-        // Waiters of this process do not know yet how long it is kept.
+        // The waiters of this process learn from a look how long the lock is kept.
         (Some(_), _) if !notified => FollowUp::Look,
         (Some(_), _) => FollowUp::Nothing,
         (None, Some(NextOwner { ours: true, .. })) => FollowUp::Called,
-        // It may have died.
+        // The process may have died.
         (None, Some(NextOwner { reserved_for, .. })) => {
             FollowUp::RepeatAfter(reserved_for + REPEAT_AFTER)
         }

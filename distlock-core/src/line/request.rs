@@ -1,4 +1,4 @@
-//! What callers ask of a line, and what they learn.
+//! Requests of callers, and the answers to them.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::store::{Limit, Term};
 
-/// What a line is made of.
+/// The types that a line is generic over. The product and the model bring their own.
 pub trait Kinds: Clone + Eq + Hash + Debug {
-    /// An owner token, used for one lease.
+    /// An owner token. A token names one lease, and is never used again (R7).
     type Token: Clone + Eq + Hash + Debug;
-    /// Where a caller waits for the lock and holds it afterwards.
+    /// A handle of one caller, which the line keeps from the caller's arrival to the end of its lease.
     type Seat: Clone + Eq + Hash + Debug;
-    /// Why a store could not say yes or no.
+    /// The reason why the store gave no answer to a command.
     type Fault: Fault;
 }
 
-/// Why a store could not say yes or no.
+/// The two questions that a line asks about a fault of the store.
 pub trait Fault: Clone + Eq + Hash + Debug {
-    /// Another try may go better.
+    /// Returns whether another attempt may succeed.
     fn is_passing(&self) -> bool;
-    /// No answer has come in time.
+    /// Returns whether no answer arrived in time.
     fn is_timeout(&self) -> bool;
 }
 
@@ -35,29 +35,33 @@ impl Fault for crate::store::Fault {
     }
 }
 
-/// What a caller wants of a lock.
+/// A caller's request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// How many may hold the lock when it is let in.
+    /// How many may hold the lock once this caller holds it (R1).
     pub limit: Limit,
-    /// For how long.
+    /// The terms of the lease.
     pub term: Term,
-    /// When it came.
+    /// When the caller asked.
     pub asked: Moment,
-    /// Others may hold the lock until then.
+    /// The end of the caller's wait while others hold the lock.
     pub wait_until: Moment,
-    /// No answer counts after this.
+    /// The end of the caller's patience with the store: an answer after this is of no use.
     pub answer_by: Moment,
-    /// It is one of several locks, of no use without the others after this.
+    /// The end of a lease on one of several locks if the caller does not have the others by then.
+    /// `None` if the caller wants this lock alone, or has all of them.
     pub part_until: Option<Moment>,
-    /// So much was spent in the lines of other locks that an answer about this one may not be there
-    /// in time: that it is not is no fault of the store's.
+    /// Whether waiting for other locks has used up the time for an answer about this one. Then a missing
+    /// answer is no fault of the store.
     pub hurried: bool,
 }
 
 impl Request {
-    /// What is asked of the store. Where leases need no renewal, one that readers may share is stored without
-    /// an end, and so is that of one of several locks before its holder has them all: this code ends them.
+    /// Returns the terms on which the store is asked to keep the lock.
+    ///
+    /// If the store ends no lease of a live process by itself (`needs_renewal` is false), two kinds of leases
+    /// are stored without an end, and the line ends them: those that readers share, and those on one of several
+    /// locks until the caller has all of them.
     pub fn stored_term(&self, needs_renewal: bool) -> Term {
         if needs_renewal || self.part_until.is_none() && !self.limit.is_read() {
             return self.term;
@@ -65,128 +69,129 @@ impl Request {
         Term { renewed: true, max_hold: None, ..self.term }
     }
 
-    /// What it comes to if it is not known that the lock is taken when its time is over.
+    /// Returns the reason for a denial if the time is over and no answer said that the lock is taken.
     pub fn unanswered<F>(&self) -> Denied<F> {
         if self.hurried { Denied::TooLate } else { Denied::Unanswered }
     }
 }
 
-/// Where a caller stands in a line: in a batch, at a number. Never used for another caller.
+/// The position of a caller in a line. No other caller ever gets the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The batch's number.
+    /// The number of the caller's batch.
     pub batch: u64,
-    /// The caller's number in it; callers behind it have higher ones.
+    /// The number of the caller in its batch. Callers are served in the order of these numbers.
     pub at: i64,
 }
 
-/// What a caller finds that wants a lock.
+/// The line's answer to a caller that arrives (R1).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Arrival<K: Kinds> {
-    /// No call of this process has or wants it: try.
+    /// No other caller of this process holds or awaits the lock. The caller tries to take it.
     Lead(Attempt<K>),
-    /// Others here read, and the caller reads with them.
+    /// Other callers of this process read, and the caller reads with them from now on.
     Held(Place, K::Seat, Grant),
-    /// Others are in front.
+    /// The caller waits in the line.
     Wait(Place, K::Seat),
-    /// Others are in front, but the caller does not wait: try without a place in the line.
+    /// Others are before the caller, which does not wait. It tries to take the lock outside the line.
     Alone(Attempt<K>),
-    /// A call of this process has it, or too many wait.
+    /// Callers of this process hold the lock, or too many wait. Carries the time until the lock may be free,
+    /// if that is known.
     Busy(Option<Duration>),
 }
 
-/// A try under a token of its own.
+/// An attempt that a caller makes by itself (R2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attempt<K: Kinds> {
-    /// Not sent yet.
+    /// The token to take the lock with. Nothing was sent for it yet.
     pub token: K::Token,
-    /// The batch that leads with it.
+    /// The caller's position.
     pub place: Place,
-    /// The caller's.
+    /// The caller.
     pub seat: K::Seat,
 }
 
-/// What came of a try.
+/// The outcome of a caller's own attempt (R2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Tried<F> {
-    /// The caller has the lock.
+    /// The caller holds the lock.
     Held(Grant),
-    /// The caller waits at its place.
+    /// The caller waits in the line.
     Wait,
-    /// It does not get it; with `release` its token has to be released.
+    /// The caller does not get the lock.
     Denied {
-        /// Why.
+        /// The reason.
         why: Denied<F>,
-        /// The token may own the lock.
+        /// Whether the token may own the lock, so that the caller has to release it.
         release: bool,
     },
-    /// The engine has sent the same token again: its answer counts.
+    /// The engine has sent the same token, and only the answer to that counts.
     TakenOver,
 }
 
-/// A lock that a caller has.
+/// A caller's hold on a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Above that of every earlier holder.
+    /// A number above the fencing tokens of all earlier holders (I6).
     pub fencing_token: u64,
-    /// The end of the lease as far as it is known.
+    /// The end of the lease as far as it is known. Renewals move it.
     pub deadline: Moment,
 }
 
-/// Why a caller did not get the lock.
+/// The reason why a caller did not get the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Denied<F> {
-    /// Others hold it, for this long if that is known.
+    /// Others hold the lock, for this long if that is known.
     Taken(Option<Duration>),
-    /// Its time was over before an answer could be there.
+    /// The caller's time was over before the store could have answered.
     TooLate,
-    /// No answer has come.
+    /// The store did not answer in time.
     Unanswered,
-    /// The store's answer took longer than the lease.
+    /// The store granted the lock, but its answer took longer than the lease lasts.
     Outlasted,
-    /// No fencing token is left.
+    /// The lease has no fencing token left.
     NoFence,
-    /// The manager gives no more locks.
+    /// The manager was closed.
     Closed,
-    /// The store could not say.
+    /// The store failed.
     Fault(F),
 }
 
-/// How a lease ended that its holder did not give back.
+/// The reason why a lease ended before its holder gave it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Loss {
-    /// The deadline passed without a confirmed renewal.
+    /// No renewal was confirmed before the deadline.
     Expired = 2,
-    /// The store says that the lock is not ours.
+    /// The store said that the lock is not ours (R10).
     Taken = 3,
     /// The manager was closed.
     Closed = 4,
-    /// It was held for as long as it may be.
+    /// The lock was held for its `max_hold`.
     MaxHold = 5,
-    /// An operator took it away.
+    /// An operator took the lock away.
     Forced = 6,
-    /// The call that asked for it, and for others that were not free, was not polled to its end.
+    /// The caller asked for several locks, some were not free, and it was not polled to the end.
     Abandoned = 7,
 }
 
-/// What is left to do for a lease that was given back.
+/// The end of a hold, as its caller learns it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finished<K: Kinds> {
-    /// The lease was held until now.
+    /// Whether the lease was held until now. If not, it was lost before.
     pub was_held: bool,
-    /// To be released now, by the caller. `None`: it went on to the next holder, or the line has it
-    /// released.
+    /// The token that the caller has to release now. `None` if the next holder has the lease, or if the line
+    /// releases the token itself.
     pub release: Option<Freeing<K>>,
 }
 
 /// A token to be released.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Freeing<K: Kinds> {
-    /// Which.
+    /// The token.
     pub token: K::Token,
-    /// `min_hold`: the lock is not to be free before this.
+    /// How long the store keeps the lock after the release, for a `min_hold`.
     pub keep: Option<Duration>,
-    /// Its deadline.
+    /// The end of the token's lease.
     pub deadline: Moment,
 }

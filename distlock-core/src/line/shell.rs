@@ -1,4 +1,4 @@
-//! What a line asks of the code around it.
+//! The boundary of a line: facts that it cannot know by itself, notices to callers, and commands to the store.
 
 use std::time::Duration;
 
@@ -6,147 +6,152 @@ use super::request::{Denied, Freeing, Grant, Kinds, Loss};
 use crate::clock::Moment;
 use crate::store::{Limit, Term};
 
-/// How long a reserved lock waits for an owner that is notified.
+/// How long a reserved lock waits for an owner that is notified (R12).
 pub const RESERVATION: Duration = Duration::from_secs(1);
 
-/// A process that is not notified looks at least so often (R11); its reservations outlast that.
+/// R11: how often a process looks that is not notified. Its reservations last longer than this.
 pub(super) const LOOK_DEAF: Duration = Duration::from_secs(1);
 
-/// Carries out what a line decides. It is called in the middle of a change: nothing of a user's may run
-/// in it, and commands are sent, in the order of the calls, once the change is over.
+/// The code around a line, which carries out what the line decides.
+///
+/// A line calls its shell in the middle of a change. So the shell must not run a user's code there, and it
+/// sends commands only after the change, in the order of the calls.
 pub trait Shell<K: Kinds> {
-    // What the core cannot know or make up by itself.
+    // Facts that a line cannot know, and values that it cannot make up. `is_notified`, `is_closed`,
+    // `is_unsent`, `in_hand`, `has_body` and `take_back` depend on state that other threads change.
 
-    /// A token that was never issued, with that limit, for which the store is to reserve the lock as
+    /// Issues a token that was never issued before, for this limit. The store reserves the lock for it as
     /// `reservation` says.
     fn issue(&mut self, limit: Limit, reservation: Reservation, now: Moment) -> K::Token;
-    /// A number that was never given out.
+    /// Returns a number that was never returned before.
     fn number(&mut self) -> u64;
-    /// This process is notified of reservations of this lock.
+    /// Returns whether this process is notified when the lock is reserved for it (R13).
     fn is_notified(&self) -> bool;
-    /// Without messages, a waiter looks for the first time after this long.
+    /// Returns the time until the first look of a waiter that is not notified (R11).
     fn first_look(&self) -> Duration {
         LOOK_DEAF
     }
-    /// How many counter values a renewal draws that is to draw some.
+    /// Returns how many counter values a renewal draws if it draws any (R5).
     fn fences_per_draw(&self) -> u64;
-    /// The store ends a lease that is not renewed. Where it lives and dies with the process, a renewed
-    /// lease has no end.
+    /// Returns whether the store ends a lease that is not renewed. A store inside this process does not, and
+    /// its renewed leases have no end.
     fn needs_renewal(&self) -> bool;
-    /// The manager gives no more locks.
+    /// Returns whether the manager was closed.
     fn is_closed(&self) -> bool;
-    /// No command that could create the lock was sent for this token.
+    /// Returns whether no command was sent that could take the lock for this token.
     fn is_unsent(&self, token: &K::Token) -> bool;
-    /// A part of `whole`, at random.
+    /// Returns a random part of `whole`.
     fn jittered(&mut self, whole: Duration) -> Duration;
-    /// The caller has the lock, and all others that it asked for.
+    /// Returns whether the caller has taken this lock, and all others that it asked for.
     fn in_hand(&self, seat: &K::Seat) -> bool;
-    /// A body runs under the lease.
+    /// Returns whether a body runs under the caller's lease.
     fn has_body(&self, seat: &K::Seat) -> bool;
-    /// Takes a grant back that the caller has not taken in a poll of its own (R5); false if it has.
+    /// Takes a grant back that the caller has not taken in a poll of its own (R5). Returns false if it has.
     fn take_back(&mut self, seat: &K::Seat) -> bool;
 
-    // What callers learn.
+    // Notices to callers.
 
-    /// The caller whose try is under way waits for the engine's answer instead (R2).
+    /// Tells a caller whose own attempt is under way to await the engine's answer instead (R2).
     fn take_over(&mut self, seat: &K::Seat);
-    /// The lock is the caller's to take (R5), from `now` on.
+    /// Offers the lock to a caller, which holds it from `now` on and has to take it (R5).
     fn grant(&mut self, seat: &K::Seat, grant: Grant, now: Moment);
-    /// The caller will not get it.
+    /// Tells a caller that it does not get the lock.
     fn deny(&mut self, seat: &K::Seat, why: Denied<K::Fault>);
-    /// It is known by now that the lock is taken: a caller whose `wait` is over may ask for
-    /// [`Line::verdict`].
+    /// Wakes a caller because the lock is now known to be taken. If its `wait` is over, it asks for
+    /// [`Line::verdict`](super::Line::verdict).
     fn wake(&mut self, seat: &K::Seat);
-    /// The holder's lease ends at `deadline` from now on.
+    /// Tells a holder the new deadline of its lease.
     fn extended(&mut self, seat: &K::Seat, deadline: Moment);
-    /// The holder's lease is lost. Final.
+    /// Tells a holder that its lease is lost. A lost lease is never held again.
     fn lost(&mut self, seat: &K::Seat, loss: Loss);
-    /// The store may forget that a lease of one of several locks had no end.
+    /// Tells a store that keeps leases on one of several locks without an end that this one now has these
+    /// terms.
     fn begin_term(&mut self, token: &K::Token, term: Term);
 
-    // What the store is asked.
+    // Commands to the store.
 
-    /// Enter the queue, or look at it. Answered with [`Line::entered`].
+    /// Enters the queue, or looks at it. The answer goes to [`Line::entered`](super::Line::entered).
     fn enter(&mut self, enter: Enter<K>);
-    /// Release, behind what was sent for the lock so far, and until it is confirmed (R8, R9). With `keep`
-    /// the lock is kept for that time (`min_hold`).
+    /// Releases a token after everything that was sent for its lock so far, until the store confirms it (R8,
+    /// R9). With `keep` the store keeps the lock for that long (`min_hold`).
     fn release(&mut self, token: K::Token, keep: Option<Duration>);
-    /// Nothing that creates the lock is sent for this token any more (R7).
+    /// Stops every command that could take the lock for this token (R7).
     fn retire(&mut self, token: &K::Token);
-    /// Renew. Answered with [`Line::renewed`].
+    /// Renews a lease. The answer goes to [`Line::renewed`](super::Line::renewed).
     fn renew(&mut self, renew: Renew<K>);
-    /// Of a manager that is being closed.
+    /// Ends a lease of a manager that is being closed.
     fn closing(&mut self, closing: Closing<K>);
 }
 
-/// How a token has the lock reserved for its process (R12, R13).
+/// The way in which the store reserves the lock for a token (R12, R13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reservation {
-    /// The process is notified; without a subscription it is dead.
+    /// Whether the process is notified. The store takes a notified process without a subscription for dead.
     pub notified: bool,
-    /// For so long.
+    /// How long the reservation lasts.
     pub time: Duration,
 }
 
-/// A place in the queue, or the wish for one.
+/// A command to enter the queue, or to look at the place in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Enter<K: Kinds> {
-    /// The batch's token.
+    /// The token of the batch.
     pub token: K::Token,
-    /// On what terms it is held once it is granted.
+    /// The terms of the lease once it is granted.
     pub term: Term,
-    /// The place it had before; 0 for a new one at the end.
+    /// The ticket that the batch had before. 0 asks for a new one, at the end of the queue.
     pub ticket: u64,
 }
 
-/// A lease to extend.
+/// A command to renew a lease (R10).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Renew<K: Kinds> {
-    /// Of the lease.
+    /// The token that owns the lock.
     pub token: K::Token,
-    /// To at least this time to live.
+    /// The least time to live that is asked for.
     pub ttl: Duration,
-    /// Draw from the fence counter as well.
+    /// Whether to draw values of the fence counter as well (R5).
     pub draw: bool,
-    /// The last counter value that it has.
+    /// The last counter value that was drawn for this token.
     pub fence: u64,
-    /// When it ends as it is.
+    /// The present end of the lease.
     pub deadline: Moment,
 }
 
-/// A token that is to be exchanged at the store.
+/// A command to exchange a holder's token for one that reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Exchange<K: Kinds> {
-    /// Has the lock alone.
+    /// The token that owns the lock alone.
     pub old: K::Token,
-    /// Is to have it with others that read.
+    /// The token that shares the lock with other readers afterwards.
     pub new: K::Token,
-    /// On these terms.
+    /// The terms of the new token's lease.
     pub term: Term,
 }
 
-/// What closing a manager does to one lease.
+/// The end of one lease of a manager that is being closed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Closing<K: Kinds> {
-    /// It is to be released now.
+    /// The token is to be released now.
     Free {
-        /// What to release.
+        /// The token to release.
         release: Freeing<K>,
-        /// The lease was held until now.
+        /// Whether the lease was held until now.
         was_held: bool,
     },
-    /// A body runs under it: its holder gives it back.
+    /// A body runs under the lease. Its holder releases the token once the body is gone.
     InUse(K::Seat),
 }
 
-/// The reservation of a token that is issued now: for a process that polls, long enough that it has polled.
+/// Returns the reservation of a token that is issued now. That of a process which polls lasts until the
+/// process has polled.
 pub(super) fn reservation<K: Kinds, X: Shell<K>>(reserve_for: Duration, shell: &X) -> Reservation {
     let notified = shell.is_notified();
     let time = if notified { reserve_for } else { reserve_for.max(LOOK_DEAF * 3) };
     Reservation { notified, time }
 }
 
-/// A token under which nothing was sent.
+/// Issues a token, together with its reservation.
 #[inline]
 pub(super) fn issue<K: Kinds, X: Shell<K>>(
     reserve_for: Duration,

@@ -1,58 +1,63 @@
-//! Callers of this process that wait at one place of the store's queue, in order of arrival.
+//! The callers of this process that wait in one batch, in order of arrival.
 
 use std::collections::VecDeque;
 
+use super::holder::Recipient;
 use super::request::{Denied, Kinds, Request};
 use super::shell::Shell;
 use crate::clock::Moment;
 use crate::shrink::shrink_queue;
 
-/// Callers that wait, the next one in front.
+/// The waiters of one batch, the next one to be served first.
+///
+/// A waiter that leaves stays in the queue as an empty entry for a while, so that leaving takes constant time on
+/// average, however many wait.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Waiters<K: Kinds> {
-    /// By `at`. Those that left are still among them for a while.
+    /// The waiters by number, and the empty entries of those that left.
     queue: VecDeque<Waiting<K>>,
-    /// How many of them have not left.
+    /// How many waiters have not left.
     live: usize,
-    /// Below every number that was given out in front.
+    /// The lowest number that was given out. A waiter that returns (R5) gets the one below.
     lowest: i64,
-    /// Above every number that was given out behind.
+    /// The next number to be given out.
     next: i64,
 }
 
-/// A caller that waits.
+/// A waiter, or the empty entry of one that left.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Waiting<K: Kinds> {
-    /// Its number in the batch.
+    /// The caller's number in its batch.
     pub at: i64,
-    /// What it wants.
+    /// The caller's request.
     pub request: Request,
-    /// `None` once it has left.
+    /// The caller. `None` once it has left.
     pub seat: Option<K::Seat>,
 }
 
-/// So many places may be empty, however few waiters are left: fewer are not worth the work.
+/// How many entries a queue may have before empty ones are removed.
 const EMPTY: usize = 16;
 
 impl<K: Kinds> Waiters<K> {
+    /// Creates an empty queue.
     pub(super) fn new() -> Self {
         Self { queue: VecDeque::new(), live: 0, lowest: 0, next: 0 }
     }
 
-    /// A number for a caller behind all others.
+    /// Returns a number for a caller behind all others.
     pub(super) fn number(&mut self) -> i64 {
         self.next += 1;
         self.next - 1
     }
 
-    /// Puts a caller behind all others, under the last number that was given out.
+    /// Adds a caller behind all others. `at` is the last number that was given out.
     #[inline]
     pub(super) fn push_back(&mut self, at: i64, request: Request, seat: K::Seat) {
         self.live += 1;
         self.queue.push_back(Waiting { at, request, seat: Some(seat) });
     }
 
-    /// Puts a caller in front of all others, and says under which number.
+    /// Adds a caller before all others (R5), and returns its number.
     pub(super) fn push_front(&mut self, request: Request, seat: K::Seat) -> i64 {
         self.live += 1;
         self.lowest -= 1;
@@ -60,18 +65,18 @@ impl<K: Kinds> Waiters<K> {
         self.lowest
     }
 
-    /// How many have not left.
+    /// Returns how many waiters have not left.
     pub fn live(&self) -> usize {
         self.live
     }
 
-    /// There are waiters left to serve.
+    /// Returns whether a waiter is left whose time is not over.
     pub(super) fn any_live(&self, now: Moment) -> bool {
         self.queue.iter().any(|waiting| waiting.is_live(now))
     }
 
-    /// What the next one to serve wants. Those before it that left are forgotten, and those that are past
-    /// their time: they are woken, because nothing else in the line knows of them any more.
+    /// Returns the request of the next waiter to be served. Removes those before it that left or whose time is over.
+    /// The latter are woken, because the line does not know them any more.
     #[inline]
     pub(super) fn next<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) -> Option<&Request> {
         while self.queue.front().is_some_and(|first| !first.is_live(now)) {
@@ -83,17 +88,17 @@ impl<K: Kinds> Waiters<K> {
         self.queue.front().map(|first| &first.request)
     }
 
-    /// The caller in front is served.
+    /// Removes the next waiter, to be served.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(i64, Request, K::Seat)> {
+    pub(super) fn pop(&mut self) -> Option<Recipient<K>> {
         let Waiting { at, request, seat } = self.queue.pop_front()?;
         shrink_queue(&mut self.queue);
         let seat = seat?;
         self.live -= 1;
-        Some((at, request, seat))
+        Some(Recipient { at, request, seat })
     }
 
-    /// A caller left; false if it does not wait here.
+    /// Removes a caller that leaves. Returns false if it does not wait here.
     pub(super) fn leave(&mut self, at: i64) -> bool {
         let Ok(index) = self.queue.binary_search_by_key(&at, |waiting| waiting.at) else {
             return false;
@@ -102,7 +107,7 @@ impl<K: Kinds> Waiters<K> {
             return false;
         }
         self.live -= 1;
-        // Half of the places empty pays for walking past all of them: constant time on average.
+        // The work is in proportion to the number of empty entries, which is constant time for each on average.
         if self.queue.len() > EMPTY && self.queue.len() / 2 > self.live {
             self.queue.retain(|waiting| waiting.seat.is_some());
             shrink_queue(&mut self.queue);
@@ -110,7 +115,7 @@ impl<K: Kinds> Waiters<K> {
         true
     }
 
-    /// Those that have not left.
+    /// Returns the waiters that have not left, the next one first.
     pub fn iter(&self) -> impl Iterator<Item = (&K::Seat, &Request)> {
         let present = |waiting: &'_ Waiting<K>| waiting.seat.is_some();
         self.queue
@@ -119,7 +124,7 @@ impl<K: Kinds> Waiters<K> {
             .filter_map(|waiting| waiting.seat.as_ref().map(|seat| (seat, &waiting.request)))
     }
 
-    /// None of them gets the lock.
+    /// Tells all waiters that they do not get the lock.
     pub(super) fn deny_all<X: Shell<K>>(
         &mut self,
         shell: &mut X,
@@ -133,22 +138,23 @@ impl<K: Kinds> Waiters<K> {
         self.live = 0;
     }
 
-    #[cfg(feature = "model")]
+    /// Returns all entries.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiting<K>> {
         self.queue.iter_mut()
     }
 
-    #[cfg(feature = "model")]
+    /// Returns the number of a caller that waits here.
     pub(super) fn at_of(&self, seat: &K::Seat) -> Option<i64> {
         let own = self.queue.iter().find(|waiting| waiting.seat.as_ref() == Some(seat));
         own.map(|waiting| waiting.at)
     }
 
-    #[cfg(feature = "model")]
+    /// Returns the lowest number, and the next one to be given out.
     pub(super) fn ends_mut(&mut self) -> (&mut i64, &mut i64) {
         (&mut self.lowest, &mut self.next)
     }
 
+    /// Returns the number of entries, empty ones included.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.queue.len()
@@ -156,7 +162,7 @@ impl<K: Kinds> Waiters<K> {
 }
 
 impl<K: Kinds> Waiting<K> {
-    /// Neither gone nor past its time: the lock may be granted to it.
+    /// Returns whether the lock may be granted to this waiter: it has not left, and its time is not over.
     fn is_live(&self, now: Moment) -> bool {
         self.seat.is_some() && now < self.request.answer_by
     }

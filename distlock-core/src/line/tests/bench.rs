@@ -1,4 +1,4 @@
-//! A line, and a shell that records what the line asks of it.
+//! A line with a shell that records its calls, for the tests of the rules.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use super::super::*;
 use crate::clock::Moment;
 use crate::store::Term;
 
+/// The types of the lines in tests: tokens and callers are numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in super::super) struct Plain;
 
@@ -15,7 +16,7 @@ impl Kinds for Plain {
     type Fault = bool;
 }
 
-/// True for one that passes.
+/// True stands for a fault that passes.
 impl Fault for bool {
     fn is_passing(&self) -> bool {
         *self
@@ -26,7 +27,7 @@ impl Fault for bool {
     }
 }
 
-/// What a line did.
+/// A call of the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Did {
     TookOver(u32),
@@ -43,6 +44,7 @@ pub(super) enum Did {
     InUse(u32),
 }
 
+/// A shell that records the calls of a line.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) did: Vec<Did>,
@@ -52,8 +54,9 @@ pub(super) struct Notes {
     pub(super) sent: Vec<u32>,
     pub(super) deaf: bool,
     pub(super) closed: bool,
-    /// They have not taken what they were granted.
+    /// Callers that do not take their grants.
     pub(super) asleep: Vec<u32>,
+    /// Callers with a body under their lease.
     pub(super) bodies: Vec<u32>,
 }
 
@@ -171,7 +174,7 @@ pub(super) fn at(millis: u64) -> Moment {
     Moment::from_nanos(1_000_000_000_000).after(Duration::from_millis(millis))
 }
 
-/// So many counter values a renewal draws.
+/// How many counter values a renewal draws.
 pub(super) const FENCES: u64 = 3;
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
@@ -187,13 +190,13 @@ pub(super) fn request(ttl: Duration) -> Request {
     }
 }
 
-/// A batch that waits.
+/// Returns a batch that waits.
 pub(in super::super) fn queued(number: u64) -> Batch<Plain> {
     let reservation = Reservation { notified: true, time: RESERVATION };
     Batch::new(number, Limit::ALONE, Stage::Queued(Box::new(Queued::new(1, reservation))))
 }
 
-/// One process's line, and those that are in it.
+/// A line and its shell.
 pub(super) struct Bench {
     pub(super) line: Line<Plain>,
     pub(super) notes: Notes,
@@ -231,7 +234,7 @@ impl Bench {
         self.line.tried(place, answer, true, now, &mut self.notes)
     }
 
-    /// A caller holds the lock.
+    /// Lets a caller take the free lock, and returns its position.
     pub(super) fn held(&mut self, fence: u64, now: Moment) -> Place {
         let Attempt { place, .. } = self.lead(now);
         assert!(matches!(self.tried(place, fence, now), Tried::Held(_)));

@@ -1,4 +1,4 @@
-//! Each rule on a line of its own.
+//! The rules for an exclusive lock, each on a line of its own.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn r4_who_arrives_after_the_seal_stands_behind() {
     let second = bench.wait(request(30 * SECOND), at(0));
     bench.run(at(0));
     bench.entered(1, stands(5, 1), at(1));
-    // Tasks that come back together stay together; sealing again does not make that longer.
+    // Tasks that return together stay together. A second seal does not extend that time.
     assert_eq!(bench.wait(request(30 * SECOND), at(2)).batch, second.batch);
     bench.line.sealed(|token| *token == 1, at(4));
     assert_ne!(bench.wait(request(30 * SECOND), at(6)).batch, second.batch);
@@ -162,7 +162,7 @@ fn r5_a_grant_that_is_not_taken_goes_to_the_next_and_its_caller_comes_back_in_fr
     bench.finish(first, at(2));
     bench.notes.take();
     assert!(!bench.run(at(900)).contains(&Did::Granted(3, 7 * TOKENS_PER_FENCE + 2)));
-    // The lease is renewed meanwhile, so that it can be handed on.
+    // The lease is renewed meanwhile, so that it can be handed over.
     let (ttl, deadline) = (30 * SECOND, at(0));
     let renew = Renew { token: 1, ttl, draw: false, fence: 7, deadline };
     let yes = Ok(Owned::Yes { contended: false, fence: None });
@@ -298,7 +298,7 @@ fn those_past_their_time_are_woken_and_passed_over() {
     bench.wait(Request { answer_by: at(5), ..request(30 * SECOND) }, at(1));
     bench.wait(request(30 * SECOND), at(1));
     bench.finish(first, at(6));
-    // The line has dropped it: nothing else would wake it when its time is over.
+    // The line has removed it, so nothing else would wake it when its time is over.
     assert_eq!(bench.notes.take(), [Did::Woke(2), Did::Granted(3, 7 * TOKENS_PER_FENCE + 1)]);
 }
 
@@ -319,7 +319,8 @@ fn places_of_those_who_left_are_given_back() {
     assert!(waiters.next(at(0), &mut Notes::default()).is_none());
 }
 
-/// Takes turns until the line asks for counter values, and says how many fencing tokens were given out. They grow.
+/// Hands the lock over until the line draws counter values. Checks that the fencing tokens grow, and returns how many
+/// were given out.
 fn hand_on_until_it_draws(bench: &mut Bench, place: &mut Place, above: &mut u64) -> u64 {
     for count in 1.. {
         let next = bench.wait(request(30 * SECOND), at(1));
@@ -351,7 +352,7 @@ fn r5_all_counter_values_that_were_drawn_at_once_are_used_before_others_are_draw
     let of_several = hand_on_until_it_draws(&mut bench, &mut place, &mut last);
     assert_eq!(last, (8 + FENCES) * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2);
     assert_eq!(of_several, (FENCES - 1) * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2 + 1);
-    // The answer does not come: what it has does for a while, and then the next one waits for more.
+    // No answer arrives: the remaining fencing tokens are used, and then the next waiter awaits more.
     let mut given = Vec::new();
     for _ in 0..TOKENS_PER_FENCE {
         let next = bench.wait(request(30 * SECOND), at(2));
@@ -373,7 +374,7 @@ fn r7_a_lock_that_was_handed_to_several_is_looked_at_after_the_longest_reservati
         let repeat = FollowUp::RepeatAfter(Duration::from_millis(3005));
         assert_eq!(follow_up(None, false, several, true), repeat);
     }
-    // Ours are looked at in any case, however long they are reserved.
+    // Reservations of this process are looked at in any case, however long they last.
     let mixed = [next(true, 3000), next(false, 1000)];
     let repeat = FollowUp::RepeatAfter(Duration::from_millis(1005));
     assert_eq!(follow_up(None, false, mixed, true), repeat);

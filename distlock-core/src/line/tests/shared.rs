@@ -1,4 +1,4 @@
-//! Several holders at once: readers, and permits.
+//! The rules for several holders at once: readers and permits.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn granted(fence: u64, now: Moment) -> Entered {
 }
 
 impl Bench {
-    /// A reader that finds others.
+    /// Lets a reader join others.
     fn joins(&mut self, request: Request, now: Moment) -> (u32, Grant) {
         match self.arrive(request, now) {
             Arrival::Held(_, seat, grant) => (seat, grant),
@@ -34,7 +34,7 @@ impl Bench {
         }
     }
 
-    /// Its place, if it is the last that came and reads with the first.
+    /// Returns the position of a holder.
     fn place(&self, seat: u32) -> Place {
         let batches = self.line.batches();
         let held = batches.flat_map(|batch| {
@@ -190,7 +190,7 @@ fn min_hold_of_one_reader_outlasts_another_that_does_not_take_its_grant() {
     let mut bench = Bench::new();
     let term = Term { min_hold: Some(5 * SECOND), ..read().term };
     let first = bench.leads(Request { term, ..read() }, 7, at(0));
-    // It wants more than is left, and is granted it once the lease was renewed.
+    // It wants more than is left, and is granted the lock after a renewal.
     bench.wait(Request { term: Term { ttl: 60 * SECOND, ..term }, ..read() }, at(1));
     assert_eq!(bench.run(at(1)), [Did::Renew(1, false)]);
     bench.notes.asleep.push(2);
@@ -228,7 +228,7 @@ fn r5_a_reader_that_does_not_take_its_grant_keeps_nobody_and_comes_back() {
     assert_eq!(bench.line.held().count(), 1);
     bench.notes.asleep.clear();
     bench.line.rejoin(read(), &2, at(1_005), &mut bench.notes);
-    // Too old by now to be read by as it is.
+    // The lease is too old by now for another reader, so it is renewed first.
     let _ = bench.run(at(1_005));
     let renew = Renew { token: 2, ttl: 30 * SECOND, draw: false, fence: 8, deadline: at(0) };
     let yes = Ok(Owned::Yes { contended: false, fence: None });
@@ -285,7 +285,7 @@ fn r6_a_permit_goes_to_the_next_here_wherever_it_waits_in_what_was_let_in() {
     assert!(bench.finish(second, at(4)).release.is_none());
     assert_eq!(bench.notes.take(), [Did::Granted(3, 8 * TOKENS_PER_FENCE + 1)]);
     assert_eq!((bench.line.held().count(), bench.line.claims().count()), (2, 2));
-    // What is lost with one permit leaves the other alone.
+    // The loss of one permit does not affect the other.
     bench.line.taken_away(&1, Loss::Taken, at(5), &mut bench.notes);
     assert_eq!(bench.notes.take(), [Did::Lost(1, Loss::Taken)]);
     assert!(bench.finish(first, at(6)).release.is_some_and(|release| release.token == 1));
@@ -343,7 +343,7 @@ fn a_writer_that_goes_on_as_a_reader_keeps_its_min_hold_and_its_max_hold() {
         let exchange = bench.line.downgrade(writer, at(10_000), &mut bench.notes).expect("held");
         let stored_for = exchange.term.stored_for();
         match max_hold {
-            // Ten seconds are left of each, and a little for the drift of clocks.
+            // Ten seconds are left of each, and some time for the drift of clocks.
             Some(_) => assert!(stored_for <= 11 * SECOND, "{stored_for:?}"),
             None => assert_eq!(stored_for, 50 * SECOND),
         }

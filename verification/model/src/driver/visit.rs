@@ -1,7 +1,7 @@
 //! Every name, number and time that a process has, for exhaustive runs: what differs in these only is
 //! one state.
 
-use distlock_runtime::model::{Place, Relabel};
+use distlock_runtime::model::{Place, Relabel, place_of, relabel};
 
 use super::shell::{Model, Seat};
 use super::task::{Answer, Has, NOWHERE};
@@ -54,7 +54,7 @@ impl Process {
     pub(crate) fn visit(&mut self, with: &mut impl Visit) {
         with.number(&mut self.seen);
         for line in self.lines.iter_mut().filter(|line| !line.is_empty()) {
-            line.relabel(&mut InLine(with));
+            relabel(line, &mut InLine(with));
         }
         for wire in [&mut self.main, &mut self.renewals] {
             wire.requests.iter_mut().for_each(|sent| visit_sent(sent, with));
@@ -122,7 +122,7 @@ impl Process {
             for (number, part) in (0..).zip(&mut task.parts) {
                 let alone = part.attempt.as_ref().is_some_and(|attempt| attempt.alone);
                 let seat = Seat { task: id, part: number };
-                part.place = match lines[usize::from(part.key)].place_of(&seat) {
+                part.place = match place_of(&lines[usize::from(part.key)], &seat) {
                     Some(place) => place,
                     None if alone => {
                         batches += 1;
