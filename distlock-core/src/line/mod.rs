@@ -41,8 +41,6 @@
 //! | `release.rs` | What follows from the answer to a release: R7 |
 //! | `relabel.rs` | Renaming, for the model |
 
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "public for the model")]
-
 mod acquire;
 mod batch;
 mod claim;
