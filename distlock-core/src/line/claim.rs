@@ -9,8 +9,8 @@ use super::holder::{Holder, Holders, Phase, Recipient};
 use super::request::{Denied, Freeing, Grant, Kinds};
 use super::shell::{Exchange, Renew, Shell};
 use crate::clock::{Moment, nanos};
-use crate::store::term::SHORTEST_TTL;
 use crate::store::owner::TOKENS_PER_FENCE;
+use crate::store::term::SHORTEST_TTL;
 use crate::store::term::deadline;
 use crate::store::{Limit, Term};
 

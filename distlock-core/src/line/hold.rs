@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use super::batch::{Batch, Stage};
 use super::claim::{Claim, Claims, DueAction, HandedOn, Renewal};
-use super::line::{Line, Lost};
 use super::request::{Denied, Finished, Freeing, Grant, Kinds, Loss, Place, Request};
 use super::shell::{Closing, Exchange, RESERVATION, Renew, Shell, issue};
+use super::state::{Line, Lost};
 use crate::clock::Moment;
 use crate::store::term::deadline;
 use crate::store::{Exchanged, Limit, Owned};

@@ -27,31 +27,32 @@
 //!
 //! # Files
 //!
-//! Each file imports only files below it. R1 to R13 are the rules of PROTOCOL.md; each is named where it is carried out.
+//! Each file imports only files further down in this table. R1 to R13 are the rules of PROTOCOL.md; each is named where
+//! it is carried out.
 //!
 //! | file | question |
 //! |---|---|
+//! | `relabel.rs` | Renaming, for the model |
 //! | `hold.rs` | When does a lease end? Handing over, renewals, losses, downgrades, closing: R5, R6, R7, R10 |
 //! | `acquire.rs` | When is a caller granted the lock? Arrivals, attempts, the queue, hints: R1 to R4, R8, R11 to R13 |
-//! | `line.rs` | Who waits and who holds? The state, and the queries on it |
+//! | `state.rs` | Who waits and who holds? The state, and the queries on it |
 //! | `batch.rs` | Who is next? The stages of a batch, and its commands to the queue: R2, R3, R4, R6, R11 |
 //! | `waiters.rs`, `queued.rs` | The waiters of a batch, and its place in the store's queue |
 //! | `claim.rs`, `holder.rs` | The lease of a token, its fencing tokens and renewals, and its holders: R5, R6, R10 |
 //! | `shell.rs`, `request.rs` | The boundary: what a line asks of the code around it, and what callers ask and learn |
 //! | `release.rs` | What follows from the answer to a release: R7 |
-//! | `relabel.rs` | Renaming, for the model |
 
 mod acquire;
 mod batch;
 mod claim;
 mod hold;
 mod holder;
-mod line;
 mod queued;
 mod relabel;
 mod release;
 mod request;
 mod shell;
+mod state;
 #[cfg(test)]
 mod tests;
 mod waiters;
@@ -61,7 +62,6 @@ pub use crate::store::{Answer, Entered, Exchanged, Limit, Owned};
 pub use batch::{Batch, Stage};
 pub use claim::{Claim, Claims, Renewal};
 pub use holder::{Holder, Holders, Phase, Several};
-pub use line::{Aside, Line, Lost};
 pub use queued::Queued;
 pub use relabel::{Relabel, place_of, relabel};
 pub use release::{FollowUp, NextOwner, follow_up};
@@ -69,4 +69,5 @@ pub use request::{
     Arrival, Attempt, Denied, Fault, Finished, Freeing, Grant, Kinds, Loss, Place, Request, Tried,
 };
 pub use shell::{Closing, Enter, Exchange, RESERVATION, Renew, Reservation, Shell};
+pub use state::{Aside, Line, Lost};
 pub use waiters::{Waiters, Waiting};

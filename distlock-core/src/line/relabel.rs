@@ -8,8 +8,8 @@
 use super::batch::{Batch, Stage};
 use super::claim::{Claim, Renewal};
 use super::holder::{Holder, Phase};
-use super::line::Line;
 use super::request::{Kinds, Place, Request};
+use super::state::Line;
 use crate::clock::Moment;
 
 /// A renaming of everything that is named or timed in a line.
