@@ -15,46 +15,48 @@ use super::batch::{Batch, Stage};
 use super::claim::{Claim, Claims, Fit, HandedOn};
 use super::holder::Recipient;
 use super::queued::{InQueue, Queued};
-use super::request::{Arrival, Attempt, Denied, Fault, Finished, Kinds, Place, Request, Tried};
+use super::request::{
+    Arrival, AttemptOutcome, Denied, FaultClass, Finished, Kinds, OwnAttempt, Position, Request,
+};
 use super::shell::{RESERVATION, Shell, issue};
-use super::state::{Aside, Line, Lost};
-use super::waiters::{Waiters, Waiting};
+use super::state::{Aside, Line, LostLease};
+use super::waiters::{LocalWaiter, Waiters};
 use crate::clock::Moment;
 use crate::store::{Answer, Entered, Limit, Term};
 
 impl<K: Kinds> Line<K> {
     /// Takes in a caller that wants the lock (R1). It waits if fewer than `line_ends` callers of this process do; with
-    /// 0 it does not wait. `seat` makes the caller's handle for its position.
+    /// 0 it does not wait. `caller` makes the caller's handle for its position.
     #[inline]
     pub fn arrive<X: Shell<K>>(
         &mut self,
         request: Request,
         line_ends: usize,
         now: Moment,
-        seat: impl FnOnce(Place) -> K::Seat,
+        caller: impl FnOnce(Position) -> K::Caller,
         shell: &mut X,
     ) -> Arrival<K> {
         if self.is_vacant() {
-            return Arrival::Lead(self.lead(request, now, seat, shell));
+            return Arrival::Lead(self.lead(request, now, caller, shell));
         }
         if request.limit.is_read() && self.reads(&request, now, shell) {
-            return self.read_along(request, now, seat);
+            return self.read_along(request, now, caller);
         }
         if line_ends == 0 {
             return match self.remaining_for(request.limit, now) {
                 Some(remaining) => Arrival::Busy(Some(remaining)),
                 None => {
                     let (token, _) = issue(RESERVATION, request.limit, now, shell);
-                    let place = Place { batch: shell.number(), at: 0 };
-                    Arrival::Alone(Attempt { token, place, seat: seat(place) })
+                    let position = Position { batch: shell.number(), at: 0 };
+                    Arrival::Alone(OwnAttempt { token, position, caller: caller(position) })
                 }
             };
         }
         if line_ends < usize::MAX && self.waiting() >= line_ends {
             return Arrival::Busy(self.remaining(now));
         }
-        let (place, seat) = self.join(request, now, seat, shell);
-        Arrival::Wait(place, seat)
+        let (position, caller) = self.join(request, now, caller, shell);
+        Arrival::Wait(position, caller)
     }
 
     /// Starts a batch whose caller tries to take the lock by itself (R2).
@@ -63,17 +65,17 @@ impl<K: Kinds> Line<K> {
         &mut self,
         request: Request,
         now: Moment,
-        seat: impl FnOnce(Place) -> K::Seat,
+        caller: impl FnOnce(Position) -> K::Caller,
         shell: &mut X,
-    ) -> Attempt<K> {
+    ) -> OwnAttempt<K> {
         let (token, reservation) = issue(RESERVATION, request.limit, now, shell);
         let mut waiters = Waiters::new();
-        let place = Place { batch: shell.number(), at: waiters.number() };
-        let seat = seat(place);
-        let leader = Waiting { at: place.at, request, seat: Some(seat.clone()) };
+        let position = Position { batch: shell.number(), at: waiters.number() };
+        let caller = caller(position);
+        let leader = LocalWaiter { at: position.at, request, caller: Some(caller.clone()) };
         let stage = Stage::Leading { token: token.clone(), reservation, leader };
-        self.push(Batch { waiters, ..Batch::new(place.batch, request.limit, stage) });
-        Attempt { token, place, seat }
+        self.push(Batch { waiters, ..Batch::new(position.batch, request.limit, stage) });
+        OwnAttempt { token, position, caller }
     }
 
     /// Returns whether a reader may hold the lock with the last batch at once (R1): that batch is open and owns the
@@ -91,19 +93,19 @@ impl<K: Kinds> Line<K> {
         &mut self,
         request: Request,
         now: Moment,
-        seat: impl FnOnce(Place) -> K::Seat,
+        caller: impl FnOnce(Position) -> K::Caller,
     ) -> Arrival<K> {
         let Some(last) = self.last_mut() else { return Arrival::Busy(None) };
-        let place = Place { batch: last.number, at: last.waiters.number() };
+        let position = Position { batch: last.number, at: last.waiters.number() };
         let Some(claim) = last.claims_mut().and_then(|claims| claims.get_mut(0)) else {
             return Arrival::Busy(None);
         };
         let Some(fencing_token) = claim.issue() else { return Arrival::Busy(None) };
-        let seat = seat(place);
-        let reader = Recipient { at: place.at, request, seat: seat.clone() };
+        let caller = caller(position);
+        let reader = Recipient { at: position.at, request, caller: caller.clone() };
         let grant = claim.hold(reader, fencing_token, now);
         claim.joined = now;
-        Arrival::Held(place, seat, grant)
+        Arrival::Held(position, caller, grant)
     }
 
     /// Adds a caller to the batch that it may join, or to a new one at the end of the line (R1).
@@ -112,9 +114,9 @@ impl<K: Kinds> Line<K> {
         &mut self,
         request: Request,
         now: Moment,
-        seat: impl FnOnce(Place) -> K::Seat,
+        caller: impl FnOnce(Position) -> K::Caller,
         shell: &mut X,
-    ) -> (Place, K::Seat) {
+    ) -> (Position, K::Caller) {
         let number = match self.place_for(request.limit, now) {
             Some(number) => number,
             None => {
@@ -127,14 +129,14 @@ impl<K: Kinds> Line<K> {
         };
         let Some(batch) = self.batch_mut(number) else { unreachable!("it was found or pushed") };
         batch.take_over(shell);
-        let place = Place { batch: number, at: batch.waiters.number() };
-        let seat = seat(place);
-        batch.join(place.at, request, seat.clone());
+        let position = Position { batch: number, at: batch.waiters.number() };
+        let caller = caller(position);
+        batch.join(position.at, request, caller.clone());
         // Readers hand nothing over when they end, so the claim is offered to the new reader now.
         if batch.limit.is_read() {
             batch.hand_on(0, now, None, shell);
         }
-        (place, seat)
+        (position, caller)
     }
 
     /// Returns the batch that a caller with this limit joins (R1), or `None` if it starts its own. For permits there
@@ -159,17 +161,17 @@ impl<K: Kinds> Line<K> {
     #[inline]
     pub fn tried<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         answer: Result<Answer, K::Fault>,
         patient: bool,
         now: Moment,
         shell: &mut X,
-    ) -> Tried<K::Fault> {
-        let Some(batch) = self.batch_mut(place.batch) else { return Tried::TakenOver };
-        let Stage::Leading { .. } = batch.stage else { return Tried::TakenOver };
+    ) -> AttemptOutcome<K::Fault> {
+        let Some(batch) = self.batch_mut(position.batch) else { return AttemptOutcome::TakenOver };
+        let Stage::Leading { .. } = batch.stage else { return AttemptOutcome::TakenOver };
         let tried = batch.settle(answer, patient, now, shell);
-        if let Tried::Denied { .. } = tried {
-            self.remove_batch(place.batch);
+        if let AttemptOutcome::Denied { .. } = tried {
+            self.remove_batch(position.batch);
         }
         tried
     }
@@ -177,38 +179,40 @@ impl<K: Kinds> Line<K> {
     /// Takes in the answer to an attempt outside the line (R2).
     pub fn tried_alone<X: Shell<K>>(
         &mut self,
-        attempt: &Attempt<K>,
+        attempt: &OwnAttempt<K>,
         request: Request,
         answer: Result<Answer, K::Fault>,
         now: Moment,
         shell: &mut X,
-    ) -> Tried<K::Fault> {
+    ) -> AttemptOutcome<K::Fault> {
         let (fence, sent) = match answer {
             Ok(Answer::Granted { fence, sent }) => (fence, sent),
             Ok(Answer::Taken { remaining }) => {
-                return Tried::Denied { why: Denied::Taken(remaining), release: false };
+                return AttemptOutcome::Denied { why: Denied::Taken(remaining), release: false };
             }
-            Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
+            Err(fault) => {
+                return AttemptOutcome::Denied { why: Denied::Fault(fault), release: true };
+            }
         };
-        let Attempt { token, place, seat } = attempt.clone();
-        let recipient = Recipient { at: place.at, request, seat };
+        let OwnAttempt { token, position, caller } = attempt.clone();
+        let recipient = Recipient { at: position.at, request, caller };
         match Claim::start(token, recipient, fence, sent, now, shell) {
             Ok((claim, grant)) => {
-                self.aside.push(Aside { batch: place.batch, claim });
-                Tried::Held(grant)
+                self.aside.push(Aside { batch: position.batch, claim });
+                AttemptOutcome::Held(grant)
             }
-            Err(why) => Tried::Denied { why, release: true },
+            Err(why) => AttemptOutcome::Denied { why, release: true },
         }
     }
 
     /// Removes a caller that gives up its own attempt. The caller releases the token. Returns false if the engine has
     /// taken the attempt over: then the caller has to [leave](Self::leave) the line.
-    pub fn give_up_try(&mut self, place: Place) -> bool {
+    pub fn give_up_try(&mut self, position: Position) -> bool {
         let leads = self
-            .batch_mut(place.batch)
+            .batch_mut(position.batch)
             .is_some_and(|batch| matches!(batch.stage, Stage::Leading { .. }));
         if leads {
-            self.remove_batch(place.batch);
+            self.remove_batch(position.batch);
         }
         leads
     }
@@ -217,27 +221,27 @@ impl<K: Kinds> Line<K> {
     /// returns.
     pub fn leave<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         now: Moment,
         shell: &mut X,
     ) -> Option<Finished<K>> {
-        let Some(batch) = self.batch_mut(place.batch) else {
-            return self.is_held_or_lost(place).then(|| self.finish(place, now, shell));
+        let Some(batch) = self.batch_mut(position.batch) else {
+            return self.is_held_or_lost(position).then(|| self.finish(position, now, shell));
         };
-        if batch.waiters.leave(place.at) {
+        if batch.waiters.leave(position.at) {
             // R8: a batch without waiters leaves the queue.
             if !batch.is_crowded() && batch.queued().is_some() {
-                self.dissolve(place.batch, shell);
+                self.dissolve(position.batch, shell);
             }
             return None;
         }
-        self.is_held_or_lost(place).then(|| self.finish(place, now, shell))
+        self.is_held_or_lost(position).then(|| self.finish(position, now, shell))
     }
 
     /// Returns whether the caller at a position holds the lock, or has lost its lease and not given it back.
-    fn is_held_or_lost(&self, place: Place) -> bool {
-        let is_lost = |lost: &Lost<K>| lost.holder.place(lost.batch) == place;
-        self.claim_at(place).is_some() || self.lost.iter().any(is_lost)
+    fn is_held_or_lost(&self, position: Position) -> bool {
+        let is_lost = |lost: &LostLease<K>| lost.holder.position(lost.batch) == position;
+        self.claim_at(position).is_some() || self.lost.iter().any(is_lost)
     }
 
     /// Puts a caller that did not take its grant in time before all other callers (R5), and returns its new position.
@@ -245,12 +249,12 @@ impl<K: Kinds> Line<K> {
     pub fn rejoin<X: Shell<K>>(
         &mut self,
         request: Request,
-        seat: &K::Seat,
+        caller: &K::Caller,
         now: Moment,
         shell: &mut X,
-    ) -> Option<Place> {
+    ) -> Option<Position> {
         if shell.is_closed() {
-            shell.deny(seat, Denied::Closed);
+            shell.deny(caller, Denied::Closed);
             return None;
         }
         if self.is_vacant() {
@@ -265,11 +269,11 @@ impl<K: Kinds> Line<K> {
             first.limit == request.limit && !(first.limit.is_read() && first.is_owned())
         };
         let Some(first) = self.first_mut().filter(in_front) else {
-            return Some(self.join(request, now, |_| seat.clone(), shell).0);
+            return Some(self.join(request, now, |_| caller.clone(), shell).0);
         };
         first.take_over(shell);
-        let at = first.waiters.push_front(request, seat.clone());
-        Some(Place { batch: first.number, at })
+        let at = first.waiters.push_front(request, caller.clone());
+        Some(Position { batch: first.number, at })
     }
 
     /// Takes in the answer to an entry or a look (R3), which asked for `term`.

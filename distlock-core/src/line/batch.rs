@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::claim::{Claim, Claims, HandedOn};
 use super::holder::Recipient;
 use super::queued::{InQueue, Queued};
-use super::request::{Denied, Fault, Freeing, Kinds, Request, Tried};
+use super::request::{AttemptOutcome, Denied, FaultClass, Freeing, Kinds, Request};
 use super::shell::{Enter, RESERVATION, Reservation, Shell, issue, reservation};
-use super::waiters::{Waiters, Waiting};
+use super::waiters::{LocalWaiter, Waiters};
 use crate::clock::Moment;
 use crate::store::{Answer, Limit};
 
@@ -60,7 +60,7 @@ pub enum Stage<K: Kinds> {
         /// The reservation with which the token was issued.
         reservation: Reservation,
         /// The caller. Its handle is gone once the attempt is settled.
-        leader: Waiting<K>,
+        leader: LocalWaiter<K>,
     },
     /// The batch is in the store's queue, or on its way there.
     Queued(Box<Queued<K>>),
@@ -90,11 +90,11 @@ impl<K: Kinds> Batch<K> {
 
     /// Adds a caller that the batch admits (R4).
     #[inline]
-    pub(super) fn join(&mut self, at: i64, request: Request, seat: K::Seat) {
+    pub(super) fn join(&mut self, at: i64, request: Request, caller: K::Caller) {
         if self.is_owned() && self.sealed_at.is_some() {
             self.room = self.room.saturating_sub(1);
         }
-        self.waiters.push_back(at, request, seat);
+        self.waiters.push_back(at, request, caller);
     }
 
     /// Makes the batch the owner of the lock. A batch that took a free lock has passed others already, and a reader
@@ -194,10 +194,10 @@ impl<K: Kinds> Batch<K> {
     fn take_over_try<X: Shell<K>>(&mut self, shell: &mut X) {
         let Stage::Leading { token, reservation, leader } = &self.stage else { return };
         let queued = Queued::new(token.clone(), *reservation);
-        let Waiting { at, request, seat } = leader.clone();
-        if let Some(seat) = seat {
-            shell.take_over(&seat);
-            self.waiters.push_back(at, request, seat);
+        let LocalWaiter { at, request, caller } = leader.clone();
+        if let Some(caller) = caller {
+            shell.take_over(&caller);
+            self.waiters.push_back(at, request, caller);
         }
         self.stage = Stage::Queued(Box::new(queued));
     }
@@ -210,29 +210,29 @@ impl<K: Kinds> Batch<K> {
         patient: bool,
         now: Moment,
         shell: &mut X,
-    ) -> Tried<K::Fault> {
+    ) -> AttemptOutcome<K::Fault> {
         let Stage::Leading { token, reservation, leader } = &mut self.stage else {
-            return Tried::TakenOver;
+            return AttemptOutcome::TakenOver;
         };
         // Whatever the answer is, the caller does not lead any more.
-        let Waiting { at, request, seat } = leader;
-        let Some(seat) = seat.take() else { return Tried::TakenOver };
-        let caller = Recipient { at: *at, request: *request, seat };
+        let LocalWaiter { at, request, caller } = leader;
+        let Some(caller) = caller.take() else { return AttemptOutcome::TakenOver };
+        let recipient = Recipient { at: *at, request: *request, caller };
         let token = token.clone();
         let refused = match answer {
             Ok(Answer::Granted { fence, sent }) => {
-                return match Claim::start(token, caller, fence, sent, now, shell) {
+                return match Claim::start(token, recipient, fence, sent, now, shell) {
                     Ok((claim, grant)) => {
                         self.owns(Claims::one(claim));
-                        Tried::Held(grant)
+                        AttemptOutcome::Held(grant)
                     }
-                    Err(why) => Tried::Denied { why, release: true },
+                    Err(why) => AttemptOutcome::Denied { why, release: true },
                 };
             }
             Ok(Answer::Taken { remaining }) => Ok(remaining),
             Err(fault) => Err(fault),
         };
-        let Recipient { at, request, seat } = caller;
+        let Recipient { at, request, caller } = recipient;
         let mut queued = Queued::new(token, *reservation);
         match refused {
             Ok(remaining) if patient => {
@@ -240,7 +240,7 @@ impl<K: Kinds> Batch<K> {
             }
             // The answer is a clear no, so the token has nothing to release.
             Ok(remaining) => {
-                return Tried::Denied { why: Denied::Taken(remaining), release: false };
+                return AttemptOutcome::Denied { why: Denied::Taken(remaining), release: false };
             }
             Err(fault) if patient && fault.is_passing() => {
                 // If the caller had no time for an answer, the missing answer is no fault of the store.
@@ -249,11 +249,13 @@ impl<K: Kinds> Batch<K> {
                     queued.failed(Denied::Fault(fault), now, pause);
                 }
             }
-            Err(fault) => return Tried::Denied { why: Denied::Fault(fault), release: true },
+            Err(fault) => {
+                return AttemptOutcome::Denied { why: Denied::Fault(fault), release: true };
+            }
         }
         self.stage = Stage::Queued(Box::new(queued));
-        self.waiters.push_back(at, request, seat);
-        Tried::Wait
+        self.waiters.push_back(at, request, caller);
+        AttemptOutcome::Wait
     }
 
     /// Asks the store for the lock (R11). Takes another token before that if the present one has a reservation that
@@ -291,8 +293,8 @@ impl<K: Kinds> Batch<K> {
     }
 
     /// Notes that the store has the batch in its queue (R3).
-    pub(super) fn is_waiting<X: Shell<K>>(&mut self, place: InQueue, now: Moment, shell: &mut X) {
-        let InQueue { ticket, remaining, rank, behind, added } = place;
+    pub(super) fn is_waiting<X: Shell<K>>(&mut self, answer: InQueue, now: Moment, shell: &mut X) {
+        let InQueue { ticket, remaining, rank, behind, added } = answer;
         self.ticket = ticket;
         let Stage::Queued(queued) = &mut self.stage else { return };
         queued.trouble = None;
@@ -308,7 +310,7 @@ impl<K: Kinds> Batch<K> {
         if !was_known {
             // Callers whose wait is over only awaited an answer that says whether the lock is taken.
             let over = self.waiters.iter().filter(|(_, request)| request.wait_until <= now);
-            over.for_each(|(seat, _)| shell.wake(seat));
+            over.for_each(|(caller, _)| shell.wake(caller));
         }
     }
 

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::holder::{Holder, Holders, Phase, Recipient};
+use super::holder::{Holders, LocalHolder, Phase, Recipient};
 use super::request::{Denied, Freeing, Grant, Kinds};
-use super::shell::{Exchange, Renew, Shell};
+use super::shell::{Downgrade, Renew, Shell};
 use crate::clock::{Moment, nanos};
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::term::SHORTEST_TTL;
@@ -56,7 +56,7 @@ pub struct Claim<K: Kinds> {
     /// The terms on which the store keeps the lock.
     pub term: Term,
     /// The state of the renewal.
-    pub renewal: Renewal,
+    pub renewal: RenewalState,
     /// The reader's token that may own the lock instead, because the store was asked to exchange them.
     pub exchange: Option<K::Token>,
     /// The time to live that a renewal has to confirm before the next waiter gets the lock (R6).
@@ -69,7 +69,7 @@ pub struct Claim<K: Kinds> {
 
 /// The state of a claim's renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Renewal {
+pub enum RenewalState {
     /// No renewal is under way.
     Idle,
     /// A renewal was sent, and its answer is awaited.
@@ -138,14 +138,14 @@ impl<K: Kinds> Claim<K> {
     #[inline]
     pub(super) fn start<X: Shell<K>>(
         token: K::Token,
-        caller: Recipient<K>,
+        recipient: Recipient<K>,
         fence: u64,
         sent: Moment,
         now: Moment,
         shell: &X,
     ) -> Result<(Self, Grant), Denied<K::Fault>> {
-        let term = caller.request.stored_term(shell.needs_renewal());
-        let granted = (token, caller.request.limit);
+        let term = recipient.request.stored_term(shell.needs_renewal());
+        let granted = (token, recipient.request.limit);
         let mut claim = Self::granted(granted, fence, sent, term, shell.needs_renewal());
         if now >= claim.deadline {
             return Err(Denied::Outlasted);
@@ -156,7 +156,7 @@ impl<K: Kinds> Claim<K> {
         if shell.is_closed() {
             return Err(Denied::Closed);
         }
-        let grant = claim.hold(caller, fencing_token, sent);
+        let grant = claim.hold(recipient, fencing_token, sent);
         Ok((claim, grant))
     }
 
@@ -180,7 +180,7 @@ impl<K: Kinds> Claim<K> {
             confirmed: sent,
             joined: Moment::from_nanos(0),
             term,
-            renewal: Renewal::Idle,
+            renewal: RenewalState::Idle,
             exchange: None,
             awaited: None,
             free_from: None,
@@ -235,7 +235,7 @@ impl<K: Kinds> Claim<K> {
     /// Returns whether the next renewal draws counter values. After a failure every other renewal of a held lease
     /// does without, because the lease does not depend on them.
     pub(super) fn draws(&self) -> bool {
-        let failed = matches!(self.renewal, Renewal::Failed { draw: true, .. });
+        let failed = matches!(self.renewal, RenewalState::Failed { draw: true, .. });
         self.needs_fence() && !(failed && self.is_held())
     }
 
@@ -273,11 +273,11 @@ impl<K: Kinds> Claim<K> {
     #[inline]
     pub(super) fn hold(
         &mut self,
-        caller: Recipient<K>,
+        recipient: Recipient<K>,
         fencing_token: u64,
         since: Moment,
     ) -> Grant {
-        let holder = Holder::new(caller, fencing_token, self.deadline, since);
+        let holder = LocalHolder::new(recipient, fencing_token, self.deadline, since);
         let grant = holder.grant(self.deadline);
         self.holders.add(holder);
         grant
@@ -286,7 +286,7 @@ impl<K: Kinds> Claim<K> {
     /// Keeps the claim for a waiter that gets it once the lease is renewed to `ttl` (R6).
     pub(super) fn await_renewal(&mut self, ttl: Duration, now: Moment) {
         self.awaited = self.awaited.max(Some(ttl));
-        if let Renewal::Failed { retry_at, .. } = &mut self.renewal {
+        if let RenewalState::Failed { retry_at, .. } = &mut self.renewal {
             *retry_at = now;
         }
     }
@@ -321,10 +321,10 @@ impl<K: Kinds> Claim<K> {
         match self.renewal {
             // The renewal of one of the two tokens could be answered with a no although the other owns the lock.
             _ if !wanted || self.exchange.is_some() => Moment::NEVER,
-            Renewal::Sent { .. } => Moment::NEVER,
-            Renewal::Failed { retry_at, .. } => retry_at,
-            Renewal::Idle if at_once => Moment::from_nanos(0),
-            Renewal::Idle => self.next_renewal(self.holders.ttl(), crowded),
+            RenewalState::Sent { .. } => Moment::NEVER,
+            RenewalState::Failed { retry_at, .. } => retry_at,
+            RenewalState::Idle if at_once => Moment::from_nanos(0),
+            RenewalState::Idle => self.next_renewal(self.holders.ttl(), crowded),
         }
     }
 
@@ -347,7 +347,7 @@ impl<K: Kinds> Claim<K> {
 
     /// Returns the time to live to renew the lease to (R10), or `None` if no holder or waiter needs a renewal.
     pub(super) fn renewal(&self, now: Moment) -> Option<Duration> {
-        let renewable = |holder: &&Holder<K>| holder.is_renewable(self.deadline);
+        let renewable = |holder: &&LocalHolder<K>| holder.is_renewable(self.deadline);
         let holders = self.holders.iter().filter(renewable);
         let wanted = holders.map(|holder| holder.capped(holder.request.term.ttl, now)).max();
         wanted.max(self.awaited)
@@ -392,10 +392,10 @@ impl<K: Kinds> Claim<K> {
             self.await_renewal(wanted, now);
             return HandedOn::Yes;
         };
-        let Some(caller) = take() else { return HandedOn::None };
-        let mut holder = Holder::new(caller, fencing_token, self.deadline, now);
+        let Some(recipient) = take() else { return HandedOn::None };
+        let mut holder = LocalHolder::new(recipient, fencing_token, self.deadline, now);
         holder.offer(now);
-        shell.grant(&holder.seat, holder.grant(self.deadline), now);
+        shell.grant(&holder.caller, holder.grant(self.deadline), now);
         self.holders.add(holder);
         HandedOn::Yes
     }
@@ -409,7 +409,7 @@ impl<K: Kinds> Claim<K> {
     /// Tells all holders their deadlines.
     pub(super) fn tell_deadlines<X: Shell<K>>(&self, shell: &mut X) {
         for holder in self.holders.iter() {
-            shell.extended(&holder.seat, holder.deadline(self.deadline));
+            shell.extended(&holder.caller, holder.deadline(self.deadline));
         }
     }
 
@@ -451,7 +451,7 @@ impl<K: Kinds> Claim<K> {
     /// Sends a renewal to this time to live (R10), which draws counter values if fencing tokens run short (R5).
     pub(super) fn renew<X: Shell<K>>(&mut self, ttl: Duration, shell: &mut X) {
         let draw = self.draws();
-        self.renewal = Renewal::Sent { draw };
+        self.renewal = RenewalState::Sent { draw };
         let Self { token, last_fence: fence, deadline, .. } = self;
         let (token, fence, deadline) = (token.clone(), *fence, *deadline);
         shell.renew(Renew { token, ttl, draw, fence, deadline });
@@ -462,7 +462,7 @@ impl<K: Kinds> Claim<K> {
     pub(super) fn downgrade(
         &mut self,
         at: i64,
-        exchange: &Exchange<K>,
+        exchange: &Downgrade<K>,
         (fence, sent): (u64, Moment),
         needs_renewal: bool,
     ) -> Option<Grant> {
@@ -474,7 +474,7 @@ impl<K: Kinds> Claim<K> {
         // The old token's lease is gone, even if it would have lasted longer.
         self.deadline = deadline_of(sent, &exchange.term, needs_renewal);
         (self.confirmed, self.term) = (sent, exchange.term);
-        self.renewal = Renewal::Idle;
+        self.renewal = RenewalState::Idle;
         let fencing_token = self.issue()?;
         let end = self.deadline;
         self.holders.change(at, |holder| {

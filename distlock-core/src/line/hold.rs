@@ -12,10 +12,10 @@
 use std::time::Duration;
 
 use super::batch::{Batch, Stage};
-use super::claim::{Claim, Claims, DueAction, HandedOn, Renewal};
-use super::request::{Denied, Finished, Freeing, Grant, Kinds, Loss, Place, Request};
-use super::shell::{Closing, Exchange, RESERVATION, Renew, Shell, issue};
-use super::state::{Line, Lost};
+use super::claim::{Claim, Claims, DueAction, HandedOn, RenewalState};
+use super::request::{Denied, Finished, Freeing, Grant, Kinds, Loss, Position, Request};
+use super::shell::{Closing, Downgrade, RESERVATION, Renew, Shell, issue};
+use super::state::{Line, LostLease};
 use crate::clock::Moment;
 use crate::store::term::deadline;
 use crate::store::{Exchanged, Limit, Owned};
@@ -24,28 +24,34 @@ impl<K: Kinds> Line<K> {
     /// Ends the hold of the caller at a position, whose body is gone (R6). The caller releases what this returns, now
     /// and for good (R7).
     #[inline]
-    pub fn finish<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> Finished<K> {
-        let Some(claim) = self.claim_at_mut(place) else {
-            return self.finish_lost(place, now, shell);
+    pub fn finish<X: Shell<K>>(
+        &mut self,
+        position: Position,
+        now: Moment,
+        shell: &mut X,
+    ) -> Finished<K> {
+        let Some(claim) = self.claim_at_mut(position) else {
+            return self.finish_lost(position, now, shell);
         };
         let deadline = claim.deadline;
-        let holder = claim.holders.get(place.at);
+        let holder = claim.holders.get(position.at);
         // The lease may be over although the line has not run since.
         if holder.is_some_and(|holder| now >= holder.deadline(deadline)) {
-            self.lose(place, None, now, shell);
-            return self.finish_lost(place, now, shell);
+            self.lose(position, None, now, shell);
+            return self.finish_lost(position, now, shell);
         }
-        let kept_until = claim.holders.end(place.at, |holder| holder.kept_until(shell)).flatten();
+        let kept_until =
+            claim.holders.end(position.at, |holder| holder.kept_until(shell)).flatten();
         claim.free_from = claim.free_from.max(kept_until);
         if claim.is_held() {
             return Finished { was_held: true, release: None };
         }
         let (keep, exchange) = (claim.keep(now), claim.exchange.take());
         let release = match exchange {
-            None => self.end(place, keep, now, shell),
+            None => self.end(position, keep, now, shell),
             Some(new) => {
                 shell.release(new, None);
-                self.end_in_doubt(place.batch, keep, now, shell)
+                self.end_in_doubt(position.batch, keep, now, shell)
             }
         };
         if let Some(Freeing { token, keep: Some(keep), .. }) = &release {
@@ -58,13 +64,13 @@ impl<K: Kinds> Line<K> {
     #[inline]
     fn end<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         keep: Option<Duration>,
         now: Moment,
         shell: &mut X,
     ) -> Option<Freeing<K>> {
-        let Some(batch) = self.batch_mut(place.batch) else {
-            return self.take_claim(place.batch, 0).map(|claim| claim.release(keep));
+        let Some(batch) = self.batch_mut(position.batch) else {
+            return self.take_claim(position.batch, 0).map(|claim| claim.release(keep));
         };
         let index = batch.claims()?.index_of(Claim::is_idle)?;
         let handed_on = match keep {
@@ -77,14 +83,14 @@ impl<K: Kinds> Line<K> {
         match handed_on {
             HandedOn::Yes => None,
             HandedOn::Unfit => {
-                self.return_unfit(place.batch, index, now, shell);
+                self.return_unfit(position.batch, index, now, shell);
                 None
             }
             HandedOn::None if keep.is_some() || batch.limit.as_permits().is_none() => {
-                self.free(place.batch, index, keep)
+                self.free(position.batch, index, keep)
             }
             HandedOn::None => {
-                let claim = self.take_claim(place.batch, index)?;
+                let claim = self.take_claim(position.batch, index)?;
                 self.pass_on(claim, now, shell).map(|claim| claim.release(None))
             }
         }
@@ -114,22 +120,32 @@ impl<K: Kinds> Line<K> {
 
     /// Ends the lease of a caller that did not take it, or did not get its other locks in time. The line releases the
     /// token.
-    pub(super) fn end_unused<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
-        if let Some(Freeing { token, keep, .. }) = self.finish(place, now, shell).release {
+    pub(super) fn end_unused<X: Shell<K>>(
+        &mut self,
+        position: Position,
+        now: Moment,
+        shell: &mut X,
+    ) {
+        if let Some(Freeing { token, keep, .. }) = self.finish(position, now, shell).release {
             shell.release(token, keep);
         }
     }
 
     /// Notes that the caller at a position has all the locks that it asked for: from `now` on its lease has the terms
     /// of its request. Returns false if it does not hold the lock any more.
-    pub fn complete<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
-        let Some(claim) = self.claim_at_mut(place) else { return false };
+    pub fn complete<X: Shell<K>>(
+        &mut self,
+        position: Position,
+        now: Moment,
+        shell: &mut X,
+    ) -> bool {
+        let Some(claim) = self.claim_at_mut(position) else { return false };
         let Claim { token, limit, deadline: end, term, holders, .. } = claim;
-        let completed = holders.change(place.at, |holder| {
+        let completed = holders.change(position.at, |holder| {
             holder.limit(*end, now);
             holder.request.part_until = None;
             holder.taken();
-            shell.extended(&holder.seat, holder.deadline(*end));
+            shell.extended(&holder.caller, holder.deadline(*end));
             holder.request.term
         });
         let Some(own) = completed else { return false };
@@ -142,16 +158,16 @@ impl<K: Kinds> Line<K> {
     }
 
     /// Makes the fencing tokens of later holders higher than this one (I6).
-    pub fn outdo(&mut self, place: Place, fencing_token: u64) {
-        if let Some(claim) = self.claim_at_mut(place) {
+    pub fn outdo(&mut self, position: Position, fencing_token: u64) {
+        if let Some(claim) = self.claim_at_mut(position) {
             claim.outdo(fencing_token);
         }
     }
 
     /// Returns the command by which the holder at a position extends its lease, within its `max_hold`.
-    pub fn extension(&self, place: Place, ttl: Duration, now: Moment) -> Option<Renew<K>> {
-        let claim = self.claim_at(place)?;
-        let ttl = claim.holders.get(place.at)?.capped(ttl, now);
+    pub fn extension(&self, position: Position, ttl: Duration, now: Moment) -> Option<Renew<K>> {
+        let claim = self.claim_at(position)?;
+        let ttl = claim.holders.get(position.at)?.capped(ttl, now);
         let Claim { token, last_fence: fence, deadline, .. } = claim;
         let (token, fence, deadline) = (token.clone(), *fence, *deadline);
         Some(Renew { token, ttl, draw: false, fence, deadline })
@@ -160,14 +176,14 @@ impl<K: Kinds> Line<K> {
     /// Takes in the answer to an [extension](Self::extension) that was sent at `sent`: the store confirmed it.
     pub fn extended<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         sent: Moment,
         ttl: Duration,
         shell: &mut X,
     ) {
-        let Some(claim) = self.claim_at_mut(place) else { return };
+        let Some(claim) = self.claim_at_mut(position) else { return };
         claim.renewed(sent, ttl);
-        claim.holders.change(place.at, |holder| {
+        claim.holders.change(position.at, |holder| {
             holder.last = holder.last.max(deadline(sent, ttl).min(holder.max));
         });
         claim.tell_deadlines(shell);
@@ -200,33 +216,33 @@ impl<K: Kinds> Line<K> {
     fn act<X: Shell<K>>(&mut self, number: u64, index: usize, now: Moment, shell: &mut X) -> bool {
         let crowded = self.batch_mut(number).is_some_and(|batch| batch.is_crowded());
         let Some(claim) = self.claim_in(number, index) else { return false };
-        let place = |at| Place { batch: number, at };
+        let position = |at| Position { batch: number, at };
         match claim.due_action(crowded, now) {
             DueAction::Nothing => return false,
             DueAction::Renew(ttl) => claim.renew(ttl, shell),
             DueAction::GiveUp => self.give_up(number, index, now, shell),
-            DueAction::Expire(at) => self.lose(place(at), None, now, shell),
-            DueAction::PassOver(at) => self.pass_over(place(at), now, shell),
+            DueAction::Expire(at) => self.lose(position(at), None, now, shell),
+            DueAction::PassOver(at) => self.pass_over(position(at), now, shell),
             DueAction::Abandon(at) => {
-                self.lose(place(at), Some(Loss::Abandoned), now, shell);
-                self.end_unused(place(at), now, shell);
+                self.lose(position(at), Some(Loss::Abandoned), now, shell);
+                self.end_unused(position(at), now, shell);
             }
         }
         true
     }
 
     /// Takes a grant back that its caller has not taken, and gives it to the next waiter (R5).
-    fn pass_over<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) {
-        let Some(claim) = self.claim_at_mut(place) else { return };
-        let taken_back = claim.holders.change(place.at, |holder| {
-            let taken_back = shell.take_back(&holder.seat);
+    fn pass_over<X: Shell<K>>(&mut self, position: Position, now: Moment, shell: &mut X) {
+        let Some(claim) = self.claim_at_mut(position) else { return };
+        let taken_back = claim.holders.change(position.at, |holder| {
+            let taken_back = shell.take_back(&holder.caller);
             if !taken_back {
                 holder.taken();
             }
             taken_back
         });
         if taken_back == Some(true) {
-            self.end_unused(place, now, shell);
+            self.end_unused(position, now, shell);
         }
     }
 
@@ -243,14 +259,14 @@ impl<K: Kinds> Line<K> {
         let Some(claim) = self.claim_in(number, index) else { return };
         match answer {
             // The token may have been exchanged before the renewal ran, so this no means nothing.
-            Ok(Owned::No) if claim.exchange.is_some() => claim.renewal = Renewal::Idle,
+            Ok(Owned::No) if claim.exchange.is_some() => claim.renewal = RenewalState::Idle,
             Ok(Owned::No) => self.taken_away(&renew.token, Loss::Taken, now, shell),
             Err(_) => {
                 let retry_at = claim.retry_at(now);
-                claim.renewal = Renewal::Failed { retry_at, draw: renew.draw };
+                claim.renewal = RenewalState::Failed { retry_at, draw: renew.draw };
             }
             Ok(Owned::Yes { contended, fence }) => {
-                claim.renewal = Renewal::Idle;
+                claim.renewal = RenewalState::Idle;
                 claim.renewed(sent, renew.ttl);
                 if let Some(last) = fence {
                     claim.drawn(last, shell.fences_per_draw());
@@ -274,13 +290,13 @@ impl<K: Kinds> Line<K> {
     /// end.
     pub(super) fn lose<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         loss: Option<Loss>,
         now: Moment,
         shell: &mut X,
     ) {
-        let Some(claim) = self.claim_at_mut(place) else { return };
-        let Some(holder) = claim.holders.remove(place.at) else { return };
+        let Some(claim) = self.claim_at_mut(position) else { return };
+        let Some(holder) = claim.holders.remove(position.at) else { return };
         let (token, deadline) = (claim.token.clone(), claim.deadline);
         let exchange = claim.exchange.take();
         let is_last = !claim.is_held();
@@ -289,18 +305,18 @@ impl<K: Kinds> Line<K> {
         let is_kept = deadline == Moment::NEVER && claim.limit.is_read();
         let is_over = loss.is_none();
         let loss = loss.unwrap_or_else(|| holder.expiry(deadline));
-        shell.lost(&holder.seat, loss);
+        shell.lost(&holder.caller, loss);
         if let Some(new) = exchange {
             shell.release(new, None);
         }
         if is_last {
-            self.end_lost(place.batch, &token, now, shell);
+            self.end_lost(position.batch, &token, now, shell);
             if is_kept && is_over {
                 shell.release(token.clone(), None);
             }
         }
-        let batch = place.batch;
-        self.lost.push(Lost { batch, token, deadline, holder, free_from, loss });
+        let batch = position.batch;
+        self.lost.push(LostLease { batch, token, deadline, holder, free_from, loss });
     }
 
     /// Removes a claim whose last lease is lost. The batch enters again from its old place, if callers wait (R10).
@@ -328,11 +344,11 @@ impl<K: Kinds> Line<K> {
     /// Ends a lost lease that its holder gives back.
     pub(super) fn finish_lost<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         now: Moment,
         shell: &mut X,
     ) -> Finished<K> {
-        let is = |lost: &Lost<K>| lost.holder.place(lost.batch) == place;
+        let is = |lost: &LostLease<K>| lost.holder.position(lost.batch) == position;
         let release = self.lost.iter().position(is).and_then(|index| {
             let lost = self.lost.swap_remove(index);
             self.release_lost(lost, now, shell)
@@ -343,7 +359,7 @@ impl<K: Kinds> Line<K> {
     /// Returns what to release for a lost lease. Only the last holder by a token releases it (R10).
     fn release_lost<X: Shell<K>>(
         &mut self,
-        lost: Lost<K>,
+        lost: LostLease<K>,
         now: Moment,
         shell: &mut X,
     ) -> Option<Freeing<K>> {
@@ -413,7 +429,7 @@ impl<K: Kinds> Line<K> {
         }
         let held: Vec<i64> = claim.holders.iter().map(|holder| holder.at).collect();
         for at in held {
-            self.lose(Place { batch: number, at }, Some(loss), now, shell);
+            self.lose(Position { batch: number, at }, Some(loss), now, shell);
         }
     }
 
@@ -437,15 +453,15 @@ impl<K: Kinds> Line<K> {
 
     /// Ends the lease at a position if its time is over, because its caller found that out before the line ran.
     /// Returns whether the lease is lost.
-    pub fn expire<X: Shell<K>>(&mut self, place: Place, now: Moment, shell: &mut X) -> bool {
-        let end = self.claim_at(place).and_then(|claim| {
-            let holder = claim.holders.get(place.at)?;
+    pub fn expire<X: Shell<K>>(&mut self, position: Position, now: Moment, shell: &mut X) -> bool {
+        let end = self.claim_at(position).and_then(|claim| {
+            let holder = claim.holders.get(position.at)?;
             Some(holder.deadline(claim.deadline))
         });
         match end {
             Some(end) if now < end => false,
             Some(_) => {
-                self.lose(place, None, now, shell);
+                self.lose(position, None, now, shell);
                 true
             }
             None => true,
@@ -456,12 +472,12 @@ impl<K: Kinds> Line<K> {
     /// because the answer may have been lost. Returns `None` if the caller does not hold the lock alone.
     pub fn downgrade<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         now: Moment,
         shell: &mut X,
-    ) -> Option<Exchange<K>> {
-        let claim = self.claim_at_mut(place).filter(|claim| claim.limit.is_alone())?;
-        let holder = claim.holders.get(place.at)?;
+    ) -> Option<Downgrade<K>> {
+        let claim = self.claim_at_mut(position).filter(|claim| claim.limit.is_alone())?;
+        let holder = claim.holders.get(position.at)?;
         let request = Request { limit: Limit::READ, term: holder.left(now), ..holder.request };
         let term = request.stored_term(shell.needs_renewal());
         let old = claim.token.clone();
@@ -469,46 +485,47 @@ impl<K: Kinds> Line<K> {
             let (token, _) = issue(RESERVATION, Limit::READ, now, shell);
             token
         });
-        Some(Exchange { old, new: new.clone(), term })
+        Some(Downgrade { old, new: new.clone(), term })
     }
 
     /// Takes in the answer to a downgrade. Waiters behind the holder enter at the old ticket. Returns the holder's new
     /// position and grant, or `None` if the lease is lost.
     pub fn exchanged<X: Shell<K>>(
         &mut self,
-        place: Place,
-        exchange: &Exchange<K>,
+        position: Position,
+        exchange: &Downgrade<K>,
         answer: Exchanged,
         now: Moment,
         shell: &mut X,
-    ) -> Option<(Place, Grant)> {
+    ) -> Option<(Position, Grant)> {
         let Exchanged::Granted { fence, sent, contended } = answer else {
             self.taken_away(&exchange.old, Loss::Taken, now, shell);
             return None;
         };
         let is_it = |claim: &&mut Claim<K>| claim.exchange.as_ref() == Some(&exchange.new);
-        let claim = self.claim_at_mut(place).filter(is_it)?;
+        let claim = self.claim_at_mut(position).filter(is_it)?;
         let ticket = claim.ticket;
-        let grant = claim.downgrade(place.at, exchange, (fence, sent), shell.needs_renewal())?;
-        let place = self.split_off_reader(place, ticket, contended, now, shell).unwrap_or(place);
+        let grant = claim.downgrade(position.at, exchange, (fence, sent), shell.needs_renewal())?;
+        let position =
+            self.split_off_reader(position, ticket, contended, now, shell).unwrap_or(position);
         // The first in the queue may be a reader of this process, and no message would say so (R13).
         if !shell.is_notified() {
             self.look();
         }
-        Some((place, grant))
+        Some((position, grant))
     }
 
     /// Makes a batch one of readers. If it has waiters, these keep the batch and its place in the queue, and the reader
     /// gets a new batch before it, whose number is in the returned position.
     fn split_off_reader<X: Shell<K>>(
         &mut self,
-        place: Place,
+        position: Position,
         ticket: u64,
         contended: bool,
         now: Moment,
         shell: &mut X,
-    ) -> Option<Place> {
-        let batch = self.batch_mut(place.batch)?;
+    ) -> Option<Position> {
+        let batch = self.batch_mut(position.batch)?;
         if contended {
             batch.seal(now);
         }
@@ -520,8 +537,8 @@ impl<K: Kinds> Line<K> {
         let (number, claims) = (shell.number(), batch.claims()?.clone());
         batch.reenter(ticket, now, shell);
         let readers = Batch::new(number, Limit::READ, Stage::Owned(claims));
-        self.insert_before(place.batch, Batch { sealed_at: Some(now), ..readers });
-        Some(Place { batch: number, ..place })
+        self.insert_before(position.batch, Batch { sealed_at: Some(now), ..readers });
+        Some(Position { batch: number, ..position })
     }
 
     /// Closes the line with its manager: denies all waiters and ends all leases. Releases the tokens that are not in
@@ -537,16 +554,16 @@ impl<K: Kinds> Line<K> {
         }
         let lost = std::mem::take(&mut self.lost);
         // No other caller may get the lock while a body still runs under the same token.
-        let in_use = |lost: &Lost<K>| shell.has_body(&lost.holder.seat);
+        let in_use = |lost: &LostLease<K>| shell.has_body(&lost.holder.caller);
         let used: Vec<K::Token> =
             lost.iter().filter(|lost| in_use(lost)).map(|lost| lost.token.clone()).collect();
         let mut freed: Vec<K::Token> = Vec::new();
         for lost in lost {
-            let in_use = shell.has_body(&lost.holder.seat);
+            let in_use = shell.has_body(&lost.holder.caller);
             let is_freed = freed.contains(&lost.token);
             match lost.loss {
                 Loss::Closed if in_use => {
-                    shell.closing(Closing::InUse(lost.holder.seat.clone()));
+                    shell.closing(Closing::InUse(lost.holder.caller.clone()));
                     self.lost.push(lost);
                 }
                 // A body that continues although its lease is lost releases the token when it is done.
@@ -566,7 +583,7 @@ impl<K: Kinds> Line<K> {
         while let Some(claim) = self.claim_in(number, 0) {
             let held: Vec<i64> = claim.holders.iter().map(|holder| holder.at).collect();
             for at in &held {
-                self.lose(Place { batch: number, at: *at }, Some(Loss::Closed), now, shell);
+                self.lose(Position { batch: number, at: *at }, Some(Loss::Closed), now, shell);
             }
             if held.is_empty()
                 && let Some(claim) = self.take_claim(number, 0)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::request::{Grant, Kinds, Loss, Place, Request};
+use super::request::{Grant, Kinds, Loss, Position, Request};
 use super::shell::Shell;
 use crate::clock::Moment;
 use crate::store::Term;
@@ -19,7 +19,7 @@ pub(super) struct Recipient<K: Kinds> {
     /// The caller's request.
     pub(super) request: Request,
     /// The caller.
-    pub(super) seat: K::Seat,
+    pub(super) caller: K::Caller,
 }
 
 /// A caller of this process that holds the lock.
@@ -27,11 +27,11 @@ pub(super) struct Recipient<K: Kinds> {
 /// Its lease ends at the claim's deadline or at `last`, whichever comes first, so holders of one claim may end
 /// at different times. `last` never lies after `max`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Holder<K: Kinds> {
+pub struct LocalHolder<K: Kinds> {
     /// The caller's number in its batch.
     pub at: i64,
     /// The caller.
-    pub seat: K::Seat,
+    pub caller: K::Caller,
     /// The caller's request.
     pub request: Request,
     /// The fencing token of this hold.
@@ -63,7 +63,7 @@ pub enum Phase {
     InUse,
 }
 
-impl<K: Kinds> Holder<K> {
+impl<K: Kinds> LocalHolder<K> {
     /// Creates a hold (R5) that begins at `since`, by a claim that ends at `claim`.
     #[inline]
     pub(super) fn new(
@@ -72,11 +72,11 @@ impl<K: Kinds> Holder<K> {
         claim: Moment,
         since: Moment,
     ) -> Self {
-        let Recipient { at, request, seat } = recipient;
+        let Recipient { at, request, caller } = recipient;
         let phase = Phase::taken(&request);
         let free_from = request.term.min_hold.map(|min_hold| since.after(min_hold));
         let (max, last) = (Moment::NEVER, Moment::NEVER);
-        let mut holder = Self { at, seat, request, fencing_token, max, last, free_from, phase };
+        let mut holder = Self { at, caller, request, fencing_token, max, last, free_from, phase };
         // A lease on one of several locks has no limit of its own until the caller has all of them.
         if request.part_until.is_none() {
             holder.limit(claim, since);
@@ -147,7 +147,7 @@ impl<K: Kinds> Holder<K> {
 
     /// Returns the end of the `min_hold`, or `None` if there is none or the caller never used the lock.
     pub(super) fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
-        self.free_from.filter(|_| shell.in_hand(&self.seat))
+        self.free_from.filter(|_| shell.in_hand(&self.caller))
     }
 
     /// Returns this hold as its caller learns it.
@@ -157,8 +157,8 @@ impl<K: Kinds> Holder<K> {
     }
 
     /// Returns the caller's position.
-    pub(super) fn place(&self, batch: u64) -> Place {
-        Place { batch, at: self.at }
+    pub(super) fn position(&self, batch: u64) -> Position {
+        Position { batch, at: self.at }
     }
 
     /// Returns the terms of the time that is left, for a new token of the same holder.
@@ -200,7 +200,7 @@ pub enum Holders<K: Kinds> {
     /// The claim awaits its next holder.
     None,
     /// One holder. Nearly every claim has one, which needs no allocation.
-    One(Holder<K>),
+    One(LocalHolder<K>),
     /// Readers, at least one of them.
     Several(Box<Several<K>>),
 }
@@ -212,7 +212,7 @@ pub enum Holders<K: Kinds> {
 /// too early, and `renewed_until` and `ttl` too large, until `refresh` computes them again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Several<K: Kinds> {
-    by_at: BTreeMap<i64, Holder<K>>,
+    by_at: BTreeMap<i64, LocalHolder<K>>,
     /// Nothing of any reader is due before this.
     until: Moment,
     /// A renewal beyond this moves no reader's deadline.
@@ -223,7 +223,7 @@ pub struct Several<K: Kinds> {
 
 impl<K: Kinds> Several<K> {
     /// Collects readers and computes their bounds.
-    fn of(holders: impl IntoIterator<Item = Holder<K>>) -> Self {
+    fn of(holders: impl IntoIterator<Item = LocalHolder<K>>) -> Self {
         let (until, renewed_until) = (Moment::NEVER, Moment::from_nanos(0));
         let (by_at, ttl) = (BTreeMap::new(), Duration::ZERO);
         let mut several = Self { by_at, until, renewed_until, ttl };
@@ -235,13 +235,13 @@ impl<K: Kinds> Several<K> {
 
     /// Adds a reader and widens the bounds.
     #[inline]
-    fn add(&mut self, holder: Holder<K>) {
+    fn add(&mut self, holder: LocalHolder<K>) {
         self.note(&holder);
         self.by_at.insert(holder.at, holder);
     }
 
     /// Widens the bounds for one reader.
-    fn note(&mut self, holder: &Holder<K>) {
+    fn note(&mut self, holder: &LocalHolder<K>) {
         self.until = self.until.min(holder.until());
         self.renewed_until = self.renewed_until.max(holder.renewed_until());
         self.ttl = self.ttl.max(holder.request.term.ttl);
@@ -255,7 +255,7 @@ impl<K: Kinds> Several<K> {
 
 impl<K: Kinds> Holders<K> {
     /// Returns all holders.
-    pub fn iter(&self) -> impl Iterator<Item = &Holder<K>> {
+    pub fn iter(&self) -> impl Iterator<Item = &LocalHolder<K>> {
         let (one, several) = match self {
             Self::None => (None, None),
             Self::One(holder) => (Some(holder), None),
@@ -266,7 +266,7 @@ impl<K: Kinds> Holders<K> {
 
     /// Returns the holder with this number in its batch.
     #[inline]
-    pub fn get(&self, at: i64) -> Option<&Holder<K>> {
+    pub fn get(&self, at: i64) -> Option<&LocalHolder<K>> {
         match self {
             Self::One(holder) if holder.at == at => Some(holder),
             Self::None | Self::One(_) => None,
@@ -278,7 +278,7 @@ impl<K: Kinds> Holders<K> {
     pub(super) fn change<T>(
         &mut self,
         at: i64,
-        change: impl FnOnce(&mut Holder<K>) -> T,
+        change: impl FnOnce(&mut LocalHolder<K>) -> T,
     ) -> Option<T> {
         match self {
             Self::One(holder) if holder.at == at => Some(change(holder)),
@@ -294,7 +294,7 @@ impl<K: Kinds> Holders<K> {
 
     /// Adds a holder.
     #[inline(always)]
-    pub(super) fn add(&mut self, holder: Holder<K>) {
+    pub(super) fn add(&mut self, holder: LocalHolder<K>) {
         match self {
             Self::None => *self = Self::One(holder),
             Self::One(_) | Self::Several(_) => self.add_one_more(holder),
@@ -302,7 +302,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// Adds a holder to others. Apart from `add`, so that only the frequent case is inlined.
-    fn add_one_more(&mut self, holder: Holder<K>) {
+    fn add_one_more(&mut self, holder: LocalHolder<K>) {
         match self {
             Self::None => *self = Self::One(holder),
             Self::Several(several) => several.add(holder),
@@ -316,7 +316,7 @@ impl<K: Kinds> Holders<K> {
 
     /// Removes the holder with this number, and returns what `last` made of it.
     #[inline]
-    pub(super) fn end<T>(&mut self, at: i64, last: impl FnOnce(&Holder<K>) -> T) -> Option<T> {
+    pub(super) fn end<T>(&mut self, at: i64, last: impl FnOnce(&LocalHolder<K>) -> T) -> Option<T> {
         match self {
             // Nearly every hold ends here, and is dropped in place: it is large to move.
             Self::One(holder) if holder.at == at => {
@@ -329,7 +329,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// Removes the holder with this number.
-    pub(super) fn remove(&mut self, at: i64) -> Option<Holder<K>> {
+    pub(super) fn remove(&mut self, at: i64) -> Option<LocalHolder<K>> {
         match self {
             Self::None => None,
             Self::One(holder) if holder.at != at => None,
@@ -378,7 +378,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// Returns a holder of which something is due, under a claim that ends at `claim`.
-    pub(super) fn due(&mut self, claim: Moment, now: Moment) -> Option<&Holder<K>> {
+    pub(super) fn due(&mut self, claim: Moment, now: Moment) -> Option<&LocalHolder<K>> {
         if now < claim && now < self.until() {
             return None;
         }
@@ -394,7 +394,7 @@ impl<K: Kinds> Holders<K> {
     }
 
     /// Changes all holders.
-    pub(super) fn all_mut(&mut self, change: impl FnMut(&mut Holder<K>)) {
+    pub(super) fn all_mut(&mut self, change: impl FnMut(&mut LocalHolder<K>)) {
         match self {
             Self::None => {}
             Self::One(holder) => std::iter::once(holder).for_each(change),

@@ -60,14 +60,15 @@ mod waiters;
 pub use crate::store::owner::TOKENS_PER_FENCE;
 pub use crate::store::{Answer, Entered, Exchanged, Limit, Owned};
 pub use batch::{Batch, Stage};
-pub use claim::{Claim, Claims, Renewal};
-pub use holder::{Holder, Holders, Phase, Several};
+pub use claim::{Claim, Claims, RenewalState};
+pub use holder::{Holders, LocalHolder, Phase, Several};
 pub use queued::Queued;
-pub use relabel::{Relabel, place_of, relabel};
+pub use relabel::{Relabel, position_of, relabel};
 pub use release::{FollowUp, NextOwner, follow_up};
 pub use request::{
-    Arrival, Attempt, Denied, Fault, Finished, Freeing, Grant, Kinds, Loss, Place, Request, Tried,
+    Arrival, AttemptOutcome, Denied, FaultClass, Finished, Freeing, Grant, Kinds, Loss, OwnAttempt,
+    Position, Request,
 };
-pub use shell::{Closing, Enter, Exchange, RESERVATION, Renew, Reservation, Shell};
-pub use state::{Aside, Line, Lost};
-pub use waiters::{Waiters, Waiting};
+pub use shell::{Closing, Downgrade, Enter, RESERVATION, Renew, Reservation, Shell};
+pub use state::{Aside, Line, LostLease};
+pub use waiters::{LocalWaiter, Waiters};

@@ -6,9 +6,9 @@
 //! bounds over several readers, is computed again.
 
 use super::batch::{Batch, Stage};
-use super::claim::{Claim, Renewal};
-use super::holder::{Holder, Phase};
-use super::request::{Kinds, Place, Request};
+use super::claim::{Claim, RenewalState};
+use super::holder::{LocalHolder, Phase};
+use super::request::{Kinds, Position, Request};
 use super::state::Line;
 use crate::clock::Moment;
 
@@ -17,7 +17,7 @@ pub trait Relabel<K: Kinds> {
     /// Renames a token.
     fn token(&mut self, token: &mut K::Token);
     /// Renames a caller.
-    fn seat(&mut self, seat: &mut K::Seat);
+    fn caller(&mut self, caller: &mut K::Caller);
     /// Moves a time.
     fn moment(&mut self, moment: &mut Moment);
     /// Renumbers a ticket or counter value. Fencing tokens are `counter * TOKENS_PER_FENCE + n`.
@@ -29,16 +29,16 @@ pub trait Relabel<K: Kinds> {
 }
 
 /// Renames everything in a line. Callers' numbers in their batches become small ones, so their positions change: ask
-/// [`place_of`] again afterwards.
+/// [`position_of`] again afterwards.
 pub fn relabel<K: Kinds>(line: &mut Line<K>, with: &mut impl Relabel<K>) {
     renumber(line);
     for batch in line.batches_mut() {
         with.number(&mut batch.number);
         with.fence(&mut batch.ticket);
         batch.sealed_at.iter_mut().for_each(|at| with.moment(at));
-        for waiting in batch.waiters.all_mut() {
-            waiting.seat.iter_mut().for_each(|seat| with.seat(seat));
-            relabel_request(&mut waiting.request, with);
+        for waiter in batch.waiters.all_mut() {
+            waiter.caller.iter_mut().for_each(|caller| with.caller(caller));
+            relabel_request(&mut waiter.request, with);
         }
         relabel_stage(&mut batch.stage, with);
     }
@@ -56,29 +56,29 @@ pub fn relabel<K: Kinds>(line: &mut Line<K>, with: &mut impl Relabel<K>) {
 }
 
 /// Returns the position of a caller that tries, waits or holds the lock, or has lost its lease and not given it back.
-pub fn place_of<K: Kinds>(line: &Line<K>, seat: &K::Seat) -> Option<Place> {
+pub fn position_of<K: Kinds>(line: &Line<K>, caller: &K::Caller) -> Option<Position> {
     let holder = |number: u64, claim: &Claim<K>| {
-        let holder = claim.holders.iter().find(|holder| holder.seat == *seat)?;
-        Some(holder.place(number))
+        let holder = claim.holders.iter().find(|holder| holder.caller == *caller)?;
+        Some(holder.position(number))
     };
     let in_batch = |batch: &Batch<K>| {
         if let Stage::Leading { leader, .. } = &batch.stage
-            && leader.seat.as_ref() == Some(seat)
+            && leader.caller.as_ref() == Some(caller)
         {
-            return Some(Place { batch: batch.number, at: leader.at });
+            return Some(Position { batch: batch.number, at: leader.at });
         }
         let held = batch
             .claims()
             .and_then(|claims| claims.iter().find_map(|claim| holder(batch.number, claim)));
         held.or_else(|| {
-            let at = batch.waiters.at_of(seat)?;
-            Some(Place { batch: batch.number, at })
+            let at = batch.waiters.at_of(caller)?;
+            Some(Position { batch: batch.number, at })
         })
     };
     let aside = || line.aside.iter().find_map(|aside| holder(aside.batch, &aside.claim));
     let lost = || {
-        let lost = line.lost.iter().find(|lost| lost.holder.seat == *seat)?;
-        Some(lost.holder.place(lost.batch))
+        let lost = line.lost.iter().find(|lost| lost.holder.caller == *caller)?;
+        Some(lost.holder.position(lost.batch))
     };
     line.batches().find_map(in_batch).or_else(aside).or_else(lost)
 }
@@ -104,7 +104,7 @@ fn renumber<K: Kinds>(line: &mut Line<K>) {
 
 /// Visits the number of every caller in a batch.
 fn for_each_number<K: Kinds>(batch: &mut Batch<K>, mut visit: impl FnMut(&mut i64)) {
-    batch.waiters.all_mut().for_each(|waiting| visit(&mut waiting.at));
+    batch.waiters.all_mut().for_each(|waiter| visit(&mut waiter.at));
     match &mut batch.stage {
         Stage::Leading { leader, .. } => visit(&mut leader.at),
         Stage::Queued(_) => {}
@@ -120,7 +120,7 @@ fn relabel_stage<K: Kinds>(stage: &mut Stage<K>, with: &mut impl Relabel<K>) {
     match stage {
         Stage::Leading { token, leader, .. } => {
             with.token(token);
-            leader.seat.iter_mut().for_each(|seat| with.seat(seat));
+            leader.caller.iter_mut().for_each(|caller| with.caller(caller));
             relabel_request(&mut leader.request, with);
         }
         Stage::Queued(queued) => {
@@ -145,14 +145,14 @@ fn relabel_claim<K: Kinds>(claim: &mut Claim<K>, with: &mut impl Relabel<K>) {
     with.moment(&mut claim.confirmed);
     with.moment(&mut claim.joined);
     claim.free_from.iter_mut().for_each(|at| with.moment(at));
-    if let Renewal::Failed { retry_at, .. } = &mut claim.renewal {
+    if let RenewalState::Failed { retry_at, .. } = &mut claim.renewal {
         with.moment(retry_at);
     }
     claim.holders.all_mut(|holder| relabel_holder(holder, with));
 }
 
-fn relabel_holder<K: Kinds>(holder: &mut Holder<K>, with: &mut impl Relabel<K>) {
-    with.seat(&mut holder.seat);
+fn relabel_holder<K: Kinds>(holder: &mut LocalHolder<K>, with: &mut impl Relabel<K>) {
+    with.caller(&mut holder.caller);
     with.fencing_token(&mut holder.fencing_token);
     relabel_request(&mut holder.request, with);
     with.moment(&mut holder.max);

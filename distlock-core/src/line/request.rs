@@ -12,20 +12,20 @@ pub trait Kinds: Clone + Eq + Hash + Debug {
     /// An owner token. A token names one lease, and is never used again (R7).
     type Token: Clone + Eq + Hash + Debug;
     /// A handle of one caller, which the line keeps from the caller's arrival to the end of its lease.
-    type Seat: Clone + Eq + Hash + Debug;
+    type Caller: Clone + Eq + Hash + Debug;
     /// The reason why the store gave no answer to a command.
-    type Fault: Fault;
+    type Fault: FaultClass;
 }
 
 /// The two questions that a line asks about a fault of the store.
-pub trait Fault: Clone + Eq + Hash + Debug {
+pub trait FaultClass: Clone + Eq + Hash + Debug {
     /// Returns whether another attempt may succeed.
     fn is_passing(&self) -> bool;
     /// Returns whether no answer arrived in time.
     fn is_timeout(&self) -> bool;
 }
 
-impl Fault for crate::store::Fault {
+impl FaultClass for crate::store::Fault {
     fn is_passing(&self) -> bool {
         self.passing
     }
@@ -77,7 +77,7 @@ impl Request {
 
 /// The position of a caller in a line. No other caller ever gets the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct Position {
     /// The number of the caller's batch.
     pub batch: u64,
     /// The number of the caller in its batch. Callers are served in the order of these numbers.
@@ -88,13 +88,13 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Arrival<K: Kinds> {
     /// No other caller of this process holds or awaits the lock. The caller tries to take it.
-    Lead(Attempt<K>),
+    Lead(OwnAttempt<K>),
     /// Other callers of this process read, and the caller reads with them from now on.
-    Held(Place, K::Seat, Grant),
+    Held(Position, K::Caller, Grant),
     /// The caller waits in the line.
-    Wait(Place, K::Seat),
+    Wait(Position, K::Caller),
     /// Others are before the caller, which does not wait. It tries to take the lock outside the line.
-    Alone(Attempt<K>),
+    Alone(OwnAttempt<K>),
     /// Callers of this process hold the lock, or too many wait. Carries the time until the lock may be free,
     /// if that is known.
     Busy(Option<Duration>),
@@ -102,18 +102,18 @@ pub enum Arrival<K: Kinds> {
 
 /// An attempt that a caller makes by itself (R2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Attempt<K: Kinds> {
+pub struct OwnAttempt<K: Kinds> {
     /// The token to take the lock with. Nothing was sent for it yet.
     pub token: K::Token,
     /// The caller's position.
-    pub place: Place,
+    pub position: Position,
     /// The caller.
-    pub seat: K::Seat,
+    pub caller: K::Caller,
 }
 
 /// The outcome of a caller's own attempt (R2).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Tried<F> {
+pub enum AttemptOutcome<F> {
     /// The caller holds the lock.
     Held(Grant),
     /// The caller waits in the line.

@@ -43,27 +43,27 @@ pub trait Shell<K: Kinds> {
     /// Returns a random part of `whole`.
     fn jittered(&mut self, whole: Duration) -> Duration;
     /// Returns whether the caller has taken this lock, and all others that it asked for.
-    fn in_hand(&self, seat: &K::Seat) -> bool;
+    fn in_hand(&self, caller: &K::Caller) -> bool;
     /// Returns whether a body runs under the caller's lease.
-    fn has_body(&self, seat: &K::Seat) -> bool;
+    fn has_body(&self, caller: &K::Caller) -> bool;
     /// Takes a grant back that the caller has not taken in a poll of its own (R5). Returns false if it has.
-    fn take_back(&mut self, seat: &K::Seat) -> bool;
+    fn take_back(&mut self, caller: &K::Caller) -> bool;
 
     // Notices to callers.
 
     /// Tells a caller whose own attempt is under way to await the engine's answer instead (R2).
-    fn take_over(&mut self, seat: &K::Seat);
+    fn take_over(&mut self, caller: &K::Caller);
     /// Offers the lock to a caller, which holds it from `now` on and has to take it (R5).
-    fn grant(&mut self, seat: &K::Seat, grant: Grant, now: Moment);
+    fn grant(&mut self, caller: &K::Caller, grant: Grant, now: Moment);
     /// Tells a caller that it does not get the lock.
-    fn deny(&mut self, seat: &K::Seat, why: Denied<K::Fault>);
+    fn deny(&mut self, caller: &K::Caller, why: Denied<K::Fault>);
     /// Wakes a caller because the lock is now known to be taken. If its `wait` is over, it asks for
     /// [`Line::verdict`](super::Line::verdict).
-    fn wake(&mut self, seat: &K::Seat);
+    fn wake(&mut self, caller: &K::Caller);
     /// Tells a holder the new deadline of its lease.
-    fn extended(&mut self, seat: &K::Seat, deadline: Moment);
+    fn extended(&mut self, caller: &K::Caller, deadline: Moment);
     /// Tells a holder that its lease is lost. A lost lease is never held again.
-    fn lost(&mut self, seat: &K::Seat, loss: Loss);
+    fn lost(&mut self, caller: &K::Caller, loss: Loss);
     /// Tells a store that keeps leases on one of several locks without an end that this one now has these
     /// terms.
     fn begin_term(&mut self, token: &K::Token, term: Term);
@@ -120,7 +120,7 @@ pub struct Renew<K: Kinds> {
 
 /// A command to exchange a holder's token for one that reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Exchange<K: Kinds> {
+pub struct Downgrade<K: Kinds> {
     /// The token that owns the lock alone.
     pub old: K::Token,
     /// The token that shares the lock with other readers afterwards.
@@ -140,7 +140,7 @@ pub enum Closing<K: Kinds> {
         was_held: bool,
     },
     /// A body runs under the lease. Its holder releases the token once the body is gone.
-    InUse(K::Seat),
+    InUse(K::Caller),
 }
 
 /// Returns the reservation of a token that is issued now. That of a process which polls lasts until the

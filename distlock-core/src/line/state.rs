@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::batch::{Batch, Stage};
 use super::claim::{Claim, Claims};
-use super::holder::Holder;
-use super::request::{Denied, Freeing, Kinds, Loss, Place};
+use super::holder::LocalHolder;
+use super::request::{Denied, Freeing, Kinds, Loss, Position};
 use super::shell::{Closing, Shell};
 use crate::clock::Moment;
 use crate::store::Limit;
@@ -28,7 +28,7 @@ pub struct Line<K: Kinds> {
     /// The leases of callers that did not wait and took the lock outside the line.
     pub(super) aside: Vec<Aside<K>>,
     /// The lost leases that their holders have not given back.
-    pub(super) lost: Vec<Lost<K>>,
+    pub(super) lost: Vec<LostLease<K>>,
 }
 
 /// A lease that was taken outside the line, by a caller that did not wait.
@@ -42,7 +42,7 @@ pub struct Aside<K: Kinds> {
 
 /// A lease that was lost, until its holder gives it back. Its token is released then, by the last such holder (R10).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Lost<K: Kinds> {
+pub struct LostLease<K: Kinds> {
     /// The number of the batch that the lease was in.
     pub batch: u64,
     /// The token to be released when its last holder gives the lease back.
@@ -50,7 +50,7 @@ pub struct Lost<K: Kinds> {
     /// The end of the lease.
     pub deadline: Moment,
     /// The holder that lost it.
-    pub holder: Holder<K>,
+    pub holder: LocalHolder<K>,
     /// The end of the longest `min_hold` of other holders by the same token.
     pub free_from: Option<Moment>,
     /// The reason for the loss.
@@ -168,7 +168,7 @@ impl<K: Kinds> Line<K> {
     }
 
     /// Returns every holder, with the token by which it holds the lock.
-    pub fn held(&self) -> impl Iterator<Item = (&K::Token, &Holder<K>)> {
+    pub fn held(&self) -> impl Iterator<Item = (&K::Token, &LocalHolder<K>)> {
         self.claims().flat_map(|claim| claim.holders.iter().map(|holder| (&claim.token, holder)))
     }
 
@@ -188,23 +188,23 @@ impl<K: Kinds> Line<K> {
     }
 
     /// Returns the lost leases that their holders have not given back.
-    pub fn lost(&self) -> &[Lost<K>] {
+    pub fn lost(&self) -> &[LostLease<K>] {
         &self.lost
     }
 
     /// Returns the claim by which the caller at a position holds the lock.
-    pub fn claim_at(&self, place: Place) -> Option<&Claim<K>> {
-        let batch = self.batches().find(|batch| batch.number == place.batch);
+    pub fn claim_at(&self, position: Position) -> Option<&Claim<K>> {
+        let batch = self.batches().find(|batch| batch.number == position.batch);
         let in_line = batch.and_then(Batch::claims).into_iter().flat_map(Claims::iter);
-        let aside = self.aside.iter().filter(|aside| aside.batch == place.batch);
-        let held = |claim: &&Claim<K>| claim.holders.get(place.at).is_some();
+        let aside = self.aside.iter().filter(|aside| aside.batch == position.batch);
+        let held = |claim: &&Claim<K>| claim.holders.get(position.at).is_some();
         in_line.chain(aside.map(|aside| &aside.claim)).find(held)
     }
 
     /// Returns the claim by which the caller at a position holds the lock.
     #[inline]
-    pub(super) fn claim_at_mut(&mut self, place: Place) -> Option<&mut Claim<K>> {
-        self.claim_where(place.batch, |claim| claim.holders.get(place.at).is_some())
+    pub(super) fn claim_at_mut(&mut self, position: Position) -> Option<&mut Claim<K>> {
+        self.claim_where(position.batch, |claim| claim.holders.get(position.at).is_some())
     }
 
     /// Returns the claim at an index of a batch, or that of a lease outside the line, which has index 0.
@@ -307,8 +307,8 @@ impl<K: Kinds> Line<K> {
     /// Returns whether the caller that has just arrived at this position changes nothing else: several waited in its
     /// batch before, so the line is due when it was.
     #[inline]
-    pub fn is_crowd(&self, place: Place) -> bool {
-        let batch = self.batches().find(|batch| batch.number == place.batch);
+    pub fn is_crowd(&self, position: Position) -> bool {
+        let batch = self.batches().find(|batch| batch.number == position.batch);
         // The first waiter makes a difference: the engine takes an attempt over, and a lease is renewed more often.
         batch.is_some_and(|batch| !batch.limit.is_read() && batch.waiters.live() > 2)
     }
@@ -332,16 +332,16 @@ impl<K: Kinds> Line<K> {
 
     /// Returns the reason why a caller whose wait is over did not get the lock, or `None` if it is not known yet
     /// whether the lock is taken. If the caller's batch is gone without a reason, others had their turn.
-    pub fn verdict(&self, place: Place, now: Moment) -> Option<Denied<K::Fault>> {
-        match self.batches().find(|batch| batch.number == place.batch) {
+    pub fn verdict(&self, position: Position, now: Moment) -> Option<Denied<K::Fault>> {
+        match self.batches().find(|batch| batch.number == position.batch) {
             Some(batch) => batch.verdict(now),
             None => Some(Denied::Taken(None)),
         }
     }
 
     /// Returns the next caller to be served. Without an engine, that caller has to run the line when it is due.
-    pub fn front(&self) -> Option<&K::Seat> {
-        self.batches().find_map(|batch| batch.waiters.iter().next()).map(|(seat, _)| seat)
+    pub fn front(&self) -> Option<&K::Caller> {
+        self.batches().find_map(|batch| batch.waiters.iter().next()).map(|(caller, _)| caller)
     }
 
     /// Removes a batch and releases its tokens (R8).
@@ -363,7 +363,7 @@ impl<K: Kinds> Line<K> {
     }
 }
 
-impl<K: Kinds> Lost<K> {
+impl<K: Kinds> LostLease<K> {
     /// Returns the end of the longest `min_hold` of this token's holders.
     pub(super) fn kept_until<X: Shell<K>>(&self, shell: &X) -> Option<Moment> {
         self.holder.kept_until(shell).max(self.free_from)

@@ -15,7 +15,7 @@ use crate::shrink::shrink_queue;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Waiters<K: Kinds> {
     /// The waiters by number, and the empty entries of those that left.
-    queue: VecDeque<Waiting<K>>,
+    queue: VecDeque<LocalWaiter<K>>,
     /// How many waiters have not left.
     live: usize,
     /// The lowest number that was given out. A waiter that returns (R5) gets the one below.
@@ -26,13 +26,13 @@ pub struct Waiters<K: Kinds> {
 
 /// A waiter, or the empty entry of one that left.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Waiting<K: Kinds> {
+pub struct LocalWaiter<K: Kinds> {
     /// The caller's number in its batch.
     pub at: i64,
     /// The caller's request.
     pub request: Request,
     /// The caller. `None` once it has left.
-    pub seat: Option<K::Seat>,
+    pub caller: Option<K::Caller>,
 }
 
 /// How many entries a queue may have before empty ones are removed.
@@ -52,16 +52,16 @@ impl<K: Kinds> Waiters<K> {
 
     /// Adds a caller behind all others. `at` is the last number that was given out.
     #[inline]
-    pub(super) fn push_back(&mut self, at: i64, request: Request, seat: K::Seat) {
+    pub(super) fn push_back(&mut self, at: i64, request: Request, caller: K::Caller) {
         self.live += 1;
-        self.queue.push_back(Waiting { at, request, seat: Some(seat) });
+        self.queue.push_back(LocalWaiter { at, request, caller: Some(caller) });
     }
 
     /// Adds a caller before all others (R5), and returns its number.
-    pub(super) fn push_front(&mut self, request: Request, seat: K::Seat) -> i64 {
+    pub(super) fn push_front(&mut self, request: Request, caller: K::Caller) -> i64 {
         self.live += 1;
         self.lowest -= 1;
-        self.queue.push_front(Waiting { at: self.lowest, request, seat: Some(seat) });
+        self.queue.push_front(LocalWaiter { at: self.lowest, request, caller: Some(caller) });
         self.lowest
     }
 
@@ -72,7 +72,7 @@ impl<K: Kinds> Waiters<K> {
 
     /// Returns whether a waiter is left whose time is not over.
     pub(super) fn any_live(&self, now: Moment) -> bool {
-        self.queue.iter().any(|waiting| waiting.is_live(now))
+        self.queue.iter().any(|waiter| waiter.is_live(now))
     }
 
     /// Returns the request of the next waiter to be served. Removes those before it that left or whose time is over.
@@ -80,9 +80,9 @@ impl<K: Kinds> Waiters<K> {
     #[inline]
     pub(super) fn next<X: Shell<K>>(&mut self, now: Moment, shell: &mut X) -> Option<&Request> {
         while self.queue.front().is_some_and(|first| !first.is_live(now)) {
-            if let Some(seat) = self.queue.pop_front().and_then(|late| late.seat) {
+            if let Some(caller) = self.queue.pop_front().and_then(|late| late.caller) {
                 self.live -= 1;
-                shell.wake(&seat);
+                shell.wake(&caller);
             }
         }
         self.queue.front().map(|first| &first.request)
@@ -91,37 +91,37 @@ impl<K: Kinds> Waiters<K> {
     /// Removes the next waiter, to be served.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Recipient<K>> {
-        let Waiting { at, request, seat } = self.queue.pop_front()?;
+        let LocalWaiter { at, request, caller } = self.queue.pop_front()?;
         shrink_queue(&mut self.queue);
-        let seat = seat?;
+        let caller = caller?;
         self.live -= 1;
-        Some(Recipient { at, request, seat })
+        Some(Recipient { at, request, caller })
     }
 
     /// Removes a caller that leaves. Returns false if it does not wait here.
     pub(super) fn leave(&mut self, at: i64) -> bool {
-        let Ok(index) = self.queue.binary_search_by_key(&at, |waiting| waiting.at) else {
+        let Ok(index) = self.queue.binary_search_by_key(&at, |waiter| waiter.at) else {
             return false;
         };
-        if self.queue[index].seat.take().is_none() {
+        if self.queue[index].caller.take().is_none() {
             return false;
         }
         self.live -= 1;
         // The work is in proportion to the number of empty entries, which is constant time for each on average.
         if self.queue.len() > EMPTY && self.queue.len() / 2 > self.live {
-            self.queue.retain(|waiting| waiting.seat.is_some());
+            self.queue.retain(|waiter| waiter.caller.is_some());
             shrink_queue(&mut self.queue);
         }
         true
     }
 
     /// Returns the waiters that have not left, the next one first.
-    pub fn iter(&self) -> impl Iterator<Item = (&K::Seat, &Request)> {
-        let present = |waiting: &'_ Waiting<K>| waiting.seat.is_some();
+    pub fn iter(&self) -> impl Iterator<Item = (&K::Caller, &Request)> {
+        let present = |waiter: &'_ LocalWaiter<K>| waiter.caller.is_some();
         self.queue
             .iter()
-            .filter(move |waiting| present(waiting))
-            .filter_map(|waiting| waiting.seat.as_ref().map(|seat| (seat, &waiting.request)))
+            .filter(move |waiter| present(waiter))
+            .filter_map(|waiter| waiter.caller.as_ref().map(|caller| (caller, &waiter.request)))
     }
 
     /// Tells all waiters that they do not get the lock.
@@ -130,23 +130,23 @@ impl<K: Kinds> Waiters<K> {
         shell: &mut X,
         why: impl Fn(&Request) -> Denied<K::Fault>,
     ) {
-        for Waiting { request, seat, .. } in self.queue.drain(..) {
-            if let Some(seat) = seat {
-                shell.deny(&seat, why(&request));
+        for LocalWaiter { request, caller, .. } in self.queue.drain(..) {
+            if let Some(caller) = caller {
+                shell.deny(&caller, why(&request));
             }
         }
         self.live = 0;
     }
 
     /// Returns all entries.
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiting<K>> {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut LocalWaiter<K>> {
         self.queue.iter_mut()
     }
 
     /// Returns the number of a caller that waits here.
-    pub(super) fn at_of(&self, seat: &K::Seat) -> Option<i64> {
-        let own = self.queue.iter().find(|waiting| waiting.seat.as_ref() == Some(seat));
-        own.map(|waiting| waiting.at)
+    pub(super) fn at_of(&self, caller: &K::Caller) -> Option<i64> {
+        let own = self.queue.iter().find(|waiter| waiter.caller.as_ref() == Some(caller));
+        own.map(|waiter| waiter.at)
     }
 
     /// Returns the lowest number, and the next one to be given out.
@@ -161,9 +161,9 @@ impl<K: Kinds> Waiters<K> {
     }
 }
 
-impl<K: Kinds> Waiting<K> {
+impl<K: Kinds> LocalWaiter<K> {
     /// Returns whether the lock may be granted to this waiter: it has not left, and its time is not over.
     fn is_live(&self, now: Moment) -> bool {
-        self.seat.is_some() && now < self.request.answer_by
+        self.caller.is_some() && now < self.request.answer_by
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Answer, Arrival, Attempt, Denied, Finished, Freeing, Loss, Request, Tried};
+use super::core::{
+    Answer, Arrival, AttemptOutcome, Denied, Finished, Freeing, Loss, OwnAttempt, Request,
+};
 use super::lease::Lease;
 use super::table::LockTable;
 use super::turn::{Live, renewal};
@@ -31,7 +33,7 @@ impl LockTable {
                     turn.waits(&request);
                     turn.joins_a_crowd = line.is_crowd(*place);
                 }
-                Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.seat.trying(),
+                Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.caller.trying(),
                 Arrival::Held(_, lease, grant) => {
                     lease.granted(*grant);
                     lease.account().begin(now);
@@ -48,20 +50,20 @@ impl LockTable {
         lease: &Arc<Lease>,
         answer: Result<Answer, Fault>,
         waits: bool,
-    ) -> Tried<Fault> {
+    ) -> AttemptOutcome<Fault> {
         self.change(&lease.lock, |line, turn| {
             let now = self.clock().now();
             let tried = line.tried(lease.place(), answer, waits, now, turn);
             match tried {
-                Tried::Held(grant) => {
+                AttemptOutcome::Held(grant) => {
                     lease.granted(grant);
                     lease.account().begin(now);
                 }
-                Tried::Wait => {
+                AttemptOutcome::Wait => {
                     lease.in_line();
                     turn.waits(&lease.request);
                 }
-                Tried::Denied { .. } | Tried::TakenOver => {}
+                AttemptOutcome::Denied { .. } | AttemptOutcome::TakenOver => {}
             }
             tried
         })
@@ -73,13 +75,13 @@ impl LockTable {
         owner: &Arc<Owner>,
         lease: &Arc<Lease>,
         answer: Result<Answer, Fault>,
-    ) -> Tried<Fault> {
-        let (token, place, seat) = (owner.clone(), lease.place(), lease.clone());
-        let attempt = Attempt { token, place, seat };
+    ) -> AttemptOutcome<Fault> {
+        let (token, position, caller) = (owner.clone(), lease.place(), lease.clone());
+        let attempt = OwnAttempt { token, position, caller };
         self.change(&lease.lock, |line, turn| {
             let now = self.clock().now();
             let tried = line.tried_alone(&attempt, lease.request, answer, now, turn);
-            if let Tried::Held(grant) = tried {
+            if let AttemptOutcome::Held(grant) = tried {
                 lease.granted(grant);
                 lease.account().begin(now);
             }

@@ -102,13 +102,13 @@ fn write(line: &Line<Live>, now: Moment, writer: &mut AccountWriter) {
 
 fn held(line: &Line<Live>, now: Moment) -> impl Iterator<Item = HeldLock> {
     line.held().map(move |(token, holder)| {
-        let lock = &holder.seat.lock;
+        let lock = &holder.caller.lock;
         HeldLock {
             stored: lock.stored().to_string(),
             lease: lease(token),
             name: lock.name().to_owned(),
             template: lock.template().map(str::to_owned),
-            age: now.since(holder.seat.account().since()),
+            age: now.since(holder.caller.account().since()),
             fencing_token: holder.fencing_token,
         }
     })

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Exchange;
+use super::core::Downgrade;
 use super::lease::Lease;
 use super::table::LockTable;
 use super::turn::Live;
@@ -29,7 +29,7 @@ impl LockTable {
                 line.downgrade(lease.place(), now, turn).filter(|_| !lease.is_lost_at(now))
             });
             let Some(exchange) = asked else { return Err(self.found_lost(lease)) };
-            let Exchange { old, new, term } = exchange.clone();
+            let Downgrade { old, new, term } = exchange.clone();
             let exchanging = store::Exchange { old, new, term };
             let op = self.store.clone().exchange(exchanging, answer_by.min(lease.deadline()));
             let fault = match self.observers().timed(Verb::Exchange, (self.clock(), now), op).await
@@ -48,7 +48,7 @@ impl LockTable {
     fn exchanged(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
-        exchange: &Exchange<Live>,
+        exchange: &Downgrade<Live>,
         answer: Exchanged,
     ) -> Result<(), LockError> {
         if let Exchanged::Granted { .. } = answer {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::core::{Answer, Attempt, Denied, Tried};
+use super::core::{Answer, AttemptOutcome, Denied, OwnAttempt};
 use super::lease::Lease;
 use super::table::LockTable;
 use super::turn::Live;
@@ -83,8 +83,8 @@ pub(super) struct Lead<'a> {
 }
 
 impl<'a> Lead<'a> {
-    pub(super) fn new(table: &'a Arc<LockTable>, attempt: Attempt<Live>) -> Self {
-        Self { table, owner: attempt.token, lease: attempt.seat, open: true }
+    pub(super) fn new(table: &'a Arc<LockTable>, attempt: OwnAttempt<Live>) -> Self {
+        Self { table, owner: attempt.token, lease: attempt.caller, open: true }
     }
 
     #[inline]
@@ -101,21 +101,21 @@ impl<'a> Lead<'a> {
             Err(fault) => Denied::Fault(fault.clone()),
         };
         let settled = match self.table.tried(lease, answer, waits) {
-            Tried::Held(_) => {
+            AttemptOutcome::Held(_) => {
                 self.open = false;
                 Settled::Held(lease.clone())
             }
-            Tried::Wait => {
+            AttemptOutcome::Wait => {
                 self.open = false;
                 Settled::Wait(Waiting::new(self.table, lease.clone()))
             }
-            Tried::Denied { why, release } => {
+            AttemptOutcome::Denied { why, release } => {
                 // Taken, but of several servers some have given it the lock, or may.
                 self.open = release || self.owner.may_be_stored();
                 Settled::Denied(why)
             }
             // The engine sends the same token again, and its answer counts.
-            Tried::TakenOver => match self.taken_over() {
+            AttemptOutcome::TakenOver => match self.taken_over() {
                 Some(waiting) if granted || waits => Settled::Wait(waiting),
                 _ => Settled::Denied(denied),
             },
@@ -169,8 +169,8 @@ pub(super) struct Alone<'a> {
 }
 
 impl<'a> Alone<'a> {
-    pub(super) fn new(table: &'a Arc<LockTable>, attempt: Attempt<Live>) -> Self {
-        Self { table, owner: attempt.token, lease: attempt.seat, open: true }
+    pub(super) fn new(table: &'a Arc<LockTable>, attempt: OwnAttempt<Live>) -> Self {
+        Self { table, owner: attempt.token, lease: attempt.caller, open: true }
     }
 
     fn settle(mut self, answer: Result<Answer, Fault>) -> Settled<'a> {
@@ -178,17 +178,17 @@ impl<'a> Alone<'a> {
             self.owner.set_granted();
         }
         match self.table.tried_alone(&self.owner, &self.lease, answer) {
-            Tried::Held(_) => {
+            AttemptOutcome::Held(_) => {
                 self.open = false;
                 Settled::Held(self.lease.clone())
             }
-            Tried::Denied { why, release } => {
+            AttemptOutcome::Denied { why, release } => {
                 // Taken, but of several servers some have given it the lock, or may.
                 self.open = release || self.owner.may_be_stored();
                 Settled::Denied(why)
             }
             // A try past the line is its caller's alone.
-            Tried::Wait | Tried::TakenOver => Settled::Denied(Denied::Unanswered),
+            AttemptOutcome::Wait | AttemptOutcome::TakenOver => Settled::Denied(Denied::Unanswered),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::core::{Grant, Loss, Place, Request};
+use super::core::{Grant, Loss, Position, Request};
 use super::table::{LockTable, lock};
 use super::waiter::Seat;
 use crate::clock::{Clock, Moment};
@@ -93,7 +93,7 @@ impl Lease {
         table: &Arc<LockTable>,
         lock: &Arc<LockName>,
         request: Request,
-        (place, sent): (Place, Moment),
+        (place, sent): (Position, Moment),
     ) -> Arc<Self> {
         Arc::new(Self {
             lock: lock.clone(),
@@ -117,12 +117,12 @@ impl Lease {
         })
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place { batch: self.batch.load(Ordering::Acquire), at: self.at.load(Ordering::Acquire) }
+    pub(super) fn place(&self) -> Position {
+        Position { batch: self.batch.load(Ordering::Acquire), at: self.at.load(Ordering::Acquire) }
     }
 
     /// It stands elsewhere from now on.
-    pub(super) fn moved(&self, place: Place) {
+    pub(super) fn moved(&self, place: Position) {
         self.batch.store(place.batch, Ordering::Release);
         self.at.store(place.at, Ordering::Release);
     }
@@ -137,7 +137,7 @@ impl Lease {
     }
 
     /// Its holder has the lock with others that read from now on.
-    pub(super) fn read_on(&self, place: Place, grant: Grant) {
+    pub(super) fn read_on(&self, place: Position, grant: Grant) {
         self.moved(place);
         self.granted(grant);
         self.reads_on.store(true, Ordering::Release);

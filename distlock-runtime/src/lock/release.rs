@@ -21,7 +21,7 @@
 //!
 //! # `min_hold`
 //!
-//! A lease that ends before its `min_hold` is over ([`Holder::free_from`](super::core::Holder)) is
+//! A lease that ends before its `min_hold` is over ([`Holder::free_from`](super::core::LocalHolder)) is
 //! released with `keep`, the time that is left: the store has the lock expire then, also if this
 //! process ends now. Waiters of this process ask for it again from their old places. The owner token remembers
 //! until when it is kept, so that no other release of the same token frees it earlier

@@ -53,7 +53,7 @@ impl LockTable {
 /// The lease that has been held for longest, of those whose callers have it.
 fn oldest_hold(lock: &LockName, table: &LockTable) -> Option<Arc<Lease>> {
     let oldest = |line: &Line<Live>| {
-        let held = line.held().map(|(_, holder)| &holder.seat);
+        let held = line.held().map(|(_, holder)| &holder.caller);
         let in_hand = held.filter(|lease| lease.is_in_hand());
         in_hand.min_by_key(|lease| lease.account().since()).cloned()
     };

@@ -26,7 +26,7 @@ pub(crate) struct Live;
 
 impl Kinds for Live {
     type Token = Arc<Owner>;
-    type Seat = Arc<Lease>;
+    type Caller = Arc<Lease>;
     type Fault = Fault;
 }
 

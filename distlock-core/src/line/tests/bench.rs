@@ -12,12 +12,12 @@ pub(in super::super) struct Plain;
 
 impl Kinds for Plain {
     type Token = u32;
-    type Seat = u32;
+    type Caller = u32;
     type Fault = bool;
 }
 
 /// True stands for a fault that passes.
-impl Fault for bool {
+impl FaultClass for bool {
     fn is_passing(&self) -> bool {
         *self
     }
@@ -46,11 +46,11 @@ pub(super) enum Did {
 
 /// A shell that records the calls of a line.
 #[derive(Default)]
-pub(super) struct Notes {
+pub(super) struct TestShell {
     pub(super) did: Vec<Did>,
     pub(super) issued: u32,
     pub(super) numbers: u64,
-    pub(super) seats: u32,
+    pub(super) callers: u32,
     pub(super) sent: Vec<u32>,
     pub(super) deaf: bool,
     pub(super) closed: bool,
@@ -60,18 +60,18 @@ pub(super) struct Notes {
     pub(super) bodies: Vec<u32>,
 }
 
-impl Notes {
+impl TestShell {
     pub(super) fn take(&mut self) -> Vec<Did> {
         std::mem::take(&mut self.did)
     }
 
-    pub(super) fn seat(&mut self) -> u32 {
-        self.seats += 1;
-        self.seats
+    pub(super) fn caller(&mut self) -> u32 {
+        self.callers += 1;
+        self.callers
     }
 }
 
-impl Shell<Plain> for Notes {
+impl Shell<Plain> for TestShell {
     fn issue(&mut self, _: Limit, _: Reservation, _: Moment) -> u32 {
         self.issued += 1;
         self.issued
@@ -106,38 +106,38 @@ impl Shell<Plain> for Notes {
         whole
     }
 
-    fn in_hand(&self, seat: &u32) -> bool {
-        !self.asleep.contains(seat)
+    fn in_hand(&self, caller: &u32) -> bool {
+        !self.asleep.contains(caller)
     }
 
-    fn has_body(&self, seat: &u32) -> bool {
-        self.bodies.contains(seat)
+    fn has_body(&self, caller: &u32) -> bool {
+        self.bodies.contains(caller)
     }
 
-    fn take_back(&mut self, seat: &u32) -> bool {
-        self.asleep.contains(seat)
+    fn take_back(&mut self, caller: &u32) -> bool {
+        self.asleep.contains(caller)
     }
 
-    fn take_over(&mut self, seat: &u32) {
-        self.did.push(Did::TookOver(*seat));
+    fn take_over(&mut self, caller: &u32) {
+        self.did.push(Did::TookOver(*caller));
     }
 
-    fn grant(&mut self, seat: &u32, grant: Grant, _now: Moment) {
-        self.did.push(Did::Granted(*seat, grant.fencing_token));
+    fn grant(&mut self, caller: &u32, grant: Grant, _now: Moment) {
+        self.did.push(Did::Granted(*caller, grant.fencing_token));
     }
 
-    fn deny(&mut self, seat: &u32, why: Denied<bool>) {
-        self.did.push(Did::Denied(*seat, why));
+    fn deny(&mut self, caller: &u32, why: Denied<bool>) {
+        self.did.push(Did::Denied(*caller, why));
     }
 
-    fn wake(&mut self, seat: &u32) {
-        self.did.push(Did::Woke(*seat));
+    fn wake(&mut self, caller: &u32) {
+        self.did.push(Did::Woke(*caller));
     }
 
     fn extended(&mut self, _: &u32, _: Moment) {}
 
-    fn lost(&mut self, seat: &u32, loss: Loss) {
-        self.did.push(Did::Lost(*seat, loss));
+    fn lost(&mut self, caller: &u32, loss: Loss) {
+        self.did.push(Did::Lost(*caller, loss));
     }
 
     fn begin_term(&mut self, _: &u32, _: Term) {}
@@ -165,7 +165,7 @@ impl Shell<Plain> for Notes {
     fn closing(&mut self, closing: Closing<Plain>) {
         self.did.push(match closing {
             Closing::Free { release, was_held } => Did::Free(release.token, was_held),
-            Closing::InUse(seat) => Did::InUse(seat),
+            Closing::InUse(caller) => Did::InUse(caller),
         });
     }
 }
@@ -199,20 +199,20 @@ pub(in super::super) fn queued(number: u64) -> Batch<Plain> {
 /// A line and its shell.
 pub(super) struct Bench {
     pub(super) line: Line<Plain>,
-    pub(super) notes: Notes,
+    pub(super) notes: TestShell,
 }
 
 impl Bench {
     pub(super) fn new() -> Self {
-        Self { line: Line::default(), notes: Notes::default() }
+        Self { line: Line::default(), notes: TestShell::default() }
     }
 
     pub(super) fn arrive(&mut self, request: Request, now: Moment) -> Arrival<Plain> {
-        let seat = self.notes.seat();
-        self.line.arrive(request, usize::MAX, now, |_| seat, &mut self.notes)
+        let caller = self.notes.caller();
+        self.line.arrive(request, usize::MAX, now, |_| caller, &mut self.notes)
     }
 
-    pub(super) fn lead(&mut self, now: Moment) -> Attempt<Plain> {
+    pub(super) fn lead(&mut self, now: Moment) -> OwnAttempt<Plain> {
         match self.arrive(request(30 * SECOND), now) {
             Arrival::Lead(attempt) => {
                 self.notes.sent.push(attempt.token);
@@ -222,27 +222,32 @@ impl Bench {
         }
     }
 
-    pub(super) fn wait(&mut self, request: Request, now: Moment) -> Place {
+    pub(super) fn wait(&mut self, request: Request, now: Moment) -> Position {
         match self.arrive(request, now) {
-            Arrival::Wait(place, _) => place,
+            Arrival::Wait(position, _) => position,
             other => panic!("it does not wait: {other:?}"),
         }
     }
 
-    pub(super) fn tried(&mut self, place: Place, fence: u64, now: Moment) -> Tried<bool> {
+    pub(super) fn tried(
+        &mut self,
+        position: Position,
+        fence: u64,
+        now: Moment,
+    ) -> AttemptOutcome<bool> {
         let answer = Ok(Answer::Granted { fence, sent: now });
-        self.line.tried(place, answer, true, now, &mut self.notes)
+        self.line.tried(position, answer, true, now, &mut self.notes)
     }
 
     /// Lets a caller take the free lock, and returns its position.
-    pub(super) fn held(&mut self, fence: u64, now: Moment) -> Place {
-        let Attempt { place, .. } = self.lead(now);
-        assert!(matches!(self.tried(place, fence, now), Tried::Held(_)));
-        place
+    pub(super) fn held(&mut self, fence: u64, now: Moment) -> Position {
+        let OwnAttempt { position, .. } = self.lead(now);
+        assert!(matches!(self.tried(position, fence, now), AttemptOutcome::Held(_)));
+        position
     }
 
-    pub(super) fn finish(&mut self, place: Place, now: Moment) -> Finished<Plain> {
-        self.line.finish(place, now, &mut self.notes)
+    pub(super) fn finish(&mut self, position: Position, now: Moment) -> Finished<Plain> {
+        self.line.finish(position, now, &mut self.notes)
     }
 
     pub(super) fn run(&mut self, now: Moment) -> Vec<Did> {

@@ -10,9 +10,9 @@ use crate::store::Term;
 #[test]
 fn who_finds_nobody_takes_the_lock_and_leaves_nothing_behind() {
     let mut bench = Bench::new();
-    let place = bench.held(7, at(0));
+    let position = bench.held(7, at(0));
     assert!(bench.line.due() > at(0));
-    let Finished { was_held, release } = bench.finish(place, at(1));
+    let Finished { was_held, release } = bench.finish(position, at(1));
     assert!(was_held && release.is_some_and(|release| release.token == 1));
     assert!(bench.line.is_empty() && bench.notes.take().is_empty());
     assert_eq!(bench.line.due(), Moment::NEVER);
@@ -60,11 +60,11 @@ fn r6_too_little_is_left_so_it_is_renewed_first() {
 fn r6_a_lock_that_is_stored_for_a_min_hold_is_a_lease_of_that_length_for_whoever_is_next() {
     let mut bench = Bench::new();
     let term = Term { min_hold: Some(30 * SECOND), ..request(SECOND).term };
-    let Attempt { place, .. } = bench.lead(at(0));
+    let OwnAttempt { position, .. } = bench.lead(at(0));
     bench.wait(request(30 * SECOND), at(0));
     assert_eq!(bench.run(at(0)), [Did::TookOver(1), Did::Enter(1, 0)]);
     // The caller that the lock was asked for is gone when it is granted.
-    bench.line.leave(place, at(1), &mut bench.notes);
+    bench.line.leave(position, at(1), &mut bench.notes);
     let granted = Entered::Granted { fence: 7, sent: at(0), contended: false };
     bench.line.entered(&1, term, Ok(granted), at(2), &mut bench.notes);
     assert_eq!(bench.notes.take(), [Did::Granted(2, 7 * TOKENS_PER_FENCE)]);
@@ -79,7 +79,7 @@ fn r2_the_engine_asks_for_a_leader_on_whom_another_depends() {
     bench.wait(request(30 * SECOND), at(0));
     assert_eq!(bench.notes.take(), [Did::TookOver(1)]);
     assert_eq!(bench.run(at(0)), [Did::Enter(1, 0)]);
-    assert_eq!(bench.tried(leader.place, 7, at(1)), Tried::TakenOver);
+    assert_eq!(bench.tried(leader.position, 7, at(1)), AttemptOutcome::TakenOver);
     let granted = Entered::Granted { fence: 8, sent: at(1), contended: false };
     assert_eq!(bench.entered(1, granted, at(2)), [Did::Granted(1, 8 * TOKENS_PER_FENCE)]);
 }
@@ -169,7 +169,7 @@ fn r5_a_grant_that_is_not_taken_goes_to_the_next_and_its_caller_comes_back_in_fr
     bench.line.renewed(&renew, at(900), yes, at(901), &mut bench.notes);
     assert!(bench.run(at(1002)).contains(&Did::Granted(3, 7 * TOKENS_PER_FENCE + 2)));
     let again = bench.line.rejoin(request(30 * SECOND), &2, at(1003), &mut bench.notes);
-    assert!(again.is_some_and(|place| place.batch == third.batch && place.at < third.at));
+    assert!(again.is_some_and(|position| position.batch == third.batch && position.at < third.at));
     bench.finish(third, at(1004));
     assert!(bench.notes.take().contains(&Did::Granted(2, 7 * TOKENS_PER_FENCE + 3)));
 }
@@ -181,8 +181,8 @@ fn r8_an_empty_batch_leaves_the_queue() {
     let second = bench.wait(request(30 * SECOND), at(0));
     bench.run(at(0));
     assert!(bench.line.leave(second, at(1), &mut bench.notes).is_none());
-    assert!(!bench.line.give_up_try(leader.place));
-    assert!(bench.line.leave(leader.place, at(1), &mut bench.notes).is_none());
+    assert!(!bench.line.give_up_try(leader.position));
+    assert!(bench.line.leave(leader.position, at(1), &mut bench.notes).is_none());
     assert_eq!(bench.notes.take(), [Did::Release(1)]);
     assert!(bench.line.is_empty());
 }
@@ -241,14 +241,16 @@ fn r13_a_process_that_is_not_notified_says_so_in_its_tokens() {
 fn min_hold_keeps_the_lock_and_those_who_wait_ask_again() {
     let mut bench = Bench::new();
     let term = Term { min_hold: Some(5 * SECOND), ..request(30 * SECOND).term };
-    let seat = bench.notes.seat();
+    let caller = bench.notes.caller();
     let kept = Request { term, ..request(30 * SECOND) };
-    let arrival = bench.line.arrive(kept, usize::MAX, at(0), |_| seat, &mut bench.notes);
-    let Arrival::Lead(Attempt { place, token, .. }) = arrival else { panic!("it does not lead") };
+    let arrival = bench.line.arrive(kept, usize::MAX, at(0), |_| caller, &mut bench.notes);
+    let Arrival::Lead(OwnAttempt { position, token, .. }) = arrival else {
+        panic!("it does not lead")
+    };
     bench.notes.sent.push(token);
-    bench.tried(place, 7, at(0));
+    bench.tried(position, 7, at(0));
     bench.wait(request(30 * SECOND), at(1));
-    let release = bench.finish(place, at(1000)).release.expect("it is to be kept");
+    let release = bench.finish(position, at(1000)).release.expect("it is to be kept");
     assert_eq!((release.token, release.keep), (1, Some(4 * SECOND)));
     assert_eq!(bench.run(at(1000)), [Did::Enter(2, 7)]);
 }
@@ -257,7 +259,7 @@ fn min_hold_keeps_the_lock_and_those_who_wait_ask_again() {
 fn close_frees_what_is_not_in_use_and_denies_those_who_wait() {
     for in_use in [false, true] {
         let mut bench = Bench::new();
-        let place = bench.held(7, at(0));
+        let position = bench.held(7, at(0));
         bench.wait(request(30 * SECOND), at(1));
         bench.notes.closed = true;
         if in_use {
@@ -267,7 +269,7 @@ fn close_frees_what_is_not_in_use_and_denies_those_who_wait() {
         let last = if in_use { Did::InUse(1) } else { Did::Free(1, true) };
         let did = [Did::Denied(2, Denied::Closed), Did::Lost(1, Loss::Closed), last];
         assert_eq!(bench.notes.take(), did);
-        let release = bench.finish(place, at(3)).release;
+        let release = bench.finish(position, at(3)).release;
         assert_eq!(release.is_some(), in_use);
         assert!(bench.line.is_empty());
     }
@@ -279,15 +281,15 @@ fn who_does_not_wait_tries_past_the_line_only_if_nobody_here_has_the_lock() {
     bench.lead(at(0));
     bench.wait(request(30 * SECOND), at(0));
     let now = at(1);
-    let seat = bench.notes.seat();
+    let caller = bench.notes.caller();
     let hasty = request(30 * SECOND);
-    let alone = bench.line.arrive(hasty, 0, now, |_| seat, &mut bench.notes);
+    let alone = bench.line.arrive(hasty, 0, now, |_| caller, &mut bench.notes);
     let Arrival::Alone(attempt) = alone else { panic!("it joins: {alone:?}") };
     let answer = Ok(Answer::Granted { fence: 9, sent: now });
     let tried = bench.line.tried_alone(&attempt, hasty, answer, now, &mut bench.notes);
-    assert!(matches!(tried, Tried::Held(_)));
+    assert!(matches!(tried, AttemptOutcome::Held(_)));
     assert_eq!(bench.line.held().count(), 1);
-    let Finished { was_held, release } = bench.finish(attempt.place, at(2));
+    let Finished { was_held, release } = bench.finish(attempt.position, at(2));
     assert!(was_held && release.is_some_and(|release| release.token == attempt.token));
 }
 
@@ -316,16 +318,16 @@ fn places_of_those_who_left_are_given_back() {
         assert_eq!(live as i64, 999 - n);
         assert!(waiters.places() <= 2 * live + 17, "{} for {live}", waiters.places());
     }
-    assert!(waiters.next(at(0), &mut Notes::default()).is_none());
+    assert!(waiters.next(at(0), &mut TestShell::default()).is_none());
 }
 
 /// Hands the lock over until the line draws counter values. Checks that the fencing tokens grow, and returns how many
 /// were given out.
-fn hand_on_until_it_draws(bench: &mut Bench, place: &mut Place, above: &mut u64) -> u64 {
+fn hand_on_until_it_draws(bench: &mut Bench, position: &mut Position, above: &mut u64) -> u64 {
     for count in 1.. {
         let next = bench.wait(request(30 * SECOND), at(1));
-        bench.finish(*place, at(1));
-        *place = next;
+        bench.finish(*position, at(1));
+        *position = next;
         for did in bench.notes.take() {
             let Did::Granted(_, token) = did else { panic!("{did:?}") };
             assert!(token > *above);
@@ -341,23 +343,23 @@ fn hand_on_until_it_draws(bench: &mut Bench, place: &mut Place, above: &mut u64)
 #[test]
 fn r5_all_counter_values_that_were_drawn_at_once_are_used_before_others_are_drawn() {
     let mut bench = Bench::new();
-    let (mut place, mut last) = (bench.held(7, at(0)), 7 * TOKENS_PER_FENCE);
-    let of_one = hand_on_until_it_draws(&mut bench, &mut place, &mut last);
+    let (mut position, mut last) = (bench.held(7, at(0)), 7 * TOKENS_PER_FENCE);
+    let of_one = hand_on_until_it_draws(&mut bench, &mut position, &mut last);
     assert_eq!(of_one, TOKENS_PER_FENCE / 2);
     let (ttl, deadline) = (30 * SECOND, at(0));
     let renew = Renew { token: 1, ttl, draw: true, fence: 7, deadline };
     // Others have drawn 8.
     let drawn = Ok(Owned::Yes { contended: false, fence: Some(8 + FENCES) });
     bench.line.renewed(&renew, at(1), drawn, at(1), &mut bench.notes);
-    let of_several = hand_on_until_it_draws(&mut bench, &mut place, &mut last);
+    let of_several = hand_on_until_it_draws(&mut bench, &mut position, &mut last);
     assert_eq!(last, (8 + FENCES) * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2);
     assert_eq!(of_several, (FENCES - 1) * TOKENS_PER_FENCE + TOKENS_PER_FENCE / 2 + 1);
     // No answer arrives: the remaining fencing tokens are used, and then the next waiter awaits more.
     let mut given = Vec::new();
     for _ in 0..TOKENS_PER_FENCE {
         let next = bench.wait(request(30 * SECOND), at(2));
-        bench.finish(place, at(2));
-        place = next;
+        bench.finish(position, at(2));
+        position = next;
         given.extend(bench.notes.take());
     }
     assert_eq!(given.len() as u64, TOKENS_PER_FENCE / 2 - 1);

@@ -29,27 +29,27 @@ impl Bench {
     /// Lets a reader join others.
     fn joins(&mut self, request: Request, now: Moment) -> (u32, Grant) {
         match self.arrive(request, now) {
-            Arrival::Held(_, seat, grant) => (seat, grant),
+            Arrival::Held(_, caller, grant) => (caller, grant),
             other => panic!("it cannot read with the others: {other:?}"),
         }
     }
 
     /// Returns the position of a holder.
-    fn place(&self, seat: u32) -> Place {
+    fn position(&self, caller: u32) -> Position {
         let batches = self.line.batches();
         let held = batches.flat_map(|batch| {
             let claims = batch.claims().into_iter().flat_map(Claims::iter);
             let holders = claims.flat_map(|claim| claim.holders.iter());
-            holders.map(|holder| (holder.seat, holder.place(batch.number))).collect::<Vec<_>>()
+            holders.map(|holder| (holder.caller, holder.position(batch.number))).collect::<Vec<_>>()
         });
-        held.into_iter().find(|(own, _)| *own == seat).expect("it holds the lock").1
+        held.into_iter().find(|(own, _)| *own == caller).expect("it holds the lock").1
     }
 
-    fn leads(&mut self, request: Request, fence: u64, now: Moment) -> Place {
+    fn leads(&mut self, request: Request, fence: u64, now: Moment) -> Position {
         let Arrival::Lead(attempt) = self.arrive(request, now) else { panic!("it does not lead") };
         self.notes.sent.push(attempt.token);
-        assert!(matches!(self.tried(attempt.place, fence, now), Tried::Held(_)));
-        attempt.place
+        assert!(matches!(self.tried(attempt.position, fence, now), AttemptOutcome::Held(_)));
+        attempt.position
     }
 
     fn renewed(&mut self, ttl: Duration, now: Moment, contended: bool) -> Vec<Did> {
@@ -68,9 +68,9 @@ fn r1_who_comes_to_readers_reads_with_them_and_the_last_one_releases() {
     assert_eq!(grant.fencing_token, 7 * TOKENS_PER_FENCE, "they have one lease, and one token");
     let (third, _) = bench.joins(read(), at(2));
     assert_eq!((bench.line.held().count(), bench.line.claims().count()), (3, 1));
-    let (second, third) = (bench.place(second), bench.place(third));
-    for place in [first, third] {
-        let Finished { was_held, release } = bench.finish(place, at(3));
+    let (second, third) = (bench.position(second), bench.position(third));
+    for position in [first, third] {
+        let Finished { was_held, release } = bench.finish(position, at(3));
         assert!(was_held && release.is_none());
     }
     assert!(bench.finish(second, at(4)).release.is_some_and(|release| release.token == 1));
@@ -150,12 +150,12 @@ fn r10_one_renewal_is_for_the_longest_and_each_one_ends_by_itself() {
     let did = bench.run(at(5_001));
     assert_eq!(did, [Did::Lost(2, Loss::MaxHold), Did::Renew(1, false)]);
     assert_eq!(bench.line.held().count(), 2);
-    let finished = bench.finish(Place { at: 1, ..short }, at(5_002));
+    let finished = bench.finish(Position { at: 1, ..short }, at(5_002));
     assert!(!finished.was_held && finished.release.is_none(), "others read by it");
     bench.line.taken_away(&1, Loss::Taken, at(6_000), &mut bench.notes);
     assert_eq!(bench.notes.take(), [Did::Lost(1, Loss::Taken), Did::Lost(3, Loss::Taken)]);
     assert!(bench.finish(short, at(6_001)).release.is_none(), "one more has not let go");
-    assert!(bench.finish(Place { at: 2, ..short }, at(6_002)).release.is_some());
+    assert!(bench.finish(Position { at: 2, ..short }, at(6_002)).release.is_some());
     assert!(bench.line.is_empty());
 }
 
@@ -165,7 +165,7 @@ fn min_hold_of_one_reader_outlasts_the_others() {
     let term = Term { min_hold: Some(5 * SECOND), ..read().term };
     let first = bench.leads(Request { term, ..read() }, 7, at(0));
     let (second, _) = bench.joins(read(), at(1));
-    let second = bench.place(second);
+    let second = bench.position(second);
     assert!(bench.finish(first, at(1_000)).release.is_none());
     let release = bench.finish(second, at(2_000)).release.expect("no reader is left");
     assert_eq!(release.keep, Some(3 * SECOND));
@@ -178,7 +178,7 @@ fn min_hold_of_one_reader_outlasts_another_whose_lease_ran_out() {
     let first = bench.leads(Request { term: fixed, ..read() }, 7, at(0));
     let kept = Term { min_hold: Some(30 * SECOND), ..read().term };
     let (second, _) = bench.joins(Request { term: kept, ..read() }, at(1000));
-    let second = bench.place(second);
+    let second = bench.position(second);
     assert!(bench.finish(second, at(2000)).release.is_none());
     bench.run(at(30_000));
     let release = bench.finish(first, at(30_000)).release.expect("it is to be kept");
@@ -203,13 +203,13 @@ fn min_hold_of_one_reader_outlasts_another_that_does_not_take_its_grant() {
 fn without_waiting_a_reader_joins_readers_and_tries_where_it_may_not() {
     let mut bench = Bench::new();
     bench.leads(read(), 7, at(0));
-    let seat = bench.notes.seat();
-    let hasty = bench.line.arrive(read(), 0, at(1), |_| seat, &mut bench.notes);
+    let caller = bench.notes.caller();
+    let hasty = bench.line.arrive(read(), 0, at(1), |_| caller, &mut bench.notes);
     assert!(matches!(hasty, Arrival::Held(..)), "{hasty:?}");
-    let hasty = bench.line.arrive(request(SECOND), 0, at(1), |_| seat, &mut bench.notes);
+    let hasty = bench.line.arrive(request(SECOND), 0, at(1), |_| caller, &mut bench.notes);
     assert!(matches!(hasty, Arrival::Busy(Some(_))), "a writer finds them: {hasty:?}");
     bench.line.sealed(|token| *token == 1, at(2));
-    let hasty = bench.line.arrive(read(), 0, at(2), |_| seat, &mut bench.notes);
+    let hasty = bench.line.arrive(read(), 0, at(2), |_| caller, &mut bench.notes);
     assert!(matches!(hasty, Arrival::Alone(_)), "the store knows the next one: {hasty:?}");
 }
 
@@ -242,7 +242,7 @@ fn closing_frees_what_readers_share_once_none_of_them_uses_it() {
         let mut bench = Bench::new();
         let first = bench.leads(read(), 7, at(0));
         let (second, _) = bench.joins(read(), at(1));
-        let second = bench.place(second);
+        let second = bench.position(second);
         bench.notes.closed = true;
         if in_use {
             bench.notes.bodies.push(2);
@@ -297,13 +297,13 @@ fn r6_a_permit_goes_to_the_next_here_wherever_it_waits_in_what_was_let_in() {
 fn who_does_not_wait_is_told_when_all_permits_are_out_here() {
     let mut bench = Bench::new();
     bench.leads(wants(permits(2)), 7, at(0));
-    let seat = bench.notes.seat();
-    let second = bench.line.arrive(wants(permits(2)), 0, at(1), |_| seat, &mut bench.notes);
+    let caller = bench.notes.caller();
+    let second = bench.line.arrive(wants(permits(2)), 0, at(1), |_| caller, &mut bench.notes);
     let Arrival::Alone(attempt) = second else { panic!("one may be left: {second:?}") };
     let answer = Ok(Answer::Granted { fence: 8, sent: at(1) });
     let own = wants(permits(2));
     bench.line.tried_alone(&attempt, own, answer, at(1), &mut bench.notes);
-    let third = bench.line.arrive(own, 0, at(2), |_| seat, &mut bench.notes);
+    let third = bench.line.arrive(own, 0, at(2), |_| caller, &mut bench.notes);
     assert!(matches!(third, Arrival::Busy(Some(_))), "{third:?}");
 }
 
@@ -322,11 +322,15 @@ fn a_writer_goes_on_as_a_reader_and_those_behind_it_ask_from_its_place() {
     assert_eq!(again.as_ref(), Some(&exchange), "the answer may have been lost");
     let answer = exchanged(9, at(3), false);
     let went = bench.line.exchanged(writer, &exchange, answer, at(4), &mut bench.notes);
-    let (place, grant) = went.expect("it was held all the time");
+    let (position, grant) = went.expect("it was held all the time");
     assert_eq!(grant.fencing_token, 9 * TOKENS_PER_FENCE);
-    assert_ne!(place.batch, writer.batch);
-    assert_eq!(bench.run(at(4)), [Did::Enter(3, 7)], "from the place of the one that was let in");
-    assert!(bench.finish(place, at(5)).release.is_some_and(|release| release.token == 2));
+    assert_ne!(position.batch, writer.batch);
+    assert_eq!(
+        bench.run(at(4)),
+        [Did::Enter(3, 7)],
+        "from the position of the one that was let in"
+    );
+    assert!(bench.finish(position, at(5)).release.is_some_and(|release| release.token == 2));
     let grant = [Did::Granted(2, 10 * TOKENS_PER_FENCE)];
     assert_eq!(bench.entered(3, granted(10, at(6)), at(6)), grant);
     assert!(bench.finish(second, at(7)).release.is_some());
@@ -349,9 +353,9 @@ fn a_writer_that_goes_on_as_a_reader_keeps_its_min_hold_and_its_max_hold() {
         }
         let answer = exchanged(9, at(10_000), false);
         let went = bench.line.exchanged(writer, &exchange, answer, at(10_001), &mut bench.notes);
-        let (place, grant) = went.expect("it was held all the time");
+        let (position, grant) = went.expect("it was held all the time");
         assert!(max_hold.is_none() || grant.deadline <= at(21_000));
-        let release = bench.finish(place, at(11_000)).release.expect("it was the last");
+        let release = bench.finish(position, at(11_000)).release.expect("it was the last");
         assert_eq!(release.keep, min_hold.map(|_| 49 * SECOND));
     }
 }
@@ -364,7 +368,7 @@ fn others_read_with_a_writer_that_went_on_as_a_reader_unless_somebody_stands_beh
         let exchange = bench.line.downgrade(writer, at(1), &mut bench.notes).expect("it is held");
         let answer = exchanged(9, at(1), contended);
         let went = bench.line.exchanged(writer, &exchange, answer, at(2), &mut bench.notes);
-        assert_eq!(went.map(|(place, _)| place), Some(writer));
+        assert_eq!(went.map(|(position, _)| position), Some(writer));
         match bench.arrive(read(), at(3)) {
             Arrival::Held(_, _, grant) => {
                 assert!(!contended && grant.fencing_token == 9 * TOKENS_PER_FENCE);

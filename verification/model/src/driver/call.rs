@@ -1,7 +1,8 @@
 //! Tasks: R1 from the caller's side. All locks at once, then one after the other in order.
 
 use distlock_runtime::model::{
-    self, Arrival, Attempt, Batch, Finished, Freeing, Place, Renewal, Request, Tried,
+    self, Arrival, AttemptOutcome, Batch, Finished, Freeing, OwnAttempt, Position, RenewalState,
+    Request,
 };
 
 use super::shell::{Fault, Seat, millis};
@@ -126,11 +127,11 @@ impl Turn<'_> {
         let arrival =
             self.on(key, |line, now, side| line.arrive(request, line_ends, now, |_| seat, side));
         let (attempt, place, has) = match arrival {
-            Arrival::Lead(Attempt { token, place, .. }) => {
-                (Some(Try { token, alone: false, answer: None }), place, Has::Nothing)
+            Arrival::Lead(OwnAttempt { token, position, .. }) => {
+                (Some(Try { token, alone: false, answer: None }), position, Has::Nothing)
             }
-            Arrival::Alone(Attempt { token, place, .. }) => {
-                (Some(Try { token, alone: true, answer: None }), place, Has::Nothing)
+            Arrival::Alone(OwnAttempt { token, position, .. }) => {
+                (Some(Try { token, alone: true, answer: None }), position, Has::Nothing)
             }
             Arrival::Held(place, _, grant) => (None, place, Has::Held(grant)),
             Arrival::Wait(place, _) => (None, place, Has::Waits),
@@ -261,22 +262,22 @@ impl Turn<'_> {
         });
         let tried = self.on(key, |line, now, side| match alone {
             true => {
-                let attempt = Attempt { token, place, seat };
+                let attempt = OwnAttempt { token, position: place, caller: seat };
                 line.tried_alone(&attempt, request, said, now, side)
             }
             false => line.tried(place, said, patient, now, side),
         });
         match tried {
-            Tried::Held(grant) => self.has(seat, Has::Held(grant)),
+            AttemptOutcome::Held(grant) => self.has(seat, Has::Held(grant)),
             // It may have been served meanwhile.
-            Tried::Wait => self.has_if(seat, Has::Nothing, Has::Waits),
-            Tried::Denied { release, .. } => {
+            AttemptOutcome::Wait => self.has_if(seat, Has::Nothing, Has::Waits),
+            AttemptOutcome::Denied { release, .. } => {
                 self.has(seat, Has::Denied);
                 if release {
                     self.give_back(key, token, None);
                 }
             }
-            Tried::TakenOver => {
+            AttemptOutcome::TakenOver => {
                 let granted = matches!(answer, Ok(Answer::Granted { .. }));
                 if !patient && !granted {
                     self.leave(seat);
@@ -415,7 +416,7 @@ impl Turn<'_> {
             let Some(claim) = line.claim_at(part.place) else { continue };
             let token = claim.token;
             // A lease that is kept for others may just not have been renewed in time.
-            let steady = !several || claim.renewal == Renewal::Idle;
+            let steady = !several || claim.renewal == RenewalState::Idle;
             if let Some(task) = self.process.task_mut(id) {
                 let own = task.parts.iter_mut().filter(|own| own.key == part.key);
                 own.for_each(|own| own.runs_under = Some(token));
@@ -530,7 +531,7 @@ impl Turn<'_> {
 
     fn leave(&mut self, seat: Seat) {
         let Some(part) = self.part(seat) else { return };
-        let (key, place): (u8, Place) = (part.key, part.place);
+        let (key, place): (u8, Position) = (part.key, part.place);
         let finished = self.on(key, |line, now, side| line.leave(place, now, side));
         if let Some(finished) = finished {
             self.finished(key, finished);

@@ -127,7 +127,7 @@ impl Process {
                 let seat = Seat { task: task.id, part: number };
                 let tokens = [part.runs_under, part.instead_of];
                 let mut held = self.lines[usize::from(part.key)].held();
-                held.any(|(token, holder)| holder.seat == seat && tokens.contains(&Some(*token)))
+                held.any(|(token, holder)| holder.caller == seat && tokens.contains(&Some(*token)))
             })
         });
         let waiting = self.tasks.iter().all(|task| {
@@ -141,7 +141,7 @@ impl Process {
             )
         });
         let named = self.lines.iter().all(|line| {
-            let holders = line.held().map(|(_, holder)| holder.seat);
+            let holders = line.held().map(|(_, holder)| holder.caller);
             let waiters = line.batches().flat_map(|batch| batch.waiters.iter());
             let mut seats = holders.chain(waiters.map(|(seat, _)| *seat));
             seats.all(|seat| self.task(seat.task).is_some())

@@ -1,6 +1,6 @@
 //! A body that has its lock alone and goes on as a reader: the product's `lock::downgrade`.
 
-use distlock_runtime::model::{Exchange, Exchanged};
+use distlock_runtime::model::{Downgrade, Exchanged};
 
 use super::shell::{Seat, ms};
 use super::task::Has;
@@ -26,7 +26,7 @@ impl Turn<'_> {
             return self.end(seat.task);
         }
         let asked = self.on(key, |line, now, side| line.downgrade(place, now, side));
-        let Some(Exchange { old, new, term }) = asked else { return self.end(seat.task) };
+        let Some(Downgrade { old, new, term }) = asked else { return self.end(seat.task) };
         if let Some(part) = self.process.part_mut(seat) {
             // From here on it reads, whichever of the two has the lock.
             (part.runs_under, part.instead_of, part.limit) = (Some(new), Some(old), new.limit);
@@ -50,7 +50,7 @@ impl Turn<'_> {
             return;
         }
         let (place, before) = (part.place, part.held().map(|grant| grant.fencing_token));
-        let exchange = Exchange { old, new, term: terms.term() };
+        let exchange = Downgrade { old, new, term: terms.term() };
         let answer = match answer {
             Some((fence, contended)) => Exchanged::Granted { fence, sent, contended },
             None => Exchanged::NotHeld,

@@ -19,7 +19,7 @@ pub(crate) struct Model;
 
 impl Kinds for Model {
     type Token = Token;
-    type Seat = Seat;
+    type Caller = Seat;
     type Fault = Fault;
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     TimedOut,
 }
 
-impl distlock_runtime::model::Fault for Fault {
+impl distlock_runtime::model::FaultClass for Fault {
     fn is_passing(&self) -> bool {
         true
     }

@@ -1,6 +1,6 @@
 //! A task that wants locks, and how far it has come.
 
-use distlock_runtime::model::{Grant, Limit, Place};
+use distlock_runtime::model::{Grant, Limit, Position};
 
 use super::shell::{Fault, Seat};
 use super::{Moment, Process};
@@ -52,7 +52,7 @@ pub(crate) struct Part {
     /// With how many others it wants the lock.
     pub(crate) limit: Limit,
     pub(crate) attempt: Option<Try>,
-    pub(crate) place: Place,
+    pub(crate) place: Position,
     pub(crate) has: Has,
     /// Under which token its body runs.
     pub(crate) runs_under: Option<Token>,
@@ -93,7 +93,7 @@ pub(crate) enum Has {
     Lost,
 }
 
-pub(crate) const NOWHERE: Place = Place { batch: 0, at: 0 };
+pub(crate) const NOWHERE: Position = Position { batch: 0, at: 0 };
 
 impl Has {
     pub(super) fn word(self) -> &'static str {

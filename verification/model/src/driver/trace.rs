@@ -27,7 +27,8 @@ impl Process {
             }
             for lost in line.lost() {
                 let (token, holder, loss) = (lost.token, &lost.holder, lost.loss);
-                let _ = writeln!(text, "      key {key} lost {token:?} {:?} {loss:?}", holder.seat);
+                let _ =
+                    writeln!(text, "      key {key} lost {token:?} {:?} {loss:?}", holder.caller);
             }
         }
         for (name, wire) in [("C", &self.main), ("R", &self.renewals)] {
@@ -89,7 +90,7 @@ impl Process {
         let (token, fence, issued) = (claim.token, claim.fence, claim.issued);
         let (end, confirmed) = (self.within(claim.deadline), self.within(claim.confirmed));
         let held = claim.holders.iter().map(|holder| {
-            format!("{:?} {:?} {:?}", holder.seat.task, holder.phase, holder.fencing_token)
+            format!("{:?} {:?} {:?}", holder.caller.task, holder.phase, holder.fencing_token)
         });
         let (held, awaited) = (held.collect::<Vec<_>>(), claim.awaited);
         let renewal = claim.renewal;

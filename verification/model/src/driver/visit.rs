@@ -1,7 +1,7 @@
 //! Every name, number and time that a process has, for exhaustive runs: what differs in these only is
 //! one state.
 
-use distlock_runtime::model::{Place, Relabel, place_of, relabel};
+use distlock_runtime::model::{Position, Relabel, position_of, relabel};
 
 use super::shell::{Model, Seat};
 use super::task::{Answer, Has, NOWHERE};
@@ -29,7 +29,7 @@ impl<V: Visit> Relabel<Model> for InLine<'_, V> {
         self.0.token(token);
     }
 
-    fn seat(&mut self, seat: &mut Seat) {
+    fn caller(&mut self, seat: &mut Seat) {
         self.0.task(&mut seat.task);
     }
 
@@ -122,11 +122,11 @@ impl Process {
             for (number, part) in (0..).zip(&mut task.parts) {
                 let alone = part.attempt.as_ref().is_some_and(|attempt| attempt.alone);
                 let seat = Seat { task: id, part: number };
-                part.place = match place_of(&lines[usize::from(part.key)], &seat) {
+                part.place = match position_of(&lines[usize::from(part.key)], &seat) {
                     Some(place) => place,
                     None if alone => {
                         batches += 1;
-                        Place { batch: batches, at: 0 }
+                        Position { batch: batches, at: 0 }
                     }
                     None => NOWHERE,
                 };
