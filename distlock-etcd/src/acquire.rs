@@ -7,10 +7,10 @@ use crate::fault::Fault;
 use crate::fence::Base;
 use crate::lease::{Lease, seconds};
 use crate::link::Live;
-use crate::message::{Header, Op, Test, Txn, TxnDone};
 use crate::name::Prefix;
 use crate::order::{Entry, Seat, let_in, line};
 use crate::place::Place;
+use crate::proto::{Compare, RequestOp, ResponseHeader, TxnRequest, TxnResponse};
 use crate::queues::{Note, Queues, txn};
 use crate::sequence::{Does, Under};
 use crate::watch::Whose;
@@ -87,14 +87,14 @@ enum Step {
     /// Take the lock if it is free.
     Take,
     /// Stand in the line, with this value, if these tests hold.
-    Join(Vec<u8>, Vec<Test>),
+    Join(Vec<u8>, Vec<Compare>),
     /// See where it stands.
     Look,
 }
 
 /// What is found.
 pub(crate) struct Found {
-    pub(crate) header: Header,
+    pub(crate) header: ResponseHeader,
     pub(crate) line: Vec<Entry>,
     /// It was added now.
     added: bool,
@@ -165,12 +165,12 @@ impl Turn<'_> {
         if is_try && !shared {
             return Ok(Step::Take);
         }
-        let absent = vec![Test::Absent(self.prefix.key(token))];
+        let absent = vec![Compare::absent(self.prefix.key(token))];
         if ticket == 0 {
             return Ok(Step::Join(Seat::last(most), absent));
         }
         // It had a place before.
-        let look = Txn { then: vec![self.range()], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![self.range()]);
         let found = txn(self.live, &look).await?;
         let line = line(&self.prefix, found.last_keys());
         let ticket = i64::try_from(ticket).unwrap_or(i64::MAX);
@@ -178,10 +178,12 @@ impl Turn<'_> {
             Some(value) if let_in(&line) < TESTED => {
                 // Meanwhile no other token may be let in, or come back to a place in front.
                 let (start, end) = (self.prefix.start().to_vec(), self.prefix.end());
-                let mut tests = vec![Test::Unchanged(start, end, found.header.revision)];
+                let mut tests = vec![Compare::unchanged(start, end, found.header.revision)];
                 let there = line[..=let_in(&line)].iter();
                 tests.extend(
-                    there.map(|entry| Test::Created(self.prefix.key(&entry.token), entry.created)),
+                    there.map(|entry| {
+                        Compare::created(self.prefix.key(&entry.token), entry.created)
+                    }),
                 );
                 tests.extend(absent);
                 Step::Join(value, tests)
@@ -194,21 +196,20 @@ impl Turn<'_> {
     async fn send(&self, step: Step, base: &Base) -> Result<Option<Found>, Fault> {
         let (fence, key) = (self.ask.fence.as_bytes().to_vec(), self.prefix.key(self.ask.token));
         let mut lease = self.lease(&step).await?;
-        let put =
-            |value: &[u8]| Op::Put { key: key.clone(), value: value.to_vec(), lease: lease.id };
-        let is_base = Test::Value(fence.clone(), base.text.clone());
+        let put = |value: &[u8]| RequestOp::put(key.clone(), value.to_vec(), lease.id);
+        let is_base = Compare::has_value(fence.clone(), base.text.clone());
         let (tests, then) = match &step {
             Step::Take => {
-                let empty = Test::Empty(self.prefix.start().to_vec(), self.prefix.end());
+                let empty = Compare::empty(self.prefix.start().to_vec(), self.prefix.end());
                 (vec![empty], vec![put(&Seat::last(self.ask.most)), self.range()])
             }
             Step::Join(value, tests) => (tests.clone(), vec![put(value), self.range()]),
             Step::Look => (Vec::new(), vec![self.range()]),
         };
-        let ask = Txn {
-            tests: [is_base].into_iter().chain(tests).collect(),
-            then,
-            otherwise: vec![Op::Get(fence), self.range()],
+        let ask = TxnRequest {
+            compare: [is_base].into_iter().chain(tests).collect(),
+            success: then,
+            failure: vec![RequestOp::get(fence), self.range()],
         };
         let seen = self.queues.fence.revision();
         let asked = self.queues.ask(self.live, &ask, &mut lease, self.note).await;
@@ -219,7 +220,7 @@ impl Turn<'_> {
             }
             asked => asked?,
         };
-        let added = done.held && !matches!(step, Step::Look);
+        let added = done.succeeded && !matches!(step, Step::Look);
         self.queues.places.change(self.ask.token, |place| {
             if place.lease.id == lease.id {
                 place.lease = lease;
@@ -238,15 +239,15 @@ impl Turn<'_> {
     /// Whether an answer counts: not if the fencing tokens begin anew.
     async fn judge(
         &self,
-        done: TxnDone,
+        done: TxnResponse,
         seen: i64,
         base: &Base,
         added: bool,
     ) -> Result<Option<Found>, Fault> {
         let (queues, fence) = (self.queues, self.ask.fence.as_bytes());
         let is_behind = queues.fence.is_behind(done.header, seen);
-        if !done.held {
-            let stored = done.done.first().and_then(|done| done.keys().first());
+        if !done.succeeded {
+            let stored = done.first_keys().first();
             let stored = queues.fence.learn(fence, stored)?;
             if stored.as_ref() != Some(base) {
                 return Ok(None);
@@ -305,7 +306,7 @@ impl Turn<'_> {
         let entered = self.queues.places.get(self.ask.token).is_some_and(|place| place.entered);
         if !entered {
             let remove =
-                Txn { then: vec![Op::Delete(self.prefix.key(self.ask.token))], ..Txn::default() };
+                TxnRequest::unconditional(vec![RequestOp::delete(self.prefix.key(self.ask.token))]);
             txn(self.live, &remove).await.map_err(|fault| Fault { answered: false, ..fault })?;
             self.queues.places.change(self.ask.token, |place| place.created = 0);
         }
@@ -335,7 +336,7 @@ impl Turn<'_> {
         }
     }
 
-    fn range(&self) -> Op {
-        Op::Range(self.prefix.start().to_vec(), self.prefix.end())
+    fn range(&self) -> RequestOp {
+        RequestOp::range(self.prefix.start().to_vec(), self.prefix.end())
     }
 }

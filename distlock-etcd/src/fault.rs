@@ -143,12 +143,6 @@ impl From<h2::Error> for Fault {
     }
 }
 
-impl From<crate::wire::Malformed> for Fault {
-    fn from(_: crate::wire::Malformed) -> Self {
-        Self::unexpected()
-    }
-}
-
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::fault::Fault;
-use crate::message::{Header, KeyValue};
+use crate::proto::{KeyValue, ResponseHeader};
 
 /// A base that no clock has given: more than a hundred years ahead, in µs.
 const AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
@@ -28,8 +28,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    fn new(micros: u64, header: Header) -> Self {
-        let Header { cluster, term, .. } = header;
+    fn new(micros: u64, header: ResponseHeader) -> Self {
+        let ResponseHeader { cluster_id: cluster, raft_term: term, .. } = header;
         Self { text: format!("{micros} {cluster:x} {term}").into_bytes(), micros, cluster, term }
     }
 
@@ -43,12 +43,12 @@ impl Base {
     }
 
     /// Whether it was raised since there was an election last.
-    pub(crate) fn is_of(&self, header: Header) -> bool {
-        (self.cluster, self.term) == (header.cluster, header.term)
+    pub(crate) fn is_of(&self, header: ResponseHeader) -> bool {
+        (self.cluster, self.term) == (header.cluster_id, header.raft_term)
     }
 
     /// The value of an answer.
-    pub(crate) fn at(&self, header: Header) -> u64 {
+    pub(crate) fn at(&self, header: ResponseHeader) -> u64 {
         self.micros.saturating_add(header.revision.unsigned_abs())
     }
 }
@@ -88,7 +88,7 @@ impl Fence {
     }
 
     /// The base that comes behind this one.
-    pub(crate) fn higher(&self, than: Option<&Base>, header: Header) -> Base {
+    pub(crate) fn higher(&self, than: Option<&Base>, header: ResponseHeader) -> Base {
         let seen = self.seen.load(Ordering::Acquire);
         let least = than.map_or(0, |base| base.micros).max(seen) + 1;
         Base::new(now().max(least), header)
@@ -100,7 +100,7 @@ impl Fence {
     }
 
     /// Whether an answer comes from data that is older than what was seen when it was asked for.
-    pub(crate) fn is_behind(&self, header: Header, seen: i64) -> bool {
+    pub(crate) fn is_behind(&self, header: ResponseHeader, seen: i64) -> bool {
         if header.revision < seen {
             // From here on it counts from there, with a base above all that was seen.
             self.revision.store(header.revision, Ordering::Release);
@@ -111,7 +111,7 @@ impl Fence {
     }
 
     /// A value to be handed out.
-    pub(crate) fn draw(&self, base: &Base, header: Header) -> u64 {
+    pub(crate) fn draw(&self, base: &Base, header: ResponseHeader) -> u64 {
         let value = base.at(header);
         self.seen.fetch_max(value, Ordering::AcqRel);
         value
@@ -128,8 +128,8 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn header(revision: i64, term: u64) -> Header {
-        Header { cluster: 0xcdf8, revision, term }
+    fn header(revision: i64, term: u64) -> ResponseHeader {
+        ResponseHeader { cluster_id: 0xcdf8, revision, raft_term: term }
     }
 
     fn stored(base: &Base) -> KeyValue {

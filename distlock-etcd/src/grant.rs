@@ -6,9 +6,9 @@ use crate::acquire::{Found, Granted, Reply, Turn};
 use crate::fault::Fault;
 use crate::fence::Base;
 use crate::lease::{Lease, seconds};
-use crate::message::{Header, Op, Test, Txn};
 use crate::order::{ANY, Entry, Front, front, let_in};
 use crate::place::Place;
+use crate::proto::{Compare, RequestOp, ResponseHeader, TxnRequest};
 
 /// No lock that is held shorter than this is watched.
 const SHORT: Duration = Duration::from_millis(20);
@@ -41,7 +41,12 @@ impl Turn<'_> {
     }
 
     /// Gives its key the lease that is wanted, and a revision of its own.
-    async fn lend(&self, own: &Entry, has: Lease, base: &Base) -> Result<Option<Header>, Fault> {
+    async fn lend(
+        &self,
+        own: &Entry,
+        has: Lease,
+        base: &Base,
+    ) -> Result<Option<ResponseHeader>, Fault> {
         let wanted = seconds(self.ask.ttl);
         let mut lease = match own.lease == has.id && has.seconds >= wanted {
             true => has,
@@ -52,13 +57,13 @@ impl Turn<'_> {
             let note = |place: &mut Place| place.other = Some(lease);
             self.queues.places.change(token, note).ok_or_else(Fault::given_up)?;
         }
-        let ask = Txn {
-            tests: vec![
-                Test::Value(self.ask.fence.into(), base.text.clone()),
-                Test::Created(key.clone(), own.created),
+        let ask = TxnRequest {
+            compare: vec![
+                Compare::has_value(self.ask.fence.into(), base.text.clone()),
+                Compare::created(key.clone(), own.created),
             ],
-            then: vec![Op::Lend(key, lease.id)],
-            otherwise: Vec::new(),
+            success: vec![RequestOp::attach_lease(key, lease.id)],
+            failure: Vec::new(),
         };
         let asked = self.queues.ask(self.live, &ask, &mut lease, self.note).await;
         let (done, alive) = match asked {
@@ -68,7 +73,7 @@ impl Turn<'_> {
             }
             asked => asked?,
         };
-        if !done.held || !alive || !base.is_of(done.header) {
+        if !done.succeeded || !alive || !base.is_of(done.header) {
             return Ok(None);
         }
         let old = self.queues.places.change(token, |place| {

@@ -1,15 +1,17 @@
 //! Calls of gRPC over one connection of HTTP/2.
 
 use std::future::poll_fn;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
+use prost::Message;
 
 use crate::fault::Fault;
-use crate::message;
+use crate::proto::{AuthenticateRequest, AuthenticateResponse, TxnRequest, TxnResponse, decode};
 
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(crate) const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -36,21 +38,30 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Makes a call of one message that is answered with one.
-    pub(crate) async fn call(
+    pub(crate) async fn call<R: Message + Default>(
         &self,
         path: &'static str,
-        message: Vec<u8>,
-    ) -> Result<Vec<u8>, Fault> {
+        message: &impl Message,
+    ) -> Result<R, Fault> {
         let with = self.signature();
-        let answer = self.once(path, message.clone()).await;
+        let answer = self.once(path, message).await;
         match self.was_refused(&answer, with).await? {
             true => self.once(path, message).await,
             false => answer,
         }
     }
 
-    async fn once(&self, path: &'static str, message: Vec<u8>) -> Result<Vec<u8>, Fault> {
-        self.ready().await?.send(path, [message])?.only().await
+    async fn once<R: Message + Default>(
+        &self,
+        path: &'static str,
+        message: &impl Message,
+    ) -> Result<R, Fault> {
+        self.ready().await?.send(path, slice::from_ref(message))?.only().await
+    }
+
+    /// Carries out a transaction.
+    pub(crate) async fn txn(&self, txn: &TxnRequest) -> Result<TxnResponse, Fault> {
+        self.call::<TxnResponse>(TXN, txn).await?.checked()
     }
 
     /// Whether the call must be repeated: its token has expired, so the server did nothing, and there is a
@@ -83,15 +94,16 @@ impl Channel {
     }
 
     async fn sign_in(&self, user: &User) -> Result<(), Fault> {
-        let request = message::authenticate(&user.name, &user.password);
+        let (name, password) = (user.name.clone(), user.password.clone());
+        let request = AuthenticateRequest { name, password };
         let unsigned = Self { user: None, ..self.clone() };
-        let asked = unsigned.ready().await?.send(AUTHENTICATE, [request])?;
-        let token = match asked.only().await {
+        let asked = unsigned.ready().await?.send(AUTHENTICATE, &[request])?;
+        let token = match asked.only::<AuthenticateResponse>().await {
             // The server has authentication switched off.
             Err(fault) if fault.words.contains("not enabled") => None,
             answer => {
-                let token = message::auth_token(&answer?)?;
-                let mut token = HeaderValue::from_str(&token).map_err(|_| Fault::unexpected())?;
+                let mut token =
+                    HeaderValue::from_str(&answer?.token).map_err(|_| Fault::unexpected())?;
                 token.set_sensitive(true);
                 Some(token)
             }
@@ -152,10 +164,10 @@ impl Ready<'_> {
     pub(crate) fn send(
         self,
         path: &'static str,
-        messages: impl IntoIterator<Item = Vec<u8>>,
+        messages: &[impl Message],
     ) -> Result<Answers, Fault> {
         let (mut body, answers) = self.open(path)?;
-        let framed: Vec<u8> = messages.into_iter().flat_map(|message| frame(&message)).collect();
+        let framed: Vec<u8> = messages.iter().flat_map(frame).collect();
         body.send_data(framed.into(), true)?;
         Ok(answers)
     }
@@ -199,17 +211,17 @@ enum Stage {
 
 impl Answers {
     /// The message of a call that is answered with one.
-    pub(crate) async fn only(mut self) -> Result<Vec<u8>, Fault> {
+    pub(crate) async fn only<R: Message + Default>(mut self) -> Result<R, Fault> {
         let message = self.next().await?.ok_or_else(Fault::unexpected)?;
         // What comes behind it is the status, which has to be that all is well.
-        match self.next().await? {
+        match self.next::<R>().await? {
             None => Ok(message),
             Some(_) => Err(Fault::unexpected()),
         }
     }
 
     /// The next message; `None` behind the last one of a call that ended well.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+    pub(crate) async fn next<R: Message + Default>(&mut self) -> Result<Option<R>, Fault> {
         if let Stage::Called(response) = &mut self.stage {
             let (head, body) = response.await?.into_parts();
             if head.headers.contains_key("grpc-status") {
@@ -225,7 +237,7 @@ impl Answers {
         let Stage::Answered(body) = &mut self.stage else { return Ok(None) };
         loop {
             if let Some(message) = unframe(&mut self.buffer)? {
-                return Ok(Some(message));
+                return decode(&message).map(Some);
             }
             let Some(data) = body.data().await else { break };
             let data = data?;
@@ -238,12 +250,12 @@ impl Answers {
     }
 }
 
-pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let mut framed = Vec::with_capacity(FRAME + message.len());
+pub(crate) fn frame(message: &impl Message) -> Vec<u8> {
+    let length = u32::try_from(message.encoded_len()).unwrap_or(u32::MAX);
+    let mut framed = Vec::with_capacity(FRAME + message.encoded_len());
     framed.push(0);
     framed.extend_from_slice(&length.to_be_bytes());
-    framed.extend_from_slice(message);
+    message.encode_raw(&mut framed);
     framed
 }
 
@@ -280,14 +292,14 @@ mod tests {
 
     #[test]
     fn messages_arrive_in_pieces() {
-        let mut sent = frame(b"one");
-        sent.extend(frame(b""));
-        sent.extend(frame(b"three"));
+        let mut sent = frame(&b"one".to_vec());
+        sent.extend(frame(&Vec::new()));
+        sent.extend(frame(&b"three".to_vec()));
         let (mut buffer, mut messages) = (Vec::new(), Vec::new());
         for byte in sent {
             buffer.push(byte);
             while let Some(message) = unframe(&mut buffer).expect("a frame") {
-                messages.push(message);
+                messages.push(decode::<Vec<u8>>(&message).expect("a message"));
             }
         }
         assert_eq!(messages, [&b"one"[..], b"", b"three"]);

@@ -7,10 +7,12 @@ use crate::fault::Fault;
 use crate::grpc;
 use crate::lease::{Lease, seconds};
 use crate::link::Live;
-use crate::message::{self, Done, Op, Test, Txn, TxnDone};
 use crate::name::Prefix;
 use crate::order::{Seat, let_in, line};
 use crate::place::Place;
+use crate::proto::{
+    Compare, LeaseRequest, LeaseResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse,
+};
 use crate::queues::{Note, Queues, all, both, txn};
 use crate::sequence::{Does, Under};
 use crate::watch::Whose;
@@ -131,12 +133,16 @@ impl Queues {
         let ops = places.iter().flatten().flat_map(|place| {
             let (start, end) = (place.prefix.start().to_vec(), place.prefix.end());
             // Whether those beside a reader wait is seen by their order.
-            let others = if place.alone { Op::Count(start, end) } else { Op::Range(start, end) };
-            [Op::Get(place.whose.key.to_vec()), others]
+            let others = if place.alone {
+                RequestOp::count(start, end)
+            } else {
+                RequestOp::range(start, end)
+            };
+            [RequestOp::get(place.whose.key.to_vec()), others]
         });
-        let look = Txn { then: ops.collect(), ..Txn::default() };
+        let look = TxnRequest::unconditional(ops.collect());
         let found = txn(live, &look).await?;
-        let mut pairs = found.done.chunks_exact(2);
+        let mut pairs = found.responses.chunks_exact(2);
         let mut answers = Vec::with_capacity(renewals.len());
         for (place, renewal) in places.iter().zip(renewals) {
             let Some(place) = place else {
@@ -144,7 +150,7 @@ impl Queues {
                 continue;
             };
             let Some([own, others]) = pairs.next() else { return Err(Fault::unexpected()) };
-            let is_own = own.keys().first().is_some_and(|own| own.created == place.created);
+            let is_own = own.keys().first().is_some_and(|own| own.create_revision == place.created);
             if !is_own {
                 answers.push(None);
                 continue;
@@ -176,18 +182,18 @@ impl Queues {
         let key = place.whose.key.to_vec();
         for _ in 0..3 {
             let base = self.base(live, renewal.fence.as_bytes()).await?;
-            let touch = Txn {
-                tests: vec![
-                    Test::Created(key.clone(), place.created),
-                    Test::Value(renewal.fence.into(), base.text.clone()),
+            let touch = TxnRequest {
+                compare: vec![
+                    Compare::created(key.clone(), place.created),
+                    Compare::has_value(renewal.fence.into(), base.text.clone()),
                 ],
-                then: vec![Op::Touch(key.clone())],
-                otherwise: vec![Op::Get(renewal.fence.into())],
+                success: vec![RequestOp::touch(key.clone())],
+                failure: vec![RequestOp::get(renewal.fence.into())],
             };
             let seen = self.fence.revision();
             let done = txn(live, &touch).await?;
             let is_behind = self.fence.is_behind(done.header, seen);
-            if !done.held {
+            if !done.succeeded {
                 self.fence.learn(renewal.fence.as_bytes(), done.last_keys().first())?;
             } else if is_behind || !base.is_of(done.header) {
                 self.raise(live, renewal.fence.as_bytes(), Some(&base), done.header).await?;
@@ -214,7 +220,7 @@ impl Queues {
 
     async fn is_there(&self, live: &Live, name: &str, token: &str) -> Result<bool, Fault> {
         let Some(prefix) = Prefix::of(name) else { return Ok(false) };
-        let look = Txn { then: vec![Op::Get(prefix.key(token))], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![RequestOp::get(prefix.key(token))]);
         Ok(!txn(live, &look).await?.last_keys().is_empty())
     }
 
@@ -241,12 +247,12 @@ impl Queues {
         };
         // From here on it is not kept alive.
         let place = self.places.leave(token);
-        let delete = Txn { then: vec![Op::Delete(prefix.key(token))], ..Txn::default() };
+        let delete = TxnRequest::unconditional(vec![RequestOp::delete(prefix.key(token))]);
         if let Some(mut place) = place.clone() {
             place.unwatch(live);
         }
         let deleted = txn(live, &delete).await?;
-        let was_there = deleted.done.first().is_some_and(|done: &Done| done.count() > 0);
+        let was_there = deleted.responses.first().is_some_and(|done: &ResponseOp| done.count() > 0);
         let Some(place) = place else { return Ok(Freed { was_there, settled: !doubt }) };
         // One that its key may have had since cannot be told from one that it has.
         let doubt = doubt || place.other.is_some();
@@ -262,7 +268,7 @@ impl Queues {
     }
 
     async fn revoke(&self, live: &Live, lease: Lease) -> Result<(), Fault> {
-        let revoked = live.channel.call(grpc::REVOKE, message::lease(lease.id)).await;
+        let revoked = live.channel.call::<()>(grpc::REVOKE, &LeaseRequest { id: lease.id }).await;
         match live.heard(revoked) {
             Err(fault) if !fault.lease_is_gone => Err(fault),
             _ => Ok(()),
@@ -285,27 +291,27 @@ impl Queues {
         let fence = swap.fence.as_bytes();
         for _ in 0..3 {
             let base = self.base(live, fence).await?;
-            let look = Txn { then: vec![range(&prefix)], ..Txn::default() };
+            let look = TxnRequest::unconditional(vec![range(&prefix)]);
             let line = line(&prefix, txn(live, &look).await?.last_keys());
             let mut lease = self.lease_of_new(live, swap, &prefix).await?;
             let has = |token: &str| line.iter().find(|entry| entry.token == token);
             let (test, then) = match (has(swap.old), has(swap.new)) {
                 (None, None) => return Ok(None),
-                (_, Some(new)) => (Test::Created(prefix.key(swap.new), new.created), Vec::new()),
+                (_, Some(new)) => (Compare::created(prefix.key(swap.new), new.created), Vec::new()),
                 (Some(old), None) => {
                     let value = Seat::instead(swap.most, old.seat);
-                    let put = Op::Put { key: prefix.key(swap.new), value, lease: lease.id };
-                    let delete = Op::Delete(prefix.key(swap.old));
-                    (Test::Created(prefix.key(swap.old), old.created), vec![delete, put])
+                    let put = RequestOp::put(prefix.key(swap.new), value, lease.id);
+                    let delete = RequestOp::delete(prefix.key(swap.old));
+                    (Compare::created(prefix.key(swap.old), old.created), vec![delete, put])
                 }
             };
-            let ask = Txn {
-                tests: vec![Test::Value(fence.to_vec(), base.text.clone()), test],
-                then: then.into_iter().chain([range(&prefix)]).collect(),
-                otherwise: vec![Op::Get(fence.to_vec())],
+            let ask = TxnRequest {
+                compare: vec![Compare::has_value(fence.to_vec(), base.text.clone()), test],
+                success: then.into_iter().chain([range(&prefix)]).collect(),
+                failure: vec![RequestOp::get(fence.to_vec())],
             };
             let (done, alive) = self.ask(live, &ask, &mut lease, note).await?;
-            if !done.held {
+            if !done.succeeded {
                 self.fence.learn(fence, done.last_keys().first())?;
             } else if !base.is_of(done.header) {
                 self.raise(live, fence, Some(&base), done.header).await?;
@@ -322,7 +328,7 @@ impl Queues {
         live: &Live,
         swap: &Swap<'_>,
         prefix: &Prefix,
-        done: &TxnDone,
+        done: &TxnResponse,
         fence: u64,
     ) -> (u64, bool) {
         let line = line(prefix, done.last_keys());
@@ -361,7 +367,7 @@ impl Queues {
     /// Where etcd could not be asked.
     pub async fn inspect(&self, live: &Live, name: &str) -> Result<Held, Fault> {
         let Some(prefix) = Prefix::of(name) else { return Ok(Held::default()) };
-        let look = Txn { then: vec![range(&prefix)], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![range(&prefix)]);
         let mut line = line(&prefix, txn(live, &look).await?.last_keys());
         let waiters = line.split_off(let_in(&line));
         let leases = line.iter().map(|entry| self.remaining(live, entry.lease)).collect();
@@ -380,20 +386,19 @@ impl Queues {
 /// Which of some leases exist, and when that was asked.
 async fn ask_to_keep(live: &Live, leases: &[Lease]) -> Result<(Vec<bool>, Instant), Fault> {
     let alive = Instant::now();
-    let names = leases.iter().map(|lease| message::lease(lease.id));
-    let mut answers = live.channel.ready().await?.send(grpc::KEEP_ALIVE, names)?;
+    let requests: Vec<_> = leases.iter().map(|lease| LeaseRequest { id: lease.id }).collect();
+    let mut answers = live.channel.ready().await?.send(grpc::KEEP_ALIVE, &requests)?;
     let mut kept = Vec::with_capacity(leases.len());
     for lease in leases {
-        let text = answers.next().await?.ok_or_else(Fault::unexpected)?;
-        let (id, seconds) = message::lease_seconds(&text)?;
-        if id != lease.id {
+        let answer: LeaseResponse = answers.next().await?.ok_or_else(Fault::unexpected)?;
+        if answer.id != lease.id {
             return Err(Fault::unexpected());
         }
-        kept.push(seconds > 0);
+        kept.push(answer.ttl > 0);
     }
     Ok((kept, alive))
 }
 
-fn range(prefix: &Prefix) -> Op {
-    Op::Range(prefix.start().to_vec(), prefix.end())
+fn range(prefix: &Prefix) -> RequestOp {
+    RequestOp::range(prefix.start().to_vec(), prefix.end())
 }

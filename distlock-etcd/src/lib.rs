@@ -6,7 +6,7 @@
 //! The keys stand in the order in which they came to be, and those in front hold the lock: nothing is written when
 //! a turn comes. A waiter watches the key in front of it.
 //!
-//! From the wire up: `wire` and `message` are what is sent to etcd, `grpc` how, and `link` over which
+//! From the wire up: `proto` is what is sent to etcd, `grpc` how, and `link` over which
 //! connection; `sequence` keeps the order of commands, `order` says which tokens hold a lock, `fence` and
 //! `lease` what goes with it, `watch` and `place` what this process hears and has. [`Queues`] is all of them:
 //! `acquire` and `keep` are its commands, `record` says which processes there are, `tend` runs beside them.
@@ -21,17 +21,16 @@ mod grpc;
 mod keep;
 mod lease;
 mod link;
-mod message;
 mod name;
 mod order;
 mod place;
+mod proto;
 mod queues;
 mod record;
 mod sequence;
 mod tend;
 mod walk;
 mod watch;
-mod wire;
 
 pub use acquire::{Ask, Granted, Reply};
 pub use address::Address;

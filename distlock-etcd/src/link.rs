@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::fault::Fault;
 use crate::first::{First, Tapped};
 use crate::grpc::{self, Answers, Channel, User};
-use crate::message::{Op, Txn};
+use crate::proto::{RequestOp, TxnRequest};
 use crate::watch::{Message, Watches};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -373,8 +373,8 @@ async fn establish(settings: &Settings, host: usize, number: u64) -> Result<Made
 async fn greet(channel: Channel, number: u64) -> Result<(Live, Answers), Fault> {
     channel.sign_in_again(0).await?;
     // Answered by a majority. Whether this key may be read does not matter.
-    let look = Txn { then: vec![Op::Get(b"distlock".to_vec())], ..Txn::default() };
-    match channel.call(grpc::TXN, look.encode()).await {
+    let look = TxnRequest::unconditional(vec![RequestOp::get(b"distlock".to_vec())]);
+    match channel.txn(&look).await {
         Err(fault) if !fault.is_denial => return Err(fault),
         _ => {}
     }

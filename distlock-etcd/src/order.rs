@@ -5,8 +5,8 @@
 //! in whatever happens behind it. It does: keys are only added at the end, or, those that take an earlier
 //! place again, behind all that are let in ([`Seat::again`]).
 
-use crate::message::KeyValue;
 use crate::name::Prefix;
+use crate::proto::KeyValue;
 
 /// Holds a lock with any number of others.
 pub(crate) const ANY: u32 = u32::MAX;
@@ -79,15 +79,15 @@ impl Seat {
 
 /// Whether a key belongs to a reader, by its value.
 pub(crate) fn is_reader(kv: &KeyValue) -> bool {
-    Seat::read(&kv.value, kv.created).reads()
+    Seat::read(&kv.value, kv.create_revision).reads()
 }
 
 /// The keys of a lock in their order.
 pub(crate) fn line(prefix: &Prefix, keys: &[KeyValue]) -> Vec<Entry> {
     let entry = |kv: &KeyValue| Entry {
         token: prefix.token(&kv.key),
-        seat: Seat::read(&kv.value, kv.created),
-        created: kv.created,
+        seat: Seat::read(&kv.value, kv.create_revision),
+        created: kv.create_revision,
         lease: kv.lease,
     };
     let mut line: Vec<_> = keys.iter().map(entry).collect();
@@ -143,7 +143,7 @@ mod tests {
 
     fn key(token: &str, value: &str, created: i64) -> KeyValue {
         let (key, value) = (prefix().key(token), value.as_bytes().to_vec());
-        KeyValue { key, value, created, modified: created, lease: 7 }
+        KeyValue { key, value, create_revision: created, mod_revision: created, lease: 7 }
     }
 
     fn of(keys: &[(&str, &str, i64)]) -> Vec<Entry> {

@@ -3,10 +3,12 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use prost::Message;
 use tokio::runtime::Handle;
 
 use crate::fault::Fault;
@@ -14,8 +16,11 @@ use crate::fence::{Base, Fence};
 use crate::grpc;
 use crate::lease::{LONGEST, Lease, Leases};
 use crate::link::{Link, Live};
-use crate::message::{self, Header, Op, Test, Txn, TxnDone};
 use crate::place::Places;
+use crate::proto::{
+    Compare, LeaseGrantRequest, LeaseRequest, LeaseResponse, RequestOp, ResponseHeader, TxnRequest,
+    TxnResponse,
+};
 use crate::sequence::Sequence;
 
 /// A lease may last so much longer than it is said to: etcd looks for those that have ended now and then, and a
@@ -89,7 +94,7 @@ impl Queues {
     ///
     /// Where etcd could not be asked.
     pub async fn ping(&self, live: &Live, fence: &str) -> Result<(), Fault> {
-        let look = Txn { then: vec![Op::Get(fence.into())], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![RequestOp::get(fence.into())]);
         txn(live, &look).await.map(|_| ())
     }
 
@@ -98,7 +103,7 @@ impl Queues {
         if let Some(base) = self.fence.base(key) {
             return Ok(base);
         }
-        let look = Txn { then: vec![Op::Get(key.to_vec())], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![RequestOp::get(key.to_vec())]);
         let found = txn(live, &look).await?;
         match self.fence.learn(key, found.last_keys().first())? {
             Some(base) => Ok(base),
@@ -112,20 +117,17 @@ impl Queues {
         live: &Live,
         key: &[u8],
         known: Option<&Base>,
-        header: Header,
+        header: ResponseHeader,
     ) -> Result<Base, Fault> {
         let base = self.fence.higher(known, header);
         let unchanged = match known {
-            Some(known) => Test::Value(key.to_vec(), known.text.clone()),
-            None => Test::Absent(key.to_vec()),
+            Some(known) => Compare::has_value(key.to_vec(), known.text.clone()),
+            None => Compare::absent(key.to_vec()),
         };
-        let raise = Txn {
-            tests: vec![unchanged],
-            then: vec![
-                Op::Put { key: key.to_vec(), value: base.text, lease: 0 },
-                Op::Get(key.to_vec()),
-            ],
-            otherwise: vec![Op::Get(key.to_vec())],
+        let raise = TxnRequest {
+            compare: vec![unchanged],
+            success: vec![RequestOp::put(key.to_vec(), base.text, 0), RequestOp::get(key.to_vec())],
+            failure: vec![RequestOp::get(key.to_vec())],
         };
         let raised = txn(live, &raise).await?;
         let base = self.fence.learn(key, raised.last_keys().first())?;
@@ -152,8 +154,8 @@ impl Queues {
 
     pub(crate) async fn grant(&self, live: &Live, seconds: u64) -> Result<Lease, Fault> {
         let (id, alive) = (self.leases.name(), Instant::now());
-        let whole = i64::try_from(seconds).unwrap_or(i64::MAX);
-        let granted = live.channel.call(grpc::GRANT, message::lease_grant(id, whole)).await;
+        let ttl = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let granted = live.channel.call::<()>(grpc::GRANT, &LeaseGrantRequest { ttl, id }).await;
         live.heard(granted)?;
         Ok(Lease { id, seconds, connection: live.number(), alive })
     }
@@ -168,9 +170,10 @@ impl Queues {
             // Not made by us: it has no end.
             return Ok(Some(Duration::from_secs(LONGEST)));
         }
-        let answer = live.channel.call(grpc::TIME_TO_LIVE, message::lease(lease)).await;
-        let (_, seconds) = message::lease_seconds(&live.heard(answer)?)?;
-        Ok(u64::try_from(seconds).ok().map(Duration::from_secs))
+        let request = LeaseRequest { id: lease };
+        let answer = live.channel.call(grpc::TIME_TO_LIVE, &request).await;
+        let LeaseResponse { ttl, .. } = live.heard(answer)?;
+        Ok(u64::try_from(ttl).ok().map(Duration::from_secs))
     }
 
     /// Sends a transaction that may give a token the lock, and keeps its lease alive beside it. Says whether the
@@ -178,10 +181,10 @@ impl Queues {
     pub(crate) async fn ask(
         &self,
         live: &Live,
-        ask: &Txn,
+        ask: &TxnRequest,
         lease: &mut Lease,
         note: &dyn Note,
-    ) -> Result<(TxnDone, bool), Fault> {
+    ) -> Result<(TxnResponse, bool), Fault> {
         let signature = live.channel.signature();
         let (mut asked, mut kept, mut alive) = send(live, ask, lease, note).await?;
         if matches!(&asked, Err(fault) if fault.signed_out) {
@@ -192,50 +195,53 @@ impl Queues {
             }
         } else if matches!(&kept, Err(fault) if fault.signed_out) {
             alive = Instant::now();
-            kept = live.channel.call(grpc::KEEP_ALIVE, message::lease(lease.id)).await;
+            kept = live.channel.call(grpc::KEEP_ALIVE, &LeaseRequest { id: lease.id }).await;
         }
-        let asked = live.heard(asked.and_then(|text| Ok(TxnDone::decode(&text)?)));
+        let asked = live.heard(asked.and_then(TxnResponse::checked));
         if asked.as_ref().map_or_else(|fault| fault.answered, |_| true) {
             note.answered();
         }
         let asked = asked?;
-        if asked.held {
+        if asked.succeeded {
             note.leaves_a_trace();
         }
-        let kept = live.heard(kept.and_then(|text| Ok(message::lease_seconds(&text)?)));
         // Something may be stored all the same.
-        let (_, seconds) = kept.map_err(|fault| Fault { answered: false, ..fault })?;
-        if seconds > 0 {
+        let kept = live.heard(kept).map_err(|fault| Fault { answered: false, ..fault })?;
+        if kept.ttl > 0 {
             lease.alive = alive;
         }
-        Ok((asked, seconds > 0))
+        Ok((asked, kept.ttl > 0))
     }
 }
 
 /// The answers to a transaction and to a keep-alive, and when the keep-alive was requested.
-type Asked = (Result<Vec<u8>, Fault>, Result<Vec<u8>, Fault>, Instant);
+type Asked = (Result<TxnResponse, Fault>, Result<LeaseResponse, Fault>, Instant);
 
 /// Sends both at once.
-async fn send(live: &Live, ask: &Txn, lease: &Lease, note: &dyn Note) -> Result<Asked, Fault> {
+async fn send(
+    live: &Live,
+    ask: &TxnRequest,
+    lease: &Lease,
+    note: &dyn Note,
+) -> Result<Asked, Fault> {
     let (first, second) = (live.channel.ready().await?, live.channel.ready().await?);
     if !note.sending(lease.ttl() + LATER) {
         return Err(Fault::given_up());
     }
     let alive = Instant::now();
-    let asked = first.send(grpc::TXN, [ask.encode()]);
-    let kept = second.send(grpc::KEEP_ALIVE, [message::lease(lease.id)]);
+    let asked = first.send(grpc::TXN, slice::from_ref(ask));
+    let kept = second.send(grpc::KEEP_ALIVE, &[LeaseRequest { id: lease.id }]);
     let (asked, kept) = both(answer(asked), answer(kept)).await;
     Ok((asked, kept, alive))
 }
 
-async fn answer(call: Result<grpc::Answers, Fault>) -> Result<Vec<u8>, Fault> {
+async fn answer<R: Message + Default>(call: Result<grpc::Answers, Fault>) -> Result<R, Fault> {
     call?.only().await
 }
 
 /// Sends a transaction that grants no lock.
-pub(crate) async fn txn(live: &Live, ask: &Txn) -> Result<TxnDone, Fault> {
-    let answer = live.channel.call(grpc::TXN, ask.encode()).await;
-    Ok(TxnDone::decode(&live.heard(answer)?)?)
+pub(crate) async fn txn(live: &Live, ask: &TxnRequest) -> Result<TxnResponse, Fault> {
+    live.heard(live.channel.txn(ask).await)
 }
 
 /// Both, at the same time.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::lease::seconds;
-use crate::message::{Op, Txn};
 use crate::name::range_of;
+use crate::proto::{RequestOp, TxnRequest};
 use crate::queues::{Queues, txn};
 
 impl Queues {
@@ -34,8 +34,8 @@ impl Queues {
             return Ok(());
         }
         let lease = self.grant(&live, seconds(kept)).await?;
-        let put = Op::Put { key: name.into(), value: text.into(), lease: lease.id };
-        txn(&live, &Txn { then: vec![put], ..Txn::default() }).await?;
+        let put = RequestOp::put(name.into(), text.into(), lease.id);
+        txn(&live, &TxnRequest::unconditional(vec![put])).await?;
         *self.record() = Some(lease);
         Ok(())
     }
@@ -47,8 +47,8 @@ impl Queues {
     /// Where etcd could not be asked.
     pub async fn take_leave(&self, name: &str) -> Result<(), Fault> {
         let live = self.live().await?;
-        let delete = Op::Delete(name.into());
-        txn(&live, &Txn { then: vec![delete], ..Txn::default() }).await.map(|_| ())
+        let delete = RequestOp::delete(name.into());
+        txn(&live, &TxnRequest::unconditional(vec![delete])).await.map(|_| ())
     }
 
     /// The texts whose names begin like this, by the rest of their names.
@@ -59,10 +59,10 @@ impl Queues {
     pub async fn records(&self, beginning: &str) -> Result<HashMap<String, String>, Fault> {
         let live = self.live().await?;
         let (start, end) = range_of(beginning);
-        let look = Txn { then: vec![Op::Range(start, end)], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![RequestOp::range(start, end)]);
         let found = txn(&live, &look).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let record = |kv: &crate::message::KeyValue| {
+        let record = |kv: &crate::proto::KeyValue| {
             let name = kv.key.strip_prefix(beginning.as_bytes())?;
             Some((text(name), text(&kv.value)))
         };

@@ -2,8 +2,8 @@
 
 use crate::fault::Fault;
 use crate::link::Live;
-use crate::message::{Op, Txn};
 use crate::name::{Prefix, all_under, name_of};
+use crate::proto::{RequestOp, TxnRequest};
 use crate::queues::{Queues, txn};
 
 /// So many keys are read at once.
@@ -23,7 +23,7 @@ impl Queues {
     ) -> Result<(Vec<String>, Option<String>), Fault> {
         let (start, end) = all_under(beginning);
         let from = if cursor.is_empty() { start } else { cursor.as_bytes().to_vec() };
-        let look = Txn { then: vec![Op::Page(from, end, PAGE)], ..Txn::default() };
+        let look = TxnRequest::unconditional(vec![RequestOp::page(from, end, PAGE)]);
         let found = txn(live, &look).await?;
         let mut names: Vec<_> =
             found.last_keys().iter().filter_map(|kv| name_of(&kv.key)).collect();

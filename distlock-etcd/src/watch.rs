@@ -8,9 +8,10 @@ use h2::SendStream;
 
 use crate::fault::Fault;
 use crate::grpc::{self, Answers, Channel};
-use crate::message::{KeyValue, Op, Seen, Txn, TxnDone, Without};
 use crate::order::is_reader;
-use crate::{message, message::watch as create};
+use crate::proto::{
+    Event, KeyValue, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+};
 
 /// What is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,15 +146,15 @@ impl Watches {
     ) -> Fault {
         let (mut signature, mut reopened) = (channel.signature(), 0);
         loop {
-            let seen = match answers.next().await {
-                Ok(Some(text)) => Seen::decode(&text).map_err(Fault::from),
+            let seen = match answers.next::<WatchResponse>().await {
+                Ok(Some(seen)) => Ok(seen),
                 Ok(None) => Err(Fault::unreachable("the server ended its watches")),
                 Err(fault) => Err(fault),
             };
             let done = match seen {
                 Ok(seen) => {
-                    reopened = if seen.begins && !seen.ended { 0 } else { reopened };
-                    match self.seen(&seen, channel.user.is_some(), &on) {
+                    reopened = if seen.created && !seen.canceled { 0 } else { reopened };
+                    match self.seen(seen, channel.user.is_some(), &on) {
                         Next::Nothing => Ok(()),
                         Next::Look(id) => self.look(channel, id, &on).await,
                         Next::Reopen if reopened == MOST_REOPENED => {
@@ -202,12 +203,12 @@ impl Watches {
         on: &impl Fn(Message<'_>),
     ) -> Result<(), Fault> {
         let range = |watched: &Watched| match watched.end.is_empty() {
-            true => Op::Get(watched.key.clone()),
-            false => Op::Range(watched.key.clone(), watched.end.clone()),
+            true => RequestOp::get(watched.key.clone()),
+            false => RequestOp::range(watched.key.clone(), watched.end.clone()),
         };
         let Some(op) = self.state().all.get(&id).map(range) else { return Ok(()) };
-        let look = Txn { then: vec![op], ..Txn::default() };
-        let found = TxnDone::decode(&channel.call(grpc::TXN, look.encode()).await?)?;
+        let look = TxnRequest::unconditional(vec![op]);
+        let found = channel.txn(&look).await?;
         let (heard, whose) = {
             let mut state = self.state();
             let Some(watched) = state.all.get_mut(&id) else { return Ok(()) };
@@ -225,43 +226,43 @@ impl Watches {
         Ok(())
     }
 
-    fn seen(&self, seen: &Seen, has_user: bool, on: &impl Fn(Message<'_>)) -> Next {
+    fn seen(&self, seen: WatchResponse, has_user: bool, on: &impl Fn(Message<'_>)) -> Next {
         let mut heard = Vec::new();
         let whose = {
             let mut state = self.state();
-            let id = state.called.get(&seen.id).copied();
+            let id = state.called.get(&seen.watch_id).copied();
             let known = id.and_then(|id| Some((id, state.all.get_mut(&id)?)));
             let Some((id, watched)) = known else {
                 // Newer servers do not say which watch they refuse.
-                let refused = has_user && seen.ended && seen.is_signed_out();
+                let refused = has_user && seen.canceled && seen.is_signed_out();
                 return if refused { Next::Reopen } else { Next::Nothing };
             };
             // Older servers report an expired token as a lack of permission.
-            let is_refused = seen.begins && seen.reason.contains("permission denied");
-            if has_user && seen.ended && (seen.is_signed_out() || is_refused && !watched.again) {
+            let is_refused = seen.created && seen.has_reason("permission denied");
+            if has_user && seen.canceled && (seen.is_signed_out() || is_refused && !watched.again) {
                 watched.again = true;
                 return Next::Reopen;
             }
-            watched.again &= !seen.begins;
+            watched.again &= !seen.created;
             let begins_at_present = watched.begins_at_present();
             let Watched { whose, wants, from, .. } = watched;
-            let is_late = seen.begins && begins_at_present && seen.header.revision >= *from;
-            for (deleted, kv) in &seen.events {
-                heard.extend(wants.hear(whose, *deleted, kv));
+            let is_late = seen.created && begins_at_present && seen.header.revision >= *from;
+            for event in &seen.events {
+                heard.extend(wants.hear(whose, event));
             }
-            if seen.compacted > 0 && heard.is_empty() && !matches!(wants, Wants::Turn(_)) {
-                state.called.remove(&seen.id);
+            if seen.compact_revision > 0 && heard.is_empty() && !matches!(wants, Wants::Turn(_)) {
+                state.called.remove(&seen.watch_id);
                 return Next::Look(id);
             }
             // What it would have seen is compacted: then a look is due.
-            if seen.ended && matches!(wants, Wants::Turn(_)) && heard.is_empty() {
+            if seen.canceled && matches!(wants, Wants::Turn(_)) && heard.is_empty() {
                 heard.push(Heard::Turn);
             }
             heard.truncate(1);
             let whose = whose.clone();
-            if seen.ended {
+            if seen.canceled {
                 state.all.remove(&id);
-                state.called.remove(&seen.id);
+                state.called.remove(&seen.watch_id);
             } else if !heard.is_empty() {
                 state.end(id);
             } else if is_late {
@@ -281,7 +282,7 @@ impl Watches {
 }
 
 impl State {
-    fn send(&mut self, request: &[u8]) {
+    fn send(&mut self, request: &WatchRequest) {
         // Where the connection is lost, so are all watches, and their owners get a message.
         let _ = self.requests.send_data(grpc::frame(request).into(), false);
     }
@@ -293,19 +294,24 @@ impl State {
         let Some(watched) = self.all.get_mut(&id) else { return };
         (watched.wants, watched.called) = (watched.wanted, called);
         let without = match watched.wanted {
-            Wants::Behind { .. } => Without::Deletes,
-            Wants::Turn(_) | Wants::Taken => Without::Puts,
+            Wants::Behind { .. } => WatchCreateRequest::NO_DELETE,
+            Wants::Turn(_) | Wants::Taken => WatchCreateRequest::NO_PUT,
         };
-        let start = if watched.begins_at_present() { 0 } else { watched.from };
-        let request = create(called, &watched.key, &watched.end, start, without);
+        let request = WatchCreateRequest {
+            key: watched.key.clone(),
+            range_end: watched.end.clone(),
+            start_revision: if watched.begins_at_present() { 0 } else { watched.from },
+            filters: vec![without],
+            watch_id: called,
+        };
         self.called.insert(called, id);
-        self.send(&request);
+        self.send(&WatchRequest::create(request));
     }
 
     fn end(&mut self, id: i64) {
         if let Some(watched) = self.all.remove(&id) {
             self.called.remove(&watched.called);
-            self.send(&message::unwatch(watched.called));
+            self.send(&WatchRequest::cancel(watched.called));
         }
     }
 }
@@ -334,12 +340,13 @@ impl Wants {
         match self {
             Self::Turn(_) => Some(Heard::Turn),
             Self::Behind { reads } => {
-                let is_behind = |kv: &KeyValue| kv.created >= from && !(reads && is_reader(kv));
+                let is_behind =
+                    |kv: &KeyValue| kv.create_revision >= from && !(reads && is_reader(kv));
                 keys.iter().any(|kv| !is_own(kv) && is_behind(kv)).then_some(Heard::Behind)
             }
             // A key that was created again since is another key.
             Self::Taken => {
-                let is_there = |kv: &KeyValue| is_own(kv) && kv.created < from;
+                let is_there = |kv: &KeyValue| is_own(kv) && kv.create_revision < from;
                 (!keys.iter().any(is_there)).then_some(Heard::Taken)
             }
         }
@@ -350,7 +357,8 @@ impl Wants {
         self == Self::Turn(1) && end.is_empty()
     }
 
-    fn hear(&mut self, whose: &Whose, deleted: bool, kv: &KeyValue) -> Option<Heard> {
+    fn hear(&mut self, whose: &Whose, event: &Event) -> Option<Heard> {
+        let (kv, deleted) = (&event.kv, event.is_delete());
         let own = *kv.key == *whose.key;
         match self {
             Self::Turn(left) if deleted && !own => {
@@ -359,7 +367,7 @@ impl Wants {
             }
             Self::Behind { reads } if !deleted && !own => {
                 // A key that is written again was there before.
-                let is_new = kv.created == kv.modified;
+                let is_new = kv.create_revision == kv.mod_revision;
                 (is_new && !(*reads && is_reader(kv))).then_some(Heard::Behind)
             }
             Self::Taken if deleted && own => Some(Heard::Taken),
@@ -374,7 +382,7 @@ mod tests {
 
     fn key(token: &str, value: &str, created: i64) -> KeyValue {
         let (key, value) = (token.as_bytes().to_vec(), value.as_bytes().to_vec());
-        KeyValue { key, value, created, modified: created, lease: 7 }
+        KeyValue { key, value, create_revision: created, mod_revision: created, lease: 7 }
     }
 
     #[test]
