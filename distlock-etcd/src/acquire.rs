@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client::{Note, Queues, txn};
+use crate::connection::Live;
 use crate::fault::Fault;
 use crate::fence::Base;
+use crate::keys::Prefix;
 use crate::lease::{Lease, seconds};
-use crate::link::Live;
-use crate::name::Prefix;
-use crate::order::{Entry, Seat, let_in, line};
-use crate::place::Place;
+use crate::ordering::{Does, Under};
 use crate::proto::{Compare, RequestOp, ResponseHeader, TxnRequest, TxnResponse};
-use crate::queues::{Note, Queues, txn};
-use crate::sequence::{Does, Under};
+use crate::queue::{Entry, Seat, let_in, line};
+use crate::waiters::Place;
 use crate::watch::Whose;
 
 /// How often it is asked when the base of the fencing tokens, a lease or the queue has changed meanwhile.

@@ -6,9 +6,9 @@ use crate::acquire::{Found, Granted, Reply, Turn};
 use crate::fault::Fault;
 use crate::fence::Base;
 use crate::lease::{Lease, seconds};
-use crate::order::{ANY, Entry, Front, front, let_in};
-use crate::place::Place;
 use crate::proto::{Compare, RequestOp, ResponseHeader, TxnRequest};
+use crate::queue::{ANY, Entry, Front, front, let_in};
+use crate::waiters::Place;
 
 /// No lock that is held shorter than this is watched.
 const SHORT: Duration = Duration::from_millis(20);

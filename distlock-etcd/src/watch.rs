@@ -8,10 +8,10 @@ use h2::SendStream;
 
 use crate::fault::Fault;
 use crate::grpc::{self, Answers, Channel};
-use crate::order::is_reader;
 use crate::proto::{
     Event, KeyValue, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use crate::queue::is_reader;
 
 /// What is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

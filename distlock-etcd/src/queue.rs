@@ -5,7 +5,7 @@
 //! in whatever happens behind it. It does: keys are only added at the end, or, those that take an earlier
 //! place again, behind all that are let in ([`Seat::again`]).
 
-use crate::name::Prefix;
+use crate::keys::Prefix;
 use crate::proto::KeyValue;
 
 /// Holds a lock with any number of others.

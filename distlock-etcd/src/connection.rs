@@ -14,9 +14,9 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::fault::Fault;
-use crate::first::{First, Tapped};
 use crate::grpc::{self, Answers, Channel, User};
 use crate::proto::{RequestOp, TxnRequest};
+use crate::tls_detection::{First, Tapped};
 use crate::watch::{Message, Watches};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::connection::Live;
+use crate::keys::Prefix;
 use crate::lease::Lease;
-use crate::link::Live;
-use crate::name::Prefix;
-use crate::order::ANY;
+use crate::queue::ANY;
 use crate::watch::{Wants, Whose};
 
 /// A token whose release came to no end is forgotten after its lease and this much longer.

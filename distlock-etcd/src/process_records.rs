@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::client::{Queues, txn};
 use crate::fault::Fault;
+use crate::keys::range_of;
 use crate::lease::seconds;
-use crate::name::range_of;
 use crate::proto::{RequestOp, TxnRequest};
-use crate::queues::{Queues, txn};
 
 impl Queues {
     /// Resolves when it is connected; does not connect it.

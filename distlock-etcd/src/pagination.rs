@@ -1,10 +1,10 @@
 //! The names of the locks that there are.
 
+use crate::client::{Queues, txn};
+use crate::connection::Live;
 use crate::fault::Fault;
-use crate::link::Live;
-use crate::name::{Prefix, all_under, name_of};
+use crate::keys::{Prefix, all_under, name_of};
 use crate::proto::{RequestOp, TxnRequest};
-use crate::queues::{Queues, txn};
 
 /// So many keys are read at once.
 const PAGE: i64 = 500;

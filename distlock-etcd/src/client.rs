@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use prost::Message;
 use tokio::runtime::Handle;
 
+use crate::connection::{Link, Live};
 use crate::fault::Fault;
 use crate::fence::{Base, Fence};
 use crate::grpc;
 use crate::lease::{LONGEST, Lease, Leases};
-use crate::link::{Link, Live};
-use crate::place::Places;
+use crate::ordering::Sequence;
 use crate::proto::{
     Compare, LeaseGrantRequest, LeaseRequest, LeaseResponse, RequestOp, ResponseHeader, TxnRequest,
     TxnResponse,
 };
-use crate::sequence::Sequence;
+use crate::waiters::Places;
 
 /// A lease may last so much longer than it is said to: etcd looks for those that have ended now and then, and a
 /// new leader gives all of them a new start.

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::client::{Note, Queues, all, both, txn};
+use crate::connection::Live;
 use crate::fault::Fault;
 use crate::grpc;
+use crate::keys::Prefix;
 use crate::lease::{Lease, seconds};
-use crate::link::Live;
-use crate::name::Prefix;
-use crate::order::{Seat, let_in, line};
-use crate::place::Place;
+use crate::ordering::{Does, Under};
 use crate::proto::{
     Compare, LeaseRequest, LeaseResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse,
 };
-use crate::queues::{Note, Queues, all, both, txn};
-use crate::sequence::{Does, Under};
+use crate::queue::{Seat, let_in, line};
+use crate::waiters::Place;
 use crate::watch::Whose;
 
 /// A transaction has at most 128 operations; each renewal has two.

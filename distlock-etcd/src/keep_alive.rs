@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
+use crate::client::Queues;
+use crate::connection::{Link, Settings, Watch};
 use crate::fence::Fence;
 use crate::lease::Leases;
-use crate::link::{Link, Settings, Watch};
-use crate::place::Places;
-use crate::queues::Queues;
-use crate::sequence::Sequence;
+use crate::ordering::Sequence;
+use crate::waiters::Places;
 use crate::watch::Message;
 
 /// How often the waiters to be kept alive are looked for.
