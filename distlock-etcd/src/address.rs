@@ -1,35 +1,35 @@
-//! Where etcd is: the URL.
+//! The address of an etcd cluster, as given by a URL.
 
 use std::fmt;
 
 const PORT: u16 = 2379;
 
-/// A URL that was understood.
+/// The members of a cluster, and the user to sign in.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
-    /// `host:port` of some members.
+pub struct EtcdAddress {
+    /// `host:port` of each member that the URL names.
     pub(crate) hosts: Vec<String>,
     pub(crate) user: Option<(String, String)>,
 }
 
-impl Address {
-    /// `host:port` of each member that was named.
+impl EtcdAddress {
+    /// Returns `host:port` of each member that the URL names.
     pub fn servers(&self) -> String {
         self.hosts.join(",")
     }
 
-    /// Reads `etcd://[user:password@]host[:port],host[:port]`.
+    /// Parses `etcd://[user:password@]host[:port],host[:port]`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, without the URL: it may contain a password.
+    /// Explains the mistake without repeating the URL, which may contain a password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         if rest.contains(['?', '#']) {
             return Err("there are no options; percent-encode `?` and `#` in a password".into());
         }
         let (user, hosts) = match rest.rsplit_once('@') {
-            Some((user, hosts)) => (Some(credentials(user)?), hosts),
+            Some((user, hosts)) => (Some(parse_credentials(user)?), hosts),
             None => (None, rest),
         };
         let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
@@ -41,16 +41,16 @@ impl Address {
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for EtcdAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Address(…)")
+        f.write_str("EtcdAddress(…)")
     }
 }
 
-fn credentials(text: &str) -> Result<(String, String), String> {
+fn parse_credentials(text: &str) -> Result<(String, String), String> {
     let (user, password) =
         text.split_once(':').ok_or("a user without a password: write user:password@")?;
-    let (user, password) = (decoded(user)?, decoded(password)?);
+    let (user, password) = (percent_decoded(user)?, percent_decoded(password)?);
     if user.is_empty() {
         return Err("a password without a user: write user:password@".into());
     }
@@ -59,9 +59,9 @@ fn credentials(text: &str) -> Result<(String, String), String> {
 
 fn with_port(number: usize, host: &str) -> Result<String, String> {
     let wrong = |what: &str| Err(format!("host {number}: {what}"));
-    // The colons of an IPv6 address stand in brackets.
-    let behind = host.rfind(']').map_or(0, |end| end + 1);
-    let (name, port) = match host[behind..].split_once(':') {
+    // The colons inside the brackets belong to an IPv6 address.
+    let after_brackets = host.rfind(']').map_or(0, |end| end + 1);
+    let (name, port) = match host[after_brackets..].split_once(':') {
         Some((_, port)) => (&host[..host.len() - port.len() - 1], Some(port)),
         None => (host, None),
     };
@@ -78,7 +78,7 @@ fn with_port(number: usize, host: &str) -> Result<String, String> {
     }
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+fn percent_decoded(text: &str) -> Result<String, String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn hosts_ports_and_users() {
-        let address = Address::parse("etcd://a,b:23790,[::1],[::1]:4").expect("a URL");
+        let address = EtcdAddress::parse("etcd://a,b:23790,[::1],[::1]:4").expect("a URL");
         assert_eq!(address.hosts, ["a:2379", "b:23790", "[::1]:2379", "[::1]:4"]);
         assert_eq!(address.user, None);
-        let address = Address::parse("etcd://shop:p%40s%2Fs@h/").expect("a URL");
+        let address = EtcdAddress::parse("etcd://shop:p%40s%2Fs@h/").expect("a URL");
         assert_eq!(address.hosts, ["h:2379"]);
         assert_eq!(address.user, Some(("shop".into(), "p@s/s".into())));
     }
@@ -123,7 +123,7 @@ mod tests {
             ("etcd://shop:hun/ter2@h", ""),
             ("etcd://shop:hunter2@h?tls=true", "options"),
         ] {
-            let parsed = Address::parse(url);
+            let parsed = EtcdAddress::parse(url);
             if word.is_empty() {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The queues of all locks in one etcd, and what each call needs of them: the base of the fencing tokens, a
-//! lease, and a transaction beside which the lease is kept alive.
+//! The state that the commands share, and the steps that several of them need: the base of the fencing tokens, a lease,
+//! and a transaction beside which the lease is kept alive.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -8,117 +8,144 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use prost::Message;
+use prost::Message as ProtoMessage;
 use tokio::runtime::Handle;
 
-use crate::connection::{Link, Live};
-use crate::fault::Fault;
-use crate::fence::{Base, Fence};
+use crate::connection::{EtcdConnection, EtcdLink, EtcdSettings, OnLinkChange};
+use crate::fault::EtcdFault;
+use crate::fence::{FenceBase, FenceBases};
 use crate::grpc;
-use crate::lease::{LONGEST, Lease, Leases};
-use crate::ordering::Sequence;
+use crate::keep_alive::keep_waiters_alive;
+use crate::lease::{EtcdLease, LONGEST_TTL, LeasePool};
+use crate::ordering::CommandOrder;
 use crate::proto::{
     Compare, LeaseGrantRequest, LeaseRequest, LeaseResponse, RequestOp, ResponseHeader, TxnRequest,
     TxnResponse,
 };
-use crate::waiters::Places;
+use crate::waiters::QueuedTokens;
+use crate::watch::Message;
 
-/// A lease may last so much longer than it is said to: etcd looks for those that have ended now and then, and a
-/// new leader gives all of them a new start.
-pub(crate) const LATER: Duration = Duration::from_secs(3);
+/// How much later than its time to live a lease may end. etcd looks for ended leases at intervals, and leases restart
+/// their time to live when a leader is elected.
+pub(crate) const LATE_EXPIRY: Duration = Duration::from_secs(3);
 
 /// The queues of all locks in one etcd.
-pub struct Queues {
-    pub(crate) link: Arc<Link>,
-    pub(crate) fence: Fence,
-    pub(crate) leases: Leases,
-    pub(crate) places: Places,
-    pub(crate) sequence: Sequence,
+pub struct EtcdClient {
+    pub(crate) link: Arc<EtcdLink>,
+    pub(crate) fence: FenceBases,
+    pub(crate) leases: Arc<LeasePool>,
+    pub(crate) tokens: Arc<QueuedTokens>,
+    pub(crate) order: CommandOrder,
     pub(crate) handle: Handle,
-    /// The lease of what this process says of itself.
-    pub(crate) record: Mutex<Option<Lease>>,
+    /// The lease of the record of this process.
+    pub(crate) record: Mutex<Option<EtcdLease>>,
 }
 
-/// What a caller notes of a command that may give its token the lock.
+/// The caller's notes on a command that may grant the lock to its token.
 pub trait Note: Sync {
-    /// To be called right before it is sent: it may keep the lock for so long. `false` if nothing is to be sent
-    /// any more.
+    /// Notes that the command is about to be sent, and may keep the lock for this long. Returns `false` if nothing may
+    /// be sent any more.
     fn sending(&self, keeps: Duration) -> bool;
-    /// It was answered.
+    /// Notes that it was answered.
     fn answered(&self);
-    /// It may have left something.
+    /// Notes that it may have left something in the store.
     fn leaves_a_trace(&self);
 }
 
-impl Queues {
-    /// The connection, as soon as it is there; an error where trying again cannot help.
+impl EtcdClient {
+    /// Starts on a runtime with I/O and timers. It connects on first use.
+    pub fn start(
+        settings: EtcdSettings,
+        handle: &Handle,
+        on_change: OnLinkChange,
+        on_notification: impl Fn(Message<'_>) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let link = EtcdLink::start(settings, handle, on_change, Box::new(on_notification));
+        let tokens = Arc::default();
+        handle.spawn(keep_waiters_alive(Arc::downgrade(&tokens), link.clone()));
+        Arc::new(Self {
+            link,
+            fence: FenceBases::default(),
+            leases: Arc::new(LeasePool::new()),
+            tokens,
+            order: CommandOrder::default(),
+            handle: handle.clone(),
+            record: Mutex::default(),
+        })
+    }
+
+    /// Returns the connection as soon as there is one.
     ///
     /// # Errors
     ///
-    /// Why there is no connection.
-    pub async fn live(&self) -> Result<Live, Fault> {
+    /// Fails if another attempt to connect cannot succeed.
+    pub async fn live(&self) -> Result<EtcdConnection, EtcdFault> {
         self.link.live().await
     }
 
-    /// The connection, or why the first attempt to make it failed.
+    /// Returns the first connection.
     ///
     /// # Errors
     ///
-    /// Why there is no connection.
-    pub async fn first(&self) -> Result<Live, Fault> {
+    /// Fails if the first attempt to connect fails.
+    pub async fn first(&self) -> Result<EtcdConnection, EtcdFault> {
         self.link.first().await
     }
 
-    /// Whether it is connected.
+    /// Returns whether it is connected.
     pub fn is_connected(&self) -> bool {
         self.link.up().is_some()
     }
 
-    /// Since when there is no connection, and why; `None` if there is one, or none was ever used.
-    pub fn outage(&self) -> Option<(Instant, Fault)> {
+    /// Returns since when there is no connection, and why. `None` if there is one, or none was needed yet.
+    pub fn outage(&self) -> Option<(Instant, EtcdFault)> {
         self.link.outage()
     }
 
-    /// How long what is stored of a token may last if it is no longer renewed.
+    /// Returns how long the key of a token may exist if its lease is no longer renewed.
     pub fn lasts(&self, token: &str) -> Option<Duration> {
-        self.places.get(token)?.leases().map(|lease| lease.ttl() + LATER).max()
+        self.tokens.get(token)?.leases().map(|lease| lease.ttl() + LATE_EXPIRY).max()
     }
 
-    pub(crate) fn record(&self) -> MutexGuard<'_, Option<Lease>> {
+    pub(crate) fn record(&self) -> MutexGuard<'_, Option<EtcdLease>> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A round trip, answered by a majority.
+    /// Makes a round trip that only a member with a quorum answers.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
-    pub async fn ping(&self, live: &Live, fence: &str) -> Result<(), Fault> {
-        let look = TxnRequest::unconditional(vec![RequestOp::get(fence.into())]);
-        txn(live, &look).await.map(|_| ())
+    /// Fails if etcd did not answer.
+    pub async fn ping(&self, connection: &EtcdConnection, fence: &str) -> Result<(), EtcdFault> {
+        let read = TxnRequest::unconditional(vec![RequestOp::get(fence.into())]);
+        txn(connection, &read).await.map(|_| ())
     }
 
-    /// The base of the fencing tokens under this key, which is made if there is none.
-    pub(crate) async fn base(&self, live: &Live, key: &[u8]) -> Result<Base, Fault> {
-        if let Some(base) = self.fence.base(key) {
+    /// Returns the base of the fencing tokens under this key. Creates it if there is none.
+    pub(crate) async fn base(
+        &self,
+        connection: &EtcdConnection,
+        key: &[u8],
+    ) -> Result<FenceBase, EtcdFault> {
+        if let Some(base) = self.fence.known(key) {
             return Ok(base);
         }
-        let look = TxnRequest::unconditional(vec![RequestOp::get(key.to_vec())]);
-        let found = txn(live, &look).await?;
+        let read = TxnRequest::unconditional(vec![RequestOp::get(key.to_vec())]);
+        let found = txn(connection, &read).await?;
         match self.fence.learn(key, found.last_keys().first())? {
             Some(base) => Ok(base),
-            None => self.raise(live, key, None, found.header).await,
+            None => self.raise(connection, key, None, found.header).await,
         }
     }
 
-    /// Raises it, unless another process has done so.
+    /// Raises the base, unless another process has done so. Returns the base that is stored then.
     pub(crate) async fn raise(
         &self,
-        live: &Live,
+        connection: &EtcdConnection,
         key: &[u8],
-        known: Option<&Base>,
+        known: Option<&FenceBase>,
         header: ResponseHeader,
-    ) -> Result<Base, Fault> {
+    ) -> Result<FenceBase, EtcdFault> {
         let base = self.fence.higher(known, header);
         let unchanged = match known {
             Some(known) => Compare::has_value(key.to_vec(), known.text.clone()),
@@ -129,122 +156,136 @@ impl Queues {
             success: vec![RequestOp::put(key.to_vec(), base.text, 0), RequestOp::get(key.to_vec())],
             failure: vec![RequestOp::get(key.to_vec())],
         };
-        let raised = txn(live, &raise).await?;
+        let raised = txn(connection, &raise).await?;
         let base = self.fence.learn(key, raised.last_keys().first())?;
-        base.ok_or_else(Fault::unsteady)
+        base.ok_or_else(EtcdFault::unsteady)
     }
 
-    /// A lease of so many seconds: one that is there, or a new one.
-    pub(crate) async fn lease(self: &Arc<Self>, live: &Live, seconds: u64) -> Result<Lease, Fault> {
-        let Some((lease, is_last)) = self.leases.take(seconds, live.number()) else {
-            return self.grant(live, seconds).await;
+    /// Returns a lease of this many seconds: an idle one, or a new one.
+    pub(crate) async fn lease(
+        &self,
+        connection: &EtcdConnection,
+        seconds: u64,
+    ) -> Result<EtcdLease, EtcdFault> {
+        let Some((lease, is_last)) = self.leases.take(seconds, connection.number()) else {
+            return grant(&self.leases, connection, seconds).await;
         };
         if is_last {
-            // The next lock is to be taken in one round trip as well.
-            let (queues, live) = (self.clone(), live.clone());
+            // Grant a lease in advance, so that the next lock also takes one round trip only.
+            let (leases, connection) = (self.leases.clone(), connection.clone());
             self.handle.spawn(async move {
-                let granted = tokio::time::timeout(LATER, queues.grant(&live, seconds)).await;
-                if let Ok(Ok(lease)) = granted {
-                    queues.leases.give_back(lease);
+                let granting = grant(&leases, &connection, seconds);
+                if let Ok(Ok(lease)) = tokio::time::timeout(LATE_EXPIRY, granting).await {
+                    leases.give_back(lease);
                 }
             });
         }
         Ok(lease)
     }
-
-    pub(crate) async fn grant(&self, live: &Live, seconds: u64) -> Result<Lease, Fault> {
-        let (id, alive) = (self.leases.name(), Instant::now());
-        let ttl = i64::try_from(seconds).unwrap_or(i64::MAX);
-        let granted = live.channel.call::<()>(grpc::GRANT, &LeaseGrantRequest { ttl, id }).await;
-        live.heard(granted)?;
-        Ok(Lease { id, seconds, connection: live.number(), alive })
-    }
-
-    /// How long a lease still runs; `None` if it has ended.
-    pub(crate) async fn remaining(
-        &self,
-        live: &Live,
-        lease: i64,
-    ) -> Result<Option<Duration>, Fault> {
-        if lease == 0 {
-            // Not made by us: it has no end.
-            return Ok(Some(Duration::from_secs(LONGEST)));
-        }
-        let request = LeaseRequest { id: lease };
-        let answer = live.channel.call(grpc::TIME_TO_LIVE, &request).await;
-        let LeaseResponse { ttl, .. } = live.heard(answer)?;
-        Ok(u64::try_from(ttl).ok().map(Duration::from_secs))
-    }
-
-    /// Sends a transaction that may give a token the lock, and keeps its lease alive beside it. Says whether the
-    /// lease is there still.
-    pub(crate) async fn ask(
-        &self,
-        live: &Live,
-        ask: &TxnRequest,
-        lease: &mut Lease,
-        note: &dyn Note,
-    ) -> Result<(TxnResponse, bool), Fault> {
-        let signature = live.channel.signature();
-        let (mut asked, mut kept, mut alive) = send(live, ask, lease, note).await?;
-        if matches!(&asked, Err(fault) if fault.signed_out) {
-            // The server did nothing. Once the caller has given up, the request must not be sent again.
-            note.answered();
-            if live.heard(live.channel.sign_in_again(signature).await)? {
-                (asked, kept, alive) = send(live, ask, lease, note).await?;
-            }
-        } else if matches!(&kept, Err(fault) if fault.signed_out) {
-            alive = Instant::now();
-            kept = live.channel.call(grpc::KEEP_ALIVE, &LeaseRequest { id: lease.id }).await;
-        }
-        let asked = live.heard(asked.and_then(TxnResponse::checked));
-        if asked.as_ref().map_or_else(|fault| fault.answered, |_| true) {
-            note.answered();
-        }
-        let asked = asked?;
-        if asked.succeeded {
-            note.leaves_a_trace();
-        }
-        // Something may be stored all the same.
-        let kept = live.heard(kept).map_err(|fault| Fault { answered: false, ..fault })?;
-        if kept.ttl > 0 {
-            lease.alive = alive;
-        }
-        Ok((asked, kept.ttl > 0))
-    }
 }
 
-/// The answers to a transaction and to a keep-alive, and when the keep-alive was requested.
-type Asked = (Result<TxnResponse, Fault>, Result<LeaseResponse, Fault>, Instant);
+/// Grants a new lease of this many seconds.
+pub(crate) async fn grant(
+    leases: &LeasePool,
+    connection: &EtcdConnection,
+    seconds: u64,
+) -> Result<EtcdLease, EtcdFault> {
+    let (id, alive) = (leases.new_id(), Instant::now());
+    let ttl = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let request = LeaseGrantRequest { ttl, id };
+    connection.judge(connection.channel.call::<()>(grpc::GRANT, &request).await)?;
+    Ok(EtcdLease { id, seconds, connection: connection.number(), alive })
+}
 
-/// Sends both at once.
-async fn send(
-    live: &Live,
-    ask: &TxnRequest,
-    lease: &Lease,
+/// Returns the rest of a lease, or `None` if it has ended.
+pub(crate) async fn remaining(
+    connection: &EtcdConnection,
+    lease: i64,
+) -> Result<Option<Duration>, EtcdFault> {
+    if lease == 0 {
+        // Another program wrote this key. It has no lease, and never ends.
+        return Ok(Some(Duration::from_secs(LONGEST_TTL)));
+    }
+    let request = LeaseRequest { id: lease };
+    let answer = connection.channel.call(grpc::TIME_TO_LIVE, &request).await;
+    let LeaseResponse { ttl, .. } = connection.judge(answer)?;
+    Ok(u64::try_from(ttl).ok().map(Duration::from_secs))
+}
+
+/// Sends a transaction that may grant a lock to a token, and keeps the token's lease alive beside it. Returns
+/// whether the lease exists.
+pub(crate) async fn txn_with_lease(
+    connection: &EtcdConnection,
+    request: &TxnRequest,
+    lease: &mut EtcdLease,
     note: &dyn Note,
-) -> Result<Asked, Fault> {
-    let (first, second) = (live.channel.ready().await?, live.channel.ready().await?);
-    if !note.sending(lease.ttl() + LATER) {
-        return Err(Fault::given_up());
+) -> Result<(TxnResponse, bool), EtcdFault> {
+    let token = connection.channel.token_number();
+    let (mut answer, mut kept, mut alive) = send(connection, request, lease, note).await?;
+    if matches!(&answer, Err(fault) if fault.signed_out) {
+        // The transaction had no effect. Once the caller has given up, it must not be sent again.
+        note.answered();
+        if connection.judge(connection.channel.sign_in_again(token).await)? {
+            (answer, kept, alive) = send(connection, request, lease, note).await?;
+        }
+    } else if matches!(&kept, Err(fault) if fault.signed_out) {
+        alive = Instant::now();
+        let request = LeaseRequest { id: lease.id };
+        kept = connection.channel.call(grpc::KEEP_ALIVE, &request).await;
+    }
+    let answer = connection.judge(answer.and_then(TxnResponse::checked));
+    if answer.as_ref().map_or_else(|fault| fault.answered, |_| true) {
+        note.answered();
+    }
+    let answer = answer?;
+    if answer.succeeded {
+        note.leaves_a_trace();
+    }
+    // The transaction may have had an effect even if the keep-alive failed.
+    let kept = connection.judge(kept).map_err(|fault| EtcdFault { answered: false, ..fault })?;
+    if kept.ttl > 0 {
+        lease.alive = alive;
+    }
+    Ok((answer, kept.ttl > 0))
+}
+
+/// The answers to a transaction and to a keep-alive, and the time just before the keep-alive was sent.
+type TxnAndKeepAlive = (Result<TxnResponse, EtcdFault>, Result<LeaseResponse, EtcdFault>, Instant);
+
+/// Sends a transaction and a keep-alive at the same time.
+async fn send(
+    connection: &EtcdConnection,
+    request: &TxnRequest,
+    lease: &EtcdLease,
+    note: &dyn Note,
+) -> Result<TxnAndKeepAlive, EtcdFault> {
+    let channel = &connection.channel;
+    let (first, second) = (channel.ready().await?, channel.ready().await?);
+    if !note.sending(lease.ttl() + LATE_EXPIRY) {
+        return Err(EtcdFault::given_up());
     }
     let alive = Instant::now();
-    let asked = first.send(grpc::TXN, slice::from_ref(ask));
+    let answer = first.send(grpc::TXN, slice::from_ref(request));
     let kept = second.send(grpc::KEEP_ALIVE, &[LeaseRequest { id: lease.id }]);
-    let (asked, kept) = both(answer(asked), answer(kept)).await;
-    Ok((asked, kept, alive))
+    let (answer, kept) = both(only(answer), only(kept)).await;
+    Ok((answer, kept, alive))
 }
 
-async fn answer<R: Message + Default>(call: Result<grpc::Answers, Fault>) -> Result<R, Fault> {
+async fn only<R: ProtoMessage + Default>(
+    call: Result<grpc::ResponseStream, EtcdFault>,
+) -> Result<R, EtcdFault> {
     call?.only().await
 }
 
 /// Sends a transaction that grants no lock.
-pub(crate) async fn txn(live: &Live, ask: &TxnRequest) -> Result<TxnResponse, Fault> {
-    live.heard(live.channel.txn(ask).await)
+pub(crate) async fn txn(
+    connection: &EtcdConnection,
+    request: &TxnRequest,
+) -> Result<TxnResponse, EtcdFault> {
+    connection.judge(connection.channel.txn(request).await)
 }
 
-/// Both, at the same time.
+/// Runs two futures at the same time, and returns both results.
 pub(crate) async fn both<A, B>(
     one: impl Future<Output = A>,
     other: impl Future<Output = B>,
@@ -273,7 +314,7 @@ pub(crate) async fn both<A, B>(
     .await
 }
 
-/// All, at the same time, in their order.
+/// Runs all futures at the same time, and returns their results in order.
 pub(crate) async fn all<T>(works: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut works: Vec<_> = works.into_iter().map(Box::pin).collect();
     let mut done: Vec<_> = works.iter().map(|_| None).collect();

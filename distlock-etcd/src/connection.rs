@@ -1,4 +1,5 @@
-//! The connection: opened on first use to the first member that answers, and reopened whenever it is lost.
+//! The connection to the cluster. It is opened on first use to the first member that answers, and reopened whenever it
+//! is lost.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,104 +13,107 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use crate::address::Address;
-use crate::fault::Fault;
-use crate::grpc::{self, Answers, Channel, User};
+use crate::address::EtcdAddress;
+use crate::fault::EtcdFault;
+use crate::grpc::{self, EtcdUser, GrpcChannel, ResponseStream};
 use crate::proto::{RequestOp, TxnRequest};
-use crate::tls_detection::{First, Tapped};
+use crate::tls_detection::{FirstBytes, ObservedSocket};
 use crate::watch::{Message, Watches};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A connection that owes an answer is given so long for any.
-const SILENCE: Duration = Duration::from_secs(1);
-/// So many calls in a row without an answer in time, and it is left.
-const MANY_SILENT: u32 = 2;
+/// The first back-off between two attempts to connect.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+/// The longest back-off.
+const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+/// Once an answer is overdue, drop the connection after this long without any answer.
+const LONGEST_SILENCE: Duration = Duration::from_secs(1);
+/// Drop the connection after this many overdue answers in a row.
+const MOST_OVERDUE: u32 = 2;
 /// Ask the next member when one has been silent for this long.
-const SHARE: Duration = Duration::from_millis(300);
-/// How much may be on its way to us.
+const LONGEST_SHARE: Duration = Duration::from_millis(300);
+/// The HTTP/2 flow-control window: how many bytes the server may send before they are read.
 const WINDOW: u32 = 4 << 20;
 
-/// Called with the servers of one connection, and with the failure if it is down. Dropped once the connection is
-/// no longer needed.
-pub type Watch = Box<dyn FnMut(&str, Option<&Fault>) + Send>;
+/// A callback with the servers of one connection, and with the failure if it is down. It is dropped once the connection
+/// is no longer needed.
+pub type OnLinkChange = Box<dyn FnMut(&str, Option<&EtcdFault>) + Send>;
 
-/// What hears of what is seen.
-pub(crate) type OnMessage = Box<dyn Fn(Message<'_>) + Send + Sync>;
+/// A callback for notifications.
+pub(crate) type OnNotification = Box<dyn Fn(Message<'_>) + Send + Sync>;
 
-/// How etcd is reached.
-pub struct Settings {
-    /// Where it is.
-    pub address: Address,
-    /// How long it may take to make a connection.
+/// The settings of a connection.
+pub struct EtcdSettings {
+    /// The members and the user.
+    pub address: EtcdAddress,
+    /// The longest time that opening a connection may take.
     pub connect_timeout: Duration,
 }
 
-/// The state of the connection, as its calls see it.
-pub(crate) struct Health {
-    silent: AtomicU32,
+/// The health of one connection, judged by the answers to its calls.
+pub(crate) struct ConnectionHealth {
+    /// The number of overdue answers since the last answer.
+    overdue: AtomicU32,
     suspected: Notify,
-    bad: Notify,
+    failed: Notify,
 }
 
-impl Health {
+impl ConnectionHealth {
     fn new() -> Self {
-        Self { silent: AtomicU32::new(0), suspected: Notify::new(), bad: Notify::new() }
+        Self { overdue: AtomicU32::new(0), suspected: Notify::new(), failed: Notify::new() }
     }
 
-    /// An answer has come.
+    /// Notes an answer.
     fn answered(&self) {
-        self.silent.store(0, Ordering::Release);
+        self.overdue.store(0, Ordering::Release);
     }
 
-    /// An answer has not come in time.
+    /// Notes that an answer is overdue.
     pub(crate) fn missed(&self) {
-        match self.silent.fetch_add(1, Ordering::AcqRel) + 1 {
-            MANY_SILENT => self.bad.notify_one(),
+        match self.overdue.fetch_add(1, Ordering::AcqRel) + 1 {
+            MOST_OVERDUE => self.failed.notify_one(),
             _ => self.suspected.notify_one(),
         }
     }
 
-    /// Resolves when the connection is to be left.
-    async fn gone_bad(&self) {
+    /// Resolves when the connection must be dropped.
+    async fn has_failed(&self) {
         let silence = async {
             loop {
                 self.suspected.notified().await;
-                tokio::time::sleep(SILENCE).await;
-                if self.silent.load(Ordering::Acquire) > 0 {
+                tokio::time::sleep(LONGEST_SILENCE).await;
+                if self.overdue.load(Ordering::Acquire) > 0 {
                     return;
                 }
             }
         };
-        either(self.bad.notified(), silence).await;
+        either(self.failed.notified(), silence).await;
     }
 }
 
-/// A connection that is there. A clone is the same one.
+/// An open connection. A clone is the same connection.
 #[derive(Clone)]
-pub struct Live {
-    pub(crate) channel: Channel,
+pub struct EtcdConnection {
+    pub(crate) channel: GrpcChannel,
     pub(crate) watches: Arc<Watches>,
     number: u64,
-    health: Arc<Health>,
+    health: Arc<ConnectionHealth>,
 }
 
-impl Live {
-    /// Which connection it is: no two have the same number.
+impl EtcdConnection {
+    /// Returns its number. No two connections of a store have the same one.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// It owes an answer.
+    /// Notes that an answer is overdue.
     pub fn missed(&self) {
         self.health.missed();
     }
 
-    /// What an answer says of the connection.
-    pub(crate) fn heard<T>(&self, answer: Result<T, Fault>) -> Result<T, Fault> {
+    /// Judges the connection by an answer, and returns the answer.
+    pub(crate) fn judge<T>(&self, answer: Result<T, EtcdFault>) -> Result<T, EtcdFault> {
         match &answer {
             Ok(_) => self.health.answered(),
-            Err(fault) if fault.ends_connection => self.health.bad.notify_one(),
+            Err(fault) if fault.ends_connection => self.health.failed.notify_one(),
             Err(fault) if fault.answered => self.health.answered(),
             Err(_) => {}
         }
@@ -117,150 +121,153 @@ impl Live {
     }
 }
 
-/// A connection, made on first use and again whenever it is lost.
-pub(crate) struct Link {
-    settings: Settings,
-    state: watch::Sender<State>,
+/// A connection that is opened on first use and reopened whenever it is lost.
+pub(crate) struct EtcdLink {
+    settings: EtcdSettings,
+    state: watch::Sender<LinkState>,
     wanted: Notify,
     down_since: Mutex<Option<Instant>>,
-    on: OnMessage,
+    on_notification: OnNotification,
 }
 
-enum State {
+enum LinkState {
     Unused,
-    Up(Live),
-    Down(Fault),
+    Up(EtcdConnection),
+    Down(EtcdFault),
 }
 
-impl Link {
+impl EtcdLink {
     pub(crate) fn start(
-        settings: Settings,
+        settings: EtcdSettings,
         handle: &Handle,
-        watch: Watch,
-        on: OnMessage,
+        on_change: OnLinkChange,
+        on_notification: OnNotification,
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             settings,
-            state: watch::Sender::new(State::Unused),
+            state: watch::Sender::new(LinkState::Unused),
             wanted: Notify::new(),
             down_since: Mutex::new(None),
-            on,
+            on_notification,
         });
-        handle.spawn(supervise(link.clone(), watch));
+        handle.spawn(supervise(link.clone(), on_change));
         link
     }
 
-    /// The connection as soon as there is one, or why there is none where trying again cannot help.
-    pub(crate) async fn live(&self) -> Result<Live, Fault> {
-        if let Some(live) = self.up() {
-            return Ok(live);
+    /// Returns the connection as soon as there is one. Fails if another attempt to connect cannot succeed.
+    pub(crate) async fn live(&self) -> Result<EtcdConnection, EtcdFault> {
+        if let Some(connection) = self.up() {
+            return Ok(connection);
         }
         self.outcome(|state| match state {
-            State::Unused => false,
-            State::Up(_) => true,
-            State::Down(fault) => !fault.passing,
+            LinkState::Unused => false,
+            LinkState::Up(_) => true,
+            LinkState::Down(fault) => !fault.passing,
         })
         .await
     }
 
-    /// The connection, or why the first attempt to make one failed.
-    pub(crate) async fn first(&self) -> Result<Live, Fault> {
-        self.outcome(|state| !matches!(state, State::Unused)).await
+    /// Returns the connection, or the failure of the first attempt to connect.
+    pub(crate) async fn first(&self) -> Result<EtcdConnection, EtcdFault> {
+        self.outcome(|state| !matches!(state, LinkState::Unused)).await
     }
 
-    async fn outcome(&self, is_settled: impl Fn(&State) -> bool) -> Result<Live, Fault> {
+    async fn outcome(
+        &self,
+        is_settled: impl Fn(&LinkState) -> bool,
+    ) -> Result<EtcdConnection, EtcdFault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
         let state = states.wait_for(is_settled).await;
         match state.as_deref() {
-            Ok(State::Up(live)) => Ok(live.clone()),
-            Ok(State::Down(fault)) => Err(fault.clone()),
-            _ => Err(Fault::unreachable("the connection is not kept up any more")),
+            Ok(LinkState::Up(connection)) => Ok(connection.clone()),
+            Ok(LinkState::Down(fault)) => Err(fault.clone()),
+            _ => Err(EtcdFault::unreachable("the connection is not kept up any more")),
         }
     }
 
-    /// Resolves when there is a connection, or when there is none; does not make one.
+    /// Resolves when there is a connection, or when there is none. Does not connect.
     pub(crate) async fn until(&self, up: bool) {
-        let is_so = |state: &State| matches!(state, State::Up(_)) == up;
+        let is_so = |state: &LinkState| matches!(state, LinkState::Up(_)) == up;
         if self.state.subscribe().wait_for(is_so).await.is_err() {
-            // It is not kept up any more.
+            // The supervisor has ended with its runtime.
             std::future::pending().await
         }
     }
 
-    /// The connection, if there is one.
-    pub(crate) fn up(&self) -> Option<Live> {
+    /// Returns the connection if there is one.
+    pub(crate) fn up(&self) -> Option<EtcdConnection> {
         match &*self.state.borrow() {
-            State::Up(live) => Some(live.clone()),
-            State::Unused | State::Down(_) => None,
+            LinkState::Up(connection) => Some(connection.clone()),
+            LinkState::Unused | LinkState::Down(_) => None,
         }
     }
 
-    /// Since when there is no connection, and why.
-    pub(crate) fn outage(&self) -> Option<(Instant, Fault)> {
+    /// Returns since when there is no connection, and why.
+    pub(crate) fn outage(&self) -> Option<(Instant, EtcdFault)> {
         let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
         match &*self.state.borrow() {
-            State::Down(fault) => Some((since, fault.clone())),
-            State::Up(_) | State::Unused => None,
+            LinkState::Down(fault) => Some((since, fault.clone())),
+            LinkState::Up(_) | LinkState::Unused => None,
         }
     }
 
-    fn went(&self, state: State) {
+    fn set_state(&self, state: LinkState) {
         let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
         match &state {
-            State::Down(_) => drop(since.get_or_insert_with(Instant::now)),
-            State::Up(_) | State::Unused => *since = None,
+            LinkState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
+            LinkState::Up(_) | LinkState::Unused => *since = None,
         }
         drop(since);
         self.state.send_replace(state);
     }
 
-    /// Tells what is seen.
-    pub(crate) fn tell(&self, message: Message<'_>) {
-        (self.on)(message);
+    /// Passes on a notification.
+    pub(crate) fn notify(&self, message: Message<'_>) {
+        (self.on_notification)(message);
     }
 }
 
 /// Keeps the link connected from its first use on, until the runtime is dropped.
-async fn supervise(link: Arc<Link>, mut watch: Watch) {
+async fn supervise(link: Arc<EtcdLink>, mut on_change: OnLinkChange) {
     link.wanted.notified().await;
     let (hosts, servers) = (&link.settings.address.hosts, link.settings.address.servers());
-    let (mut pause, mut number, mut lost) = (FIRST_PAUSE, 0, None);
+    let (mut backoff, mut number, mut lost) = (FIRST_BACKOFF, 0, None);
     loop {
-        let order = order(hosts.len(), lost);
+        let order = connect_order(hosts.len(), lost);
         let (fault, ended) = match reach(&link.settings, &order, number).await {
-            Ok(Made { live, answers, mut ended, host }) => {
-                pause = FIRST_PAUSE;
+            Ok(OpenedConnection { connection, watch_responses, mut ended, host }) => {
+                backoff = FIRST_BACKOFF;
                 lost = Some(host);
-                let (health, watches) = (live.health.clone(), live.watches.clone());
-                let channel = live.channel.clone();
-                link.went(State::Up(live));
-                watch(&hosts[host], None);
-                link.tell(Message::Interrupted);
-                let seen = watches.run(&channel, answers, |message| link.tell(message));
-                either(&mut ended, either(seen, health.gone_bad())).await;
-                (Fault::unreachable("the connection was lost").at(&hosts[host]), Some(ended))
+                let (health, watches) = (connection.health.clone(), connection.watches.clone());
+                let channel = connection.channel.clone();
+                link.set_state(LinkState::Up(connection));
+                on_change(&hosts[host], None);
+                link.notify(Message::Interrupted);
+                let seen = watches.run(&channel, watch_responses, |message| link.notify(message));
+                either(&mut ended, either(seen, health.has_failed())).await;
+                (EtcdFault::unreachable("the connection was lost").at(&hosts[host]), Some(ended))
             }
             Err(fault) => (fault, None),
         };
         number += hosts.len() as u64;
-        // Before the connection is dropped, and what waits for its answers fails: a call that fails with it
-        // must find it down, and wait for the next one.
+        // Set the state before dropping the connection. The drop fails the calls that wait for answers, and they must
+        // find the link down, so that they wait for the next connection.
         let was_up = ended.is_some();
-        link.went(State::Down(fault.clone()));
+        link.set_state(LinkState::Down(fault.clone()));
         drop(ended);
-        watch(lost.filter(|_| was_up).map_or(&servers, |host| &hosts[host]), Some(&fault));
+        on_change(lost.filter(|_| was_up).map_or(&servers, |host| &hosts[host]), Some(&fault));
         if was_up {
-            link.tell(Message::Interrupted);
+            link.notify(Message::Interrupted);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(LONGEST_BACKOFF);
     }
 }
 
 /// Returns the members in the order in which they are asked. The first one is random, so that clients spread
 /// over the members; the one whose connection was lost comes last.
-fn order(members: usize, lost: Option<usize>) -> Vec<usize> {
+fn connect_order(members: usize, lost: Option<usize>) -> Vec<usize> {
     let mut order: Vec<_> = (0..members).filter(|member| Some(*member) != lost).collect();
     for at in 1..order.len() {
         order.swap(at, any_number() % (at + 1));
@@ -277,10 +284,14 @@ fn any_number() -> usize {
 
 /// Connects to the first member that answers. A member that stays silent for its share of the time does not
 /// delay the next one, which is asked at the same time. Slower attempts are dropped.
-async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made, Fault> {
+async fn reach(
+    settings: &EtcdSettings,
+    order: &[usize],
+    number: u64,
+) -> Result<OpenedConnection, EtcdFault> {
     let hosts = &settings.address.hosts;
     let share = settings.connect_timeout / u32::try_from(order.len() + 1).unwrap_or(u32::MAX);
-    let share = share.min(SHARE);
+    let share = share.min(LONGEST_SHARE);
     let mut rest = order.iter();
     let mut attempts = Vec::new();
     let mut failed = None;
@@ -316,7 +327,7 @@ async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made
             if is_over || end.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(failed
                     .take()
-                    .unwrap_or_else(|| Fault::timed_out().at(&settings.address.servers()))));
+                    .unwrap_or_else(|| EtcdFault::timed_out().at(&settings.address.servers()))));
             }
             let can_begin = !rest.as_slice().is_empty();
             if !(can_begin && (attempts.is_empty() || next.as_mut().poll(cx).is_ready())) {
@@ -327,68 +338,77 @@ async fn reach(settings: &Settings, order: &[usize], number: u64) -> Result<Made
     .await
 }
 
-/// A connection with its greeting done.
-struct Made {
-    live: Live,
-    /// The answers to its watches.
-    answers: Answers,
+/// A connection that has signed in and answered once.
+struct OpenedConnection {
+    connection: EtcdConnection,
+    /// The responses to its watches.
+    watch_responses: ResponseStream,
     /// Resolves when the connection has ended. Dropping this closes the socket.
     ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The member at the other end.
+    /// The index of the member at the other end.
     host: usize,
 }
 
-/// Connects to a member.
-async fn establish(settings: &Settings, host: usize, number: u64) -> Result<Made, (usize, Fault)> {
+/// Connects to one member and signs in.
+async fn establish(
+    settings: &EtcdSettings,
+    host: usize,
+    number: u64,
+) -> Result<OpenedConnection, (usize, EtcdFault)> {
     let name = &settings.address.hosts[host];
-    let greet = async {
-        let refused = |error| Fault::unreachable(format!("connect: {error}"));
+    let open = async {
+        let refused = |error| EtcdFault::unreachable(format!("connect: {error}"));
         let socket = TcpStream::connect(name).await.map_err(refused)?;
         socket.set_nodelay(true).map_err(refused)?;
-        let first = Arc::new(First::default());
-        let socket = Tapped { socket, first: first.clone() };
+        let first = Arc::new(FirstBytes::default());
+        let socket = ObservedSocket { socket, first: first.clone() };
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
-        let (send, connection) = builder.handshake(socket).await?;
-        let (mut connection, mut ended) = (Box::pin(connection), false);
-        let mut connection = poll_fn(move |cx| {
-            ended = ended || connection.as_mut().poll(cx).is_ready();
-            if ended { Poll::Ready(()) } else { Poll::Pending }
-        });
+        let (send, http) = builder.handshake(socket).await?;
+        let (mut http, mut has_ended) = (Box::pin(http), false);
+        let mut ended = Box::pin(poll_fn(move |cx| {
+            has_ended = has_ended || http.as_mut().poll(cx).is_ready();
+            if has_ended { Poll::Ready(()) } else { Poll::Pending }
+        }));
         let user = settings.address.user.as_ref();
-        let user = user.map(|(name, password)| Arc::new(User::new(name, password)));
-        let channel = Channel { send, authority: name.clone(), user };
-        let closed = || Fault::unreachable("it was closed while it was made");
-        let greeted = race(greet(channel, number), &mut connection).await;
-        match greeted.ok_or_else(closed).and_then(|greeted| greeted) {
-            Ok((live, answers)) => Ok(Made { live, answers, ended: Box::pin(connection), host }),
+        let user = user.map(|(name, password)| Arc::new(EtcdUser::new(name, password)));
+        let channel = GrpcChannel { send, authority: name.clone(), user };
+        let closed = || EtcdFault::unreachable("it was closed while it was made");
+        let done = race(handshake(channel, number), &mut ended).await;
+        match done.ok_or_else(closed).and_then(|done| done) {
+            Ok((connection, watch_responses)) => {
+                Ok(OpenedConnection { connection, watch_responses, ended, host })
+            }
             Err(fault) => Err(first.explains(fault)),
         }
     };
-    let made = timeout(settings.connect_timeout, greet).await;
-    made.unwrap_or_else(|_| Err(Fault::timed_out())).map_err(|fault| (host, fault))
+    let opened = timeout(settings.connect_timeout, open).await;
+    opened.unwrap_or_else(|_| Err(EtcdFault::timed_out())).map_err(|fault| (host, fault))
 }
 
-/// Signs in, sees that the member answers for the whole cluster, and begins to watch.
-async fn greet(channel: Channel, number: u64) -> Result<(Live, Answers), Fault> {
+/// Signs in, checks that the member has a quorum, and opens the stream of watches.
+async fn handshake(
+    channel: GrpcChannel,
+    number: u64,
+) -> Result<(EtcdConnection, ResponseStream), EtcdFault> {
     channel.sign_in_again(0).await?;
-    // Answered by a majority. Whether this key may be read does not matter.
-    let look = TxnRequest::unconditional(vec![RequestOp::get(b"distlock".to_vec())]);
-    match channel.txn(&look).await {
+    // Only a member with a quorum answers this. It does not matter whether the user may read the key.
+    let read = TxnRequest::unconditional(vec![RequestOp::get(b"distlock".to_vec())]);
+    match channel.txn(&read).await {
         Err(fault) if !fault.is_denial => return Err(fault),
         _ => {}
     }
-    let (requests, answers) = channel.ready().await?.open(grpc::WATCH)?;
+    let (requests, watch_responses) = channel.ready().await?.open(grpc::WATCH)?;
     let watches = Arc::new(Watches::new(requests));
-    let live = Live { channel, watches, number, health: Arc::new(Health::new()) };
-    Ok((live, answers))
+    let health = Arc::new(ConnectionHealth::new());
+    Ok((EtcdConnection { channel, watches, number, health }, watch_responses))
 }
 
-/// Runs `work` until `end` resolves; `None` if that came first.
+/// Runs `work` until `end` resolves. Returns `None` if `end` came first.
 async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
     let (mut work, mut end) = (pin!(work), pin!(end));
     poll_fn(|cx| {
-        // The connection first: it moves the bytes.
+        // Poll the connection first, because it moves the bytes.
         let ended = end.as_mut().poll(cx).is_ready();
         match work.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
@@ -399,7 +419,7 @@ async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
     .await
 }
 
-/// Resolves with the first of two.
+/// Resolves when the first of two futures does.
 async fn either(one: impl Future, other: impl Future) {
     race(one, other).await;
 }

@@ -1,15 +1,15 @@
-//! Why etcd could not say yes or no.
+//! The failures of commands.
 
 use std::fmt;
 
-/// What kind of failure it is.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// No connection, or a member without a leader.
+    /// There is no connection, or the member has no leader.
     Unreachable,
-    /// No answer in time.
+    /// No answer arrived in time.
     TimedOut,
-    /// Authentication failed, or the user may not do that.
+    /// Authentication failed, or the user lacks the permission.
     Refused,
     /// The database is full.
     Full,
@@ -17,28 +17,28 @@ pub enum Kind {
     Other,
 }
 
-/// A failure, in the server's words: never keys or passwords.
+/// A failure of a command. Its text is the server's and contains no keys or passwords.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// What kind it is.
+pub struct EtcdFault {
+    /// The kind of the failure.
     pub kind: Kind,
-    /// The server's words.
+    /// The server's text.
     pub words: String,
-    /// Another try may go better.
+    /// A later attempt may succeed.
     pub passing: bool,
-    /// The server has answered: the command has done nothing, and will not be carried out any more.
+    /// The server has answered: the command had no effect, and never will.
     pub answered: bool,
-    /// The connection is of no use after it.
+    /// The connection cannot be used after it.
     pub(crate) ends_connection: bool,
-    /// There is no such lease.
+    /// The lease does not exist.
     pub(crate) lease_is_gone: bool,
-    /// The authentication token has expired, so the server did nothing.
+    /// The authentication token has expired, so the command had no effect.
     pub(crate) signed_out: bool,
-    /// The user has no right to this key.
+    /// The user lacks the permission for this key.
     pub(crate) is_denial: bool,
 }
 
-impl Fault {
+impl EtcdFault {
     fn new(kind: Kind, words: impl Into<String>, passing: bool, answered: bool) -> Self {
         let words = words.into();
         Self {
@@ -53,12 +53,13 @@ impl Fault {
         }
     }
 
+    /// Returns a failure of the connection.
     pub(crate) fn unreachable(words: impl Into<String>) -> Self {
         let fault = Self::new(Kind::Unreachable, words, true, false);
         Self { ends_connection: true, ..fault }
     }
 
-    /// Adds the servers that the failure is about.
+    /// Adds the servers that failed.
     pub(crate) fn at(mut self, node: &str) -> Self {
         if !self.words.contains(node) {
             self.words = format!("{node}: {}", self.words);
@@ -66,46 +67,47 @@ impl Fault {
         self
     }
 
+    /// Returns a failure to connect in time.
     pub(crate) fn timed_out() -> Self {
         Self::new(Kind::TimedOut, "no connection in time", true, false)
     }
 
-    /// The server spoke TLS, or closed the connection without an answer.
+    /// Explains that the server seems to expect TLS.
     pub(crate) fn speaks_tls(how: &str) -> Self {
         Self::unreachable(format!(
             "{how}: distlock reaches etcd in plain text, so name a port without TLS, or a TLS tunnel to it"
         ))
     }
 
-    /// Not what etcd answers; whether it was carried out is not known.
+    /// Returns a failure for an answer that etcd does not give. The command may have had an effect.
     pub(crate) fn unexpected() -> Self {
         let fault =
             Self::new(Kind::Other, "an unexpected answer: is this etcd 3.4 or newer?", true, false);
         Self { ends_connection: true, ..fault }
     }
 
-    /// Refused here: nothing was sent.
+    /// Returns a failure that occurred before anything was sent.
     pub(crate) fn refused(words: &str) -> Self {
         Self::new(Kind::Other, words, false, true)
     }
 
-    /// The caller has given up.
+    /// Returns a failure because the caller has given up.
     pub(crate) fn given_up() -> Self {
         Self::new(Kind::Other, "it was given up", true, true)
     }
 
-    /// Others changed the same all the time, or leases ended as they were used.
+    /// Returns a failure after too many attempts: the queue changed during each, or a lease ended.
     pub(crate) fn unsteady() -> Self {
         Self::new(Kind::Other, "the queue changes too fast", true, true)
     }
 
-    /// The status that a call ended with, which is not that all is well.
+    /// Translates the gRPC status of a failed call.
     pub(crate) fn of_status(code: u32, words: &str) -> Self {
-        let said = |what: &str| words.contains(what);
+        let says = |what: &str| words.contains(what);
         let (kind, passing, answered, ends) = match code {
             // Invalid argument.
-            3 if said("auth store is old") => (Kind::Unreachable, true, true, true),
-            3 if said("user") || said("auth") || said("password") => {
+            3 if says("auth store is old") => (Kind::Unreachable, true, true, true),
+            3 if says("user") || says("auth") || says("password") => {
                 (Kind::Refused, false, true, false)
             }
             3 | 9 => (Kind::Other, false, true, false),
@@ -114,39 +116,39 @@ impl Fault {
             // Permission denied.
             7 => (Kind::Refused, false, true, false),
             // Resource exhausted.
-            8 if said("space") => (Kind::Full, true, true, false),
+            8 if says("space") => (Kind::Full, true, true, false),
             8 => (Kind::Other, true, true, false),
             11 => (Kind::Other, true, true, false),
             // Unimplemented.
             12 => (Kind::Other, false, true, false),
-            14 if said("leader changed") => (Kind::Unreachable, true, false, false),
+            14 if says("leader changed") => (Kind::Unreachable, true, false, false),
             14 => (Kind::Unreachable, true, false, true),
-            // Unauthenticated: the token that stands for the password has ended.
+            // Unauthenticated: the authentication token has expired.
             16 => (Kind::Unreachable, true, true, true),
             _ => (Kind::Other, true, false, false),
         };
-        // Newer servers return code 16 for the first of these, older servers other codes. The last one comes
-        // from a server whose authentication was switched on after this client had signed in.
+        // Newer servers return code 16 for the first of these texts, older servers other codes. The last text comes
+        // from a server whose authentication was switched on after this client had connected.
         let signed_out = code == 16
-            || said("invalid auth token")
-            || said("auth store is old")
-            || said("user name is empty");
+            || says("invalid auth token")
+            || says("auth store is old")
+            || says("user name is empty");
         let fault = Self::new(kind, format!("{words} (code {code})"), passing, answered);
-        let lease_is_gone = code == 5 && said("lease");
+        let lease_is_gone = code == 5 && says("lease");
         Self { ends_connection: ends, lease_is_gone, signed_out, is_denial: code == 7, ..fault }
     }
 }
 
-impl From<h2::Error> for Fault {
+impl From<h2::Error> for EtcdFault {
     fn from(error: h2::Error) -> Self {
         Self::unreachable(format!("the connection failed: {error}"))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for EtcdFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for EtcdFault {}

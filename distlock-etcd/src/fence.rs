@@ -1,33 +1,33 @@
-//! Fencing tokens: a base and the revision.
+//! Fencing tokens: the sum of a base and the revision.
 //!
-//! A revision counts the writes of a store, so that each holder of a lock has a higher one than the holder
-//! before it. It begins anew where the data is lost, and goes back where a backup is restored. So a base is
-//! added, which is stored with the locks and raised to the time of day whenever there was an election since, the
-//! cluster is another one, or there is none. Every transaction that gives a lock tests that the base is what
-//! the process believes.
+//! etcd counts all writes in its revision, so each holder of a lock sees a higher revision than the holder before.
+//! But revisions start again when etcd lost its data, and go back when a backup was restored. Therefore a base is
+//! added. It is stored beside the locks, and raised to the time of day if there was an election since, if the cluster
+//! is another one, or if no base is stored. Every transaction that grants a lock checks that the stored base is the
+//! one this process knows.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::fault::Fault;
+use crate::fault::EtcdFault;
 use crate::proto::{KeyValue, ResponseHeader};
 
-/// A base that no clock has given: more than a hundred years ahead, in µs.
-const AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
+/// A base this far in the future (100 years, in µs) was not set by distlock.
+const TOO_FAR_AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
 
-/// What is stored: the base, and when it was raised.
+/// A stored base, with the cluster and the election at which it was raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Base {
-    /// As it is stored.
+pub(crate) struct FenceBase {
+    /// The value as it is stored.
     pub(crate) text: Vec<u8>,
     micros: u64,
     cluster: u64,
     term: u64,
 }
 
-impl Base {
+impl FenceBase {
     fn new(micros: u64, header: ResponseHeader) -> Self {
         let ResponseHeader { cluster_id: cluster, raft_term: term, .. } = header;
         Self { text: format!("{micros} {cluster:x} {term}").into_bytes(), micros, cluster, term }
@@ -36,48 +36,51 @@ impl Base {
     fn read(text: &[u8]) -> Option<Self> {
         let words = std::str::from_utf8(text).ok()?;
         let mut words = words.split(' ');
-        let micros = words.next()?.parse().ok().filter(|micros| *micros < now() + AHEAD)?;
+        let micros = words.next()?.parse().ok().filter(|micros| *micros < now() + TOO_FAR_AHEAD)?;
         let cluster = u64::from_str_radix(words.next()?, 16).ok()?;
         let term = words.next()?.parse().ok()?;
         Some(Self { text: text.to_vec(), micros, cluster, term })
     }
 
-    /// Whether it was raised since there was an election last.
-    pub(crate) fn is_of(&self, header: ResponseHeader) -> bool {
+    /// Returns whether it was raised after the last election, in this cluster.
+    pub(crate) fn is_current(&self, header: ResponseHeader) -> bool {
         (self.cluster, self.term) == (header.cluster_id, header.raft_term)
     }
 
-    /// The value of an answer.
-    pub(crate) fn at(&self, header: ResponseHeader) -> u64 {
+    /// Returns the fencing token for the revision of an answer.
+    pub(crate) fn token_at(&self, header: ResponseHeader) -> u64 {
         self.micros.saturating_add(header.revision.unsigned_abs())
     }
 }
 
-/// The bases that this process knows, each by the key that it is stored under.
+/// The bases that this process knows, by the keys that they are stored under.
 #[derive(Debug, Default)]
-pub(crate) struct Fence {
-    bases: Mutex<HashMap<Vec<u8>, Base>>,
-    /// The highest value that was seen.
+pub(crate) struct FenceBases {
+    bases: Mutex<HashMap<Vec<u8>, FenceBase>>,
+    /// The highest token that was handed out.
     seen: AtomicU64,
-    /// The highest revision that was seen.
+    /// The highest revision of any answer, until a lower one shows that etcd lost data.
     revision: AtomicI64,
 }
 
-impl Fence {
-    pub(crate) fn base(&self, key: &[u8]) -> Option<Base> {
+impl FenceBases {
+    /// Returns the base that is known for a key.
+    pub(crate) fn known(&self, key: &[u8]) -> Option<FenceBase> {
         self.bases.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// What is stored under this key; `None` if there is nothing.
+    /// Remembers what was read from a key, and returns it: `None` if nothing is stored there.
     pub(crate) fn learn(
         &self,
         key: &[u8],
         found: Option<&KeyValue>,
-    ) -> Result<Option<Base>, Fault> {
+    ) -> Result<Option<FenceBase>, EtcdFault> {
         const FOREIGN: &str = "the base of the fencing tokens is not one of distlock: delete the key `fence` under the prefix";
         let base = match found {
             None => None,
-            Some(kv) => Some(Base::read(&kv.value).ok_or_else(|| Fault::refused(FOREIGN))?),
+            Some(kv) => {
+                Some(FenceBase::read(&kv.value).ok_or_else(|| EtcdFault::refused(FOREIGN))?)
+            }
         };
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         match &base {
@@ -87,22 +90,23 @@ impl Fence {
         Ok(base)
     }
 
-    /// The base that comes behind this one.
-    pub(crate) fn higher(&self, than: Option<&Base>, header: ResponseHeader) -> Base {
+    /// Returns a base that is higher than `than` and than every token that was handed out.
+    pub(crate) fn higher(&self, than: Option<&FenceBase>, header: ResponseHeader) -> FenceBase {
         let seen = self.seen.load(Ordering::Acquire);
         let least = than.map_or(0, |base| base.micros).max(seen) + 1;
-        Base::new(now().max(least), header)
+        FenceBase::new(now().max(least), header)
     }
 
-    /// To be read before something is sent: see [`is_behind`](Self::is_behind).
+    /// Returns the highest revision so far. Read it before sending, and pass it to
+    /// [`has_gone_back`](Self::has_gone_back).
     pub(crate) fn revision(&self) -> i64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Whether an answer comes from data that is older than what was seen when it was asked for.
-    pub(crate) fn is_behind(&self, header: ResponseHeader, seen: i64) -> bool {
+    /// Returns whether an answer has an older revision than was known before its request was sent. Then etcd lost data.
+    pub(crate) fn has_gone_back(&self, header: ResponseHeader, seen: i64) -> bool {
         if header.revision < seen {
-            // From here on it counts from there, with a base above all that was seen.
+            // From now on count from here: the next base is above all tokens so far.
             self.revision.store(header.revision, Ordering::Release);
             return true;
         }
@@ -110,15 +114,15 @@ impl Fence {
         false
     }
 
-    /// A value to be handed out.
-    pub(crate) fn draw(&self, base: &Base, header: ResponseHeader) -> u64 {
-        let value = base.at(header);
+    /// Returns the fencing token for a grant, and remembers it.
+    pub(crate) fn draw(&self, base: &FenceBase, header: ResponseHeader) -> u64 {
+        let value = base.token_at(header);
         self.seen.fetch_max(value, Ordering::AcqRel);
         value
     }
 }
 
-/// The time of day, in µs.
+/// Returns the time of day in µs.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(now.as_micros()).unwrap_or(0)
@@ -132,39 +136,39 @@ mod tests {
         ResponseHeader { cluster_id: 0xcdf8, revision, raft_term: term }
     }
 
-    fn stored(base: &Base) -> KeyValue {
+    fn stored(base: &FenceBase) -> KeyValue {
         KeyValue { value: base.text.clone(), ..KeyValue::default() }
     }
 
     #[test]
     fn values_grow_over_lost_data_and_elections() {
-        let fence = Fence::default();
+        let fence = FenceBases::default();
         let first = fence.higher(None, header(1, 2));
         let learnt = fence.learn(b"fence", Some(&stored(&first))).expect("ours").expect("there");
-        assert_eq!((&learnt, fence.base(b"fence")), (&first, Some(first.clone())));
+        assert_eq!((&learnt, fence.known(b"fence")), (&first, Some(first.clone())));
         let before = fence.draw(&first, header(1_000_000_000, 2));
-        assert!(first.is_of(header(9, 2)) && !first.is_of(header(9, 3)));
-        // All is lost, within the same microsecond as it were.
+        assert!(first.is_current(header(9, 2)) && !first.is_current(header(9, 3)));
+        // etcd loses all data, within the same microsecond.
         let other = fence.higher(Some(&first), header(1, 2));
         assert!(fence.draw(&other, header(2, 2)) > before);
         assert_eq!(fence.learn(b"fence", None), Ok(None));
-        assert_eq!(fence.base(b"fence"), None);
+        assert_eq!(fence.known(b"fence"), None);
     }
 
     #[test]
-    fn what_is_not_ours_is_not_added_to() {
+    fn a_foreign_base_is_refused() {
         for text in ["", "x", "1", "1 2", "99999999999999999 1 1", "-1 1 1"] {
             let kv = KeyValue { value: text.into(), ..KeyValue::default() };
-            assert!(Fence::default().learn(b"fence", Some(&kv)).is_err(), "{text}");
+            assert!(FenceBases::default().learn(b"fence", Some(&kv)).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn older_data_is_noticed_once() {
-        let fence = Fence::default();
-        assert!(!fence.is_behind(header(50, 1), fence.revision()));
+    fn a_lower_revision_is_noticed_once() {
+        let fence = FenceBases::default();
+        assert!(!fence.has_gone_back(header(50, 1), fence.revision()));
         let seen = fence.revision();
-        assert!(fence.is_behind(header(40, 1), seen));
-        assert!(!fence.is_behind(header(41, 1), fence.revision()));
+        assert!(fence.has_gone_back(header(40, 1), seen));
+        assert!(!fence.has_gone_back(header(41, 1), fence.revision()));
     }
 }

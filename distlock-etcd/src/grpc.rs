@@ -1,4 +1,4 @@
-//! Calls of gRPC over one connection of HTTP/2.
+//! gRPC calls over one HTTP/2 connection: framing, status codes, and the authentication token.
 
 use std::future::poll_fn;
 use std::slice;
@@ -10,7 +10,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 use prost::Message;
 
-use crate::fault::Fault;
+use crate::fault::EtcdFault;
 use crate::proto::{AuthenticateRequest, AuthenticateResponse, TxnRequest, TxnResponse, decode};
 
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -21,31 +21,31 @@ pub(crate) const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
-/// In front of each message: whether it is compressed, and its length.
-const FRAME: usize = 5;
-/// The longest message that is taken: that of a lock with very many waiters.
-const LONGEST: usize = 64 << 20;
+/// The length of the prefix of each message: a byte that says whether it is compressed, and its length.
+const PREFIX: usize = 5;
+/// The longest message that is accepted. It is reached by a lock with a huge number of waiters.
+const LONGEST_MESSAGE: usize = 64 << 20;
 
-/// A connection on which calls are made.
+/// The client side of a connection. A clone uses the same connection.
 #[derive(Clone)]
-pub(crate) struct Channel {
+pub(crate) struct GrpcChannel {
     pub(crate) send: SendRequest<Bytes>,
-    /// The host, as sent to the server.
+    /// The host and port, as sent to the server.
     pub(crate) authority: String,
     /// The user whose token the calls carry.
-    pub(crate) user: Option<Arc<User>>,
+    pub(crate) user: Option<Arc<EtcdUser>>,
 }
 
-impl Channel {
-    /// Makes a call of one message that is answered with one.
+impl GrpcChannel {
+    /// Calls a method with one message, and returns its one response. Signs in again if the token has expired.
     pub(crate) async fn call<R: Message + Default>(
         &self,
         path: &'static str,
         message: &impl Message,
-    ) -> Result<R, Fault> {
-        let with = self.signature();
+    ) -> Result<R, EtcdFault> {
+        let token = self.token_number();
         let answer = self.once(path, message).await;
-        match self.was_refused(&answer, with).await? {
+        match self.must_repeat(&answer, token).await? {
             true => self.once(path, message).await,
             false => answer,
         }
@@ -55,45 +55,45 @@ impl Channel {
         &self,
         path: &'static str,
         message: &impl Message,
-    ) -> Result<R, Fault> {
+    ) -> Result<R, EtcdFault> {
         self.ready().await?.send(path, slice::from_ref(message))?.only().await
     }
 
     /// Carries out a transaction.
-    pub(crate) async fn txn(&self, txn: &TxnRequest) -> Result<TxnResponse, Fault> {
+    pub(crate) async fn txn(&self, txn: &TxnRequest) -> Result<TxnResponse, EtcdFault> {
         self.call::<TxnResponse>(TXN, txn).await?.checked()
     }
 
-    /// Whether the call must be repeated: its token has expired, so the server did nothing, and there is a
-    /// newer token now.
-    pub(crate) async fn was_refused<T>(
+    /// Returns whether a call must be repeated. That is so if its token had expired: the call had no effect, and there is
+    /// a newer token now.
+    pub(crate) async fn must_repeat<T>(
         &self,
-        answer: &Result<T, Fault>,
-        with: u64,
-    ) -> Result<bool, Fault> {
+        answer: &Result<T, EtcdFault>,
+        token: u64,
+    ) -> Result<bool, EtcdFault> {
         match answer.as_ref().is_err_and(|fault| fault.signed_out) {
-            true => self.sign_in_again(with).await,
+            true => self.sign_in_again(token).await,
             false => Ok(false),
         }
     }
 
     /// Returns the number of the present token.
-    pub(crate) fn signature(&self) -> u64 {
+    pub(crate) fn token_number(&self) -> u64 {
         self.user.as_ref().map_or(0, |user| user.token().number)
     }
 
     /// Replaces the token with this number, unless a concurrent call has done so. Returns `false` if there is
     /// no user to sign in.
-    pub(crate) async fn sign_in_again(&self, ended: u64) -> Result<bool, Fault> {
+    pub(crate) async fn sign_in_again(&self, expired: u64) -> Result<bool, EtcdFault> {
         let Some(user) = &self.user else { return Ok(false) };
-        let _alone = user.signing.lock().await;
-        if self.signature() == ended {
+        let _guard = user.signing_in.lock().await;
+        if self.token_number() == expired {
             self.sign_in(user).await?;
         }
         Ok(true)
     }
 
-    async fn sign_in(&self, user: &User) -> Result<(), Fault> {
+    async fn sign_in(&self, user: &EtcdUser) -> Result<(), EtcdFault> {
         let (name, password) = (user.name.clone(), user.password.clone());
         let request = AuthenticateRequest { name, password };
         let unsigned = Self { user: None, ..self.clone() };
@@ -103,80 +103,80 @@ impl Channel {
             Err(fault) if fault.words.contains("not enabled") => None,
             answer => {
                 let mut token =
-                    HeaderValue::from_str(&answer?.token).map_err(|_| Fault::unexpected())?;
+                    HeaderValue::from_str(&answer?.token).map_err(|_| EtcdFault::unexpected())?;
                 token.set_sensitive(true);
                 Some(token)
             }
         };
-        let mut has = user.token();
-        has.number += 1;
-        has.text = token;
+        let mut present = user.token();
+        present.number += 1;
+        present.text = token;
         Ok(())
     }
 
     /// Resolves when a call can be sent without waiting.
-    pub(crate) async fn ready(&self) -> Result<Ready<'_>, Fault> {
+    pub(crate) async fn ready(&self) -> Result<ReadyCall<'_>, EtcdFault> {
         let send = self.send.clone().ready().await?;
-        Ok(Ready { channel: self, send })
+        Ok(ReadyCall { channel: self, send })
     }
 }
 
 /// The user whose token the calls carry.
-pub(crate) struct User {
+pub(crate) struct EtcdUser {
     name: String,
     password: String,
-    token: Mutex<Token>,
-    /// Only one call signs in; the others wait for its token.
-    signing: tokio::sync::Mutex<()>,
+    token: Mutex<AuthToken>,
+    /// Lets only one call sign in. The others wait for its token.
+    signing_in: tokio::sync::Mutex<()>,
 }
 
-/// Stands for the user and the password.
+/// The token that the server issued for the user and the password.
 #[derive(Default)]
-struct Token {
+struct AuthToken {
     number: u64,
     text: Option<HeaderValue>,
 }
 
-impl User {
-    /// Nobody has signed in yet.
+impl EtcdUser {
+    /// Returns a user that has not signed in yet.
     pub(crate) fn new(name: &str, password: &str) -> Self {
         Self {
             name: name.to_owned(),
             password: password.to_owned(),
             token: Mutex::default(),
-            signing: tokio::sync::Mutex::default(),
+            signing_in: tokio::sync::Mutex::default(),
         }
     }
 
-    fn token(&self) -> MutexGuard<'_, Token> {
+    fn token(&self) -> MutexGuard<'_, AuthToken> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call can be sent.
-pub(crate) struct Ready<'a> {
-    channel: &'a Channel,
+/// The permission to send one call without waiting.
+pub(crate) struct ReadyCall<'a> {
+    channel: &'a GrpcChannel,
     send: SendRequest<Bytes>,
 }
 
-impl Ready<'_> {
-    /// Sends all of a call.
+impl ReadyCall<'_> {
+    /// Sends a call with all its messages.
     pub(crate) fn send(
         self,
         path: &'static str,
         messages: &[impl Message],
-    ) -> Result<Answers, Fault> {
+    ) -> Result<ResponseStream, EtcdFault> {
         let (mut body, answers) = self.open(path)?;
         let framed: Vec<u8> = messages.iter().flat_map(frame).collect();
         body.send_data(framed.into(), true)?;
         Ok(answers)
     }
 
-    /// Begins a call whose messages are sent one by one.
+    /// Opens a call whose messages are sent one by one.
     pub(crate) fn open(
         mut self,
         path: &'static str,
-    ) -> Result<(SendStream<Bytes>, Answers), Fault> {
+    ) -> Result<(SendStream<Bytes>, ResponseStream), EtcdFault> {
         let uri = format!("http://{}{path}", self.channel.authority);
         let mut request = Request::builder()
             .method(Method::POST)
@@ -189,55 +189,56 @@ impl Ready<'_> {
             request = request.header("token", token);
         }
         if path == WATCH {
-            // A member that is cut off from the others ends the call.
+            // Makes a member that loses contact to the others end the call.
             request = request.header("hasleader", "true");
         }
-        let request = request.body(()).map_err(|_| Fault::refused("the host cannot be sent"))?;
+        let request =
+            request.body(()).map_err(|_| EtcdFault::refused("the host cannot be sent"))?;
         let (response, body) = self.send.send_request(request, false)?;
-        Ok((body, Answers { stage: Stage::Called(response), buffer: Vec::new() }))
+        Ok((body, ResponseStream { stage: ResponseStage::Called(response), buffer: Vec::new() }))
     }
 }
 
-/// The messages with which a call is answered. The call is taken back when this is dropped before its end.
-pub(crate) struct Answers {
-    stage: Stage,
+/// The responses to a call. Dropping it before the last one cancels the call.
+pub(crate) struct ResponseStream {
+    stage: ResponseStage,
     buffer: Vec<u8>,
 }
 
-enum Stage {
+enum ResponseStage {
     Called(ResponseFuture),
     Answered(RecvStream),
 }
 
-impl Answers {
-    /// The message of a call that is answered with one.
-    pub(crate) async fn only<R: Message + Default>(mut self) -> Result<R, Fault> {
-        let message = self.next().await?.ok_or_else(Fault::unexpected)?;
-        // What comes behind it is the status, which has to be that all is well.
+impl ResponseStream {
+    /// Returns the response to a call that has exactly one.
+    pub(crate) async fn only<R: Message + Default>(mut self) -> Result<R, EtcdFault> {
+        let message = self.next().await?.ok_or_else(EtcdFault::unexpected)?;
+        // The status follows, and must report success.
         match self.next::<R>().await? {
             None => Ok(message),
-            Some(_) => Err(Fault::unexpected()),
+            Some(_) => Err(EtcdFault::unexpected()),
         }
     }
 
-    /// The next message; `None` behind the last one of a call that ended well.
-    pub(crate) async fn next<R: Message + Default>(&mut self) -> Result<Option<R>, Fault> {
-        if let Stage::Called(response) = &mut self.stage {
+    /// Returns the next response, or `None` if the call has ended with success.
+    pub(crate) async fn next<R: Message + Default>(&mut self) -> Result<Option<R>, EtcdFault> {
+        if let ResponseStage::Called(response) = &mut self.stage {
             let (head, body) = response.await?.into_parts();
             if head.headers.contains_key("grpc-status") {
-                status(&head.headers)?;
+                check_status(&head.headers)?;
                 return Ok(None);
             }
             if !head.status.is_success() {
                 let words = format!("HTTP status {}: is this etcd?", head.status.as_u16());
-                return Err(Fault::unreachable(words));
+                return Err(EtcdFault::unreachable(words));
             }
-            self.stage = Stage::Answered(body);
+            self.stage = ResponseStage::Answered(body);
         }
-        let Stage::Answered(body) = &mut self.stage else { return Ok(None) };
+        let ResponseStage::Answered(body) = &mut self.stage else { return Ok(None) };
         loop {
             if let Some(message) = unframe(&mut self.buffer)? {
-                return decode(&message).map(Some);
+                return Ok(Some(message));
             }
             let Some(data) = body.data().await else { break };
             let data = data?;
@@ -245,44 +246,43 @@ impl Answers {
             self.buffer.extend_from_slice(&data);
         }
         let trailers = poll_fn(|cx| body.poll_trailers(cx)).await?;
-        status(&trailers.ok_or_else(Fault::unexpected)?)?;
+        check_status(&trailers.ok_or_else(EtcdFault::unexpected)?)?;
         Ok(None)
     }
 }
 
+/// Returns the bytes of a message with its prefix.
 pub(crate) fn frame(message: &impl Message) -> Vec<u8> {
     let length = u32::try_from(message.encoded_len()).unwrap_or(u32::MAX);
-    let mut framed = Vec::with_capacity(FRAME + message.encoded_len());
+    let mut framed = Vec::with_capacity(PREFIX + message.encoded_len());
     framed.push(0);
     framed.extend_from_slice(&length.to_be_bytes());
     message.encode_raw(&mut framed);
     framed
 }
 
-/// Takes the first message, if all of it is there.
-fn unframe(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Fault> {
-    let Some(&[compressed, a, b, c, d]) = buffer.first_chunk::<FRAME>() else { return Ok(None) };
+/// Removes the first message from the buffer and returns it, if all of it has arrived.
+fn unframe<M: Message + Default>(buffer: &mut Vec<u8>) -> Result<Option<M>, EtcdFault> {
+    let Some(&[compressed, a, b, c, d]) = buffer.first_chunk::<PREFIX>() else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
-    if compressed != 0 || length > LONGEST {
-        return Err(Fault::unexpected());
+    if compressed != 0 || length > LONGEST_MESSAGE {
+        return Err(EtcdFault::unexpected());
     }
-    if buffer.len() < FRAME + length {
-        return Ok(None);
-    }
-    let rest = buffer.split_off(FRAME + length);
-    let mut message = std::mem::replace(buffer, rest);
-    message.drain(..FRAME);
+    let Some(bytes) = buffer.get(PREFIX..PREFIX + length) else { return Ok(None) };
+    let message = decode(bytes)?;
+    buffer.drain(..PREFIX + length);
     Ok(Some(message))
 }
 
-fn status(headers: &HeaderMap) -> Result<(), Fault> {
+/// Fails unless the headers report success.
+fn check_status(headers: &HeaderMap) -> Result<(), EtcdFault> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     match text("grpc-status").and_then(|code| code.parse().ok()) {
         Some(0) => Ok(()),
         Some(code) => {
-            Err(Fault::of_status(code, text("grpc-message").unwrap_or("no reason given")))
+            Err(EtcdFault::of_status(code, text("grpc-message").unwrap_or("no reason given")))
         }
-        None => Err(Fault::unexpected()),
+        None => Err(EtcdFault::unexpected()),
     }
 }
 
@@ -298,12 +298,12 @@ mod tests {
         let (mut buffer, mut messages) = (Vec::new(), Vec::new());
         for byte in sent {
             buffer.push(byte);
-            while let Some(message) = unframe(&mut buffer).expect("a frame") {
-                messages.push(decode::<Vec<u8>>(&message).expect("a message"));
+            while let Some(message) = unframe::<Vec<u8>>(&mut buffer).expect("a frame") {
+                messages.push(message);
             }
         }
         assert_eq!(messages, [&b"one"[..], b"", b"three"]);
         assert!(buffer.is_empty());
-        assert!(unframe(&mut vec![1, 0, 0, 0, 0]).is_err(), "compressed");
+        assert!(unframe::<()>(&mut vec![1, 0, 0, 0, 0]).is_err(), "compressed");
     }
 }

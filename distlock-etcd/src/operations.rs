@@ -1,24 +1,26 @@
-//! What is done with a lock that a token has: it is renewed, given back, given to another token, looked at.
+//! The commands for a lock that a token holds or waits for: renew, release, exchange for another token, and inspect.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::client::{Note, Queues, all, both, txn};
-use crate::connection::Live;
-use crate::fault::Fault;
+use crate::client::{EtcdClient, Note, all, both, remaining, txn, txn_with_lease};
+use crate::connection::EtcdConnection;
+use crate::fault::EtcdFault;
 use crate::grpc;
-use crate::keys::Prefix;
-use crate::lease::{Lease, seconds};
-use crate::ordering::{Does, Under};
-use crate::proto::{
-    Compare, LeaseRequest, LeaseResponse, RequestOp, ResponseOp, TxnRequest, TxnResponse,
-};
-use crate::queue::{Seat, let_in, line};
-use crate::waiters::Place;
-use crate::watch::Whose;
+use crate::keep_alive::keep_alive;
+use crate::keys::{LockPrefix, name_of, range_of_locks};
+use crate::lease::{EtcdLease, whole_seconds};
+use crate::ordering::{CommandEffect, OrderedCommand};
+use crate::proto::{Compare, LeaseRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse};
+use crate::queue::{QueuePosition, holder_count, queue_of, read_queue};
+use crate::waiters::QueuedToken;
+use crate::watch::WatchOwner;
 
-/// A transaction has at most 128 operations; each renewal has two.
-const TOGETHER: usize = 60;
+/// The most renewals in one transaction. Each has two operations, and etcd accepts at most 128.
+const MOST_TOGETHER: usize = 60;
+/// The most attempts while the base of the fencing tokens or the queue changes.
+const MOST_ATTEMPTS: usize = 3;
+/// The number of keys on one page of a listing.
+const PAGE: i64 = 500;
 
 /// A lease to extend.
 #[derive(Debug, Clone, Copy)]
@@ -27,353 +29,333 @@ pub struct Renewal<'a> {
     pub name: &'a str,
     /// The key of the base of its fencing tokens.
     pub fence: &'a str,
-    /// The token that has it.
+    /// The token that holds it.
     pub token: &'a str,
-    /// Draw a value above all that were seen.
+    /// Draw a fencing token above all earlier ones.
     pub draw: bool,
 }
 
-/// A lock that is the token's still.
+/// The answer for a lock that the token still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
     /// Others wait.
     pub contended: bool,
-    /// The value that was drawn.
+    /// The fencing token that was drawn.
     pub fence: Option<u64>,
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
-    /// The key of the token was there.
+    /// The key of the token existed.
     pub was_there: bool,
-    /// Nothing of the token can take effect any more.
+    /// No command of the token can take effect any more.
     pub settled: bool,
 }
 
-/// A token for another one.
+/// The exchange of one token for another.
 #[derive(Debug, Clone, Copy)]
 pub struct Swap<'a> {
     /// The name of the lock.
     pub name: &'a str,
     /// The key of the base of its fencing tokens.
     pub fence: &'a str,
-    /// Has it alone.
+    /// The token that holds the lock exclusively.
     pub old: &'a str,
-    /// Gets it.
+    /// The token that gets the lock.
     pub new: &'a str,
-    /// How many may hold the lock beside it.
+    /// The most holders that the lock may have beside it.
     pub most: u32,
-    /// For how long.
+    /// The time to live.
     pub ttl: Duration,
 }
 
 /// The holders and waiters of a lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
-    /// The tokens, and how long their leases still run.
+    /// The tokens of the holders, and the rests of their leases.
     pub holders: Vec<(String, Duration)>,
-    /// The tokens that wait, in order.
+    /// The tokens of the waiters, in order.
     pub waiters: Vec<String>,
 }
 
-impl Queues {
-    /// Extends leases to the time to live that they have: one answer for each, `None` where the lock is not the
-    /// token's any more.
+impl EtcdClient {
+    /// Extends leases by their time to live. Returns one answer for each: `None` if the token does not hold the lock any
+    /// more.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
+    /// Fails if etcd could not be asked.
     pub async fn renew(
         &self,
-        live: &Live,
+        connection: &EtcdConnection,
         renewals: &[Renewal<'_>],
-    ) -> Result<Vec<Option<Renewed>>, Fault> {
-        let places: Vec<_> = renewals.iter().map(|one| self.places.get(one.token)).collect();
-        let leases: Vec<_> = places.iter().flatten().map(|place| place.lease).collect();
-        let parts = places.chunks(TOGETHER).zip(renewals.chunks(TOGETHER));
-        let looks = parts.map(|(places, renewals)| self.look(live, places, renewals)).collect();
-        let (alive, looks) = both(self.keep_alive(live, &leases), all(looks)).await;
+    ) -> Result<Vec<Option<Renewed>>, EtcdFault> {
+        let queued: Vec<_> = renewals.iter().map(|one| self.tokens.get(one.token)).collect();
+        let leases: Vec<_> = queued.iter().flatten().map(|queued| queued.lease).collect();
+        let parts = queued.chunks(MOST_TOGETHER).zip(renewals.chunks(MOST_TOGETHER));
+        let checks =
+            parts.map(|(queued, renewals)| self.check(connection, queued, renewals)).collect();
+        let alive = keep_alive(&self.tokens, connection, &leases);
+        let (alive, checks) = both(alive, all(checks)).await;
         let (mut alive, mut answers) = (alive?.into_iter(), Vec::new());
-        for look in looks {
-            answers.extend(look?);
+        for check in checks {
+            answers.extend(check?);
         }
-        let is_alive = places.iter().map(|place| place.is_some() && alive.next() == Some(true));
-        let is_alive: Vec<_> = is_alive.collect();
+        let is_alive: Vec<_> =
+            queued.iter().map(|queued| queued.is_some() && alive.next() == Some(true)).collect();
         let judged = answers.into_iter().zip(is_alive);
         Ok(judged.map(|(answer, is_alive)| answer.filter(|_| is_alive)).collect())
     }
 
-    /// Keeps leases alive; says of each whether it is there.
-    pub(crate) async fn keep_alive(
+    /// Checks for some tokens whether their keys exist and whether others wait.
+    async fn check(
         &self,
-        live: &Live,
-        leases: &[Lease],
-    ) -> Result<Vec<bool>, Fault> {
-        if leases.is_empty() {
-            return Ok(Vec::new());
-        }
-        let with = live.channel.signature();
-        let mut kept = ask_to_keep(live, leases).await;
-        if live.heard(live.channel.was_refused(&kept, with).await)? {
-            kept = ask_to_keep(live, leases).await;
-        }
-        let (kept, alive) = live.heard(kept)?;
-        self.places.kept_alive(leases, alive);
-        Ok(kept)
-    }
-
-    /// Whether the keys of some are there, and whether others wait.
-    async fn look(
-        &self,
-        live: &Live,
-        places: &[Option<Place>],
+        connection: &EtcdConnection,
+        queued: &[Option<QueuedToken>],
         renewals: &[Renewal<'_>],
-    ) -> Result<Vec<Option<Renewed>>, Fault> {
-        let ops = places.iter().flatten().flat_map(|place| {
-            let (start, end) = (place.prefix.start().to_vec(), place.prefix.end());
-            // Whether those beside a reader wait is seen by their order.
-            let others = if place.alone {
-                RequestOp::count(start, end)
-            } else {
-                RequestOp::range(start, end)
+    ) -> Result<Vec<Option<Renewed>>, EtcdFault> {
+        let ops = queued.iter().flatten().flat_map(|queued| {
+            // If the lock may have several holders, only the order of the keys tells whether others wait.
+            let others = match queued.is_exclusive {
+                true => RequestOp::count(queued.prefix.start().to_vec(), queued.prefix.end()),
+                false => read_queue(&queued.prefix),
             };
-            [RequestOp::get(place.whose.key.to_vec()), others]
+            [RequestOp::get(queued.owner.key.to_vec()), others]
         });
-        let look = TxnRequest::unconditional(ops.collect());
-        let found = txn(live, &look).await?;
+        let found = txn(connection, &TxnRequest::unconditional(ops.collect())).await?;
+        let from = found.header.revision + 1;
         let mut pairs = found.responses.chunks_exact(2);
         let mut answers = Vec::with_capacity(renewals.len());
-        for (place, renewal) in places.iter().zip(renewals) {
-            let Some(place) = place else {
+        for (queued, renewal) in queued.iter().zip(renewals) {
+            let Some(queued) = queued else {
                 answers.push(None);
                 continue;
             };
-            let Some([own, others]) = pairs.next() else { return Err(Fault::unexpected()) };
-            let is_own = own.keys().first().is_some_and(|own| own.create_revision == place.created);
-            if !is_own {
+            let Some([own, others]) = pairs.next() else { return Err(EtcdFault::unexpected()) };
+            if own.keys().first().is_none_or(|own| own.create_revision != queued.created) {
                 answers.push(None);
                 continue;
             }
-            let contended = match place.alone {
+            let contended = match queued.is_exclusive {
                 true => others.count() > 1,
                 false => {
-                    let line = line(&place.prefix, others.keys());
-                    let_in(&line) < line.len()
+                    let queue = queue_of(&queued.prefix, others.keys());
+                    holder_count(&queue) < queue.len()
                 }
             };
-            self.places.change(renewal.token, |place| {
-                place.await_loss(live, found.header.revision + 1);
-                place.await_others(live, contended, found.header.revision + 1);
+            self.tokens.update(renewal.token, |queued| {
+                queued.watch_loss(connection, from);
+                queued.watch_waiters(connection, contended, from);
             });
-            let fence = if renewal.draw { self.draw(live, place, renewal).await? } else { None };
+            let fence = match renewal.draw {
+                true => Some(self.draw_fence(connection, queued, renewal).await?),
+                false => None,
+            };
             answers.push(Some(Renewed { contended, fence }));
         }
         Ok(answers)
     }
 
-    /// A value above all that were seen: that of a write.
-    async fn draw(
+    /// Draws a fencing token above all earlier ones, by writing the key again.
+    async fn draw_fence(
         &self,
-        live: &Live,
-        place: &Place,
+        connection: &EtcdConnection,
+        queued: &QueuedToken,
         renewal: &Renewal<'_>,
-    ) -> Result<Option<u64>, Fault> {
-        let key = place.whose.key.to_vec();
-        for _ in 0..3 {
-            let base = self.base(live, renewal.fence.as_bytes()).await?;
+    ) -> Result<u64, EtcdFault> {
+        let (fence, key) = (renewal.fence.as_bytes(), queued.owner.key.to_vec());
+        for _ in 0..MOST_ATTEMPTS {
+            let base = self.base(connection, fence).await?;
             let touch = TxnRequest {
                 compare: vec![
-                    Compare::created(key.clone(), place.created),
-                    Compare::has_value(renewal.fence.into(), base.text.clone()),
+                    Compare::created(key.clone(), queued.created),
+                    Compare::has_value(fence.to_vec(), base.text.clone()),
                 ],
                 success: vec![RequestOp::touch(key.clone())],
-                failure: vec![RequestOp::get(renewal.fence.into())],
+                failure: vec![RequestOp::get(fence.to_vec())],
             };
-            let seen = self.fence.revision();
-            let done = txn(live, &touch).await?;
-            let is_behind = self.fence.is_behind(done.header, seen);
+            let revision = self.fence.revision();
+            let done = txn(connection, &touch).await?;
+            let has_gone_back = self.fence.has_gone_back(done.header, revision);
             if !done.succeeded {
-                self.fence.learn(renewal.fence.as_bytes(), done.last_keys().first())?;
-            } else if is_behind || !base.is_of(done.header) {
-                self.raise(live, renewal.fence.as_bytes(), Some(&base), done.header).await?;
+                self.fence.learn(fence, done.last_keys().first())?;
+            } else if has_gone_back || !base.is_current(done.header) {
+                self.raise(connection, fence, Some(&base), done.header).await?;
             } else {
-                return Ok(Some(self.fence.draw(&base, done.header)));
+                return Ok(self.fence.draw(&base, done.header));
             }
         }
-        Err(Fault::unsteady())
+        Err(EtcdFault::unsteady())
     }
 
-    /// Has its key stay for as long as its lease runs. Says whether it is there.
+    /// Lets the key of a token stay until its lease ends. Returns whether the key exists.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
-    pub async fn keep(&self, live: &Live, name: &str, token: &str) -> Result<bool, Fault> {
-        let Some(place) = self.places.get(token) else {
-            return self.is_there(live, name, token).await;
+    /// Fails if etcd could not be asked.
+    pub async fn keep(
+        &self,
+        connection: &EtcdConnection,
+        name: &str,
+        token: &str,
+    ) -> Result<bool, EtcdFault> {
+        let Some(queued) = self.tokens.get(token) else {
+            return exists(connection, name, token).await;
         };
-        let (there, leases) = (self.is_there(live, name, token), [place.lease]);
-        let (there, alive) = both(there, self.keep_alive(live, &leases)).await;
-        Ok(there? && alive?.first() == Some(&true))
+        let leases = [queued.lease];
+        let alive = keep_alive(&self.tokens, connection, &leases);
+        let (exists, alive) = both(exists(connection, name, token), alive).await;
+        Ok(exists? && alive?.first() == Some(&true))
     }
 
-    async fn is_there(&self, live: &Live, name: &str, token: &str) -> Result<bool, Fault> {
-        let Some(prefix) = Prefix::of(name) else { return Ok(false) };
-        let look = TxnRequest::unconditional(vec![RequestOp::get(prefix.key(token))]);
-        Ok(!txn(live, &look).await?.last_keys().is_empty())
+    /// Registers a command that may release the lock of this name. Call this at its first poll.
+    pub fn frees(&self, name: &str) -> OrderedCommand<'_> {
+        self.order.begin(name, CommandEffect::Release)
     }
 
-    /// To be called at the first poll of a command that may free the lock of this name.
-    pub fn frees(&self, name: &str) -> Under<'_> {
-        self.sequence.begin(name, Does::Free)
-    }
-
-    /// Deletes the key of a token: it has the lock no more, and waits for it no more. With `doubt` something of
-    /// it may still be under way: then its lease is revoked, and that can do nothing.
+    /// Deletes the key of a token: it neither holds the lock nor waits for it any more. With `doubt`, a command of the
+    /// token may still be under way: then its lease is revoked, so that the command can have no effect.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
+    /// Fails if etcd could not be asked.
     pub async fn release(
         &self,
-        live: &Live,
+        connection: &EtcdConnection,
         name: &str,
         token: &str,
         doubt: bool,
-    ) -> Result<Freed, Fault> {
-        let Some(prefix) = Prefix::of(name) else {
+    ) -> Result<Freed, EtcdFault> {
+        let Some(prefix) = LockPrefix::of(name) else {
             return Ok(Freed { was_there: false, settled: true });
         };
-        // From here on it is not kept alive.
-        let place = self.places.leave(token);
-        let delete = TxnRequest::unconditional(vec![RequestOp::delete(prefix.key(token))]);
-        if let Some(mut place) = place.clone() {
-            place.unwatch(live);
+        // From now on its lease is not kept alive.
+        let queued = self.tokens.begin_release(token);
+        if let Some(mut queued) = queued.clone() {
+            queued.unwatch_all(connection);
         }
-        let deleted = txn(live, &delete).await?;
+        let delete = TxnRequest::unconditional(vec![RequestOp::delete(prefix.key(token))]);
+        let deleted = txn(connection, &delete).await?;
         let was_there = deleted.responses.first().is_some_and(|done: &ResponseOp| done.count() > 0);
-        let Some(place) = place else { return Ok(Freed { was_there, settled: !doubt }) };
-        // One that its key may have had since cannot be told from one that it has.
-        let doubt = doubt || place.other.is_some();
-        for lease in place.leases() {
+        let Some(queued) = queued else { return Ok(Freed { was_there, settled: !doubt }) };
+        // Which of two leases the key had is not known.
+        let doubt = doubt || queued.next_lease.is_some();
+        for lease in queued.leases() {
             if doubt {
-                self.revoke(live, lease).await?;
+                revoke(connection, lease).await?;
             } else {
                 self.leases.give_back(lease);
             }
         }
-        self.places.remove(token);
+        self.tokens.remove(token);
         Ok(Freed { was_there, settled: true })
     }
 
-    async fn revoke(&self, live: &Live, lease: Lease) -> Result<(), Fault> {
-        let revoked = live.channel.call::<()>(grpc::REVOKE, &LeaseRequest { id: lease.id }).await;
-        match live.heard(revoked) {
-            Err(fault) if !fault.lease_is_gone => Err(fault),
-            _ => Ok(()),
-        }
-    }
-
-    /// Gives a lock from a token that has it alone to one that does not keep others out, without a gap.
-    /// `None` if it was not the old one's. May be asked any number of times.
+    /// Hands a lock from a token that holds it exclusively to one that shares it, without a gap. Returns `None` if the
+    /// old token did not hold it. It can be repeated any number of times.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked: either may have it.
+    /// Fails if etcd could not be asked. Either token may hold the lock.
     pub async fn exchange(
-        self: &Arc<Self>,
-        live: &Live,
+        &self,
+        connection: &EtcdConnection,
         swap: &Swap<'_>,
         note: &dyn Note,
-    ) -> Result<Option<(u64, bool)>, Fault> {
-        let Some(prefix) = Prefix::of(swap.name) else { return Ok(None) };
+    ) -> Result<Option<(u64, bool)>, EtcdFault> {
+        let Some(prefix) = LockPrefix::of(swap.name) else { return Ok(None) };
         let fence = swap.fence.as_bytes();
-        for _ in 0..3 {
-            let base = self.base(live, fence).await?;
-            let look = TxnRequest::unconditional(vec![range(&prefix)]);
-            let line = line(&prefix, txn(live, &look).await?.last_keys());
-            let mut lease = self.lease_of_new(live, swap, &prefix).await?;
-            let has = |token: &str| line.iter().find(|entry| entry.token == token);
-            let (test, then) = match (has(swap.old), has(swap.new)) {
+        for _ in 0..MOST_ATTEMPTS {
+            let base = self.base(connection, fence).await?;
+            let read = TxnRequest::unconditional(vec![read_queue(&prefix)]);
+            let queue = queue_of(&prefix, txn(connection, &read).await?.last_keys());
+            let mut lease = self.lease_of_new(connection, swap, &prefix).await?;
+            let find = |token: &str| queue.iter().find(|entry| entry.token == token);
+            let (condition, mut success) = match (find(swap.old), find(swap.new)) {
                 (None, None) => return Ok(None),
                 (_, Some(new)) => (Compare::created(prefix.key(swap.new), new.created), Vec::new()),
                 (Some(old), None) => {
-                    let value = Seat::instead(swap.most, old.seat);
+                    let value = QueuePosition::instead(swap.most, old.position);
                     let put = RequestOp::put(prefix.key(swap.new), value, lease.id);
                     let delete = RequestOp::delete(prefix.key(swap.old));
                     (Compare::created(prefix.key(swap.old), old.created), vec![delete, put])
                 }
             };
-            let ask = TxnRequest {
-                compare: vec![Compare::has_value(fence.to_vec(), base.text.clone()), test],
-                success: then.into_iter().chain([range(&prefix)]).collect(),
+            success.push(read_queue(&prefix));
+            let request = TxnRequest {
+                compare: vec![Compare::has_value(fence.to_vec(), base.text.clone()), condition],
+                success,
                 failure: vec![RequestOp::get(fence.to_vec())],
             };
-            let (done, alive) = self.ask(live, &ask, &mut lease, note).await?;
+            let (done, is_alive) = txn_with_lease(connection, &request, &mut lease, note).await?;
             if !done.succeeded {
                 self.fence.learn(fence, done.last_keys().first())?;
-            } else if !base.is_of(done.header) {
-                self.raise(live, fence, Some(&base), done.header).await?;
-            } else if alive {
-                return Ok(Some(self.exchanged(live, swap, &prefix, &done, base.at(done.header))));
+            } else if !base.is_current(done.header) {
+                self.raise(connection, fence, Some(&base), done.header).await?;
+            } else if is_alive {
+                let contended = self.exchanged(connection, swap, &prefix, &done);
+                return Ok(Some((base.token_at(done.header), contended)));
             }
         }
-        Err(Fault::unsteady())
+        Err(EtcdFault::unsteady())
     }
 
-    /// The new one has it, by a revision that was not seen before.
+    /// Notes that the new token holds the lock. Returns whether others wait.
     fn exchanged(
         &self,
-        live: &Live,
+        connection: &EtcdConnection,
         swap: &Swap<'_>,
-        prefix: &Prefix,
+        prefix: &LockPrefix,
         done: &TxnResponse,
-        fence: u64,
-    ) -> (u64, bool) {
-        let line = line(prefix, done.last_keys());
-        let contended = let_in(&line) < line.len();
-        let created = line.iter().find(|entry| entry.token == swap.new).map(|own| own.created);
-        self.places.change(swap.new, |place| {
-            (place.created, place.held) = (created.unwrap_or_default(), true);
-            place.await_loss(live, done.header.revision + 1);
-            place.await_others(live, contended, done.header.revision + 1);
+    ) -> bool {
+        let (queue, from) = (queue_of(prefix, done.last_keys()), done.header.revision + 1);
+        let contended = holder_count(&queue) < queue.len();
+        let created = queue.iter().find(|entry| entry.token == swap.new).map(|own| own.created);
+        self.tokens.update(swap.new, |queued| {
+            (queued.created, queued.is_held) = (created.unwrap_or_default(), true);
+            queued.watch_loss(connection, from);
+            queued.watch_waiters(connection, contended, from);
         });
-        (fence, contended)
+        contended
     }
 
     async fn lease_of_new(
-        self: &Arc<Self>,
-        live: &Live,
+        &self,
+        connection: &EtcdConnection,
         swap: &Swap<'_>,
-        prefix: &Prefix,
-    ) -> Result<Lease, Fault> {
-        if let Some(place) = self.places.get(swap.new) {
-            return Ok(place.lease);
+        prefix: &LockPrefix,
+    ) -> Result<EtcdLease, EtcdFault> {
+        if let Some(queued) = self.tokens.get(swap.new) {
+            return Ok(queued.lease);
         }
-        let lease = self.lease(live, seconds(swap.ttl)).await?;
+        let lease = self.lease(connection, whole_seconds(swap.ttl)).await?;
         let key = prefix.key(swap.new).into();
-        let whose = Whose { name: swap.name.into(), token: swap.new.into(), key };
-        let mut place = Place::new(whose, prefix.clone(), swap.most, lease);
-        place.entered = true;
-        self.places.insert(place);
+        let owner = WatchOwner { name: swap.name.into(), token: swap.new.into(), key };
+        let mut queued = QueuedToken::new(owner, prefix.clone(), swap.most, lease);
+        queued.is_enqueued = true;
+        self.tokens.insert(queued);
         Ok(lease)
     }
 
-    /// The holders of a lock, and its waiters.
+    /// Returns the holders and the waiters of a lock.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
-    pub async fn inspect(&self, live: &Live, name: &str) -> Result<Held, Fault> {
-        let Some(prefix) = Prefix::of(name) else { return Ok(Held::default()) };
-        let look = TxnRequest::unconditional(vec![range(&prefix)]);
-        let mut line = line(&prefix, txn(live, &look).await?.last_keys());
-        let waiters = line.split_off(let_in(&line));
-        let leases = line.iter().map(|entry| self.remaining(live, entry.lease)).collect();
+    /// Fails if etcd could not be asked.
+    pub async fn inspect(
+        &self,
+        connection: &EtcdConnection,
+        name: &str,
+    ) -> Result<Held, EtcdFault> {
+        let Some(prefix) = LockPrefix::of(name) else { return Ok(Held::default()) };
+        let read = TxnRequest::unconditional(vec![read_queue(&prefix)]);
+        let mut queue = queue_of(&prefix, txn(connection, &read).await?.last_keys());
+        let waiters = queue.split_off(holder_count(&queue));
+        let leases = queue.iter().map(|entry| remaining(connection, entry.lease)).collect();
         let mut holders = Vec::new();
-        for (entry, remaining) in line.into_iter().zip(all(leases).await) {
-            // One that has ended meanwhile is held no more.
+        for (entry, remaining) in queue.into_iter().zip(all(leases).await) {
+            // A holder whose lease has ended meanwhile holds the lock no more.
             if let Some(remaining) = remaining? {
                 holders.push((entry.token, remaining));
             }
@@ -381,24 +363,47 @@ impl Queues {
         holders.sort_by_key(|(_, remaining)| *remaining);
         Ok(Held { holders, waiters: waiters.into_iter().map(|entry| entry.token).collect() })
     }
-}
 
-/// Which of some leases exist, and when that was asked.
-async fn ask_to_keep(live: &Live, leases: &[Lease]) -> Result<(Vec<bool>, Instant), Fault> {
-    let alive = Instant::now();
-    let requests: Vec<_> = leases.iter().map(|lease| LeaseRequest { id: lease.id }).collect();
-    let mut answers = live.channel.ready().await?.send(grpc::KEEP_ALIVE, &requests)?;
-    let mut kept = Vec::with_capacity(leases.len());
-    for lease in leases {
-        let answer: LeaseResponse = answers.next().await?.ok_or_else(Fault::unexpected)?;
-        if answer.id != lease.id {
-            return Err(Fault::unexpected());
-        }
-        kept.push(answer.ttl > 0);
+    /// Returns one page of the names of locks that begin like this, and the cursor of the next page. The first cursor is
+    /// empty.
+    ///
+    /// # Errors
+    ///
+    /// Fails if etcd could not be asked.
+    pub async fn names(
+        &self,
+        connection: &EtcdConnection,
+        beginning: &str,
+        cursor: &str,
+    ) -> Result<(Vec<String>, Option<String>), EtcdFault> {
+        let (start, end) = range_of_locks(beginning);
+        let start = if cursor.is_empty() { start } else { cursor.as_bytes().to_vec() };
+        let read = TxnRequest::unconditional(vec![RequestOp::page(start, end, PAGE)]);
+        let found = txn(connection, &read).await?;
+        let keys = found.last_keys();
+        let mut names: Vec<_> = keys.iter().filter_map(|kv| name_of(&kv.key)).collect();
+        names.dedup();
+        let is_full = keys.len() as i64 >= PAGE;
+        // The next page begins after all keys of the last lock.
+        let last = names.last().filter(|_| is_full).and_then(|last| LockPrefix::of(last));
+        let next = last.and_then(|last| String::from_utf8(last.end()).ok());
+        Ok((names, next))
     }
-    Ok((kept, alive))
 }
 
-fn range(prefix: &Prefix) -> RequestOp {
-    RequestOp::range(prefix.start().to_vec(), prefix.end())
+/// Returns whether the key of a token exists.
+async fn exists(connection: &EtcdConnection, name: &str, token: &str) -> Result<bool, EtcdFault> {
+    let Some(prefix) = LockPrefix::of(name) else { return Ok(false) };
+    let read = TxnRequest::unconditional(vec![RequestOp::get(prefix.key(token))]);
+    Ok(!txn(connection, &read).await?.last_keys().is_empty())
+}
+
+/// Revokes a lease. Succeeds if the lease does not exist.
+async fn revoke(connection: &EtcdConnection, lease: EtcdLease) -> Result<(), EtcdFault> {
+    let request = LeaseRequest { id: lease.id };
+    let revoked = connection.channel.call::<()>(grpc::REVOKE, &request).await;
+    match connection.judge(revoked) {
+        Err(fault) if !fault.lease_is_gone => Err(fault),
+        _ => Ok(()),
+    }
 }

@@ -1,73 +1,74 @@
-//! The order of commands: etcd carries out what comes over one connection in any order.
+//! The order of commands for one lock.
 //!
-//! A command that may take a lock must take effect behind a release of the same lock that was asked for before it,
-//! and the other way round, or a lock that this process has just given back would seem to be taken. So it is
-//! sent when those have been answered, or given up.
+//! etcd carries out the requests of one connection in any order. An acquire must take effect after the releases of the
+//! same lock that were requested before it, and a release after the acquires. Otherwise a lock that this process has
+//! just released would seem to be held. So a command is sent once those before it were answered or given up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// What a command does to a lock.
+/// The effect of a command on its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Does {
-    Take,
-    Free,
+pub(crate) enum CommandEffect {
+    Acquire,
+    Release,
 }
 
-/// The commands that are under way, by the name of their lock.
+/// The commands under way, by the name of their lock.
 #[derive(Debug, Default)]
-pub(crate) struct Sequence(Mutex<UnderWay>);
+pub(crate) struct CommandOrder(Mutex<PendingCommands>);
 
-type UnderWay = HashMap<Arc<str>, Vec<(Does, watch::Receiver<()>)>>;
+type PendingCommands = HashMap<Arc<str>, Vec<(CommandEffect, watch::Receiver<()>)>>;
 
-/// A command that is under way, until this is dropped.
-pub struct Under<'a> {
-    sequence: &'a Sequence,
+/// A command under way. It ends when this is dropped.
+pub struct OrderedCommand<'a> {
+    order: &'a CommandOrder,
     name: Arc<str>,
-    /// Closed when it is dropped.
+    /// Closes on drop, which tells later commands that this one has ended.
     end: Option<watch::Sender<()>>,
+    /// The ends of the commands that this one must not overtake.
     before: Vec<watch::Receiver<()>>,
 }
 
-impl Sequence {
-    /// To be called at the first poll of a command.
-    pub(crate) fn begin(&self, name: &str, does: Does) -> Under<'_> {
+impl CommandOrder {
+    /// Registers a command. Call this at its first poll.
+    pub(crate) fn begin(&self, name: &str, effect: CommandEffect) -> OrderedCommand<'_> {
         let (end, ended) = watch::channel(());
         let mut all = self.all();
         let name = all.get_key_value(name).map_or_else(|| name.into(), |(name, _)| name.clone());
-        let under_way = all.entry(name.clone()).or_default();
-        let others = under_way.iter().filter(|(other, _)| *other != does);
+        let pending = all.entry(name.clone()).or_default();
+        let others = pending.iter().filter(|(other, _)| *other != effect);
         let before = others.map(|(_, ended)| ended.clone()).collect();
-        under_way.push((does, ended));
-        Under { sequence: self, name, end: Some(end), before }
+        pending.push((effect, ended));
+        OrderedCommand { order: self, name, end: Some(end), before }
     }
 
-    fn all(&self) -> MutexGuard<'_, UnderWay> {
+    fn all(&self) -> MutexGuard<'_, PendingCommands> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Under<'_> {
-    /// Resolves when those before it have ended. Not to be waited for for long: a future that its caller neither
-    /// polls nor drops does not end. Out of order nothing is wrong, but a lock may seem to be taken that was just
-    /// given back.
+impl OrderedCommand<'_> {
+    /// Resolves when the commands before it have ended. Limit the wait: a future that its caller neither polls nor
+    /// drops never ends. If the wait is cut short, the worst outcome is that a lock which was just released seems to
+    /// be held.
     pub async fn turn(&mut self) {
         for mut ended in self.before.drain(..) {
-            // Nothing is ever sent: it resolves when the other end is dropped.
+            // Nothing is ever sent: this resolves when the sender is dropped.
             let _ = ended.changed().await;
         }
     }
 }
 
-impl Drop for Under<'_> {
+impl Drop for OrderedCommand<'_> {
     fn drop(&mut self) {
         self.end = None;
-        let mut all = self.sequence.all();
-        if let Some(under_way) = all.get_mut(&self.name) {
-            under_way.retain(|(_, ended)| ended.has_changed().is_ok());
-            if under_way.is_empty() {
+        let mut all = self.order.all();
+        if let Some(pending) = all.get_mut(&self.name) {
+            pending.retain(|(_, ended)| ended.has_changed().is_ok());
+            if pending.is_empty() {
                 all.remove(&self.name);
             }
         }
@@ -81,31 +82,31 @@ mod tests {
 
     use super::*;
 
-    fn is_ready(under: &mut Under<'_>) -> bool {
-        let turn = pin!(under.turn());
+    fn is_ready(command: &mut OrderedCommand<'_>) -> bool {
+        let turn = pin!(command.turn());
         turn.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     }
 
     #[test]
-    fn what_takes_a_lock_is_behind_what_frees_it_and_not_behind_its_like() {
-        let sequence = Sequence::default();
-        let mut first = sequence.begin("k", Does::Take);
-        assert!(is_ready(&mut first) && is_ready(&mut sequence.begin("k", Does::Take)));
-        let mut free = sequence.begin("k", Does::Free);
-        assert!(is_ready(&mut sequence.begin("other", Does::Free)));
+    fn an_acquire_waits_for_releases_and_not_for_other_acquires() {
+        let order = CommandOrder::default();
+        let mut first = order.begin("k", CommandEffect::Acquire);
+        assert!(is_ready(&mut first) && is_ready(&mut order.begin("k", CommandEffect::Acquire)));
+        let mut release = order.begin("k", CommandEffect::Release);
+        assert!(is_ready(&mut order.begin("other", CommandEffect::Release)));
         drop(first);
-        assert!(is_ready(&mut free));
-        let mut second = sequence.begin("k", Does::Take);
-        drop(free);
+        assert!(is_ready(&mut release));
+        let mut second = order.begin("k", CommandEffect::Acquire);
+        drop(release);
         assert!(is_ready(&mut second));
         drop(second);
-        assert!(sequence.all().is_empty());
+        assert!(order.all().is_empty());
     }
 
     #[test]
-    fn it_waits() {
-        let sequence = Sequence::default();
-        let _free = sequence.begin("k", Does::Free);
-        assert!(!is_ready(&mut sequence.begin("k", Does::Take)));
+    fn an_acquire_waits_while_a_release_is_pending() {
+        let order = CommandOrder::default();
+        let _release = order.begin("k", CommandEffect::Release);
+        assert!(!is_ready(&mut order.begin("k", CommandEffect::Acquire)));
     }
 }

@@ -1,16 +1,17 @@
-//! What processes say of themselves: a key each, with a lease that none of its locks has.
+//! The records of processes: a key for each, with a lease that none of its locks uses.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::client::{Queues, txn};
-use crate::fault::Fault;
+use crate::client::{EtcdClient, grant, txn};
+use crate::fault::EtcdFault;
+use crate::keep_alive::keep_alive;
 use crate::keys::range_of;
-use crate::lease::seconds;
-use crate::proto::{RequestOp, TxnRequest};
+use crate::lease::whole_seconds;
+use crate::proto::{KeyValue, RequestOp, TxnRequest};
 
-impl Queues {
-    /// Resolves when it is connected; does not connect it.
+impl EtcdClient {
+    /// Resolves when it is connected. Does not connect.
     pub async fn until_up(&self) {
         self.link.until(true).await;
     }
@@ -20,49 +21,49 @@ impl Queues {
         self.link.until(false).await;
     }
 
-    /// Keeps a text under a name for so long from now on. Said again, that writes nothing.
+    /// Keeps a text under a name for this long from now on. A repetition only keeps the lease alive.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
-    pub async fn introduce(&self, name: &str, text: &str, kept: Duration) -> Result<(), Fault> {
-        let live = self.live().await?;
-        let before = *self.record();
-        if let Some(lease) = before
-            && self.keep_alive(&live, &[lease]).await?.first() == Some(&true)
+    /// Fails if etcd could not be asked.
+    pub async fn introduce(&self, name: &str, text: &str, kept: Duration) -> Result<(), EtcdFault> {
+        let connection = self.live().await?;
+        let lease = *self.record();
+        if let Some(lease) = lease
+            && keep_alive(&self.tokens, &connection, &[lease]).await?.first() == Some(&true)
         {
             return Ok(());
         }
-        let lease = self.grant(&live, seconds(kept)).await?;
+        let lease = grant(&self.leases, &connection, whole_seconds(kept)).await?;
         let put = RequestOp::put(name.into(), text.into(), lease.id);
-        txn(&live, &TxnRequest::unconditional(vec![put])).await?;
+        txn(&connection, &TxnRequest::unconditional(vec![put])).await?;
         *self.record() = Some(lease);
         Ok(())
     }
 
-    /// Has that forgotten.
+    /// Deletes the text under a name.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
-    pub async fn take_leave(&self, name: &str) -> Result<(), Fault> {
-        let live = self.live().await?;
-        let delete = RequestOp::delete(name.into());
-        txn(&live, &TxnRequest::unconditional(vec![delete])).await.map(|_| ())
+    /// Fails if etcd could not be asked.
+    pub async fn take_leave(&self, name: &str) -> Result<(), EtcdFault> {
+        let connection = self.live().await?;
+        let delete = TxnRequest::unconditional(vec![RequestOp::delete(name.into())]);
+        txn(&connection, &delete).await.map(|_| ())
     }
 
-    /// The texts whose names begin like this, by the rest of their names.
+    /// Returns the texts whose names begin like this, by the rests of their names.
     ///
     /// # Errors
     ///
-    /// Where etcd could not be asked.
-    pub async fn records(&self, beginning: &str) -> Result<HashMap<String, String>, Fault> {
-        let live = self.live().await?;
+    /// Fails if etcd could not be asked.
+    pub async fn records(&self, beginning: &str) -> Result<HashMap<String, String>, EtcdFault> {
+        let connection = self.live().await?;
         let (start, end) = range_of(beginning);
-        let look = TxnRequest::unconditional(vec![RequestOp::range(start, end)]);
-        let found = txn(&live, &look).await?;
+        let read = TxnRequest::unconditional(vec![RequestOp::range(start, end)]);
+        let found = txn(&connection, &read).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let record = |kv: &crate::proto::KeyValue| {
+        let record = |kv: &KeyValue| {
             let name = kv.key.strip_prefix(beginning.as_bytes())?;
             Some((text(name), text(&kv.value)))
         };

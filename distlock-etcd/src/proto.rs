@@ -6,14 +6,14 @@
 
 use prost::{DecodeError, Message};
 
-use crate::fault::Fault;
+use crate::fault::EtcdFault;
 
 /// Decodes a message, or fails if the bytes are no such message.
-pub(crate) fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
+pub(crate) fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, EtcdFault> {
     Ok(M::decode(bytes)?)
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for EtcdFault {
     fn from(_: DecodeError) -> Self {
         Self::unexpected()
     }
@@ -274,10 +274,10 @@ pub(crate) struct TxnResponse {
 
 impl TxnResponse {
     /// Fails if an operation has a result of a kind that is not known here.
-    pub(crate) fn checked(self) -> Result<Self, Fault> {
+    pub(crate) fn checked(self) -> Result<Self, EtcdFault> {
         match self.responses.iter().all(ResponseOp::is_known) {
             true => Ok(self),
-            false => Err(Fault::unexpected()),
+            false => Err(EtcdFault::unexpected()),
         }
     }
 
@@ -494,14 +494,14 @@ mod tests {
         let malformed =
             [&[8][..], &[0xff; 11], &[0x12, 5, 1], &[0x0b], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]];
         for bytes in malformed {
-            assert_eq!(decode::<TxnResponse>(bytes), Err(Fault::unexpected()), "{bytes:?}");
+            assert_eq!(decode::<TxnResponse>(bytes), Err(EtcdFault::unexpected()), "{bytes:?}");
             assert!(decode::<WatchResponse>(bytes).is_err(), "{bytes:?}");
         }
         // The first field is a message, and not a number.
         assert!(decode::<TxnResponse>(&[8, 1]).is_err());
         // An operation with a result that no request of this crate asks for.
         let nested: TxnResponse = decode(&[0x1a, 2, 0x22, 0]).expect("a message");
-        assert_eq!(nested.checked(), Err(Fault::unexpected()));
+        assert_eq!(nested.checked(), Err(EtcdFault::unexpected()));
     }
 
     #[test]

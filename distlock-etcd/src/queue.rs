@@ -1,135 +1,144 @@
-//! Which tokens are in front, and which hold a lock: the order of its keys.
+//! The queue of a lock: the order of its keys, and which of them hold the lock.
 //!
-//! A key stands where it came to be, by its revision, and that alone decides: those in front that fit
-//! together hold the lock, and nothing is written when a key's turn comes. So what is let in has to stay let
-//! in whatever happens behind it. It does: keys are only added at the end, or, those that take an earlier
-//! place again, behind all that are let in ([`Seat::again`]).
+//! Each token has one key. Keys are ordered by the revision that created them, and that order alone decides: the
+//! first keys that are compatible with each other hold the lock. Nothing is written when a key's turn comes. So a key
+//! that holds the lock must keep it, whatever is added later. It does: a new key goes to the end of the queue, and a
+//! key that takes an earlier place again goes after all holders ([`QueuePosition::again`]).
 
-use crate::keys::Prefix;
-use crate::proto::KeyValue;
+use crate::keys::LockPrefix;
+use crate::proto::{KeyValue, RequestOp};
 
-/// Holds a lock with any number of others.
-pub(crate) const ANY: u32 = u32::MAX;
+/// The capacity of a reader: it shares the lock with any number of others.
+pub(crate) const UNBOUNDED: u32 = u32::MAX;
 
-/// A key of a lock: one token that holds it, or waits for it.
+/// One token in the queue of a lock, as a holder or as a waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct QueueEntry {
     pub(crate) token: String,
-    pub(crate) seat: Seat,
+    pub(crate) position: QueuePosition,
     pub(crate) created: i64,
     pub(crate) lease: i64,
 }
 
-/// Where a token stands, and how many may hold the lock when it is let in.
+/// The place of a token in the queue, and the capacity that it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seat {
-    pub(crate) most: u32,
-    /// The revision in which it came, or in which one came whose place it has.
+pub(crate) struct QueuePosition {
+    /// The most holders that the lock may have when this token becomes one.
+    pub(crate) capacity: u32,
+    /// The revision that created its key, or the key whose place it took.
     pub(crate) ticket: i64,
-    /// Which one of those with this ticket it is: the revision again.
-    pub(crate) tie: i64,
+    /// The revision that orders tokens with the same ticket.
+    pub(crate) tie_break: i64,
 }
 
-impl Seat {
-    /// As it is stored by a key that came to be in `created`. What is not ours keeps all others out.
-    fn read(value: &[u8], created: i64) -> Self {
+impl QueuePosition {
+    /// Parses the value of a key that was created in revision `created`. A key of another program is treated as
+    /// exclusive.
+    fn parse(value: &[u8], created: i64) -> Self {
         let text = std::str::from_utf8(value).unwrap_or_default();
         let mut words = text.split(' ');
-        let most = match words.next() {
-            Some("r") => ANY,
+        let capacity = match words.next() {
+            Some("r") => UNBOUNDED,
             Some(number) => number.parse().unwrap_or(1),
             None => 1,
         };
-        // No key stands in front of those that came before it, unless it stood there itself: the store may
-        // have lost its data since, and its revisions begin anew.
+        // A ticket above the key's own revision is from before etcd lost its data. Such a key must not come after
+        // younger ones.
         let mut number = || words.next().and_then(|word| word.parse().ok());
-        let (ticket, tie): (Option<i64>, Option<i64>) = (number(), number());
+        let (ticket, tie_break): (Option<i64>, Option<i64>) = (number(), number());
         let ticket = ticket.map_or(created, |ticket| ticket.min(created));
-        let tie = tie.map_or(created, |tie| tie.min(created));
-        Self { most, ticket, tie }
+        let tie_break = tie_break.map_or(created, |tie_break| tie_break.min(created));
+        Self { capacity, ticket, tie_break }
     }
 
-    /// What is stored for a token that comes at the end.
-    pub(crate) fn last(most: u32) -> Vec<u8> {
-        if most == ANY { b"r".to_vec() } else { most.to_string().into_bytes() }
+    /// Returns the value to store for a token at the end of the queue.
+    pub(crate) fn last(capacity: u32) -> Vec<u8> {
+        if capacity == UNBOUNDED { b"r".to_vec() } else { capacity.to_string().into_bytes() }
     }
 
-    /// What is stored for a token that takes the place of another one in the same moment.
-    pub(crate) fn instead(most: u32, of: Self) -> Vec<u8> {
-        let mut value = Self::last(most);
-        value.extend(format!(" {} {}", of.ticket, of.tie).into_bytes());
+    /// Returns the value to store for a token that replaces another one in the same transaction.
+    pub(crate) fn instead(capacity: u32, of: Self) -> Vec<u8> {
+        let mut value = Self::last(capacity);
+        value.extend(format!(" {} {}", of.ticket, of.tie_break).into_bytes());
         value
     }
 
-    /// What is stored for a token that had this ticket before, where others wait: behind all that are let in.
-    /// `None` if its place is at the end.
-    pub(crate) fn again(most: u32, ticket: i64, line: &[Entry]) -> Option<Vec<u8>> {
-        let let_in = let_in(line);
-        line.get(let_in)?;
-        let in_front = line[..let_in].last().map_or(0, |entry| entry.seat.ticket);
-        let mut value = Self::last(most);
-        value.extend(format!(" {}", ticket.max(in_front)).into_bytes());
+    /// Returns the value to store for a token that takes its earlier place again, but after all holders. `None` if its
+    /// place is at the end, because nobody waits.
+    pub(crate) fn again(capacity: u32, ticket: i64, queue: &[QueueEntry]) -> Option<Vec<u8>> {
+        let holders = holder_count(queue);
+        queue.get(holders)?;
+        let last_holder = queue[..holders].last().map_or(0, |entry| entry.position.ticket);
+        let mut value = Self::last(capacity);
+        value.extend(format!(" {}", ticket.max(last_holder)).into_bytes());
         Some(value)
     }
 
-    pub(crate) fn reads(&self) -> bool {
-        self.most == ANY
+    /// Returns whether the token belongs to a reader.
+    pub(crate) fn is_reader(&self) -> bool {
+        self.capacity == UNBOUNDED
     }
 }
 
-/// Whether a key belongs to a reader, by its value.
+/// Returns whether a key belongs to a reader.
 pub(crate) fn is_reader(kv: &KeyValue) -> bool {
-    Seat::read(&kv.value, kv.create_revision).reads()
+    QueuePosition::parse(&kv.value, kv.create_revision).is_reader()
 }
 
-/// The keys of a lock in their order.
-pub(crate) fn line(prefix: &Prefix, keys: &[KeyValue]) -> Vec<Entry> {
-    let entry = |kv: &KeyValue| Entry {
+/// Returns the operation that reads all keys of a lock.
+pub(crate) fn read_queue(prefix: &LockPrefix) -> RequestOp {
+    RequestOp::range(prefix.start().to_vec(), prefix.end())
+}
+
+/// Returns the queue that the keys of a lock form.
+pub(crate) fn queue_of(prefix: &LockPrefix, keys: &[KeyValue]) -> Vec<QueueEntry> {
+    let entry = |kv: &KeyValue| QueueEntry {
         token: prefix.token(&kv.key),
-        seat: Seat::read(&kv.value, kv.create_revision),
+        position: QueuePosition::parse(&kv.value, kv.create_revision),
         created: kv.create_revision,
         lease: kv.lease,
     };
-    let mut line: Vec<_> = keys.iter().map(entry).collect();
-    line.sort_by(|a, b| {
-        let place = |entry: &Entry| (entry.seat.ticket, entry.seat.tie, entry.created);
+    let mut queue: Vec<_> = keys.iter().map(entry).collect();
+    queue.sort_by(|a, b| {
+        let place =
+            |entry: &QueueEntry| (entry.position.ticket, entry.position.tie_break, entry.created);
         place(a).cmp(&place(b)).then_with(|| a.token.cmp(&b.token))
     });
-    line
+    queue
 }
 
-/// How many of a line hold the lock.
-pub(crate) fn let_in(line: &[Entry]) -> usize {
-    let mut alone = false;
-    for (n, entry) in line.iter().enumerate() {
-        if alone || n >= entry.seat.most as usize {
+/// Returns how many tokens of a queue hold the lock: they are its first ones.
+pub(crate) fn holder_count(queue: &[QueueEntry]) -> usize {
+    let mut is_exclusive = false;
+    for (n, entry) in queue.iter().enumerate() {
+        if is_exclusive || n >= entry.position.capacity as usize {
             return n;
         }
-        alone = entry.seat.most == 1;
+        is_exclusive = entry.position.capacity == 1;
     }
-    line.len()
+    queue.len()
 }
 
-/// What a waiter has to see before it is worth looking again.
+/// The keys that must leave before it is worthwhile for a waiter to look at the queue again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Front {
-    /// This one of the line leaves.
+pub(crate) enum Blocker {
+    /// This entry of the queue.
     Entry(usize),
-    /// So many of the line leave, no matter which.
+    /// This many entries of the queue, no matter which.
     Any(usize),
 }
 
-/// What the waiter at this place of a line waits for: mostly one other key, so that a key that leaves wakes
-/// one waiter and not all.
-pub(crate) fn front(line: &[Entry], at: usize) -> Front {
-    let most = line[at].seat.most as usize;
-    if most == 1 {
-        return Front::Entry(at - 1);
+/// Returns the keys that the waiter at this index waits for. It is one other key in most cases, so that a key that
+/// leaves wakes one waiter and not all.
+pub(crate) fn blocker(queue: &[QueueEntry], at: usize) -> Blocker {
+    let capacity = queue[at].position.capacity as usize;
+    if capacity == 1 {
+        return Blocker::Entry(at - 1);
     }
-    // Not before the last one in front has left that is alone; those behind it are beside each other.
-    match line[..at].iter().rposition(|entry| entry.seat.most == 1) {
-        Some(alone) => Front::Entry(alone),
-        None => Front::Any((at + 1).saturating_sub(most).max(1)),
+    // The last exclusive token before this one has to leave. The tokens after it share the lock.
+    match queue[..at].iter().rposition(|entry| entry.position.capacity == 1) {
+        Some(exclusive) => Blocker::Entry(exclusive),
+        None => Blocker::Any((at + 1).saturating_sub(capacity).max(1)),
     }
 }
 
@@ -137,8 +146,8 @@ pub(crate) fn front(line: &[Entry], at: usize) -> Front {
 mod tests {
     use super::*;
 
-    fn prefix() -> Prefix {
-        Prefix::of("p:lock:{k}").expect("a name")
+    fn prefix() -> LockPrefix {
+        LockPrefix::of("p:lock:{k}").expect("a name")
     }
 
     fn key(token: &str, value: &str, created: i64) -> KeyValue {
@@ -146,73 +155,82 @@ mod tests {
         KeyValue { key, value, create_revision: created, mod_revision: created, lease: 7 }
     }
 
-    fn of(keys: &[(&str, &str, i64)]) -> Vec<Entry> {
+    fn of(keys: &[(&str, &str, i64)]) -> Vec<QueueEntry> {
         let keys: Vec<_> = keys.iter().map(|(token, value, at)| key(token, value, *at)).collect();
-        line(&prefix(), &keys)
+        queue_of(&prefix(), &keys)
     }
 
-    fn tokens(line: &[Entry]) -> Vec<&str> {
-        line.iter().map(|entry| &*entry.token).collect()
-    }
-
-    #[test]
-    fn who_comes_first_is_in_front() {
-        let line = of(&[("a", "1", 9), ("b", "1", 4), ("c", "1", 6)]);
-        assert_eq!(tokens(&line), ["b", "c", "a"]);
-        assert_eq!(let_in(&line), 1);
-        assert_eq!((front(&line, 1), front(&line, 2)), (Front::Entry(0), Front::Entry(1)));
+    fn tokens(queue: &[QueueEntry]) -> Vec<&str> {
+        queue.iter().map(|entry| &*entry.token).collect()
     }
 
     #[test]
-    fn readers_are_together_and_a_writer_alone() {
-        let line = of(&[("a", "r", 1), ("b", "r", 2), ("w", "1", 3), ("c", "r", 4), ("d", "r", 5)]);
-        assert_eq!(let_in(&line), 2);
-        assert_eq!(front(&line, 2), Front::Entry(1));
-        assert_eq!((front(&line, 3), front(&line, 4)), (Front::Entry(2), Front::Entry(2)));
-        assert_eq!(let_in(&line[2..]), 1);
-        assert_eq!(let_in(&line[3..]), 2);
+    fn the_oldest_key_is_first() {
+        let queue = of(&[("a", "1", 9), ("b", "1", 4), ("c", "1", 6)]);
+        assert_eq!(tokens(&queue), ["b", "c", "a"]);
+        assert_eq!(holder_count(&queue), 1);
+        assert_eq!(
+            (blocker(&queue, 1), blocker(&queue, 2)),
+            (Blocker::Entry(0), Blocker::Entry(1))
+        );
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_is_alone() {
+        let queue =
+            of(&[("a", "r", 1), ("b", "r", 2), ("w", "1", 3), ("c", "r", 4), ("d", "r", 5)]);
+        assert_eq!(holder_count(&queue), 2);
+        assert_eq!(blocker(&queue, 2), Blocker::Entry(1));
+        assert_eq!(
+            (blocker(&queue, 3), blocker(&queue, 4)),
+            (Blocker::Entry(2), Blocker::Entry(2))
+        );
+        assert_eq!(holder_count(&queue[2..]), 1);
+        assert_eq!(holder_count(&queue[3..]), 2);
     }
 
     #[test]
     fn each_is_counted_by_its_own_limit() {
-        let line = of(&[("a", "3", 1), ("b", "2", 2), ("c", "2", 3), ("d", "3", 4), ("e", "3", 5)]);
-        assert_eq!(let_in(&line), 2);
-        assert_eq!(front(&line, 2), Front::Any(1));
-        assert_eq!((front(&line, 3), front(&line, 4)), (Front::Any(1), Front::Any(2)));
-        // What is not ours is alone.
-        assert_eq!(let_in(&of(&[("a", "locked", 1), ("b", "r", 2)])), 1);
+        let queue =
+            of(&[("a", "3", 1), ("b", "2", 2), ("c", "2", 3), ("d", "3", 4), ("e", "3", 5)]);
+        assert_eq!(holder_count(&queue), 2);
+        assert_eq!(blocker(&queue, 2), Blocker::Any(1));
+        assert_eq!((blocker(&queue, 3), blocker(&queue, 4)), (Blocker::Any(1), Blocker::Any(2)));
+        // A key of another program is exclusive.
+        assert_eq!(holder_count(&of(&[("a", "locked", 1), ("b", "r", 2)])), 1);
     }
 
     #[test]
-    fn an_earlier_place_is_behind_all_that_are_let_in() {
+    fn an_earlier_place_is_after_all_holders() {
         let before = [("a", "r", 20), ("b", "r", 22), ("w", "1", 24), ("x", "1", 26)];
-        let line = of(&before);
+        let queue = of(&before);
         for (ticket, place) in [(5, 2), (23, 2), (25, 3), (30, 4)] {
-            let value = Seat::again(1, ticket, &line).expect("others wait");
+            let value = QueuePosition::again(1, ticket, &queue).expect("others wait");
             let value = String::from_utf8(value).expect("text");
             let mut after = before.to_vec();
             after.push(("back", &value, 31));
             let after = of(&after);
             assert_eq!(after[place].token, "back", "{ticket}: {value}");
-            assert_eq!(let_in(&after), 2);
+            assert_eq!(holder_count(&after), 2);
         }
-        assert_eq!(Seat::again(1, 5, &of(&before[..2])), None, "no waiter");
+        assert_eq!(QueuePosition::again(1, 5, &of(&before[..2])), None, "no waiter");
     }
 
     #[test]
-    fn who_is_instead_of_another_has_its_place() {
+    fn a_replacement_has_the_same_place() {
         let writer = of(&[("w", "1", 20), ("back", "1 20", 23), ("r", "r", 25)]);
         assert_eq!(tokens(&writer), ["w", "back", "r"]);
-        let value = String::from_utf8(Seat::instead(ANY, writer[0].seat)).expect("text");
-        let line = of(&[("new", &value, 27), ("back", "1 20", 23), ("r", "r", 25)]);
-        assert_eq!(tokens(&line), ["new", "back", "r"]);
-        assert_eq!(let_in(&line), 1);
+        let value =
+            String::from_utf8(QueuePosition::instead(UNBOUNDED, writer[0].position)).expect("text");
+        let queue = of(&[("new", &value, 27), ("back", "1 20", 23), ("r", "r", 25)]);
+        assert_eq!(tokens(&queue), ["new", "back", "r"]);
+        assert_eq!(holder_count(&queue), 1);
     }
 
-    /// Revisions begin anew when all data is lost.
+    /// Revisions start again when etcd has lost its data.
     #[test]
     fn a_ticket_of_lost_data_is_at_the_end() {
-        let line = of(&[("old", "1 5000", 3), ("new", "1", 4)]);
-        assert_eq!(tokens(&line), ["old", "new"]);
+        let queue = of(&[("old", "1 5000", 3), ("new", "1", 4)]);
+        assert_eq!(tokens(&queue), ["old", "new"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Tells a server that expects TLS from an etcd server by the first bytes that it sends.
+//! Recognizes a server that expects TLS by the first bytes that it sends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::fault::Fault;
+use crate::fault::EtcdFault;
 
-/// The first bytes of a TLS alert.
+/// The first two bytes of a TLS alert.
 const ALERT: [u8; 2] = [0x15, 0x03];
 
-/// The first two bytes of the connection, and how many of them have arrived.
+/// The first two bytes that a connection received, and how many of them have arrived, in one number.
 #[derive(Default)]
-pub(crate) struct First(AtomicU32);
+pub(crate) struct FirstBytes(AtomicU32);
 
-impl First {
-    fn note(&self, bytes: &[u8]) {
+impl FirstBytes {
+    fn record(&self, bytes: &[u8]) {
         let mut known = self.0.load(Ordering::Relaxed);
         for byte in bytes {
             known = match known >> 16 {
@@ -30,29 +30,29 @@ impl First {
         self.0.store(known, Ordering::Relaxed);
     }
 
-    /// Explains why the connection failed, if the first bytes say more than `fault`.
-    pub(crate) fn explains(&self, fault: Fault) -> Fault {
+    /// Returns a fault that explains why the connection failed, or `fault` if the first bytes do not tell.
+    pub(crate) fn explains(&self, fault: EtcdFault) -> EtcdFault {
         let known = self.0.load(Ordering::Relaxed);
         match known >> 16 {
             _ if fault.answered => fault,
-            0 => Fault::speaks_tls(
+            0 => EtcdFault::speaks_tls(
                 "it closed the connection without an answer, as a port with TLS does",
             ),
             2 if known as u16 == u16::from_be_bytes(ALERT) => {
-                Fault::speaks_tls("this port speaks TLS")
+                EtcdFault::speaks_tls("this port speaks TLS")
             }
             _ => fault,
         }
     }
 }
 
-/// A socket that records its first bytes.
-pub(crate) struct Tapped {
+/// A socket that records the first bytes it receives.
+pub(crate) struct ObservedSocket {
     pub(crate) socket: TcpStream,
-    pub(crate) first: Arc<First>,
+    pub(crate) first: Arc<FirstBytes>,
 }
 
-impl AsyncRead for Tapped {
+impl AsyncRead for ObservedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -60,12 +60,12 @@ impl AsyncRead for Tapped {
     ) -> Poll<std::io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
-        self.first.note(&buffer.filled()[before..]);
+        self.first.record(&buffer.filled()[before..]);
         read
     }
 }
 
-impl AsyncWrite for Tapped {
+impl AsyncWrite for ObservedSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -100,11 +100,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_is_told_from_what_etcd_answers() {
+    fn tls_is_told_from_the_answers_of_etcd() {
         let words = |pieces: &[&[u8]]| {
-            let first = First::default();
-            pieces.iter().for_each(|piece| first.note(piece));
-            first.explains(Fault::unreachable("it was closed")).words
+            let first = FirstBytes::default();
+            pieces.iter().for_each(|piece| first.record(piece));
+            first.explains(EtcdFault::unreachable("it was closed")).words
         };
         let nothing: &[&[u8]] = &[];
         for tls in [nothing, &[&b"\x15\x03\x01\x00"[..]], &[&b"\x15"[..], b"\x03\x03"]] {

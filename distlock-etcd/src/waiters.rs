@@ -1,192 +1,210 @@
-//! What this process knows of the keys that it has in etcd.
+//! The tokens of this process that stand in a queue, as holders or as waiters.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::Live;
-use crate::keys::Prefix;
-use crate::lease::Lease;
-use crate::queue::ANY;
-use crate::watch::{Wants, Whose};
+use crate::connection::EtcdConnection;
+use crate::keys::LockPrefix;
+use crate::lease::EtcdLease;
+use crate::queue::UNBOUNDED;
+use crate::watch::{WatchGoal, WatchOwner};
 
-/// A token whose release came to no end is forgotten after its lease and this much longer.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+/// A token whose release never succeeded is forgotten this long after its lease.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// The key of a token.
+/// A token of this process, and the state of its key.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
-    pub(crate) whose: Whose,
-    pub(crate) prefix: Prefix,
-    pub(crate) reads: bool,
-    pub(crate) alone: bool,
+pub(crate) struct QueuedToken {
+    pub(crate) owner: WatchOwner,
+    pub(crate) prefix: LockPrefix,
+    pub(crate) is_reader: bool,
+    pub(crate) is_exclusive: bool,
     /// The lease that its key has, or is to have.
-    pub(crate) lease: Lease,
-    /// One that its key may have as well: whether it was given over is not known.
-    pub(crate) other: Option<Lease>,
-    /// The revision in which its key came to be; 0 if there is none, as far as is known.
+    pub(crate) lease: EtcdLease,
+    /// The lease that its key may have instead: the answer to the command that changes it is missing.
+    pub(crate) next_lease: Option<EtcdLease>,
+    /// The revision that created its key; 0 if no key is known.
     pub(crate) created: i64,
-    /// Its owner knows that it has the lock: it renews the lease.
-    pub(crate) held: bool,
+    /// The token's owner knows that it holds the lock, and renews the lease itself.
+    pub(crate) is_held: bool,
     /// It stands in the queue, or has tried to.
-    pub(crate) entered: bool,
-    /// Its release was begun then.
-    pub(crate) leaving: Option<Instant>,
-    watching: Watching,
+    pub(crate) is_enqueued: bool,
+    /// The time at which its release began.
+    pub(crate) releasing_since: Option<Instant>,
+    watches: TokenWatches,
 }
 
-/// Its watches.
+/// The watches of one token, all on one connection.
 #[derive(Debug, Clone, Default)]
-struct Watching {
+struct TokenWatches {
     connection: u64,
     turn: Option<(i64, Vec<u8>)>,
-    behind: Option<i64>,
-    taken: Option<i64>,
+    waiter: Option<i64>,
+    loss: Option<i64>,
 }
 
-impl Place {
-    pub(crate) fn new(whose: Whose, prefix: Prefix, most: u32, lease: Lease) -> Self {
-        let watching = Watching::default();
+impl QueuedToken {
+    pub(crate) fn new(
+        owner: WatchOwner,
+        prefix: LockPrefix,
+        capacity: u32,
+        lease: EtcdLease,
+    ) -> Self {
         Self {
-            whose,
+            owner,
             prefix,
-            reads: most == ANY,
-            alone: most == 1,
+            is_reader: capacity == UNBOUNDED,
+            is_exclusive: capacity == 1,
             lease,
-            other: None,
+            next_lease: None,
             created: 0,
-            held: false,
-            entered: false,
-            leaving: None,
-            watching,
+            is_held: false,
+            is_enqueued: false,
+            releasing_since: None,
+            watches: TokenWatches::default(),
         }
     }
 
-    pub(crate) fn leases(&self) -> impl Iterator<Item = Lease> {
-        [Some(self.lease), self.other].into_iter().flatten()
+    /// Returns all leases that its key may have.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = EtcdLease> {
+        [Some(self.lease), self.next_lease].into_iter().flatten()
     }
 
-    /// Those of another connection are gone.
-    fn watches(&mut self, live: &Live) -> &mut Watching {
-        if self.watching.connection != live.number() {
-            self.watching = Watching { connection: live.number(), ..Watching::default() };
+    /// Returns its watches on this connection. Those on an earlier connection have ended with it.
+    fn watches_on(&mut self, connection: &EtcdConnection) -> &mut TokenWatches {
+        if self.watches.connection != connection.number() {
+            self.watches =
+                TokenWatches { connection: connection.number(), ..TokenWatches::default() };
         }
-        &mut self.watching
+        &mut self.watches
     }
 
-    /// Has it told when so many keys have left from here on: `key`, or all up to `end`.
-    pub(crate) fn await_turn(
+    /// Watches until `count` keys have left since revision `from`: `key` alone, or all keys from it to before `end`.
+    pub(crate) fn watch_turn(
         &mut self,
-        live: &Live,
+        connection: &EtcdConnection,
         key: &[u8],
         end: &[u8],
         count: usize,
         from: i64,
     ) {
-        let whose = self.whose.clone();
-        let watching = self.watches(live);
-        let is_same = |(id, old): &(i64, Vec<u8>)| old == key && live.watches.has(*id);
-        if end.is_empty() && watching.turn.as_ref().is_some_and(is_same) {
+        let owner = self.owner.clone();
+        let watches = self.watches_on(connection);
+        let is_same = |(id, old): &(i64, Vec<u8>)| old == key && connection.watches.has(*id);
+        if end.is_empty() && watches.turn.as_ref().is_some_and(is_same) {
             return;
         }
-        live.watches.remove(watching.turn.take().map(|(id, _)| id));
-        let id = live.watches.add(&whose, Wants::Turn(count), key, end, from);
-        watching.turn = Some((id, key.to_vec()));
+        connection.watches.remove(watches.turn.take().map(|(id, _)| id));
+        let id = connection.watches.add(&owner, WatchGoal::Turn(count), key, end, from);
+        watches.turn = Some((id, key.to_vec()));
     }
 
-    /// It waits for its turn no more.
-    pub(crate) fn has_turn(&mut self, live: &Live) {
-        let turn = self.watches(live).turn.take();
-        live.watches.remove(turn.map(|(id, _)| id));
+    /// Ends the watch for its turn.
+    pub(crate) fn unwatch_turn(&mut self, connection: &EtcdConnection) {
+        let turn = self.watches_on(connection).turn.take();
+        connection.watches.remove(turn.map(|(id, _)| id));
     }
 
-    /// Watches for the first token that comes behind it; while there is one, no watch is needed.
-    pub(crate) fn await_others(&mut self, live: &Live, there_are: bool, from: i64) {
-        let (whose, prefix, reads) = (self.whose.clone(), self.prefix.clone(), self.reads);
-        let watching = self.watches(live);
-        if there_are {
-            live.watches.remove(watching.behind.take());
-        } else if watching.behind.is_none() {
+    /// Watches for the first token that comes to wait after it. Needs no watch while `has_waiters`.
+    pub(crate) fn watch_waiters(
+        &mut self,
+        connection: &EtcdConnection,
+        has_waiters: bool,
+        from: i64,
+    ) {
+        let (owner, prefix, is_reader) = (self.owner.clone(), self.prefix.clone(), self.is_reader);
+        let watches = self.watches_on(connection);
+        if has_waiters {
+            connection.watches.remove(watches.waiter.take());
+        } else if watches.waiter.is_none() {
             let (start, end) = (prefix.start(), prefix.end());
-            let id = live.watches.add(&whose, Wants::Behind { reads }, start, &end, from);
-            watching.behind = Some(id);
+            let goal = WatchGoal::Waiter { is_reader };
+            watches.waiter = Some(connection.watches.add(&owner, goal, start, &end, from));
         }
     }
 
     /// Watches for the loss of its key.
-    pub(crate) fn await_loss(&mut self, live: &Live, from: i64) {
-        let whose = self.whose.clone();
-        let watching = self.watches(live);
-        if watching.taken.is_none() {
-            watching.taken = Some(live.watches.add(&whose, Wants::Taken, &whose.key, &[], from));
+    pub(crate) fn watch_loss(&mut self, connection: &EtcdConnection, from: i64) {
+        let owner = self.owner.clone();
+        let watches = self.watches_on(connection);
+        if watches.loss.is_none() {
+            let id = connection.watches.add(&owner, WatchGoal::Loss, &owner.key, &[], from);
+            watches.loss = Some(id);
         }
     }
 
-    /// Drops all its watches.
-    pub(crate) fn unwatch(&mut self, live: &Live) {
-        let watching = std::mem::take(self.watches(live));
-        let turn = watching.turn.map(|(id, _)| id);
-        live.watches.remove([turn, watching.behind, watching.taken].into_iter().flatten());
+    /// Ends all its watches.
+    pub(crate) fn unwatch_all(&mut self, connection: &EtcdConnection) {
+        let watches = std::mem::take(self.watches_on(connection));
+        let turn = watches.turn.map(|(id, _)| id);
+        connection.watches.remove([turn, watches.waiter, watches.loss].into_iter().flatten());
     }
 }
 
-/// All of them, by token.
+/// All tokens of this process that stand in a queue.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<Arc<str>, Place>>);
+pub(crate) struct QueuedTokens(Mutex<HashMap<Arc<str>, QueuedToken>>);
 
-impl Places {
-    pub(crate) fn get(&self, token: &str) -> Option<Place> {
+impl QueuedTokens {
+    pub(crate) fn get(&self, token: &str) -> Option<QueuedToken> {
         self.all().get(token).cloned()
     }
 
-    /// The one that is there, or this one.
-    pub(crate) fn insert(&self, place: Place) {
-        self.all().entry(place.whose.token.clone()).or_insert(place);
+    /// Adds a token, unless it is known.
+    pub(crate) fn insert(&self, queued: QueuedToken) {
+        self.all().entry(queued.owner.token.clone()).or_insert(queued);
     }
 
-    pub(crate) fn remove(&self, token: &str) -> Option<Place> {
+    pub(crate) fn remove(&self, token: &str) -> Option<QueuedToken> {
         self.all().remove(token)
     }
 
-    /// Changes one that is there and not about to leave.
-    pub(crate) fn change<T>(&self, token: &str, change: impl FnOnce(&mut Place) -> T) -> Option<T> {
-        self.all().get_mut(token).filter(|place| place.leaving.is_none()).map(change)
+    /// Changes a token. Returns `None` if it is not known, or its release has begun.
+    pub(crate) fn update<T>(
+        &self,
+        token: &str,
+        change: impl FnOnce(&mut QueuedToken) -> T,
+    ) -> Option<T> {
+        self.all().get_mut(token).filter(|queued| queued.releasing_since.is_none()).map(change)
     }
 
-    /// Its release is begun. Says what it was.
-    pub(crate) fn leave(&self, token: &str) -> Option<Place> {
+    /// Marks that a token's release has begun, and returns the token.
+    pub(crate) fn begin_release(&self, token: &str) -> Option<QueuedToken> {
         let mut all = self.all();
-        let place = all.get_mut(token)?;
-        place.leaving.get_or_insert_with(Instant::now);
-        Some(place.clone())
+        let queued = all.get_mut(token)?;
+        queued.releasing_since.get_or_insert_with(Instant::now);
+        Some(queued.clone())
     }
 
-    /// These leases were kept alive.
-    pub(crate) fn kept_alive(&self, leases: &[Lease], alive: Instant) {
+    /// Notes that these leases were kept alive.
+    pub(crate) fn kept_alive(&self, leases: &[EtcdLease], alive: Instant) {
         let ids: HashSet<_> = leases.iter().map(|lease| lease.id).collect();
-        for place in self.all().values_mut() {
-            if ids.contains(&place.lease.id) {
-                place.lease.alive = alive;
+        for queued in self.all().values_mut() {
+            if ids.contains(&queued.lease.id) {
+                queued.lease.alive = alive;
             }
         }
     }
 
-    /// Those that wait and are to be kept alive now.
-    pub(crate) fn due(&self, now: Instant) -> Vec<(Whose, Lease)> {
+    /// Returns the waiters whose leases must be kept alive now, and forgets tokens whose release never succeeded.
+    pub(crate) fn waiters_to_keep_alive(&self, now: Instant) -> Vec<(WatchOwner, EtcdLease)> {
         let mut all = self.all();
-        all.retain(|_, place| {
-            let over = place.lease.ttl() + FORGOTTEN;
-            place.leaving.is_none_or(|since| now.saturating_duration_since(since) < over)
+        all.retain(|_, queued| {
+            let limit = queued.lease.ttl() + FORGET_AFTER;
+            queued.releasing_since.is_none_or(|since| now.saturating_duration_since(since) < limit)
         });
-        let waits = |place: &&Place| !place.held && place.leaving.is_none() && place.created != 0;
-        let due = |place: &&Place| {
-            now.saturating_duration_since(place.lease.alive) > place.lease.ttl() / 3
+        let waits = |queued: &&QueuedToken| {
+            !queued.is_held && queued.releasing_since.is_none() && queued.created != 0
         };
-        let waiting = all.values().filter(waits).filter(due);
-        waiting.map(|place| (place.whose.clone(), place.lease)).collect()
+        let is_due = |queued: &&QueuedToken| {
+            now.saturating_duration_since(queued.lease.alive) > queued.lease.ttl() / 3
+        };
+        let due = all.values().filter(waits).filter(is_due);
+        due.map(|queued| (queued.owner.clone(), queued.lease)).collect()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, Place>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, QueuedToken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

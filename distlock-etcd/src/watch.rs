@@ -1,4 +1,5 @@
-//! Watches: how a token hears of the key in front of it, of keys behind it, and of the end of its own.
+//! Watches on keys. They tell a token that a key ahead of it left, that a waiter came after it, or that its own key is
+//! gone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,89 +7,98 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use h2::SendStream;
 
-use crate::fault::Fault;
-use crate::grpc::{self, Answers, Channel};
+use crate::fault::EtcdFault;
+use crate::grpc::{self, GrpcChannel, ResponseStream};
 use crate::proto::{
     Event, KeyValue, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use crate::queue::is_reader;
 
-/// What is heard.
+/// A notification about a lock, by the lock's name and a token of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// It may be the turn of this token for the lock of this name.
+    /// The token may hold the lock now.
     Turn(&'a str, &'a str),
-    /// Another one has come behind this token.
+    /// Another token has come to wait after this one.
     Behind(&'a str, &'a str),
-    /// The key of this token was taken away.
+    /// The token's key is gone.
     Taken(&'a str, &'a str),
-    /// A connection began or ended: anything may have been missed.
+    /// A connection began or ended: any notification may have been missed.
     Interrupted,
 }
 
-/// Whose watch it is.
+/// The token that a watch is for.
 #[derive(Debug, Clone)]
-pub(crate) struct Whose {
+pub(crate) struct WatchOwner {
     /// The name of the lock.
     pub(crate) name: Arc<str>,
     pub(crate) token: Arc<str>,
     pub(crate) key: Arc<[u8]>,
 }
 
-/// What a watch is for.
+/// The change that a watch waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// So many keys leave.
+pub(crate) enum WatchGoal {
+    /// This many keys leave.
     Turn(usize),
-    /// Another key comes; for a reader, one that does not read.
-    Behind { reads: bool },
-    /// Its own key leaves.
-    Taken,
+    /// Another token comes to wait. Readers do not wait for each other.
+    Waiter { is_reader: bool },
+    /// The token's own key leaves.
+    Loss,
 }
 
 /// The watches of one connection.
 pub(crate) struct Watches {
-    state: Mutex<State>,
+    table: Mutex<WatchTable>,
 }
 
-struct State {
+struct WatchTable {
     requests: SendStream<Bytes>,
+    /// The last number that was given to a watch, by the caller or by the server.
     last: i64,
-    all: HashMap<i64, Watched>,
-    /// The server's numbers for them; no number is used twice.
-    called: HashMap<i64, i64>,
+    /// The open watches, by the numbers that their callers know.
+    open: HashMap<i64, OpenWatch>,
+    /// The callers' numbers, by the numbers that the server knows. No number is used twice.
+    by_server_id: HashMap<i64, i64>,
 }
 
-struct Watched {
-    whose: Whose,
-    wants: Wants,
-    /// The caller's watch as it was requested.
-    wanted: Wants,
+struct OpenWatch {
+    owner: WatchOwner,
+    /// The part of the goal that is left.
+    remaining: WatchGoal,
+    /// The goal as the caller requested it.
+    goal: WatchGoal,
     key: Vec<u8>,
     /// The end of the range; empty for a single key.
     end: Vec<u8>,
     /// The first revision that the caller has not seen yet.
     from: i64,
-    /// The server's number for it.
-    called: i64,
+    server_id: i64,
     /// The server refused it, and it was requested again over a stream with a newer token.
-    again: bool,
+    was_refused: bool,
 }
 
-impl Watched {
-    /// Watches one key from the present on.
+impl OpenWatch {
+    /// Returns whether it watches one key from the present on.
     fn begins_at_present(&self) -> bool {
-        self.wanted.is_for_one(&self.end)
+        self.goal == WatchGoal::Turn(1) && self.end.is_empty()
+    }
+
+    /// Returns whether the server refused it because the stream's token has expired.
+    fn is_refused(&self, response: &WatchResponse) -> bool {
+        // Older servers report an expired token as a lack of permission.
+        let is_denied = response.created && response.has_reason("permission denied");
+        response.canceled && (response.is_signed_out() || is_denied && !self.was_refused)
     }
 }
 
-/// The follow-up of an answer.
-enum Next {
+/// The step that follows a response.
+enum AfterResponse {
     Nothing,
     /// The stream's token has expired.
     Reopen,
     /// The revisions that this watch needs are compacted: read the keys instead.
-    Look(i64),
+    CatchUp(i64),
 }
 
 /// The stream is reopened at most this often in a row; then the connection is dropped.
@@ -96,85 +106,84 @@ const MOST_REOPENED: u32 = 3;
 
 impl Watches {
     pub(crate) fn new(requests: SendStream<Bytes>) -> Self {
-        let (all, called) = (HashMap::new(), HashMap::new());
-        Self { state: Mutex::new(State { requests, last: 0, all, called }) }
+        let (open, by_server_id) = (HashMap::new(), HashMap::new());
+        Self { table: Mutex::new(WatchTable { requests, last: 0, open, by_server_id }) }
     }
 
-    /// Watches a key, or all up to `end`, from a revision on.
+    /// Watches a key, or all keys from it to before `end`, from a revision on. Returns the number of the watch.
     ///
-    /// A watch that begins in the past hears nothing for up to 100 ms, until etcd has looked through its history:
-    /// on a lock that is handed on quickly that is most of the wait. One for a single key to leave begins at present,
-    /// and where something was written since it was looked, a look is due.
+    /// A watch that begins in the past hears nothing for up to 100 ms, until etcd has searched its history. On a
+    /// lock that changes hands quickly, this would be most of the wait. So a watch for a single key to leave begins
+    /// at present. If something was written between the caller's look and the watch, the caller is told to look again.
     pub(crate) fn add(
         &self,
-        whose: &Whose,
-        wants: Wants,
+        owner: &WatchOwner,
+        goal: WatchGoal,
         key: &[u8],
         end: &[u8],
         from: i64,
     ) -> i64 {
-        let mut state = self.state();
-        state.last += 1;
-        let id = state.last;
-        let (key, end) = (key.to_vec(), end.to_vec());
-        let whose = whose.clone();
-        let (wanted, called, again) = (wants, 0, false);
-        state.all.insert(id, Watched { whose, wants, wanted, key, end, from, called, again });
-        state.create(id);
+        let mut table = self.table();
+        table.last += 1;
+        let id = table.last;
+        let watch = OpenWatch {
+            owner: owner.clone(),
+            remaining: goal,
+            goal,
+            key: key.to_vec(),
+            end: end.to_vec(),
+            from,
+            server_id: 0,
+            was_refused: false,
+        };
+        table.open.insert(id, watch);
+        table.request(id);
         id
     }
 
-    /// Ends some of them.
+    /// Ends watches.
     pub(crate) fn remove(&self, ids: impl IntoIterator<Item = i64>) {
-        let mut state = self.state();
+        let mut table = self.table();
         for id in ids {
-            state.end(id);
+            table.cancel(id);
         }
     }
 
-    /// Whether it is there still: it ends with what it was for.
+    /// Returns whether a watch is open. It ends when it reaches its goal.
     pub(crate) fn has(&self, id: i64) -> bool {
-        self.state().all.contains_key(&id)
+        self.table().open.contains_key(&id)
     }
 
-    /// Hands on what is seen, until the connection ends.
+    /// Passes on the notifications of all watches, until the connection ends.
     pub(crate) async fn run(
         self: Arc<Self>,
-        channel: &Channel,
-        mut answers: Answers,
-        on: impl Fn(Message<'_>),
-    ) -> Fault {
-        let (mut signature, mut reopened) = (channel.signature(), 0);
+        channel: &GrpcChannel,
+        mut responses: ResponseStream,
+        notify: impl Fn(Message<'_>),
+    ) -> EtcdFault {
+        let (mut token, mut reopened) = (channel.token_number(), 0);
         loop {
-            let seen = match answers.next::<WatchResponse>().await {
-                Ok(Some(seen)) => Ok(seen),
-                Ok(None) => Err(Fault::unreachable("the server ended its watches")),
-                Err(fault) => Err(fault),
+            let next = match responses.next::<WatchResponse>().await {
+                Ok(Some(response)) => {
+                    reopened = if response.created && !response.canceled { 0 } else { reopened };
+                    self.on_response(&response, channel.user.is_some(), &notify)
+                }
+                Ok(None) => return EtcdFault::unreachable("the server ended its watches"),
+                Err(fault) if fault.signed_out && reopened < MOST_REOPENED => AfterResponse::Reopen,
+                Err(fault) => return fault,
             };
-            let done = match seen {
-                Ok(seen) => {
-                    reopened = if seen.created && !seen.canceled { 0 } else { reopened };
-                    match self.seen(seen, channel.user.is_some(), &on) {
-                        Next::Nothing => Ok(()),
-                        Next::Look(id) => self.look(channel, id, &on).await,
-                        Next::Reopen if reopened == MOST_REOPENED => {
-                            Err(Fault::unreachable("the server refuses its watches"))
-                        }
-                        Next::Reopen => {
-                            reopened += 1;
-                            let opened = self.reopen(channel, signature).await;
-                            signature = channel.signature();
-                            opened.map(|opened| answers = opened)
-                        }
-                    }
+            let done = match next {
+                AfterResponse::Nothing => Ok(()),
+                AfterResponse::CatchUp(id) => self.catch_up(channel, id, &notify).await,
+                AfterResponse::Reopen if reopened == MOST_REOPENED => {
+                    return EtcdFault::unreachable("the server refuses its watches");
                 }
-                Err(fault) if fault.signed_out && reopened < MOST_REOPENED => {
+                AfterResponse::Reopen => {
                     reopened += 1;
-                    let opened = self.reopen(channel, signature).await;
-                    signature = channel.signature();
-                    opened.map(|opened| answers = opened)
+                    let opened = self.reopen(channel, token).await;
+                    token = channel.token_number();
+                    opened.map(|opened| responses = opened)
                 }
-                Err(fault) => Err(fault),
             };
             if let Err(fault) = done {
                 return fault;
@@ -184,194 +193,181 @@ impl Watches {
 
     /// Requests all watches again over a stream with a newer token, because a stream keeps the token that it
     /// was opened with.
-    async fn reopen(&self, channel: &Channel, signature: u64) -> Result<Answers, Fault> {
-        channel.sign_in_again(signature).await?;
-        let (requests, answers) = channel.ready().await?.open(grpc::WATCH)?;
-        let mut state = self.state();
-        state.requests = requests;
-        state.called.clear();
-        let ids: Vec<_> = state.all.keys().copied().collect();
-        ids.into_iter().for_each(|id| state.create(id));
-        Ok(answers)
+    async fn reopen(
+        &self,
+        channel: &GrpcChannel,
+        expired: u64,
+    ) -> Result<ResponseStream, EtcdFault> {
+        channel.sign_in_again(expired).await?;
+        let (requests, responses) = channel.ready().await?.open(grpc::WATCH)?;
+        let mut table = self.table();
+        table.requests = requests;
+        table.by_server_id.clear();
+        let ids: Vec<_> = table.open.keys().copied().collect();
+        ids.into_iter().for_each(|id| table.request(id));
+        Ok(responses)
     }
 
-    /// Reads what a watch missed through a compaction, and sets the watch again from there.
-    async fn look(
+    /// Reads the changes that a watch missed through a compaction, and requests the watch again from there.
+    async fn catch_up(
         &self,
-        channel: &Channel,
+        channel: &GrpcChannel,
         id: i64,
-        on: &impl Fn(Message<'_>),
-    ) -> Result<(), Fault> {
-        let range = |watched: &Watched| match watched.end.is_empty() {
-            true => RequestOp::get(watched.key.clone()),
-            false => RequestOp::range(watched.key.clone(), watched.end.clone()),
+        notify: &impl Fn(Message<'_>),
+    ) -> Result<(), EtcdFault> {
+        let read = |watch: &OpenWatch| match watch.end.is_empty() {
+            true => RequestOp::get(watch.key.clone()),
+            false => RequestOp::range(watch.key.clone(), watch.end.clone()),
         };
-        let Some(op) = self.state().all.get(&id).map(range) else { return Ok(()) };
-        let look = TxnRequest::unconditional(vec![op]);
-        let found = channel.txn(&look).await?;
-        let (heard, whose) = {
-            let mut state = self.state();
-            let Some(watched) = state.all.get_mut(&id) else { return Ok(()) };
-            let Watched { whose, wanted, from, .. } = watched;
-            let heard = wanted.find(whose, *from, found.last_keys());
+        let Some(op) = self.table().open.get(&id).map(read) else { return Ok(()) };
+        let found = channel.txn(&TxnRequest::unconditional(vec![op])).await?;
+        let (reached, owner) = {
+            let mut table = self.table();
+            let Some(watch) = table.open.get_mut(&id) else { return Ok(()) };
+            let OpenWatch { owner, goal, from, .. } = watch;
+            let reached = goal.is_reached(owner, *from, found.last_keys()).then_some(*goal);
             *from = found.header.revision + 1;
-            let whose = whose.clone();
-            match heard {
-                Some(_) => drop(state.all.remove(&id)),
-                None => state.create(id),
+            let owner = owner.clone();
+            match reached {
+                Some(_) => drop(table.open.remove(&id)),
+                None => table.request(id),
             }
-            (heard, whose)
+            (reached, owner)
         };
-        heard.into_iter().for_each(|heard| on(heard.of(&whose)));
+        reached.into_iter().for_each(|goal| notify(goal.message(&owner)));
         Ok(())
     }
 
-    fn seen(&self, seen: WatchResponse, has_user: bool, on: &impl Fn(Message<'_>)) -> Next {
-        let mut heard = Vec::new();
-        let whose = {
-            let mut state = self.state();
-            let id = state.called.get(&seen.watch_id).copied();
-            let known = id.and_then(|id| Some((id, state.all.get_mut(&id)?)));
-            let Some((id, watched)) = known else {
+    fn on_response(
+        &self,
+        response: &WatchResponse,
+        has_user: bool,
+        notify: &impl Fn(Message<'_>),
+    ) -> AfterResponse {
+        let message = {
+            let mut table = self.table();
+            let id = table.by_server_id.get(&response.watch_id).copied();
+            let known = id.and_then(|id| Some((id, table.open.get_mut(&id)?)));
+            let Some((id, watch)) = known else {
                 // Newer servers do not say which watch they refuse.
-                let refused = has_user && seen.canceled && seen.is_signed_out();
-                return if refused { Next::Reopen } else { Next::Nothing };
+                let is_refused = has_user && response.canceled && response.is_signed_out();
+                return if is_refused { AfterResponse::Reopen } else { AfterResponse::Nothing };
             };
-            // Older servers report an expired token as a lack of permission.
-            let is_refused = seen.created && seen.has_reason("permission denied");
-            if has_user && seen.canceled && (seen.is_signed_out() || is_refused && !watched.again) {
-                watched.again = true;
-                return Next::Reopen;
+            if has_user && watch.is_refused(response) {
+                watch.was_refused = true;
+                return AfterResponse::Reopen;
             }
-            watched.again &= !seen.created;
-            let begins_at_present = watched.begins_at_present();
-            let Watched { whose, wants, from, .. } = watched;
-            let is_late = seen.created && begins_at_present && seen.header.revision >= *from;
-            for event in &seen.events {
-                heard.extend(wants.hear(whose, event));
+            watch.was_refused &= !response.created;
+            let is_late = response.created
+                && watch.begins_at_present()
+                && response.header.revision >= watch.from;
+            let OpenWatch { owner, remaining, goal, .. } = watch;
+            let is_for_turn = matches!(goal, WatchGoal::Turn(_));
+            let mut is_reached = response.events.iter().any(|event| remaining.reach(owner, event));
+            if response.compact_revision > 0 && !is_reached && !is_for_turn {
+                table.by_server_id.remove(&response.watch_id);
+                return AfterResponse::CatchUp(id);
             }
-            if seen.compact_revision > 0 && heard.is_empty() && !matches!(wants, Wants::Turn(_)) {
-                state.called.remove(&seen.watch_id);
-                return Next::Look(id);
+            // The events that it missed are compacted, so the waiter must look at the queue.
+            is_reached |= response.canceled && is_for_turn;
+            let message = (owner.clone(), *goal);
+            if response.canceled {
+                table.open.remove(&id);
+                table.by_server_id.remove(&response.watch_id);
+            } else if is_reached {
+                table.cancel(id);
             }
-            // What it would have seen is compacted: then a look is due.
-            if seen.canceled && matches!(wants, Wants::Turn(_)) && heard.is_empty() {
-                heard.push(Heard::Turn);
-            }
-            heard.truncate(1);
-            let whose = whose.clone();
-            if seen.canceled {
-                state.all.remove(&id);
-                state.called.remove(&seen.watch_id);
-            } else if !heard.is_empty() {
-                state.end(id);
-            } else if is_late {
-                // It goes on: the look that is due may find that nothing has happened.
-                heard.push(Heard::Turn);
-            }
-            whose
+            // A late watch stays open: the look may find that nothing has happened.
+            (is_reached || is_late).then_some(message)
         };
-        // Call it without the mutex, because it may call back into this.
-        heard.into_iter().for_each(|heard| on(heard.of(&whose)));
-        Next::Nothing
+        // Notify without holding the mutex, because the listener may call back into this.
+        message.into_iter().for_each(|(owner, goal)| notify(goal.message(&owner)));
+        AfterResponse::Nothing
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, WatchTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WatchTable {
     fn send(&mut self, request: &WatchRequest) {
-        // Where the connection is lost, so are all watches, and their owners get a message.
+        // If this fails, the connection is lost with all watches, and their owners are notified of that.
         let _ = self.requests.send_data(grpc::frame(request).into(), false);
     }
 
-    /// Requests a watch, possibly again.
-    fn create(&mut self, id: i64) {
+    /// Requests a watch from the server, possibly again.
+    fn request(&mut self, id: i64) {
         self.last += 1;
-        let called = self.last;
-        let Some(watched) = self.all.get_mut(&id) else { return };
-        (watched.wants, watched.called) = (watched.wanted, called);
-        let without = match watched.wanted {
-            Wants::Behind { .. } => WatchCreateRequest::NO_DELETE,
-            Wants::Turn(_) | Wants::Taken => WatchCreateRequest::NO_PUT,
+        let server_id = self.last;
+        let Some(watch) = self.open.get_mut(&id) else { return };
+        (watch.remaining, watch.server_id) = (watch.goal, server_id);
+        let filter = match watch.goal {
+            WatchGoal::Waiter { .. } => WatchCreateRequest::NO_DELETE,
+            WatchGoal::Turn(_) | WatchGoal::Loss => WatchCreateRequest::NO_PUT,
         };
         let request = WatchCreateRequest {
-            key: watched.key.clone(),
-            range_end: watched.end.clone(),
-            start_revision: if watched.begins_at_present() { 0 } else { watched.from },
-            filters: vec![without],
-            watch_id: called,
+            key: watch.key.clone(),
+            range_end: watch.end.clone(),
+            start_revision: if watch.begins_at_present() { 0 } else { watch.from },
+            filters: vec![filter],
+            watch_id: server_id,
         };
-        self.called.insert(called, id);
+        self.by_server_id.insert(server_id, id);
         self.send(&WatchRequest::create(request));
     }
 
-    fn end(&mut self, id: i64) {
-        if let Some(watched) = self.all.remove(&id) {
-            self.called.remove(&watched.called);
-            self.send(&WatchRequest::cancel(watched.called));
+    fn cancel(&mut self, id: i64) {
+        if let Some(watch) = self.open.remove(&id) {
+            self.by_server_id.remove(&watch.server_id);
+            self.send(&WatchRequest::cancel(watch.server_id));
         }
     }
 }
 
-enum Heard {
-    Turn,
-    Behind,
-    Taken,
-}
-
-impl Heard {
-    fn of<'a>(&self, whose: &'a Whose) -> Message<'a> {
-        let (name, token) = (&*whose.name, &*whose.token);
+impl WatchGoal {
+    /// Returns the notification that it is reached.
+    fn message(self, owner: &WatchOwner) -> Message<'_> {
+        let (name, token) = (&*owner.name, &*owner.token);
         match self {
-            Self::Turn => Message::Turn(name, token),
-            Self::Behind => Message::Behind(name, token),
-            Self::Taken => Message::Taken(name, token),
+            Self::Turn(_) => Message::Turn(name, token),
+            Self::Waiter { .. } => Message::Behind(name, token),
+            Self::Loss => Message::Taken(name, token),
         }
     }
-}
 
-impl Wants {
-    /// Returns the events since a revision, judging by the keys that exist now.
-    fn find(self, whose: &Whose, from: i64, keys: &[KeyValue]) -> Option<Heard> {
-        let is_own = |kv: &KeyValue| *kv.key == *whose.key;
+    /// Returns whether it was reached since a revision, judging by the keys that exist now.
+    fn is_reached(self, owner: &WatchOwner, from: i64, keys: &[KeyValue]) -> bool {
+        let is_own = |kv: &KeyValue| *kv.key == *owner.key;
         match self {
-            Self::Turn(_) => Some(Heard::Turn),
-            Self::Behind { reads } => {
-                let is_behind =
-                    |kv: &KeyValue| kv.create_revision >= from && !(reads && is_reader(kv));
-                keys.iter().any(|kv| !is_own(kv) && is_behind(kv)).then_some(Heard::Behind)
+            Self::Turn(_) => true,
+            Self::Waiter { is_reader: beside_readers } => {
+                let is_waiter = |kv: &KeyValue| {
+                    kv.create_revision >= from && !(beside_readers && is_reader(kv))
+                };
+                keys.iter().any(|kv| !is_own(kv) && is_waiter(kv))
             }
             // A key that was created again since is another key.
-            Self::Taken => {
-                let is_there = |kv: &KeyValue| is_own(kv) && kv.create_revision < from;
-                (!keys.iter().any(is_there)).then_some(Heard::Taken)
-            }
+            Self::Loss => !keys.iter().any(|kv| is_own(kv) && kv.create_revision < from),
         }
     }
 
-    /// One key is watched until it leaves.
-    fn is_for_one(self, end: &[u8]) -> bool {
-        self == Self::Turn(1) && end.is_empty()
-    }
-
-    fn hear(&mut self, whose: &Whose, event: &Event) -> Option<Heard> {
-        let (kv, deleted) = (&event.kv, event.is_delete());
-        let own = *kv.key == *whose.key;
+    /// Applies an event, and returns whether the goal is reached by it.
+    fn reach(&mut self, owner: &WatchOwner, event: &Event) -> bool {
+        let (kv, is_delete) = (&event.kv, event.is_delete());
+        let is_own = *kv.key == *owner.key;
         match self {
-            Self::Turn(left) if deleted && !own => {
+            Self::Turn(left) if is_delete && !is_own => {
                 *left = left.saturating_sub(1);
-                (*left == 0).then_some(Heard::Turn)
+                *left == 0
             }
-            Self::Behind { reads } if !deleted && !own => {
-                // A key that is written again was there before.
+            Self::Waiter { is_reader: beside_readers } if !is_delete && !is_own => {
+                // A key that is written again existed before.
                 let is_new = kv.create_revision == kv.mod_revision;
-                (is_new && !(*reads && is_reader(kv))).then_some(Heard::Behind)
+                is_new && !(*beside_readers && is_reader(kv))
             }
-            Self::Taken if deleted && own => Some(Heard::Taken),
-            _ => None,
+            Self::Loss => is_delete && is_own,
+            Self::Turn(_) | Self::Waiter { .. } => false,
         }
     }
 }
@@ -386,17 +382,17 @@ mod tests {
     }
 
     #[test]
-    fn a_look_finds_what_a_watch_would_have_seen() {
-        let whose = Whose { name: "k".into(), token: "own".into(), key: b"own"[..].into() };
+    fn reading_the_keys_replaces_the_missed_events() {
+        let owner = WatchOwner { name: "k".into(), token: "own".into(), key: b"own"[..].into() };
         let keys = |more: &[KeyValue]| [&[key("own", "1", 5)], more].concat();
-        let finds = |wants: Wants, keys: &[KeyValue]| wants.find(&whose, 8, keys).is_some();
-        assert!(finds(Wants::Taken, &[]) && !finds(Wants::Taken, &keys(&[])));
-        assert!(finds(Wants::Taken, &[key("own", "1", 9)]), "it is another one");
-        let behind = |reads| Wants::Behind { reads };
-        assert!(!finds(behind(false), &keys(&[key("before", "1", 7)])));
-        assert!(finds(behind(false), &keys(&[key("after", "1", 8)])));
-        assert!(finds(behind(false), &keys(&[key("reader", "r", 8)])));
-        assert!(!finds(behind(true), &keys(&[key("reader", "r", 8)])));
-        assert!(finds(behind(true), &keys(&[key("writer", "1", 8)])));
+        let finds = |goal: WatchGoal, keys: &[KeyValue]| goal.is_reached(&owner, 8, keys);
+        assert!(finds(WatchGoal::Loss, &[]) && !finds(WatchGoal::Loss, &keys(&[])));
+        assert!(finds(WatchGoal::Loss, &[key("own", "1", 9)]), "it is another key");
+        let waiter = |is_reader| WatchGoal::Waiter { is_reader };
+        assert!(!finds(waiter(false), &keys(&[key("before", "1", 7)])));
+        assert!(finds(waiter(false), &keys(&[key("after", "1", 8)])));
+        assert!(finds(waiter(false), &keys(&[key("reader", "r", 8)])));
+        assert!(!finds(waiter(true), &keys(&[key("reader", "r", 8)])));
+        assert!(finds(waiter(true), &keys(&[key("writer", "1", 8)])));
     }
 }
