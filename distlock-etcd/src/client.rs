@@ -4,14 +4,18 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::slice;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use prost::Message as ProtoMessage;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
+use distlock_core::store::{LinkWatch, Owner};
+use prost::Message;
 use tokio::runtime::Handle;
 
-use crate::connection::{EtcdConnection, EtcdLink, EtcdSettings, OnLinkChange};
+use crate::connection::{ConnectSettings, EtcdConnection, EtcdLink};
 use crate::fault::EtcdFault;
 use crate::fence::{FenceBase, FenceBases};
 use crate::grpc;
@@ -23,102 +27,92 @@ use crate::proto::{
     TxnResponse,
 };
 use crate::waiters::QueuedTokens;
-use crate::watch::Message;
 
 /// How much later than its time to live a lease may end. etcd looks for ended leases at intervals, and leases restart
 /// their time to live when a leader is elected.
 pub(crate) const LATE_EXPIRY: Duration = Duration::from_secs(3);
 
-/// The queues of all locks in one etcd.
-pub struct EtcdClient {
+/// A client of one etcd, shared by all commands.
+pub(crate) struct EtcdClient {
     pub(crate) link: Arc<EtcdLink>,
+    /// The key of the base of fencing tokens, for locks without a base of their own.
+    pub(crate) fence_key: String,
     pub(crate) fence: FenceBases,
     pub(crate) leases: Arc<LeasePool>,
     pub(crate) tokens: Arc<QueuedTokens>,
     pub(crate) order: CommandOrder,
     pub(crate) handle: Handle,
-    /// The lease of the record of this process.
-    pub(crate) record: Mutex<Option<EtcdLease>>,
 }
 
-/// The caller's notes on a command that may grant the lock to its token.
-pub trait Note: Sync {
-    /// Notes that the command is about to be sent, and may keep the lock for this long. Returns `false` if nothing may
-    /// be sent any more.
-    fn sending(&self, keeps: Duration) -> bool;
-    /// Notes that it was answered.
-    fn answered(&self);
-    /// Notes that it may have left something in the store.
-    fn leaves_a_trace(&self);
+/// The notes on a command that may grant the lock to a token, for the token's owner.
+pub(crate) struct GrantNotes<'a> {
+    owner: &'a Owner,
+    connection: u64,
+    /// The command may leave the token in the queue.
+    may_wait: bool,
+    sent: AtomicU64,
+}
+
+impl<'a> GrantNotes<'a> {
+    pub(crate) fn new(owner: &'a Owner, connection: &EtcdConnection, may_wait: bool) -> Self {
+        Self { owner, connection: connection.number(), may_wait, sent: AtomicU64::new(0) }
+    }
+
+    /// Returns when the last command was sent.
+    pub(crate) fn sent(&self) -> Moment {
+        Moment::from_nanos(self.sent.load(Ordering::Acquire))
+    }
+
+    /// Notes that a command is about to be sent, and may keep the lock for this long. Returns `false` if nothing may be
+    /// sent any more.
+    fn sending(&self, keeps: Duration) -> bool {
+        let now = Clock::Boottime.now();
+        // R7: after a release began, no command is sent that could take the lock.
+        if !self.owner.may_send(now, keeps, self.connection) {
+            return false;
+        }
+        if self.may_wait {
+            self.owner.leaves_a_trace();
+        }
+        self.sent.store(now.as_nanos(), Ordering::Release);
+        true
+    }
+
+    fn answered(&self) {
+        self.owner.answered(self.connection);
+    }
 }
 
 impl EtcdClient {
     /// Starts on a runtime with I/O and timers. It connects on first use.
-    pub fn start(
-        settings: EtcdSettings,
+    pub(crate) fn start(
+        settings: ConnectSettings,
+        fence_key: String,
         handle: &Handle,
-        on_change: OnLinkChange,
-        on_notification: impl Fn(Message<'_>) + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        let link = EtcdLink::start(settings, handle, on_change, Box::new(on_notification));
+        watch: Box<dyn LinkWatch>,
+    ) -> Self {
+        let link = EtcdLink::start(settings, handle, watch);
         let tokens = Arc::default();
         handle.spawn(keep_waiters_alive(Arc::downgrade(&tokens), link.clone()));
-        Arc::new(Self {
+        Self {
             link,
+            fence_key,
             fence: FenceBases::default(),
             leases: Arc::new(LeasePool::new()),
             tokens,
             order: CommandOrder::default(),
             handle: handle.clone(),
-            record: Mutex::default(),
-        })
+        }
     }
 
-    /// Returns the connection as soon as there is one.
-    ///
-    /// # Errors
-    ///
-    /// Fails if another attempt to connect cannot succeed.
-    pub async fn live(&self) -> Result<EtcdConnection, EtcdFault> {
-        self.link.live().await
-    }
-
-    /// Returns the first connection.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the first attempt to connect fails.
-    pub async fn first(&self) -> Result<EtcdConnection, EtcdFault> {
-        self.link.first().await
-    }
-
-    /// Returns whether it is connected.
-    pub fn is_connected(&self) -> bool {
-        self.link.up().is_some()
-    }
-
-    /// Returns since when there is no connection, and why. `None` if there is one, or none was needed yet.
-    pub fn outage(&self) -> Option<(Instant, EtcdFault)> {
-        self.link.outage()
+    /// Returns the key of the base of a lock's fencing tokens.
+    pub(crate) fn fence_key<'a>(&'a self, lock: &'a LockName) -> &'a str {
+        lock.fence().map_or(&self.fence_key, |fence| fence)
     }
 
     /// Returns how long the key of a token may exist if its lease is no longer renewed.
-    pub fn lasts(&self, token: &str) -> Option<Duration> {
+    pub(crate) fn lasts(&self, token: &str) -> Option<Duration> {
         self.tokens.get(token)?.leases().map(|lease| lease.ttl() + LATE_EXPIRY).max()
-    }
-
-    pub(crate) fn record(&self) -> MutexGuard<'_, Option<EtcdLease>> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a round trip that only a member with a quorum answers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd did not answer.
-    pub async fn ping(&self, connection: &EtcdConnection, fence: &str) -> Result<(), EtcdFault> {
-        let read = TxnRequest::unconditional(vec![RequestOp::get(fence.into())]);
-        txn(connection, &read).await.map(|_| ())
     }
 
     /// Returns the base of the fencing tokens under this key. Creates it if there is none.
@@ -218,15 +212,15 @@ pub(crate) async fn txn_with_lease(
     connection: &EtcdConnection,
     request: &TxnRequest,
     lease: &mut EtcdLease,
-    note: &dyn Note,
+    notes: &GrantNotes<'_>,
 ) -> Result<(TxnResponse, bool), EtcdFault> {
     let token = connection.channel.token_number();
-    let (mut answer, mut kept, mut alive) = send(connection, request, lease, note).await?;
+    let (mut answer, mut kept, mut alive) = send(connection, request, lease, notes).await?;
     if matches!(&answer, Err(fault) if fault.signed_out) {
         // The transaction had no effect. Once the caller has given up, it must not be sent again.
-        note.answered();
+        notes.answered();
         if connection.judge(connection.channel.sign_in_again(token).await)? {
-            (answer, kept, alive) = send(connection, request, lease, note).await?;
+            (answer, kept, alive) = send(connection, request, lease, notes).await?;
         }
     } else if matches!(&kept, Err(fault) if fault.signed_out) {
         alive = Instant::now();
@@ -235,11 +229,11 @@ pub(crate) async fn txn_with_lease(
     }
     let answer = connection.judge(answer.and_then(TxnResponse::checked));
     if answer.as_ref().map_or_else(|fault| fault.answered, |_| true) {
-        note.answered();
+        notes.answered();
     }
     let answer = answer?;
     if answer.succeeded {
-        note.leaves_a_trace();
+        notes.owner.leaves_a_trace();
     }
     // The transaction may have had an effect even if the keep-alive failed.
     let kept = connection.judge(kept).map_err(|fault| EtcdFault { answered: false, ..fault })?;
@@ -257,11 +251,11 @@ async fn send(
     connection: &EtcdConnection,
     request: &TxnRequest,
     lease: &EtcdLease,
-    note: &dyn Note,
+    notes: &GrantNotes<'_>,
 ) -> Result<TxnAndKeepAlive, EtcdFault> {
     let channel = &connection.channel;
     let (first, second) = (channel.ready().await?, channel.ready().await?);
-    if !note.sending(lease.ttl() + LATE_EXPIRY) {
+    if !notes.sending(lease.ttl() + LATE_EXPIRY) {
         return Err(EtcdFault::given_up());
     }
     let alive = Instant::now();
@@ -271,7 +265,7 @@ async fn send(
     Ok((answer, kept, alive))
 }
 
-async fn only<R: ProtoMessage + Default>(
+async fn only<R: Message + Default>(
     call: Result<grpc::ResponseStream, EtcdFault>,
 ) -> Result<R, EtcdFault> {
     call?.only().await

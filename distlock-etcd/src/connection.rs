@@ -4,10 +4,14 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use distlock_core::clock::Clock;
+use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::select::either;
+use distlock_core::store::{Fault, LinkWatch, Listener, Notification, Outage};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -18,12 +22,12 @@ use crate::fault::EtcdFault;
 use crate::grpc::{self, EtcdUser, GrpcChannel, ResponseStream};
 use crate::proto::{RequestOp, TxnRequest};
 use crate::tls_detection::{FirstBytes, ObservedSocket};
-use crate::watch::{Message, Watches};
+use crate::watch::Watches;
 
-/// The first back-off between two attempts to connect.
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-/// The longest back-off.
-const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+/// The first pause between two attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Once an answer is overdue, drop the connection after this long without any answer.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 /// Drop the connection after this many overdue answers in a row.
@@ -33,19 +37,12 @@ const LONGEST_SHARE: Duration = Duration::from_millis(300);
 /// The HTTP/2 flow-control window: how many bytes the server may send before they are read.
 const WINDOW: u32 = 4 << 20;
 
-/// A callback with the servers of one connection, and with the failure if it is down. It is dropped once the connection
-/// is no longer needed.
-pub type OnLinkChange = Box<dyn FnMut(&str, Option<&EtcdFault>) + Send>;
-
-/// A callback for notifications.
-pub(crate) type OnNotification = Box<dyn Fn(Message<'_>) + Send + Sync>;
-
 /// The settings of a connection.
-pub struct EtcdSettings {
+pub(crate) struct ConnectSettings {
     /// The members and the user.
-    pub address: EtcdAddress,
+    pub(crate) address: EtcdAddress,
     /// The longest time that opening a connection may take.
-    pub connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
 }
 
 /// The health of one connection, judged by the answers to its calls.
@@ -85,13 +82,13 @@ impl ConnectionHealth {
                 }
             }
         };
-        either(self.failed.notified(), silence).await;
+        let _ = either(self.failed.notified(), silence).await;
     }
 }
 
 /// An open connection. A clone is the same connection.
 #[derive(Clone)]
-pub struct EtcdConnection {
+pub(crate) struct EtcdConnection {
     pub(crate) channel: GrpcChannel,
     pub(crate) watches: Arc<Watches>,
     number: u64,
@@ -100,12 +97,12 @@ pub struct EtcdConnection {
 
 impl EtcdConnection {
     /// Returns its number. No two connections of a store have the same one.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// Notes that an answer is overdue.
-    pub fn missed(&self) {
+    pub(crate) fn missed(&self) {
         self.health.missed();
     }
 
@@ -123,66 +120,68 @@ impl EtcdConnection {
 
 /// A connection that is opened on first use and reopened whenever it is lost.
 pub(crate) struct EtcdLink {
-    settings: EtcdSettings,
+    settings: ConnectSettings,
     state: watch::Sender<LinkState>,
     wanted: Notify,
-    down_since: Mutex<Option<Instant>>,
-    on_notification: OnNotification,
+    listener: OnceLock<Listener>,
 }
 
 enum LinkState {
     Unused,
     Up(EtcdConnection),
-    Down(EtcdFault),
+    Down(Outage),
 }
 
 impl EtcdLink {
     pub(crate) fn start(
-        settings: EtcdSettings,
+        settings: ConnectSettings,
         handle: &Handle,
-        on_change: OnLinkChange,
-        on_notification: OnNotification,
+        watch: Box<dyn LinkWatch>,
     ) -> Arc<Self> {
         let link = Arc::new(Self {
             settings,
             state: watch::Sender::new(LinkState::Unused),
             wanted: Notify::new(),
-            down_since: Mutex::new(None),
-            on_notification,
+            listener: OnceLock::new(),
         });
-        handle.spawn(supervise(link.clone(), on_change));
+        let supervised =
+            SupervisedLink { link: link.clone(), watch, number: 0, up: None, lost: None };
+        handle.spawn(async move {
+            supervised.link.wanted.notified().await;
+            keep_connected(supervised, BackOff::new(FIRST_PAUSE, LONGEST_PAUSE)).await;
+        });
         link
     }
 
     /// Returns the connection as soon as there is one. Fails if another attempt to connect cannot succeed.
-    pub(crate) async fn live(&self) -> Result<EtcdConnection, EtcdFault> {
+    pub(crate) async fn connection(&self) -> Result<EtcdConnection, Fault> {
         if let Some(connection) = self.up() {
             return Ok(connection);
         }
         self.outcome(|state| match state {
             LinkState::Unused => false,
             LinkState::Up(_) => true,
-            LinkState::Down(fault) => !fault.passing,
+            LinkState::Down(outage) => !outage.fault.passing,
         })
         .await
     }
 
     /// Returns the connection, or the failure of the first attempt to connect.
-    pub(crate) async fn first(&self) -> Result<EtcdConnection, EtcdFault> {
+    pub(crate) async fn first(&self) -> Result<EtcdConnection, Fault> {
         self.outcome(|state| !matches!(state, LinkState::Unused)).await
     }
 
     async fn outcome(
         &self,
         is_settled: impl Fn(&LinkState) -> bool,
-    ) -> Result<EtcdConnection, EtcdFault> {
+    ) -> Result<EtcdConnection, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
         let state = states.wait_for(is_settled).await;
         match state.as_deref() {
             Ok(LinkState::Up(connection)) => Ok(connection.clone()),
-            Ok(LinkState::Down(fault)) => Err(fault.clone()),
-            _ => Err(EtcdFault::unreachable("the connection is not kept up any more")),
+            Ok(LinkState::Down(outage)) => Err(outage.fault.clone()),
+            _ => Err(EtcdFault::unreachable("the connection is not kept up any more").into()),
         }
     }
 
@@ -203,65 +202,85 @@ impl EtcdLink {
         }
     }
 
-    /// Returns since when there is no connection, and why.
-    pub(crate) fn outage(&self) -> Option<(Instant, EtcdFault)> {
-        let since = (*self.down_since.lock().unwrap_or_else(PoisonError::into_inner))?;
+    /// Returns the present outage. `None` if there is a connection, or none was needed yet.
+    pub(crate) fn outage(&self) -> Option<Outage> {
         match &*self.state.borrow() {
-            LinkState::Down(fault) => Some((since, fault.clone())),
+            LinkState::Down(Outage { since, fault }) => {
+                Some(Outage { since: *since, fault: fault.clone() })
+            }
             LinkState::Up(_) | LinkState::Unused => None,
         }
     }
 
-    fn set_state(&self, state: LinkState) {
-        let mut since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        match &state {
-            LinkState::Down(_) => drop(since.get_or_insert_with(Instant::now)),
-            LinkState::Up(_) | LinkState::Unused => *since = None,
-        }
-        drop(since);
-        self.state.send_replace(state);
+    /// Registers the listener for notifications, unless there is one.
+    pub(crate) fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
     }
 
-    /// Passes on a notification.
-    pub(crate) fn notify(&self, message: Message<'_>) {
-        (self.on_notification)(message);
+    pub(crate) fn notify(&self, notification: Notification<'_>) {
+        if let Some(listener) = self.listener.get() {
+            listener(notification);
+        }
     }
 }
 
-/// Keeps the link connected from its first use on, until the runtime is dropped.
-async fn supervise(link: Arc<EtcdLink>, mut on_change: OnLinkChange) {
-    link.wanted.notified().await;
-    let (hosts, servers) = (&link.settings.address.hosts, link.settings.address.servers());
-    let (mut backoff, mut number, mut lost) = (FIRST_BACKOFF, 0, None);
-    loop {
-        let order = connect_order(hosts.len(), lost);
-        let (fault, ended) = match reach(&link.settings, &order, number).await {
-            Ok(OpenedConnection { connection, watch_responses, mut ended, host }) => {
-                backoff = FIRST_BACKOFF;
-                lost = Some(host);
-                let (health, watches) = (connection.health.clone(), connection.watches.clone());
-                let channel = connection.channel.clone();
-                link.set_state(LinkState::Up(connection));
-                on_change(&hosts[host], None);
-                link.notify(Message::Interrupted);
-                let seen = watches.run(&channel, watch_responses, |message| link.notify(message));
-                either(&mut ended, either(seen, health.has_failed())).await;
-                (EtcdFault::unreachable("the connection was lost").at(&hosts[host]), Some(ended))
-            }
-            Err(fault) => (fault, None),
-        };
-        number += hosts.len() as u64;
-        // Set the state before dropping the connection. The drop fails the calls that wait for answers, and they must
-        // find the link down, so that they wait for the next connection.
-        let was_up = ended.is_some();
-        link.set_state(LinkState::Down(fault.clone()));
-        drop(ended);
-        on_change(lost.filter(|_| was_up).map_or(&servers, |host| &hosts[host]), Some(&fault));
-        if was_up {
-            link.notify(Message::Interrupted);
+/// The link with the part of its state that only the reconnect loop uses.
+struct SupervisedLink {
+    link: Arc<EtcdLink>,
+    watch: Box<dyn LinkWatch>,
+    /// The number of the next connection.
+    number: u64,
+    /// The index of the member that it is connected to.
+    up: Option<usize>,
+    /// The index of the member that it was connected to last.
+    lost: Option<usize>,
+}
+
+impl Reconnect for SupervisedLink {
+    type Connected = OpenedConnection;
+
+    async fn connect(&mut self) -> Result<OpenedConnection, Fault> {
+        let settings = &self.link.settings;
+        let members = settings.address.hosts.len();
+        let number = self.number;
+        // Each member has a number of its own in each attempt.
+        self.number += members as u64;
+        Ok(reach(settings, &connect_order(members, self.lost), number).await?)
+    }
+
+    async fn run(&mut self, opened: &mut OpenedConnection) -> Fault {
+        let OpenedConnection { connection, watch_responses, ended, host } = opened;
+        let (link, node) = (&self.link, &self.link.settings.address.hosts[*host]);
+        (self.up, self.lost) = (Some(*host), Some(*host));
+        link.state.send_replace(LinkState::Up(connection.clone()));
+        self.watch.up(node);
+        link.notify(Notification::Interrupted);
+        let watches = connection.watches.run(&connection.channel, watch_responses, |seen| {
+            link.notify(seen);
+        });
+        let _ = either(ended, either(watches, connection.health.has_failed())).await;
+        EtcdFault::unreachable("the connection was lost").at(node).into()
+    }
+
+    fn down(&mut self, fault: &Fault) {
+        let address = &self.link.settings.address;
+        self.link.state.send_modify(|state| {
+            let since = match state {
+                LinkState::Down(outage) => outage.since,
+                LinkState::Up(_) | LinkState::Unused => Clock::Boottime.now(),
+            };
+            *state = LinkState::Down(Outage { since, fault: fault.clone() });
+        });
+        let was_up = self.up.take();
+        let node = was_up.map_or_else(|| address.servers(), |host| address.hosts[host].clone());
+        self.watch.down(&node, &fault.reason());
+        if was_up.is_some() {
+            self.link.notify(Notification::Interrupted);
         }
-        tokio::time::sleep(backoff).await;
-        backoff = (backoff * 2).min(LONGEST_BACKOFF);
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -285,7 +304,7 @@ fn any_number() -> usize {
 /// Connects to the first member that answers. A member that stays silent for its share of the time does not
 /// delay the next one, which is asked at the same time. Slower attempts are dropped.
 async fn reach(
-    settings: &EtcdSettings,
+    settings: &ConnectSettings,
     order: &[usize],
     number: u64,
 ) -> Result<OpenedConnection, EtcdFault> {
@@ -315,7 +334,7 @@ async fn reach(
                         drop(attempts.swap_remove(at));
                         let fault = fault.at(&hosts[host]);
                         // A wrong password is wrong at every member.
-                        if !fault.passing {
+                        if !fault.fault.passing {
                             return Poll::Ready(Err(fault));
                         }
                         failed = Some(fault);
@@ -351,7 +370,7 @@ struct OpenedConnection {
 
 /// Connects to one member and signs in.
 async fn establish(
-    settings: &EtcdSettings,
+    settings: &ConnectSettings,
     host: usize,
     number: u64,
 ) -> Result<OpenedConnection, (usize, EtcdFault)> {
@@ -417,9 +436,4 @@ async fn race<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T> {
         }
     })
     .await
-}
-
-/// Resolves when the first of two futures does.
-async fn either(one: impl Future, other: impl Future) {
-    race(one, other).await;
 }

@@ -100,7 +100,7 @@ impl GrpcChannel {
         let asked = unsigned.ready().await?.send(AUTHENTICATE, &[request])?;
         let token = match asked.only::<AuthenticateResponse>().await {
             // The server has authentication switched off.
-            Err(fault) if fault.words.contains("not enabled") => None,
+            Err(fault) if fault.fault.reason().contains("not enabled") => None,
             answer => {
                 let mut token =
                     HeaderValue::from_str(&answer?.token).map_err(|_| EtcdFault::unexpected())?;

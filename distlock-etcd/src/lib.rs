@@ -13,6 +13,7 @@
 //! - `fence`, `lease` and `keep_alive` maintain fencing tokens and leases
 //! - `waiters` has the tokens of this process, and `ordering` the commands under way
 //! - `client` combines these; `acquire`, `operations` and `process_records` are its commands
+//! - `store` implements [`Store`](distlock_core::store::Store)
 
 mod acquire;
 mod address;
@@ -29,15 +30,10 @@ mod ordering;
 mod process_records;
 mod proto;
 mod queue;
+mod store;
 mod tls_detection;
 mod waiters;
 mod watch;
 
-pub use acquire::{Ask, Granted, Reply};
-pub use address::EtcdAddress as Address;
-pub use client::{EtcdClient as Queues, Note};
-pub use connection::{EtcdConnection as Live, EtcdSettings as Settings, OnLinkChange as Watch};
-pub use fault::{EtcdFault as Fault, Kind};
-pub use operations::{Freed, Held, Renewal, Renewed, Swap};
-pub use ordering::OrderedCommand as Under;
-pub use watch::Message;
+pub use address::EtcdAddress;
+pub use store::{EtcdConfig, EtcdStore};

@@ -1,19 +1,19 @@
 //! The commands for a lock that a token holds or waits for: renew, release, exchange for another token, and inspect.
 
-use std::time::Duration;
+use distlock_core::name::LockName;
+use distlock_core::store::admin::Walked;
+use distlock_core::store::{Exchange, Exchanged, Freed, Held, Holder, Owned, Owner, Renewal};
 
-use crate::client::{EtcdClient, Note, all, both, remaining, txn, txn_with_lease};
+use crate::client::{EtcdClient, GrantNotes, all, both, remaining, txn, txn_with_lease};
 use crate::connection::EtcdConnection;
 use crate::fault::EtcdFault;
 use crate::grpc;
-use crate::keep_alive::keep_alive;
+use crate::keep_alive::keep_tokens_alive;
 use crate::keys::{LockPrefix, name_of, range_of_locks};
 use crate::lease::{EtcdLease, whole_seconds};
-use crate::ordering::{CommandEffect, OrderedCommand};
-use crate::proto::{Compare, LeaseRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse};
+use crate::proto::{Compare, LeaseRequest, RequestOp, TxnRequest, TxnResponse};
 use crate::queue::{QueuePosition, holder_count, queue_of, read_queue};
 use crate::waiters::QueuedToken;
-use crate::watch::WatchOwner;
 
 /// The most renewals in one transaction. Each has two operations, and etcd accepts at most 128.
 const MOST_TOGETHER: usize = 60;
@@ -22,90 +22,31 @@ const MOST_ATTEMPTS: usize = 3;
 /// The number of keys on one page of a listing.
 const PAGE: i64 = 500;
 
-/// A lease to extend.
-#[derive(Debug, Clone, Copy)]
-pub struct Renewal<'a> {
-    /// The name of the lock.
-    pub name: &'a str,
-    /// The key of the base of its fencing tokens.
-    pub fence: &'a str,
-    /// The token that holds it.
-    pub token: &'a str,
-    /// Draw a fencing token above all earlier ones.
-    pub draw: bool,
-}
-
-/// The answer for a lock that the token still holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renewed {
-    /// Others wait.
-    pub contended: bool,
-    /// The fencing token that was drawn.
-    pub fence: Option<u64>,
-}
-
-/// The outcome of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Freed {
-    /// The key of the token existed.
-    pub was_there: bool,
-    /// No command of the token can take effect any more.
-    pub settled: bool,
-}
-
-/// The exchange of one token for another.
-#[derive(Debug, Clone, Copy)]
-pub struct Swap<'a> {
-    /// The name of the lock.
-    pub name: &'a str,
-    /// The key of the base of its fencing tokens.
-    pub fence: &'a str,
-    /// The token that holds the lock exclusively.
-    pub old: &'a str,
-    /// The token that gets the lock.
-    pub new: &'a str,
-    /// The most holders that the lock may have beside it.
-    pub most: u32,
-    /// The time to live.
-    pub ttl: Duration,
-}
-
-/// The holders and waiters of a lock.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
-    /// The tokens of the holders, and the rests of their leases.
-    pub holders: Vec<(String, Duration)>,
-    /// The tokens of the waiters, in order.
-    pub waiters: Vec<String>,
-}
-
 impl EtcdClient {
-    /// Extends leases by their time to live. Returns one answer for each: `None` if the token does not hold the lock any
-    /// more.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd could not be asked.
-    pub async fn renew(
+    /// Extends leases by their time to live. Returns one answer for each, in order.
+    pub(crate) async fn renew(
         &self,
         connection: &EtcdConnection,
-        renewals: &[Renewal<'_>],
-    ) -> Result<Vec<Option<Renewed>>, EtcdFault> {
-        let queued: Vec<_> = renewals.iter().map(|one| self.tokens.get(one.token)).collect();
+        renewals: &[Renewal],
+    ) -> Result<Vec<Owned>, EtcdFault> {
+        let queued = renewals.iter().map(|one| self.tokens.get(&one.owner.token));
+        let queued: Vec<_> = queued.collect();
         let leases: Vec<_> = queued.iter().flatten().map(|queued| queued.lease).collect();
         let parts = queued.chunks(MOST_TOGETHER).zip(renewals.chunks(MOST_TOGETHER));
         let checks =
             parts.map(|(queued, renewals)| self.check(connection, queued, renewals)).collect();
-        let alive = keep_alive(&self.tokens, connection, &leases);
+        let alive = keep_tokens_alive(&self.tokens, connection, &leases);
         let (alive, checks) = both(alive, all(checks)).await;
         let (mut alive, mut answers) = (alive?.into_iter(), Vec::new());
         for check in checks {
             answers.extend(check?);
         }
-        let is_alive: Vec<_> =
-            queued.iter().map(|queued| queued.is_some() && alive.next() == Some(true)).collect();
-        let judged = answers.into_iter().zip(is_alive);
-        Ok(judged.map(|(answer, is_alive)| answer.filter(|_| is_alive)).collect())
+        for (answer, queued) in answers.iter_mut().zip(&queued) {
+            if queued.is_none() || alive.next() != Some(true) {
+                *answer = Owned::No;
+            }
+        }
+        Ok(answers)
     }
 
     /// Checks for some tokens whether their keys exist and whether others wait.
@@ -113,15 +54,15 @@ impl EtcdClient {
         &self,
         connection: &EtcdConnection,
         queued: &[Option<QueuedToken>],
-        renewals: &[Renewal<'_>],
-    ) -> Result<Vec<Option<Renewed>>, EtcdFault> {
+        renewals: &[Renewal],
+    ) -> Result<Vec<Owned>, EtcdFault> {
         let ops = queued.iter().flatten().flat_map(|queued| {
             // If the lock may have several holders, only the order of the keys tells whether others wait.
-            let others = match queued.is_exclusive {
+            let others = match queued.token.owner.limit.is_alone() {
                 true => RequestOp::count(queued.prefix.start().to_vec(), queued.prefix.end()),
                 false => read_queue(&queued.prefix),
             };
-            [RequestOp::get(queued.owner.key.to_vec()), others]
+            [RequestOp::get(queued.token.key.to_vec()), others]
         });
         let found = txn(connection, &TxnRequest::unconditional(ops.collect())).await?;
         let from = found.header.revision + 1;
@@ -129,22 +70,22 @@ impl EtcdClient {
         let mut answers = Vec::with_capacity(renewals.len());
         for (queued, renewal) in queued.iter().zip(renewals) {
             let Some(queued) = queued else {
-                answers.push(None);
+                answers.push(Owned::No);
                 continue;
             };
             let Some([own, others]) = pairs.next() else { return Err(EtcdFault::unexpected()) };
             if own.keys().first().is_none_or(|own| own.create_revision != queued.created) {
-                answers.push(None);
+                answers.push(Owned::No);
                 continue;
             }
-            let contended = match queued.is_exclusive {
+            let contended = match renewal.owner.limit.is_alone() {
                 true => others.count() > 1,
                 false => {
                     let queue = queue_of(&queued.prefix, others.keys());
                     holder_count(&queue) < queue.len()
                 }
             };
-            self.tokens.update(renewal.token, |queued| {
+            self.tokens.update(&renewal.owner.token, |queued| {
                 queued.watch_loss(connection, from);
                 queued.watch_waiters(connection, contended, from);
             });
@@ -152,7 +93,7 @@ impl EtcdClient {
                 true => Some(self.draw_fence(connection, queued, renewal).await?),
                 false => None,
             };
-            answers.push(Some(Renewed { contended, fence }));
+            answers.push(Owned::Yes { contended, fence });
         }
         Ok(answers)
     }
@@ -162,9 +103,10 @@ impl EtcdClient {
         &self,
         connection: &EtcdConnection,
         queued: &QueuedToken,
-        renewal: &Renewal<'_>,
+        renewal: &Renewal,
     ) -> Result<u64, EtcdFault> {
-        let (fence, key) = (renewal.fence.as_bytes(), queued.owner.key.to_vec());
+        let fence = self.fence_key(&renewal.owner.lock).as_bytes();
+        let key = queued.token.key.to_vec();
         for _ in 0..MOST_ATTEMPTS {
             let base = self.base(connection, fence).await?;
             let touch = TxnRequest {
@@ -190,46 +132,29 @@ impl EtcdClient {
     }
 
     /// Lets the key of a token stay until its lease ends. Returns whether the key exists.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd could not be asked.
-    pub async fn keep(
+    pub(crate) async fn keep(
         &self,
         connection: &EtcdConnection,
-        name: &str,
-        token: &str,
+        owner: &Owner,
     ) -> Result<bool, EtcdFault> {
-        let Some(queued) = self.tokens.get(token) else {
-            return exists(connection, name, token).await;
+        let Some(queued) = self.tokens.get(&owner.token) else {
+            return exists(connection, owner).await;
         };
         let leases = [queued.lease];
-        let alive = keep_alive(&self.tokens, connection, &leases);
-        let (exists, alive) = both(exists(connection, name, token), alive).await;
+        let alive = keep_tokens_alive(&self.tokens, connection, &leases);
+        let (exists, alive) = both(exists(connection, owner), alive).await;
         Ok(exists? && alive?.first() == Some(&true))
     }
 
-    /// Registers a command that may release the lock of this name. Call this at its first poll.
-    pub fn frees(&self, name: &str) -> OrderedCommand<'_> {
-        self.order.begin(name, CommandEffect::Release)
-    }
-
-    /// Deletes the key of a token: it neither holds the lock nor waits for it any more. With `doubt`, a command of the
-    /// token may still be under way: then its lease is revoked, so that the command can have no effect.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd could not be asked.
-    pub async fn release(
+    /// Deletes the key of a token: it neither holds the lock nor waits for it any more. If a command of the token may
+    /// still be under way, its lease is revoked, so that the command can have no effect.
+    pub(crate) async fn release(
         &self,
         connection: &EtcdConnection,
-        name: &str,
-        token: &str,
-        doubt: bool,
+        owner: &Owner,
     ) -> Result<Freed, EtcdFault> {
-        let Some(prefix) = LockPrefix::of(name) else {
-            return Ok(Freed { was_there: false, settled: true });
-        };
+        let Some(prefix) = LockPrefix::of(owner.lock.stored()) else { return Ok(Freed::nothing()) };
+        let (token, in_doubt) = (&owner.token, owner.in_doubt());
         // From now on its lease is not kept alive.
         let queued = self.tokens.begin_release(token);
         if let Some(mut queued) = queued.clone() {
@@ -237,49 +162,51 @@ impl EtcdClient {
         }
         let delete = TxnRequest::unconditional(vec![RequestOp::delete(prefix.key(token))]);
         let deleted = txn(connection, &delete).await?;
-        let was_there = deleted.responses.first().is_some_and(|done: &ResponseOp| done.count() > 0);
-        let Some(queued) = queued else { return Ok(Freed { was_there, settled: !doubt }) };
+        let was_ours = deleted.responses.first().is_some_and(|done| done.count() > 0);
+        let Some(queued) = queued else {
+            return Ok(Freed { was_ours, settled: !in_doubt, ..Freed::nothing() });
+        };
         // Which of two leases the key had is not known.
-        let doubt = doubt || queued.next_lease.is_some();
+        let in_doubt = in_doubt || queued.next_lease.is_some();
         for lease in queued.leases() {
-            if doubt {
+            if in_doubt {
                 revoke(connection, lease).await?;
             } else {
                 self.leases.give_back(lease);
             }
         }
         self.tokens.remove(token);
-        Ok(Freed { was_there, settled: true })
+        Ok(Freed { was_ours, ..Freed::nothing() })
     }
 
-    /// Hands a lock from a token that holds it exclusively to one that shares it, without a gap. Returns `None` if the
-    /// old token did not hold it. It can be repeated any number of times.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd could not be asked. Either token may hold the lock.
-    pub async fn exchange(
+    /// Hands a lock from a token that holds it exclusively to one that shares it, without a gap. It can be repeated any
+    /// number of times.
+    pub(crate) async fn exchange(
         &self,
         connection: &EtcdConnection,
-        swap: &Swap<'_>,
-        note: &dyn Note,
-    ) -> Result<Option<(u64, bool)>, EtcdFault> {
-        let Some(prefix) = LockPrefix::of(swap.name) else { return Ok(None) };
-        let fence = swap.fence.as_bytes();
+        exchange: &Exchange,
+    ) -> Result<Exchanged, EtcdFault> {
+        let Exchange { old, new, .. } = exchange;
+        let Some(prefix) = LockPrefix::of(new.lock.stored()) else {
+            return Ok(Exchanged::NotHeld);
+        };
+        let fence = self.fence_key(&new.lock).as_bytes();
+        let (old_key, new_key) = (prefix.key(&old.token), prefix.key(&new.token));
+        let notes = GrantNotes::new(new, connection, true);
         for _ in 0..MOST_ATTEMPTS {
             let base = self.base(connection, fence).await?;
             let read = TxnRequest::unconditional(vec![read_queue(&prefix)]);
             let queue = queue_of(&prefix, txn(connection, &read).await?.last_keys());
-            let mut lease = self.lease_of_new(connection, swap, &prefix).await?;
+            let mut lease = self.lease_of_new(connection, exchange, &prefix).await?;
             let find = |token: &str| queue.iter().find(|entry| entry.token == token);
-            let (condition, mut success) = match (find(swap.old), find(swap.new)) {
-                (None, None) => return Ok(None),
-                (_, Some(new)) => (Compare::created(prefix.key(swap.new), new.created), Vec::new()),
+            let (condition, mut success) = match (find(&old.token), find(&new.token)) {
+                (None, None) => return Ok(Exchanged::NotHeld),
+                (_, Some(new)) => (Compare::created(new_key.clone(), new.created), Vec::new()),
                 (Some(old), None) => {
-                    let value = QueuePosition::instead(swap.most, old.position);
-                    let put = RequestOp::put(prefix.key(swap.new), value, lease.id);
-                    let delete = RequestOp::delete(prefix.key(swap.old));
-                    (Compare::created(prefix.key(swap.old), old.created), vec![delete, put])
+                    let value = QueuePosition::instead(new.limit, old.position);
+                    let put = RequestOp::put(new_key.clone(), value, lease.id);
+                    let delete = RequestOp::delete(old_key.clone());
+                    (Compare::created(old_key.clone(), old.created), vec![delete, put])
                 }
             };
             success.push(read_queue(&prefix));
@@ -288,14 +215,15 @@ impl EtcdClient {
                 success,
                 failure: vec![RequestOp::get(fence.to_vec())],
             };
-            let (done, is_alive) = txn_with_lease(connection, &request, &mut lease, note).await?;
+            let (done, is_alive) = txn_with_lease(connection, &request, &mut lease, &notes).await?;
             if !done.succeeded {
                 self.fence.learn(fence, done.last_keys().first())?;
             } else if !base.is_current(done.header) {
                 self.raise(connection, fence, Some(&base), done.header).await?;
             } else if is_alive {
-                let contended = self.exchanged(connection, swap, &prefix, &done);
-                return Ok(Some((base.token_at(done.header), contended)));
+                let contended = self.exchanged(connection, new, &prefix, &done);
+                let fence = base.token_at(done.header);
+                return Ok(Exchanged::Granted { fence, sent: notes.sent(), contended });
             }
         }
         Err(EtcdFault::unsteady())
@@ -305,14 +233,14 @@ impl EtcdClient {
     fn exchanged(
         &self,
         connection: &EtcdConnection,
-        swap: &Swap<'_>,
+        new: &Owner,
         prefix: &LockPrefix,
         done: &TxnResponse,
     ) -> bool {
         let (queue, from) = (queue_of(prefix, done.last_keys()), done.header.revision + 1);
         let contended = holder_count(&queue) < queue.len();
-        let created = queue.iter().find(|entry| entry.token == swap.new).map(|own| own.created);
-        self.tokens.update(swap.new, |queued| {
+        let created = queue.iter().find(|entry| entry.token == new.token).map(|own| own.created);
+        self.tokens.update(&new.token, |queued| {
             (queued.created, queued.is_held) = (created.unwrap_or_default(), true);
             queued.watch_loss(connection, from);
             queued.watch_waiters(connection, contended, from);
@@ -323,32 +251,24 @@ impl EtcdClient {
     async fn lease_of_new(
         &self,
         connection: &EtcdConnection,
-        swap: &Swap<'_>,
+        Exchange { new, term, .. }: &Exchange,
         prefix: &LockPrefix,
     ) -> Result<EtcdLease, EtcdFault> {
-        if let Some(queued) = self.tokens.get(swap.new) {
+        if let Some(queued) = self.tokens.get(&new.token) {
             return Ok(queued.lease);
         }
-        let lease = self.lease(connection, whole_seconds(swap.ttl)).await?;
-        let key = prefix.key(swap.new).into();
-        let owner = WatchOwner { name: swap.name.into(), token: swap.new.into(), key };
-        let mut queued = QueuedToken::new(owner, prefix.clone(), swap.most, lease);
-        queued.is_enqueued = true;
-        self.tokens.insert(queued);
+        let lease = self.lease(connection, whole_seconds(term.stored_for())).await?;
+        self.tokens.insert(QueuedToken::new(new, prefix, lease, true));
         Ok(lease)
     }
 
-    /// Returns the holders and the waiters of a lock.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd could not be asked.
-    pub async fn inspect(
+    /// Returns the holders and the waiters of a lock, or `None` if it is free.
+    pub(crate) async fn inspect(
         &self,
         connection: &EtcdConnection,
-        name: &str,
-    ) -> Result<Held, EtcdFault> {
-        let Some(prefix) = LockPrefix::of(name) else { return Ok(Held::default()) };
+        lock: &LockName,
+    ) -> Result<Option<Held>, EtcdFault> {
+        let Some(prefix) = LockPrefix::of(lock.stored()) else { return Ok(None) };
         let read = TxnRequest::unconditional(vec![read_queue(&prefix)]);
         let mut queue = queue_of(&prefix, txn(connection, &read).await?.last_keys());
         let waiters = queue.split_off(holder_count(&queue));
@@ -357,25 +277,21 @@ impl EtcdClient {
         for (entry, remaining) in queue.into_iter().zip(all(leases).await) {
             // A holder whose lease has ended meanwhile holds the lock no more.
             if let Some(remaining) = remaining? {
-                holders.push((entry.token, remaining));
+                holders.push(Holder { token: entry.token, remaining: Some(remaining) });
             }
         }
-        holders.sort_by_key(|(_, remaining)| *remaining);
-        Ok(Held { holders, waiters: waiters.into_iter().map(|entry| entry.token).collect() })
+        holders.sort_by_key(|holder| holder.remaining);
+        let queue = waiters.into_iter().map(|entry| entry.token).collect();
+        Ok((!holders.is_empty()).then_some(Held { holders, queue }))
     }
 
-    /// Returns one page of the names of locks that begin like this, and the cursor of the next page. The first cursor is
-    /// empty.
-    ///
-    /// # Errors
-    ///
-    /// Fails if etcd could not be asked.
-    pub async fn names(
+    /// Returns one page of the names of locks that begin like this. The cursor of the first page is empty.
+    pub(crate) async fn names(
         &self,
         connection: &EtcdConnection,
         beginning: &str,
         cursor: &str,
-    ) -> Result<(Vec<String>, Option<String>), EtcdFault> {
+    ) -> Result<Walked, EtcdFault> {
         let (start, end) = range_of_locks(beginning);
         let start = if cursor.is_empty() { start } else { cursor.as_bytes().to_vec() };
         let read = TxnRequest::unconditional(vec![RequestOp::page(start, end, PAGE)]);
@@ -387,14 +303,14 @@ impl EtcdClient {
         // The next page begins after all keys of the last lock.
         let last = names.last().filter(|_| is_full).and_then(|last| LockPrefix::of(last));
         let next = last.and_then(|last| String::from_utf8(last.end()).ok());
-        Ok((names, next))
+        Ok(Walked { names, next, missed: None })
     }
 }
 
 /// Returns whether the key of a token exists.
-async fn exists(connection: &EtcdConnection, name: &str, token: &str) -> Result<bool, EtcdFault> {
-    let Some(prefix) = LockPrefix::of(name) else { return Ok(false) };
-    let read = TxnRequest::unconditional(vec![RequestOp::get(prefix.key(token))]);
+async fn exists(connection: &EtcdConnection, owner: &Owner) -> Result<bool, EtcdFault> {
+    let Some(prefix) = LockPrefix::of(owner.lock.stored()) else { return Ok(false) };
+    let read = TxnRequest::unconditional(vec![RequestOp::get(prefix.key(&owner.token))]);
     Ok(!txn(connection, &read).await?.last_keys().is_empty())
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct CommandOrder(Mutex<PendingCommands>);
 type PendingCommands = HashMap<Arc<str>, Vec<(CommandEffect, watch::Receiver<()>)>>;
 
 /// A command under way. It ends when this is dropped.
-pub struct OrderedCommand<'a> {
+pub(crate) struct OrderedCommand<'a> {
     order: &'a CommandOrder,
     name: Arc<str>,
     /// Closes on drop, which tells later commands that this one has ended.
@@ -54,7 +54,7 @@ impl OrderedCommand<'_> {
     /// Resolves when the commands before it have ended. Limit the wait: a future that its caller neither polls nor
     /// drops never ends. If the wait is cut short, the worst outcome is that a lock which was just released seems to
     /// be held.
-    pub async fn turn(&mut self) {
+    pub(crate) async fn turn(&mut self) {
         for mut ended in self.before.drain(..) {
             // Nothing is ever sent: this resolves when the sender is dropped.
             let _ = ended.changed().await;

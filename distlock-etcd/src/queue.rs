@@ -5,11 +5,10 @@
 //! that holds the lock must keep it, whatever is added later. It does: a new key goes to the end of the queue, and a
 //! key that takes an earlier place again goes after all holders ([`QueuePosition::again`]).
 
+use distlock_core::store::Limit;
+
 use crate::keys::LockPrefix;
 use crate::proto::{KeyValue, RequestOp};
-
-/// The capacity of a reader: it shares the lock with any number of others.
-pub(crate) const UNBOUNDED: u32 = u32::MAX;
 
 /// One token in the queue of a lock, as a holder or as a waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +19,10 @@ pub(crate) struct QueueEntry {
     pub(crate) lease: i64,
 }
 
-/// The place of a token in the queue, and the capacity that it asks for.
+/// The place of a token in the queue, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueuePosition {
-    /// The most holders that the lock may have when this token becomes one.
-    pub(crate) capacity: u32,
+    pub(crate) limit: Limit,
     /// The revision that created its key, or the key whose place it took.
     pub(crate) ticket: i64,
     /// The revision that orders tokens with the same ticket.
@@ -37,10 +35,10 @@ impl QueuePosition {
     fn parse(value: &[u8], created: i64) -> Self {
         let text = std::str::from_utf8(value).unwrap_or_default();
         let mut words = text.split(' ');
-        let capacity = match words.next() {
-            Some("r") => UNBOUNDED,
-            Some(number) => number.parse().unwrap_or(1),
-            None => 1,
+        let limit = match words.next() {
+            Some("r") => Some(Limit::READ),
+            Some(number) => number.parse().ok().and_then(Limit::permits),
+            None => None,
         };
         // A ticket above the key's own revision is from before etcd lost its data. Such a key must not come after
         // younger ones.
@@ -48,41 +46,36 @@ impl QueuePosition {
         let (ticket, tie_break): (Option<i64>, Option<i64>) = (number(), number());
         let ticket = ticket.map_or(created, |ticket| ticket.min(created));
         let tie_break = tie_break.map_or(created, |tie_break| tie_break.min(created));
-        Self { capacity, ticket, tie_break }
+        Self { limit: limit.unwrap_or(Limit::ALONE), ticket, tie_break }
     }
 
     /// Returns the value to store for a token at the end of the queue.
-    pub(crate) fn last(capacity: u32) -> Vec<u8> {
-        if capacity == UNBOUNDED { b"r".to_vec() } else { capacity.to_string().into_bytes() }
+    pub(crate) fn last(limit: Limit) -> Vec<u8> {
+        if limit.is_read() { b"r".to_vec() } else { limit.most().to_string().into_bytes() }
     }
 
     /// Returns the value to store for a token that replaces another one in the same transaction.
-    pub(crate) fn instead(capacity: u32, of: Self) -> Vec<u8> {
-        let mut value = Self::last(capacity);
+    pub(crate) fn instead(limit: Limit, of: Self) -> Vec<u8> {
+        let mut value = Self::last(limit);
         value.extend(format!(" {} {}", of.ticket, of.tie_break).into_bytes());
         value
     }
 
     /// Returns the value to store for a token that takes its earlier place again, but after all holders. `None` if its
     /// place is at the end, because nobody waits.
-    pub(crate) fn again(capacity: u32, ticket: i64, queue: &[QueueEntry]) -> Option<Vec<u8>> {
+    pub(crate) fn again(limit: Limit, ticket: i64, queue: &[QueueEntry]) -> Option<Vec<u8>> {
         let holders = holder_count(queue);
         queue.get(holders)?;
         let last_holder = queue[..holders].last().map_or(0, |entry| entry.position.ticket);
-        let mut value = Self::last(capacity);
+        let mut value = Self::last(limit);
         value.extend(format!(" {}", ticket.max(last_holder)).into_bytes());
         Some(value)
-    }
-
-    /// Returns whether the token belongs to a reader.
-    pub(crate) fn is_reader(&self) -> bool {
-        self.capacity == UNBOUNDED
     }
 }
 
 /// Returns whether a key belongs to a reader.
 pub(crate) fn is_reader(kv: &KeyValue) -> bool {
-    QueuePosition::parse(&kv.value, kv.create_revision).is_reader()
+    QueuePosition::parse(&kv.value, kv.create_revision).limit.is_read()
 }
 
 /// Returns the operation that reads all keys of a lock.
@@ -111,10 +104,10 @@ pub(crate) fn queue_of(prefix: &LockPrefix, keys: &[KeyValue]) -> Vec<QueueEntry
 pub(crate) fn holder_count(queue: &[QueueEntry]) -> usize {
     let mut is_exclusive = false;
     for (n, entry) in queue.iter().enumerate() {
-        if is_exclusive || n >= entry.position.capacity as usize {
+        if is_exclusive || !entry.position.limit.fits(n) {
             return n;
         }
-        is_exclusive = entry.position.capacity == 1;
+        is_exclusive = entry.position.limit.is_alone();
     }
     queue.len()
 }
@@ -131,14 +124,14 @@ pub(crate) enum Blocker {
 /// Returns the keys that the waiter at this index waits for. It is one other key in most cases, so that a key that
 /// leaves wakes one waiter and not all.
 pub(crate) fn blocker(queue: &[QueueEntry], at: usize) -> Blocker {
-    let capacity = queue[at].position.capacity as usize;
-    if capacity == 1 {
+    let limit = queue[at].position.limit;
+    if limit.is_alone() {
         return Blocker::Entry(at - 1);
     }
     // The last exclusive token before this one has to leave. The tokens after it share the lock.
-    match queue[..at].iter().rposition(|entry| entry.position.capacity == 1) {
+    match queue[..at].iter().rposition(|entry| entry.position.limit.is_alone()) {
         Some(exclusive) => Blocker::Entry(exclusive),
-        None => Blocker::Any((at + 1).saturating_sub(capacity).max(1)),
+        None => Blocker::Any(limit.too_many(at).max(1)),
     }
 }
 
@@ -205,7 +198,7 @@ mod tests {
         let before = [("a", "r", 20), ("b", "r", 22), ("w", "1", 24), ("x", "1", 26)];
         let queue = of(&before);
         for (ticket, place) in [(5, 2), (23, 2), (25, 3), (30, 4)] {
-            let value = QueuePosition::again(1, ticket, &queue).expect("others wait");
+            let value = QueuePosition::again(Limit::ALONE, ticket, &queue).expect("others wait");
             let value = String::from_utf8(value).expect("text");
             let mut after = before.to_vec();
             after.push(("back", &value, 31));
@@ -213,15 +206,15 @@ mod tests {
             assert_eq!(after[place].token, "back", "{ticket}: {value}");
             assert_eq!(holder_count(&after), 2);
         }
-        assert_eq!(QueuePosition::again(1, 5, &of(&before[..2])), None, "no waiter");
+        assert_eq!(QueuePosition::again(Limit::ALONE, 5, &of(&before[..2])), None, "no waiter");
     }
 
     #[test]
     fn a_replacement_has_the_same_place() {
         let writer = of(&[("w", "1", 20), ("back", "1 20", 23), ("r", "r", 25)]);
         assert_eq!(tokens(&writer), ["w", "back", "r"]);
-        let value =
-            String::from_utf8(QueuePosition::instead(UNBOUNDED, writer[0].position)).expect("text");
+        let value = String::from_utf8(QueuePosition::instead(Limit::READ, writer[0].position))
+            .expect("text");
         let queue = of(&[("new", &value, 27), ("back", "1 20", 23), ("r", "r", 25)]);
         assert_eq!(tokens(&queue), ["new", "back", "r"]);
         assert_eq!(holder_count(&queue), 1);

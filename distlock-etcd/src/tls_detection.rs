@@ -104,7 +104,7 @@ mod tests {
         let words = |pieces: &[&[u8]]| {
             let first = FirstBytes::default();
             pieces.iter().for_each(|piece| first.record(piece));
-            first.explains(EtcdFault::unreachable("it was closed")).words
+            first.explains(EtcdFault::unreachable("it was closed")).fault.reason()
         };
         let nothing: &[&[u8]] = &[];
         for tls in [nothing, &[&b"\x15\x03\x01\x00"[..]], &[&b"\x15"[..], b"\x03\x03"]] {

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use distlock_core::store::Owner;
+
 use crate::connection::EtcdConnection;
 use crate::keys::LockPrefix;
 use crate::lease::EtcdLease;
-use crate::queue::UNBOUNDED;
-use crate::watch::{WatchGoal, WatchOwner};
+use crate::watch::{TokenKey, WatchGoal};
 
 /// A token whose release never succeeded is forgotten this long after its lease.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
@@ -16,17 +17,15 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// A token of this process, and the state of its key.
 #[derive(Debug, Clone)]
 pub(crate) struct QueuedToken {
-    pub(crate) owner: WatchOwner,
+    pub(crate) token: TokenKey,
     pub(crate) prefix: LockPrefix,
-    pub(crate) is_reader: bool,
-    pub(crate) is_exclusive: bool,
     /// The lease that its key has, or is to have.
     pub(crate) lease: EtcdLease,
     /// The lease that its key may have instead: the answer to the command that changes it is missing.
     pub(crate) next_lease: Option<EtcdLease>,
     /// The revision that created its key; 0 if no key is known.
     pub(crate) created: i64,
-    /// The token's owner knows that it holds the lock, and renews the lease itself.
+    /// The engine knows that the token holds the lock, and renews the lease itself.
     pub(crate) is_held: bool,
     /// It stands in the queue, or has tried to.
     pub(crate) is_enqueued: bool,
@@ -46,21 +45,20 @@ struct TokenWatches {
 
 impl QueuedToken {
     pub(crate) fn new(
-        owner: WatchOwner,
-        prefix: LockPrefix,
-        capacity: u32,
+        owner: &Arc<Owner>,
+        prefix: &LockPrefix,
         lease: EtcdLease,
+        is_enqueued: bool,
     ) -> Self {
+        let key = prefix.key(&owner.token).into();
         Self {
-            owner,
-            prefix,
-            is_reader: capacity == UNBOUNDED,
-            is_exclusive: capacity == 1,
+            token: TokenKey { owner: owner.clone(), key },
+            prefix: prefix.clone(),
             lease,
             next_lease: None,
             created: 0,
             is_held: false,
-            is_enqueued: false,
+            is_enqueued,
             releasing_since: None,
             watches: TokenWatches::default(),
         }
@@ -89,14 +87,14 @@ impl QueuedToken {
         count: usize,
         from: i64,
     ) {
-        let owner = self.owner.clone();
+        let token = self.token.clone();
         let watches = self.watches_on(connection);
         let is_same = |(id, old): &(i64, Vec<u8>)| old == key && connection.watches.has(*id);
         if end.is_empty() && watches.turn.as_ref().is_some_and(is_same) {
             return;
         }
         connection.watches.remove(watches.turn.take().map(|(id, _)| id));
-        let id = connection.watches.add(&owner, WatchGoal::Turn(count), key, end, from);
+        let id = connection.watches.add(&token, WatchGoal::Turn(count), key, end, from);
         watches.turn = Some((id, key.to_vec()));
     }
 
@@ -113,23 +111,23 @@ impl QueuedToken {
         has_waiters: bool,
         from: i64,
     ) {
-        let (owner, prefix, is_reader) = (self.owner.clone(), self.prefix.clone(), self.is_reader);
+        let (token, prefix) = (self.token.clone(), self.prefix.clone());
         let watches = self.watches_on(connection);
         if has_waiters {
             connection.watches.remove(watches.waiter.take());
         } else if watches.waiter.is_none() {
             let (start, end) = (prefix.start(), prefix.end());
-            let goal = WatchGoal::Waiter { is_reader };
-            watches.waiter = Some(connection.watches.add(&owner, goal, start, &end, from));
+            let goal = WatchGoal::Waiter { is_reader: token.owner.limit.is_read() };
+            watches.waiter = Some(connection.watches.add(&token, goal, start, &end, from));
         }
     }
 
     /// Watches for the loss of its key.
     pub(crate) fn watch_loss(&mut self, connection: &EtcdConnection, from: i64) {
-        let owner = self.owner.clone();
+        let token = self.token.clone();
         let watches = self.watches_on(connection);
         if watches.loss.is_none() {
-            let id = connection.watches.add(&owner, WatchGoal::Loss, &owner.key, &[], from);
+            let id = connection.watches.add(&token, WatchGoal::Loss, &token.key, &[], from);
             watches.loss = Some(id);
         }
     }
@@ -144,7 +142,7 @@ impl QueuedToken {
 
 /// All tokens of this process that stand in a queue.
 #[derive(Debug, Default)]
-pub(crate) struct QueuedTokens(Mutex<HashMap<Arc<str>, QueuedToken>>);
+pub(crate) struct QueuedTokens(Mutex<HashMap<String, QueuedToken>>);
 
 impl QueuedTokens {
     pub(crate) fn get(&self, token: &str) -> Option<QueuedToken> {
@@ -153,7 +151,7 @@ impl QueuedTokens {
 
     /// Adds a token, unless it is known.
     pub(crate) fn insert(&self, queued: QueuedToken) {
-        self.all().entry(queued.owner.token.clone()).or_insert(queued);
+        self.all().entry(queued.token.owner.token.clone()).or_insert(queued);
     }
 
     pub(crate) fn remove(&self, token: &str) -> Option<QueuedToken> {
@@ -188,7 +186,7 @@ impl QueuedTokens {
     }
 
     /// Returns the waiters whose leases must be kept alive now, and forgets tokens whose release never succeeded.
-    pub(crate) fn waiters_to_keep_alive(&self, now: Instant) -> Vec<(WatchOwner, EtcdLease)> {
+    pub(crate) fn waiters_to_keep_alive(&self, now: Instant) -> Vec<(TokenKey, EtcdLease)> {
         let mut all = self.all();
         all.retain(|_, queued| {
             let limit = queued.lease.ttl() + FORGET_AFTER;
@@ -201,10 +199,10 @@ impl QueuedTokens {
             now.saturating_duration_since(queued.lease.alive) > queued.lease.ttl() / 3
         };
         let due = all.values().filter(waits).filter(is_due);
-        due.map(|queued| (queued.owner.clone(), queued.lease)).collect()
+        due.map(|queued| (queued.token.clone(), queued.lease)).collect()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, QueuedToken>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, QueuedToken>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use distlock_core::store::{Message, Notification, Owner};
 use h2::SendStream;
 
 use crate::fault::EtcdFault;
@@ -14,26 +15,22 @@ use crate::proto::{
 };
 use crate::queue::is_reader;
 
-/// A notification about a lock, by the lock's name and a token of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// The token may hold the lock now.
-    Turn(&'a str, &'a str),
-    /// Another token has come to wait after this one.
-    Behind(&'a str, &'a str),
-    /// The token's key is gone.
-    Taken(&'a str, &'a str),
-    /// A connection began or ended: any notification may have been missed.
-    Interrupted,
+/// A token of this process, with its key.
+#[derive(Debug, Clone)]
+pub(crate) struct TokenKey {
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) key: Arc<[u8]>,
 }
 
-/// The token that a watch is for.
-#[derive(Debug, Clone)]
-pub(crate) struct WatchOwner {
-    /// The name of the lock.
-    pub(crate) name: Arc<str>,
-    pub(crate) token: Arc<str>,
-    pub(crate) key: Arc<[u8]>,
+impl TokenKey {
+    fn message(&self) -> Message<'_> {
+        Message { stored: self.owner.lock.stored(), token: &self.owner.token }
+    }
+
+    /// Returns the notification that the token's turn may have come.
+    pub(crate) fn turn(&self) -> Notification<'_> {
+        Notification::Reserved(self.message())
+    }
 }
 
 /// The change that a watch waits for.
@@ -63,7 +60,7 @@ struct WatchTable {
 }
 
 struct OpenWatch {
-    owner: WatchOwner,
+    token: TokenKey,
     /// The part of the goal that is left.
     remaining: WatchGoal,
     /// The goal as the caller requested it.
@@ -117,7 +114,7 @@ impl Watches {
     /// at present. If something was written between the caller's look and the watch, the caller is told to look again.
     pub(crate) fn add(
         &self,
-        owner: &WatchOwner,
+        token: &TokenKey,
         goal: WatchGoal,
         key: &[u8],
         end: &[u8],
@@ -127,7 +124,7 @@ impl Watches {
         table.last += 1;
         let id = table.last;
         let watch = OpenWatch {
-            owner: owner.clone(),
+            token: token.clone(),
             remaining: goal,
             goal,
             key: key.to_vec(),
@@ -156,12 +153,12 @@ impl Watches {
 
     /// Passes on the notifications of all watches, until the connection ends.
     pub(crate) async fn run(
-        self: Arc<Self>,
+        &self,
         channel: &GrpcChannel,
-        mut responses: ResponseStream,
-        notify: impl Fn(Message<'_>),
+        responses: &mut ResponseStream,
+        notify: impl Fn(Notification<'_>),
     ) -> EtcdFault {
-        let (mut token, mut reopened) = (channel.token_number(), 0);
+        let (mut auth_token, mut reopened) = (channel.token_number(), 0);
         loop {
             let next = match responses.next::<WatchResponse>().await {
                 Ok(Some(response)) => {
@@ -180,9 +177,9 @@ impl Watches {
                 }
                 AfterResponse::Reopen => {
                     reopened += 1;
-                    let opened = self.reopen(channel, token).await;
-                    token = channel.token_number();
-                    opened.map(|opened| responses = opened)
+                    let opened = self.reopen(channel, auth_token).await;
+                    auth_token = channel.token_number();
+                    opened.map(|opened| *responses = opened)
                 }
             };
             if let Err(fault) = done {
@@ -213,7 +210,7 @@ impl Watches {
         &self,
         channel: &GrpcChannel,
         id: i64,
-        notify: &impl Fn(Message<'_>),
+        notify: &impl Fn(Notification<'_>),
     ) -> Result<(), EtcdFault> {
         let read = |watch: &OpenWatch| match watch.end.is_empty() {
             true => RequestOp::get(watch.key.clone()),
@@ -221,20 +218,20 @@ impl Watches {
         };
         let Some(op) = self.table().open.get(&id).map(read) else { return Ok(()) };
         let found = channel.txn(&TxnRequest::unconditional(vec![op])).await?;
-        let (reached, owner) = {
+        let (reached, token) = {
             let mut table = self.table();
             let Some(watch) = table.open.get_mut(&id) else { return Ok(()) };
-            let OpenWatch { owner, goal, from, .. } = watch;
-            let reached = goal.is_reached(owner, *from, found.last_keys()).then_some(*goal);
+            let OpenWatch { token, goal, from, .. } = watch;
+            let reached = goal.is_reached(&token.key, *from, found.last_keys()).then_some(*goal);
             *from = found.header.revision + 1;
-            let owner = owner.clone();
+            let token = token.clone();
             match reached {
                 Some(_) => drop(table.open.remove(&id)),
                 None => table.request(id),
             }
-            (reached, owner)
+            (reached, token)
         };
-        reached.into_iter().for_each(|goal| notify(goal.message(&owner)));
+        reached.into_iter().for_each(|goal| notify(goal.notification(&token)));
         Ok(())
     }
 
@@ -242,7 +239,7 @@ impl Watches {
         &self,
         response: &WatchResponse,
         has_user: bool,
-        notify: &impl Fn(Message<'_>),
+        notify: &impl Fn(Notification<'_>),
     ) -> AfterResponse {
         let message = {
             let mut table = self.table();
@@ -261,16 +258,17 @@ impl Watches {
             let is_late = response.created
                 && watch.begins_at_present()
                 && response.header.revision >= watch.from;
-            let OpenWatch { owner, remaining, goal, .. } = watch;
+            let OpenWatch { token, remaining, goal, .. } = watch;
             let is_for_turn = matches!(goal, WatchGoal::Turn(_));
-            let mut is_reached = response.events.iter().any(|event| remaining.reach(owner, event));
+            let mut is_reached =
+                response.events.iter().any(|event| remaining.reach(&token.key, event));
             if response.compact_revision > 0 && !is_reached && !is_for_turn {
                 table.by_server_id.remove(&response.watch_id);
                 return AfterResponse::CatchUp(id);
             }
             // The events that it missed are compacted, so the waiter must look at the queue.
             is_reached |= response.canceled && is_for_turn;
-            let message = (owner.clone(), *goal);
+            let message = (token.clone(), *goal);
             if response.canceled {
                 table.open.remove(&id);
                 table.by_server_id.remove(&response.watch_id);
@@ -281,7 +279,7 @@ impl Watches {
             (is_reached || is_late).then_some(message)
         };
         // Notify without holding the mutex, because the listener may call back into this.
-        message.into_iter().for_each(|(owner, goal)| notify(goal.message(&owner)));
+        message.into_iter().for_each(|(token, goal)| notify(goal.notification(&token)));
         AfterResponse::Nothing
     }
 
@@ -327,18 +325,17 @@ impl WatchTable {
 
 impl WatchGoal {
     /// Returns the notification that it is reached.
-    fn message(self, owner: &WatchOwner) -> Message<'_> {
-        let (name, token) = (&*owner.name, &*owner.token);
+    fn notification(self, token: &TokenKey) -> Notification<'_> {
         match self {
-            Self::Turn(_) => Message::Turn(name, token),
-            Self::Waiter { .. } => Message::Behind(name, token),
-            Self::Loss => Message::Taken(name, token),
+            Self::Turn(_) => token.turn(),
+            Self::Waiter { .. } => Notification::WaiterBehind(token.message()),
+            Self::Loss => Notification::TakenAway(token.message()),
         }
     }
 
-    /// Returns whether it was reached since a revision, judging by the keys that exist now.
-    fn is_reached(self, owner: &WatchOwner, from: i64, keys: &[KeyValue]) -> bool {
-        let is_own = |kv: &KeyValue| *kv.key == *owner.key;
+    /// Returns whether it was reached since a revision for the token with this key, judging by the keys that exist now.
+    fn is_reached(self, own: &[u8], from: i64, keys: &[KeyValue]) -> bool {
+        let is_own = |kv: &KeyValue| *kv.key == *own;
         match self {
             Self::Turn(_) => true,
             Self::Waiter { is_reader: beside_readers } => {
@@ -352,10 +349,10 @@ impl WatchGoal {
         }
     }
 
-    /// Applies an event, and returns whether the goal is reached by it.
-    fn reach(&mut self, owner: &WatchOwner, event: &Event) -> bool {
+    /// Applies an event, and returns whether it reaches the goal of the token with this key.
+    fn reach(&mut self, own: &[u8], event: &Event) -> bool {
         let (kv, is_delete) = (&event.kv, event.is_delete());
-        let is_own = *kv.key == *owner.key;
+        let is_own = *kv.key == *own;
         match self {
             Self::Turn(left) if is_delete && !is_own => {
                 *left = left.saturating_sub(1);
@@ -383,9 +380,8 @@ mod tests {
 
     #[test]
     fn reading_the_keys_replaces_the_missed_events() {
-        let owner = WatchOwner { name: "k".into(), token: "own".into(), key: b"own"[..].into() };
         let keys = |more: &[KeyValue]| [&[key("own", "1", 5)], more].concat();
-        let finds = |goal: WatchGoal, keys: &[KeyValue]| goal.is_reached(&owner, 8, keys);
+        let finds = |goal: WatchGoal, keys: &[KeyValue]| goal.is_reached(b"own", 8, keys);
         assert!(finds(WatchGoal::Loss, &[]) && !finds(WatchGoal::Loss, &keys(&[])));
         assert!(finds(WatchGoal::Loss, &[key("own", "1", 9)]), "it is another key");
         let waiter = |is_reader| WatchGoal::Waiter { is_reader };

@@ -17,7 +17,7 @@ pub(crate) enum StoreUrl {
     #[cfg(feature = "postgres")]
     Postgres(Box<distlock_postgres::PostgresUrl>),
     #[cfg(feature = "etcd")]
-    Etcd(distlock_etcd::Address),
+    Etcd(distlock_etcd::EtcdAddress),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<distlock_zookeeper::ZooKeeperAddress>),
     // A store in a crate of its own: a variant here, behind the feature of its name, and a line in `parse`.
@@ -100,7 +100,7 @@ impl StoreUrl {
 
     #[cfg(feature = "etcd")]
     fn etcd(url: &str) -> Result<Self, LockError> {
-        let parsed = distlock_etcd::Address::parse(url);
+        let parsed = distlock_etcd::EtcdAddress::parse(url);
         let refused = |why| {
             LockError::invalid_option(format!(
                 "url: {why}; write etcd://[user:password@]host[:port],host[:port]"

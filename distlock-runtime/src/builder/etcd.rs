@@ -1,14 +1,13 @@
-//! What a URL of etcd comes to.
+//! The settings of the store that a URL of etcd names.
 
-use distlock_etcd::Address;
+use distlock_etcd::{EtcdAddress, EtcdConfig};
 
 use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::settings::Settings;
-use crate::store::etcd::EtcdConfig;
 
 pub(super) fn etcd_config(
-    address: Address,
+    address: EtcdAddress,
     settings: &Settings,
     namespace: &Namespace,
     observers: &Observers,
@@ -19,6 +18,6 @@ pub(super) fn etcd_config(
         connect_timeout: settings.connect_timeout,
         fence: namespace.fence(),
         prefix: namespace.prefix().to_owned(),
-        observers: observers.clone(),
+        events: observers.events(),
     }
 }

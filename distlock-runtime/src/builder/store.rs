@@ -23,10 +23,10 @@ use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::settings::Settings;
 use crate::store::Store;
-#[cfg(feature = "etcd")]
-use crate::store::etcd::EtcdStore;
 use crate::store::memory::MemoryStore;
 use crate::url::StoreUrl;
+#[cfg(feature = "etcd")]
+use distlock_etcd::EtcdStore;
 #[cfg(feature = "postgres")]
 use distlock_postgres::PostgresStore;
 #[cfg(feature = "redis")]

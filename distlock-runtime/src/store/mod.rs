@@ -1,7 +1,5 @@
 //! The stores of this crate's own, and what stores have to do: [`Store`].
 
-#[cfg(feature = "etcd")]
-pub(crate) mod etcd;
 pub(crate) mod memory;
 mod memory_line;
 
