@@ -41,12 +41,12 @@ struct AcquireCall<'a> {
     notes: GrantNotes<'a>,
 }
 
-/// What a call does if the lock is held.
+/// The reaction of a call to a lock that is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AcquireMode {
-    /// It leaves nothing. With `look`, it asks how long the holder's lease still runs.
+    /// Leave nothing. With `look`, ask how long the holder's lease still runs.
     Try { look: bool },
-    /// It lets the token wait, at the place that it had before, or with ticket 0 at the end.
+    /// Let the token wait, at the place that it had before, or with ticket 0 at the end.
     Enter { ticket: u64 },
 }
 
@@ -354,8 +354,8 @@ impl AcquireCall<'_> {
         let Some(queued) = self.client.tokens.get(&self.owner.token) else { return Ok(None) };
         let has_lease = own.lease == queued.lease.id && queued.lease.seconds >= self.ttl;
         let has_waited = own.created != found.header.revision;
-        // Several holders of permits may see their turn in the same revision. Each needs one of its own, which is the
-        // base of its fencing token.
+        // Several holders of permits may see their turn in the same revision. Each needs a revision of its own for its
+        // fencing token.
         let is_permit = self.owner.limit.as_permits().is_some();
         let needs_revision = is_permit && has_waited && !queued.is_held;
         let header = match has_lease && !needs_revision {

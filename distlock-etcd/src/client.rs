@@ -64,7 +64,7 @@ impl<'a> GrantNotes<'a> {
     }
 
     /// Notes that a command is about to be sent, and may keep the lock for this long. Returns `false` if nothing may be
-    /// sent any more.
+    /// sent, because the release has begun.
     fn sending(&self, keeps: Duration) -> bool {
         let now = Clock::Boottime.now();
         // R7: after a release began, no command is sent that could take the lock.

@@ -146,7 +146,7 @@ impl EtcdClient {
         Ok(exists? && alive?.first() == Some(&true))
     }
 
-    /// Deletes the key of a token: it neither holds the lock nor waits for it any more. If a command of the token may
+    /// Deletes the key of a token: it no longer holds the lock or waits for it. If a command of the token may
     /// still be under way, its lease is revoked, so that the command can have no effect.
     pub(crate) async fn release(
         &self,
@@ -275,7 +275,7 @@ impl EtcdClient {
         let leases = queue.iter().map(|entry| remaining(connection, entry.lease)).collect();
         let mut holders = Vec::new();
         for (entry, remaining) in queue.into_iter().zip(all(leases).await) {
-            // A holder whose lease has ended meanwhile holds the lock no more.
+            // A holder whose lease has ended meanwhile no longer holds the lock.
             if let Some(remaining) = remaining? {
                 holders.push(Holder { token: entry.token, remaining: Some(remaining) });
             }

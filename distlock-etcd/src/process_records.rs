@@ -16,14 +16,14 @@ use crate::lease::{EtcdLease, LeasePool, whole_seconds};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
 
 /// Keeps the record of this process.
-pub(crate) struct RecordKeeper {
+pub(crate) struct EtcdRecordKeeper {
     link: Arc<EtcdLink>,
     leases: Arc<LeasePool>,
     /// The lease of the record.
     lease: Mutex<Option<EtcdLease>>,
 }
 
-impl RecordKeeper {
+impl EtcdRecordKeeper {
     pub(crate) fn new(client: &EtcdClient) -> Self {
         let (link, leases) = (client.link.clone(), client.leases.clone());
         Self { link, leases, lease: Mutex::default() }
@@ -51,7 +51,7 @@ impl RecordKeeper {
     }
 }
 
-impl Keeper for RecordKeeper {
+impl Keeper for EtcdRecordKeeper {
     async fn is_up(&self) {
         self.link.until(true).await;
     }

@@ -400,19 +400,19 @@ pub(crate) struct WatchResponse {
     #[prost(bytes = "vec", tag = "6")]
     cancel_reason: Vec<u8>,
     #[prost(message, repeated, tag = "11")]
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<WatchEvent>,
 }
 
 /// One change that a watch saw.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct Event {
+pub(crate) struct WatchEvent {
     #[prost(int32, tag = "1")]
     r#type: i32,
     #[prost(message, required, tag = "2")]
     pub(crate) kv: KeyValue,
 }
 
-impl Event {
+impl WatchEvent {
     /// Returns whether the key was deleted, and not written.
     pub(crate) fn is_delete(&self) -> bool {
         self.r#type != 0

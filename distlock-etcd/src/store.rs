@@ -27,7 +27,7 @@ use crate::address::EtcdAddress;
 use crate::client::{EtcdClient, txn};
 use crate::connection::{ConnectSettings, EtcdConnection};
 use crate::ordering::CommandEffect;
-use crate::process_records::{self, RecordKeeper};
+use crate::process_records::{self, EtcdRecordKeeper};
 use crate::proto::{RequestOp, TxnRequest};
 
 /// The longest wait for commands that must not be overtaken. The future of such a command may never be polled again.
@@ -269,7 +269,7 @@ impl Store for EtcdStore {
     }
 
     fn introduce(&self, info: &ProcessInfo) {
-        let keeper = Arc::new(RecordKeeper::new(&self.client));
+        let keeper = Arc::new(EtcdRecordKeeper::new(&self.client));
         self.client.handle.spawn(self.record.start(info, &keeper));
     }
 

@@ -11,7 +11,7 @@ use h2::SendStream;
 use crate::fault::EtcdFault;
 use crate::grpc::{self, GrpcChannel, ResponseStream};
 use crate::proto::{
-    Event, KeyValue, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+    KeyValue, RequestOp, TxnRequest, WatchCreateRequest, WatchEvent, WatchRequest, WatchResponse,
 };
 use crate::queue::is_reader;
 
@@ -350,7 +350,7 @@ impl WatchGoal {
     }
 
     /// Applies an event, and returns whether it reaches the goal of the token with this key.
-    fn reach(&mut self, own: &[u8], event: &Event) -> bool {
+    fn reach(&mut self, own: &[u8], event: &WatchEvent) -> bool {
         let (kv, is_delete) = (&event.kv, event.is_delete());
         let is_own = *kv.key == *own;
         match self {
