@@ -15,6 +15,7 @@ pub mod alarm;
 pub mod capacity;
 pub mod catch_panic;
 pub mod clock;
+pub mod credentials;
 pub mod fork_guard;
 pub mod jitter;
 pub mod key;

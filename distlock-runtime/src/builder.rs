@@ -1,23 +1,7 @@
 //! How a manager is made: the builder.
 
 mod defaults;
-mod environment;
-#[cfg(feature = "etcd")]
-mod etcd;
-mod foreign;
-mod offers;
-#[cfg(feature = "postgres")]
-mod postgres;
-#[cfg(feature = "redis")]
-mod quorum;
 mod reach;
-#[cfg(feature = "redis")]
-mod redis;
-mod store;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-mod tls;
-#[cfg(feature = "zookeeper")]
-mod zookeeper;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,11 +11,12 @@ use tokio::runtime::Handle;
 use crate::engine::RunsOn;
 use crate::engine::alarm::Alarms;
 use crate::error::LockError;
+use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::observe::Observers;
 use crate::settings::Settings;
 use crate::store::Store;
-use crate::url::StoreUrl;
+use crate::stores::{self, Offers};
 
 /// Makes a [`LockManager`] with settings of its own.
 ///
@@ -127,19 +112,52 @@ impl LockManagerBuilder {
         runs_on: RunsOn,
         over: impl FnOnce(Arc<dyn Store>, &Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<LockManager, LockError> {
-        let Self { store, settings, observers } = self;
+        let Self { store, mut settings, observers } = self;
         settings.check()?;
         let namespace = settings.namespace()?;
-        let url = match &store {
-            StoreAt::Url(url) => StoreUrl::parse(url)?,
-            StoreAt::Quorum(urls) => StoreUrl::quorum(urls)?,
+        let kind = match &store {
+            StoreAt::Url(url) => stores::parse(url)?,
+            StoreAt::Quorum(urls) => stores::quorum(urls)?,
             StoreAt::Unsaid => {
                 return Err(LockError::invalid_option(
                     "url: missing; call `.url(\"redis://…\")` on the builder",
                 ));
             }
         };
-        let locks = store::start(url, runs_on, settings, namespace, observers, over)?;
+        kind.offers().check(&settings)?;
+        let observers = observers.of_manager(kind.name());
+        let start = kind.prepare(&mut settings, &namespace, observers.events())?;
+        let locks = Locks::start(runs_on, settings, namespace, observers, |handle, alarms| {
+            over(start(handle, alarms), handle, alarms)
+        })?;
+        Ok(LockManager::new(locks))
+    }
+
+    /// Makes the manager of locks in a store of another crate, called `kind` in metrics, without I/O. `start` makes
+    /// the store; it gets the runtime of the manager's own thread, where the store's tasks belong: it has timers and
+    /// I/O, and lives as long as the manager.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build); and where there is a `url` as well.
+    #[doc(hidden)]
+    pub fn store<S: Store + 'static>(
+        self,
+        kind: &'static str,
+        start: impl FnOnce(&Handle) -> S,
+    ) -> Result<LockManager, LockError> {
+        let Self { store: StoreAt::Unsaid, settings, observers } = self else {
+            return Err(LockError::invalid_option(
+                "url: there is a store already; give one of them",
+            ));
+        };
+        settings.check()?;
+        Offers::FOREIGN.check(&settings)?;
+        let namespace = settings.namespace()?;
+        let observers = observers.of_manager(kind);
+        let locks = Locks::start(RunsOn::Thread, settings, namespace, observers, |handle, _| {
+            Arc::new(start(handle))
+        })?;
         Ok(LockManager::new(locks))
     }
 

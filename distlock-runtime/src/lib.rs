@@ -26,6 +26,7 @@ mod leader;
 mod limits;
 mod lock;
 mod manager;
+mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "model")]
@@ -44,16 +45,13 @@ mod settings;
 mod status;
 #[doc(hidden)]
 pub mod store;
+mod stores;
 #[cfg(feature = "test-util")]
 pub mod testing;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-#[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
-mod tls;
 #[cfg(feature = "tonic")]
 mod tonic;
 #[cfg(feature = "tower")]
 pub mod tower;
-mod url;
 #[cfg(any(feature = "axum", feature = "actix"))]
 mod web;
 mod who;

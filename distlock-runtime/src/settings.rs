@@ -1,6 +1,5 @@
 //! The settings of a manager.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::error::LockError;
@@ -8,6 +7,7 @@ use crate::limits::{check_busy_status, check_timeout};
 use crate::name::Advice;
 use crate::namespace::Namespace;
 use crate::options::{Options, Resolved};
+use distlock_core::credentials::Credentials;
 use distlock_core::tls::TlsOptions;
 
 /// What the builder is given, with its defaults.
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     /// How many replicas confirm grants and renewals, and how long that may take.
     pub(crate) replicas: Option<u32>,
     pub(crate) replica_timeout: Option<Duration>,
+    /// To sign in with at sentinels.
     pub(crate) sentinel: Option<Credentials>,
     pub(crate) tls: Option<TlsOptions>,
     /// What the store does not have.
@@ -63,19 +64,6 @@ impl Lacks {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// What to sign in with at sentinels.
-#[derive(Clone)]
-pub(crate) struct Credentials {
-    pub(crate) user: String,
-    pub(crate) password: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(…)")
     }
 }
 

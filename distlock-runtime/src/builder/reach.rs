@@ -122,7 +122,7 @@ impl LockManagerBuilder {
         password: impl Into<String>,
     ) -> Self {
         let (user, password) = (user.into(), password.into());
-        self.settings.sentinel = Some(crate::settings::Credentials { user, password });
+        self.settings.sentinel = Some(distlock_core::credentials::Credentials { user, password });
         self
     }
 

@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
 use crate::itself::Itself;
+use crate::memory::callers_time;
 use crate::name::{LockName, StoredName};
 use crate::store::StoreStatus;
 use crate::store::admin::Console;
-use crate::store::memory::callers_time;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,

@@ -27,8 +27,8 @@ use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
 use crate::error::LockError;
 use crate::manager::LockManager;
+use crate::memory::MemoryStore;
 use crate::store::Store;
-use crate::store::memory::MemoryStore;
 pub(super) use store::FaultyStore;
 pub(super) use switches::State;
 

@@ -13,17 +13,18 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use distlock_core::tls::{Pem, TlsOptions};
 
 use crate::error::LockError;
+use crate::settings::Settings;
 
 /// The parts of TLS that the clients of all stores have in common.
-pub(crate) struct TlsSetup {
-    pub(crate) config: Arc<ClientConfig>,
+pub(super) struct TlsSetup {
+    pub(super) config: Arc<ClientConfig>,
     /// The name in the certificate, if that is not the host's.
-    pub(crate) server_name: Option<ServerName<'static>>,
+    pub(super) server_name: Option<ServerName<'static>>,
 }
 
 impl TlsSetup {
     /// Reads the files that the options name, and the system's roots.
-    pub(crate) fn new(options: &TlsOptions) -> Result<Self, LockError> {
+    fn new(options: &TlsOptions) -> Result<Self, LockError> {
         let refused = |why: String| LockError::invalid_option(format!("tls: {why}"));
         let config = Arc::new(config(options).map_err(refused)?);
         let server_name = options.server_name.clone().map(ServerName::try_from).transpose();
@@ -32,6 +33,22 @@ impl TlsSetup {
         })?;
         Ok(Self { config, server_name })
     }
+}
+
+/// Returns the TLS that the URL asks for, with what the builder says of it.
+pub(super) fn tls_setup(
+    url: Option<TlsOptions>,
+    settings: &Settings,
+) -> Result<Option<TlsSetup>, LockError> {
+    let options = match (url, &settings.tls) {
+        (None, _) => return Ok(None),
+        (Some(url), Some(_)) if url != TlsOptions::default() => {
+            Err("tls: given twice, in the URL and on the builder; say all of it in one place")
+        }
+        (Some(_), Some(options)) => Ok(options.clone()),
+        (Some(url), None) => Ok(url),
+    };
+    TlsSetup::new(&options.map_err(LockError::invalid_option)?).map(Some)
 }
 
 /// With a provider of its own: the process's default is the application's to set.

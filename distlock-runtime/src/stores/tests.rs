@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-use super::StoreUrl;
+use super::{parse, quorum as quorum_of};
+use crate::error::LockError;
 use distlock_core::tls::Pem;
 use distlock_redis::url::{Deployment, RedisUrl, SentinelUrl};
 
 fn parsed(url: &str) -> RedisUrl {
-    match StoreUrl::parse(url) {
-        Ok(StoreUrl::Redis(parsed)) => *parsed,
-        Ok(_) => panic!("{url} is a Redis"),
+    assert!(parse(url).is_ok(), "{url}");
+    let (scheme, rest) = url.trim().split_once("://").expect("a URL");
+    match RedisUrl::parse(&scheme.to_ascii_lowercase(), rest) {
+        Ok(parsed) => parsed,
         Err(error) => panic!("{url}: {error}"),
     }
 }
 
 fn refused(url: &str) -> String {
-    match StoreUrl::parse(url) {
+    match parse(url) {
         Ok(_) => panic!("accepted: {url}"),
         Err(error) => format!("{error} {error:?}"),
     }
@@ -86,7 +88,7 @@ fn every_scheme_has_its_parts() {
     ] {
         assert_eq!(summary(&parsed(url)), means, "{url}");
     }
-    assert!(matches!(StoreUrl::parse("memory://"), Ok(StoreUrl::Memory)));
+    assert!(parse("memory://").is_ok_and(|kind| kind.name() == "memory"));
 }
 
 #[test]
@@ -218,8 +220,8 @@ fn a_password_of_any_characters_arrives_or_is_refused_in_silence() {
                 ("redis-sentinel://:", "@a,b/m"),
                 ("redlock://u:", "@a,b,c"),
             ] {
-                let servers = |url: &str| match StoreUrl::parse(url) {
-                    Ok(StoreUrl::Redis(url)) => Ok(match url.deployment {
+                let servers = |url: &str| match parse(url) {
+                    Ok(_) => Ok(match parsed(url).deployment {
                         Deployment::Server(info) => info.redis_settings().clone(),
                         Deployment::Sentinel(sentinel) => sentinel.servers,
                         Deployment::Cluster(nodes) => nodes[0].redis_settings().clone(),
@@ -228,7 +230,6 @@ fn a_password_of_any_characters_arrives_or_is_refused_in_silence() {
                             _ => panic!("a node is a server"),
                         },
                     }),
-                    Ok(_) => panic!("it is a Redis"),
                     Err(error) => Err(format!("{error} {error:?}")),
                 };
                 let settings = servers(&[before, &encoded, behind].concat());
@@ -256,13 +257,11 @@ fn a_password_of_any_characters_arrives_or_is_refused_in_silence() {
 
 #[test]
 fn a_quorum_may_have_a_url_for_each_server() {
-    let quorum = |urls: &[&str]| {
+    let quorum = |urls: &[&str]| -> Result<String, String> {
         let urls: Vec<_> = urls.iter().map(ToString::to_string).collect();
-        match StoreUrl::quorum(&urls) {
-            Ok(StoreUrl::Redis(url)) => Ok(summary(&url)),
-            Ok(_) => panic!("it is a Redis"),
-            Err(error) => Err(format!("{error} {error:?}")),
-        }
+        let refused = |error: LockError| format!("{error} {error:?}");
+        quorum_of(&urls).map_err(refused)?;
+        Ok(summary(&RedisUrl::quorum(&urls).expect("it was accepted")))
     };
     assert_eq!(
         quorum(&["redis://:one@a", "redis://me:two@b:7000/2", " REDIS://c "]).as_deref(),
