@@ -70,4 +70,4 @@ pub use distlock_runtime::testing;
 #[doc(hidden)]
 pub use distlock_runtime::console as __console;
 #[doc(hidden)]
-pub use distlock_runtime::private as __private;
+pub use distlock_runtime::macro_support as __private;

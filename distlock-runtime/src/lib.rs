@@ -11,27 +11,30 @@
 // What a server needs, memory does not.
 #![cfg_attr(not(feature = "redis"), allow(dead_code))]
 
-mod accounts;
+mod admin;
+mod block_on;
 mod builder;
 mod clock;
 mod close;
 #[doc(hidden)]
 pub mod console;
-mod encode;
 mod engine;
 mod error;
 mod float;
 mod global;
 mod home;
-mod inspect;
+mod integrations;
 mod itself;
 mod jitter;
 mod json;
 mod key;
+mod key_encoding;
 mod leader;
 mod limit;
 mod limits;
 mod lock;
+#[doc(hidden)]
+pub mod macro_support;
 mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -44,13 +47,11 @@ pub mod observe;
 mod one_or_many;
 mod operate;
 mod options;
-mod outcome;
-mod park;
+mod peers;
 mod per_thread;
-#[doc(hidden)]
-pub mod private;
 mod process;
 mod request;
+mod return_type;
 mod runtime_probe;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
@@ -69,21 +70,17 @@ pub mod testing;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
 mod tls;
 mod token;
-#[cfg(feature = "tonic")]
-mod tonic;
-#[cfg(feature = "tower")]
-pub mod tower;
 mod url;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod wall_clock;
-#[cfg(any(feature = "axum", feature = "actix"))]
-mod web;
-mod who;
 mod witness;
 
 pub use builder::LockManagerBuilder;
 pub use error::{BackendKind, LockError, LostReason};
 pub use global::{init, manager, with_manager};
+// Empty without the features of the frameworks.
+#[allow(unreachable_pub, unused_imports)]
+pub use integrations::*;
 pub use key::LockKey;
 pub use leader::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
 pub use lock::guard::LockGuard;
@@ -98,9 +95,3 @@ pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waite
 pub use testing::faults;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
-#[cfg(feature = "actix")]
-pub use web::actix;
-#[cfg(feature = "axum")]
-pub use web::axum;
-#[cfg(any(feature = "axum", feature = "actix"))]
-pub use web::{FencingToken, Locked, LockedOptions, RouteKey};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 pub use crate::clock::Moment;
 pub use crate::lock::core::*;
+pub use crate::peers::{Asked, Asker};
 pub use crate::store::{Limit, Term};
-pub use crate::who::{Asked, Asker};
 
 /// The pauses after which a release is repeated while bytes of an acquire may still be on their way (R9).
 pub const RELEASE_REPEATS: [Duration; 3] = crate::lock::release_retry::RELEASE_REPEATS;

@@ -13,19 +13,19 @@ const HIDDEN: [&str; 23] = [
     "console.rs",
     "itself.rs",
     "clock.rs",
-    "encode.rs",
+    "key_encoding.rs",
     "float.rs",
     "limit.rs",
     "lock/core/",
     "model.rs",
     "observe/calls.rs",
     "observe/metric_table.rs",
-    "outcome.rs",
-    "private.rs",
+    "return_type.rs",
+    "macro_support.rs",
     "scripts.rs",
     "store/",
     "testing/faults/",
-    "who/asked.rs",
+    "peers/asked.rs",
     // For a store in a crate of its own.
     "builder/foreign.rs",
     "name/stored.rs",
@@ -33,8 +33,8 @@ const HIDDEN: [&str; 23] = [
     "witness.rs",
     // Traits of one crate that cannot be implemented by another.
     "leader/outcome.rs",
-    "web/axum/state.rs",
-    "web/rule.rs",
+    "integrations/axum/state.rs",
+    "integrations/http/rule.rs",
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

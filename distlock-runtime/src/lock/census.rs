@@ -10,11 +10,11 @@ use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::itself::Itself;
 use crate::name::StoredName;
+use crate::peers::{AccountWriter, Asker, HeldLock, LONGEST_MESSAGE, Place};
 use crate::process::Process;
 use crate::store::Letter;
 use crate::store::owner::Owner;
 use crate::token::Token;
-use crate::who::{AccountWriter, Asker, HeldLock, LONGEST_MESSAGE, Place};
 
 impl LockTable {
     /// What other processes may learn of this one.

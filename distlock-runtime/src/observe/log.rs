@@ -168,7 +168,7 @@ mod tests {
     use super::super::{Account, LostReason, Observers};
     use super::*;
     use crate::clock::Moment;
-    use crate::encode::KeyText;
+    use crate::key_encoding::KeyText;
     use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::store::Fault;

@@ -1,11 +1,11 @@
 //! Locks for code without a runtime: threads, `rayon`, database clients that block.
 
 use super::LockRequest;
+use crate::block_on::block_on;
 use crate::error::LockError;
 use crate::lock::guard::LockGuard;
 use crate::lock::nested;
 use crate::options::OnLost;
-use crate::park::block_on;
 
 impl LockRequest {
     /// [`acquire`](Self::acquire) for code that is not `async`: this thread does nothing until the lock is

@@ -4,16 +4,17 @@
 //! names, on its wake-up channel, and gets one message: an [`Account`]. The store carries both, and no promise of a
 //! lock rests on either: a process that does not answer, or lies, costs a name in what an operator sees.
 
-mod account;
 mod answers;
 mod asked;
+pub(crate) mod lock_status;
 mod questions;
+mod report;
 
-pub(crate) use account::{Account, AccountWriter, HeldLock, Place};
 pub(crate) use answers::Answers;
 #[allow(unreachable_pub)] // Public for the model.
 pub use asked::{Asked, Asker};
 pub(crate) use questions::{Questions, Want, Way};
+pub(crate) use report::{Account, AccountWriter, HeldLock, Place};
 
 /// No message is longer, in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 64 * 1024;

@@ -15,17 +15,17 @@ use actix_web::{Error, HttpMessage, HttpResponse};
 
 use super::body::arriving;
 use crate::error::LockError;
+use crate::integrations::http::arrival::in_time;
+use crate::integrations::http::problem::Problem;
+use crate::integrations::http::route_key::RouteKey;
+use crate::integrations::http::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
+use crate::integrations::http::setters::setters;
+use crate::integrations::http::template::Template;
+use crate::integrations::http::{FencingToken, HasKey, Keyed, Unkeyed};
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::one_or_many::OneOrMany;
 use crate::request::hold_and_release;
-use crate::web::arrival::in_time;
-use crate::web::problem::Problem;
-use crate::web::route_key::RouteKey;
-use crate::web::rule::{self, Answer, KeyOrResponse, MaybeKey, Source};
-use crate::web::setters::setters;
-use crate::web::template::Template;
-use crate::web::{FencingToken, HasKey, Keyed, Unkeyed};
 
 type Rule = rule::Rule<ServiceRequest, HttpResponse>;
 

@@ -20,7 +20,7 @@ use crate::manager::LockManager;
 
 /// What the wrapper around a body and what polls its handler know of each other.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     clock: Clock,
     timeout: Duration,
     state: Mutex<State>,
@@ -55,10 +55,10 @@ enum Phase {
 /// The error of a body that is read in another task than its handler's.
 #[derive(Debug, thiserror::Error)]
 #[error("the request's body did not arrive in time; its lock is free again")]
-pub(super) struct TooLate;
+pub(crate) struct TooLate;
 
 impl Arrival {
-    pub(super) fn new(manager: &LockManager, timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(manager: &LockManager, timeout: Duration) -> Arc<Self> {
         let phase = Phase::Unasked;
         let state = State { phase, waited: Duration::ZERO, handler: None, reader: None };
         let clock = manager.locks().table.clock();
@@ -70,7 +70,7 @@ impl Arrival {
     }
 
     /// The body has to be waited for, or it is too late for that.
-    pub(super) fn awaited(&self, reader: &Waker) -> Result<(), TooLate> {
+    pub(crate) fn awaited(&self, reader: &Waker) -> Result<(), TooLate> {
         // No waker is woken, cloned or dropped under the mutex: they are not ours.
         let mut reader = Some(reader.clone());
         let handler = {
@@ -89,12 +89,12 @@ impl Arrival {
         Ok(())
     }
 
-    pub(super) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         self.state().phase == Phase::Late
     }
 
     /// A piece of the body has come, and more is to come.
-    pub(super) fn piece(&self) {
+    pub(crate) fn piece(&self) {
         let mut state = self.state();
         if let Phase::Awaited { since } = state.phase {
             state.waited += self.clock.now().since(since);
@@ -103,7 +103,7 @@ impl Arrival {
     }
 
     /// All of the body has come, or it is not read any more.
-    pub(super) fn over(&self) {
+    pub(crate) fn over(&self) {
         let mut state = self.state();
         if state.phase != Phase::Late {
             state.phase = Phase::Over;
@@ -146,7 +146,7 @@ impl State {
 }
 
 /// Polls the handler; `None` if it is to be dropped because its body is too late.
-pub(super) async fn in_time<F: Future>(
+pub(crate) async fn in_time<F: Future>(
     arrival: &Arrival,
     manager: &LockManager,
     mut handler: Pin<&mut F>,

@@ -5,8 +5,8 @@ use ::axum::http::{HeaderValue, StatusCode};
 use ::axum::response::{IntoResponse, Response};
 
 use crate::error::LockError;
-use crate::outcome::FromLockError;
-use crate::web::problem::{self, Problem};
+use crate::integrations::http::problem::{self, Problem};
+use crate::return_type::FromLockError;
 
 /// `application/problem+json` with the status of [`LockError::http_status`] and `Retry-After` of
 /// [`LockError::http_retry_after`]. The key is not in it. The error itself is in the response's

@@ -7,27 +7,27 @@ use crate::error::LockError;
 use crate::jitter::seconds_around;
 use crate::observe;
 
-pub(super) const CONTENT_TYPE: &str = "application/problem+json";
+pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
 
 /// The body that is sent to the client. It names neither the key nor the lock, because both are internal to the
 /// server. The server's log has them.
 #[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) status: u16,
+pub(crate) struct Problem {
+    pub(crate) status: u16,
     /// Whole seconds, for `Retry-After`.
-    pub(super) retry_after: Option<u64>,
-    pub(super) body: String,
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) body: String,
 }
 
 /// The layer or middleware that answers, if it is one.
-pub(super) struct Answering<'a> {
-    pub(super) name: &'a str,
-    pub(super) retry_after: Duration,
+pub(crate) struct Answering<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) retry_after: Duration,
 }
 
 impl Problem {
     /// The answer to a request that failed for this, which is also logged: the response says little.
-    pub(super) fn answer(error: &LockError, by: Option<&Answering<'_>>) -> Self {
+    pub(crate) fn answer(error: &LockError, by: Option<&Answering<'_>>) -> Self {
         let status = error.http_status();
         report(error, by.map(|by| by.name), status);
         let retry_after = match (error.http_retry_after(), by) {
@@ -39,7 +39,7 @@ impl Problem {
     }
 
     /// The answer to a request whose body does not come.
-    pub(super) fn body_too_late(name: &str) -> Self {
+    pub(crate) fn body_too_late(name: &str) -> Self {
         observe::body_too_late(name);
         let detail = "The request's body did not arrive in time.";
         Self { status: 408, retry_after: None, body: body(408, detail, "lock-body-timeout") }

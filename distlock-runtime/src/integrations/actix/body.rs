@@ -10,12 +10,12 @@ use actix_web::error::PayloadError;
 use actix_web::web::Bytes;
 use futures_core::Stream;
 
-use crate::web::arrival::{Arrival, TooLate};
-use crate::web::rule::Rule;
+use crate::integrations::http::arrival::{Arrival, TooLate};
+use crate::integrations::http::rule::Rule;
 
 /// Wraps the body that the request's handler is to have, and returns what is known of its coming;
 /// `None` if there is none to come.
-pub(super) fn arriving<R, A>(
+pub(crate) fn arriving<R, A>(
     request: &mut ServiceRequest,
     rule: &Rule<R, A>,
 ) -> Option<Arc<Arrival>> {

@@ -1,15 +1,15 @@
-//! For axum 0.8, with the feature `axum`: failed locks as responses, a lock around routes, a lock
-//! as an argument of a handler.
+//! For actix-web 4, with the feature `actix`: failed locks as responses, a lock around services, a
+//! lock as an argument of a handler. Nothing here asks handlers to be `Send`.
 //!
 //! | for | there is |
 //! |---|---|
-//! | one handler | `#[redis_lock]` on it; it may return `Result<T, E>` with `E: From<LockError>` (also `StatusCode`), a `Response` or `impl IntoResponse` |
-//! | routes | [`LockLayer`] for `Router::route_layer` |
+//! | one handler | `#[redis_lock]` on it; it may return `Result<T, E>` with `E: From<LockError>` (also `actix_web::Error`), an `HttpResponse` or `impl Responder` |
+//! | services | [`LockMiddleware`] for `wrap` |
 //! | an argument | [`Locked<K>`](Locked): the lock from there to the end of the handler, or longer |
 //!
 //! # Errors
 //!
-//! [`LockError`](crate::LockError) is a response: `application/problem+json` with the status of
+//! [`LockError`](crate::LockError) is a `ResponseError`: `application/problem+json` with the status of
 //! [`http_status`](crate::LockError::http_status) and, where trying again may help, `Retry-After` of
 //! [`http_retry_after`](crate::LockError::http_retry_after). A lock held elsewhere is 423 (or the
 //! manager's `busy_status`). The response says nothing about the key; what is not for the client is
@@ -32,26 +32,23 @@
 //!
 //! # When the lock ends
 //!
-//! The attribute and [`LockLayer`] hold the lock until the handler's future is done, and free it
-//! before the response is sent: a client that has the response can ask again at once. **A body that
+//! The attribute and [`LockMiddleware`] hold the lock until the handler's future is done, and free
+//! it before the response is sent: a client that has the response can ask again at once. **A body that
 //! streams is sent after that, without the lock.** What must be locked while it streams takes
 //! [`Locked`] and moves it into the stream; the lock then ends with the body, or when the client is
 //! gone.
 //!
-//! When a client disconnects, hyper drops the handler's future at its next await, and with it the
-//! lock. Work that must be finished all the same belongs into a spawned task that takes the lock
-//! itself.
+//! When a client disconnects, actix-web by default lets the handler run to its end, and the lock
+//! ends with it. With `HttpServer::h1_allow_half_closed(false)` the handler is dropped at its next
+//! await, and then the lock is freed.
 
 mod body;
-mod layer;
 mod locked;
+mod middleware;
 mod response;
-mod state;
 
-pub use super::{
+pub use super::http::{
     Defaults, FencingToken, HasKey, KeyOrResponse, Keyed, Locked, LockedOptions, MaybeKey,
     RouteKey, Unkeyed,
 };
-pub use layer::{LockLayer, LockService, ResponseFuture};
-pub use locked::LockedRejection;
-pub use state::HasLockManager;
+pub use middleware::{LockMiddleware, LockService};

@@ -22,14 +22,14 @@ use crate::request::LockRequest;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lock of the requests `R`, which are answered with an `A`.
-pub(super) struct Rule<R, A> {
+pub(crate) struct Rule<R, A> {
     key: Key<R, A>,
     manager: LockManager,
     label: Label,
-    pub(super) options: Options,
-    pub(super) busy_status: Option<u16>,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) body_timeout: Duration,
+    pub(crate) options: Options,
+    pub(crate) busy_status: Option<u16>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body_timeout: Duration,
     on_fail: Option<Arc<OnFail<A>>>,
 }
 
@@ -43,20 +43,20 @@ enum Key<R, A> {
 }
 
 /// Where a request's key comes from.
-pub(super) enum Source<'a, R, A> {
+pub(crate) enum Source<'a, R, A> {
     Templates(&'a [Template]),
     Function(&'a KeyFn<R, A>),
 }
 
 /// What to answer a failed lock with.
-pub(super) enum Answer<A> {
+pub(crate) enum Answer<A> {
     Problem(Problem),
     /// What `on_fail` made.
     Own(A),
 }
 
 impl<R, A> Rule<R, A> {
-    pub(super) fn new(manager: LockManager, caller: &'static Location<'static>) -> Self {
+    pub(crate) fn new(manager: LockManager, caller: &'static Location<'static>) -> Self {
         let made = format!("{}:{}", caller.file(), caller.line());
         Self {
             key: Key::Missing,
@@ -70,7 +70,7 @@ impl<R, A> Rule<R, A> {
         }
     }
 
-    pub(super) fn templates(
+    pub(crate) fn templates(
         &mut self,
         keys: impl Iterator<Item = RouteKey>,
         caller: &'static Location<'static>,
@@ -78,23 +78,23 @@ impl<R, A> Rule<R, A> {
         self.key = Key::Templates(keys.map(|key| Template::new(key, caller)).collect());
     }
 
-    pub(super) fn function(
+    pub(crate) fn function(
         &mut self,
         key: impl Fn(&R) -> Result<Option<LockKey>, Box<A>> + Send + Sync + 'static,
     ) {
         self.key = Key::Function(Arc::new(key));
     }
 
-    pub(super) fn on_fail(&mut self, answer: impl Fn(&LockError) -> A + Send + Sync + 'static) {
+    pub(crate) fn on_fail(&mut self, answer: impl Fn(&LockError) -> A + Send + Sync + 'static) {
         self.on_fail = Some(Arc::new(answer));
     }
 
-    pub(super) fn set_name(&mut self, name: Cow<'static, str>) {
+    pub(crate) fn set_name(&mut self, name: Cow<'static, str>) {
         self.label = Label::Given(name);
     }
 
     /// What is wrong with it, if anything is.
-    pub(super) fn check(&self) -> Result<(), LockError> {
+    pub(crate) fn check(&self) -> Result<(), LockError> {
         let keys = match self.source()? {
             Source::Templates(templates) => templates.iter().map(|_| "check".into()).collect(),
             Source::Function(_) => OneOrMany::One("check".into()),
@@ -102,7 +102,7 @@ impl<R, A> Rule<R, A> {
         self.lock(keys).check()
     }
 
-    pub(super) fn source(&self) -> Result<Source<'_, R, A>, LockError> {
+    pub(crate) fn source(&self) -> Result<Source<'_, R, A>, LockError> {
         if let Some(status) = self.busy_status {
             check_busy_status(status)?;
         }
@@ -119,21 +119,21 @@ impl<R, A> Rule<R, A> {
     }
 
     /// The request for these locks.
-    pub(super) fn lock(&self, keys: OneOrMany<LockKey>) -> LockRequest {
+    pub(crate) fn lock(&self, keys: OneOrMany<LockKey>) -> LockRequest {
         LockRequest::of(self.manager.clone(), keys, self.label.clone(), self.options.clone())
     }
 
-    pub(super) fn manager(&self) -> &LockManager {
+    pub(crate) fn manager(&self) -> &LockManager {
         &self.manager
     }
 
     /// What it is called in the log.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.label.to_string()
     }
 
     /// What a failed lock is answered with, and the error as it goes along with the answer.
-    pub(super) fn answer(&self, error: LockError) -> (Answer<A>, LockError) {
+    pub(crate) fn answer(&self, error: LockError) -> (Answer<A>, LockError) {
         let of_manager = self.manager.locks().settings.advice;
         let retry_after = self.retry_after.unwrap_or(of_manager.retry_after);
         let busy_status = self.busy_status.unwrap_or(of_manager.busy_status);

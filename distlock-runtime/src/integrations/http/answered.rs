@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST_NAMES: usize = 500;
 
 /// Logs the answer; `layer` is what was asked for the lock, where the error does not know.
-pub(super) fn report(error: &LockError, layer: Option<&str>, status: u16) {
+pub(crate) fn report(error: &LockError, layer: Option<&str>, status: u16) {
     static PACE: Mutex<Pace> = Mutex::new(Pace { kinds: Vec::new() });
     let name = error.lock().map(LockName::name).or(layer).unwrap_or_default();
     if matches!(error, LockError::Busy { .. } | LockError::InvalidKey { .. }) {

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use ::axum::body::{Body, Bytes, HttpBody};
 use http_body::{Frame, SizeHint};
 
-use crate::web::arrival::{Arrival, TooLate};
-use crate::web::rule::Rule;
+use crate::integrations::http::arrival::{Arrival, TooLate};
+use crate::integrations::http::rule::Rule;
 
 /// The body as the handler is to have it, and what is known of its coming; `None` if there is none
 /// to come.
-pub(super) fn arriving<R, A>(body: Body, rule: &Rule<R, A>) -> (Body, Option<Arc<Arrival>>) {
+pub(crate) fn arriving<R, A>(body: Body, rule: &Rule<R, A>) -> (Body, Option<Arc<Arrival>>) {
     if body.is_end_stream() {
         return (body, None);
     }

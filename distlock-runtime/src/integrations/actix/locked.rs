@@ -8,9 +8,9 @@ use actix_web::web::Data;
 use actix_web::{Error, FromRequest, HttpRequest};
 
 use crate::error::LockError;
+use crate::integrations::http::locked::{Locked, LockedOptions};
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::web::locked::{Locked, LockedOptions};
 
 /// The manager is the one that the `App`, scope or resource was given with
 /// `app_data(web::Data::new(manager))` or `app_data(manager)`. Without one the answer is a 500, and the

@@ -12,18 +12,18 @@ use crate::manager::LockManager;
 use crate::one_or_many::OneOrMany;
 use crate::request::{LockRequest, hold_and_release};
 
-pub use crate::encode::{KeyPart, KeyText, Part};
 pub use crate::error::LockError;
 pub use crate::float::{Accepted, Float, Stands};
 pub use crate::global::manager as global;
+pub use crate::key_encoding::{KeyPart, KeyText, Part};
 pub use crate::lock::guard::LockGuard;
 pub use crate::options::{LockMode, OnLost, Release};
-pub use crate::outcome::{
+pub use crate::return_type::{
     FromLockError, IsResult, LockFailure, OrLog, OrReturn, Skip, Skipping, skipping,
 };
 
 #[cfg(any(feature = "axum", feature = "actix"))]
-pub use crate::web::RouteKey;
+pub use crate::integrations::RouteKey;
 
 /// What `manager = …` may be.
 #[diagnostic::on_unimplemented(

@@ -1,4 +1,4 @@
-//! Where [`Locked`](crate::web::Locked) has its manager from.
+//! Where [`Locked`](crate::integrations::http::Locked) has its manager from.
 
 use std::sync::Arc;
 

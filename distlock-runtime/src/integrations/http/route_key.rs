@@ -11,7 +11,7 @@
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct RouteKey {
-    pub(super) source: &'static str,
+    pub(crate) source: &'static str,
 }
 
 impl RouteKey {

@@ -128,7 +128,7 @@ macro_rules! setters {
         /// [`InvalidOption`](crate::LockError::InvalidOption) says what is wrong, and how to fix it.
         pub fn checked(self) -> Result<Self, $crate::LockError>
         where
-            Key: $crate::web::HasKey,
+            Key: $crate::integrations::http::HasKey,
         {
             self.rule.check()?;
             Ok(self)
@@ -136,4 +136,4 @@ macro_rules! setters {
     };
 }
 
-pub(super) use setters;
+pub(crate) use setters;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::accounts::{Told, wanted};
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::itself::Itself;
@@ -13,10 +12,11 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
 use crate::observe::Verb;
+use crate::peers::lock_status::{Told, wanted};
+use crate::peers::{Account, Want, Way};
 use crate::process::Process;
 use crate::status::LockStatus;
 use crate::store::{self, Records};
-use crate::who::{Account, Want, Way};
 
 /// A manager that has just connected notified answers only a moment later.
 const SUBSCRIBES: Duration = Duration::from_millis(300);

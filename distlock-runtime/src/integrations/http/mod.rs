@@ -4,22 +4,18 @@
 //! What both frameworks share is here: the answer to a failed lock (`problem`, logged by
 //! `answered`), templates filled from path parameters (`template`), the configuration of a layer or a
 //! middleware (`rule`, with the methods of `setters`), the bound on the time a body takes (`arrival`), and the extractor's value
-//! ([`Locked`]). `axum` and `actix` fit it into theirs.
+//! ([`Locked`]). `axum` and `actix` beside this folder fit it into theirs.
 
-#[cfg(feature = "actix")]
-pub mod actix;
 mod answered;
-mod arrival;
-#[cfg(feature = "axum")]
-pub mod axum;
+pub(crate) mod arrival;
 mod fencing;
 mod keyed;
-mod locked;
-mod problem;
-mod route_key;
-mod rule;
-mod setters;
-mod template;
+pub(crate) mod locked;
+pub(crate) mod problem;
+pub(crate) mod route_key;
+pub(crate) mod rule;
+pub(crate) mod setters;
+pub(crate) mod template;
 
 pub use fencing::FencingToken;
 pub use keyed::{HasKey, Keyed, Unkeyed};

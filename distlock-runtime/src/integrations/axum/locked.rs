@@ -8,8 +8,8 @@ use ::axum::response::{IntoResponse, Response};
 
 use super::state::HasLockManager;
 use crate::error::LockError;
+use crate::integrations::http::locked::{Locked, LockedOptions};
 use crate::key::LockKey;
-use crate::web::locked::{Locked, LockedOptions};
 
 /// The manager is the one of the router's state: `LockManager: FromRef<S>`, as with everything that a
 /// handler takes from a state. With the state `()` it is the process-wide one. A state without a

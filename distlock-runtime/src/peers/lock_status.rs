@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{Account, HeldLock, Place, Want};
 use crate::name::LockName;
 use crate::process::Process;
 use crate::status::{Holder, LockStatus, Waiter};
 use crate::store::{self, Limit};
 use crate::token::Token;
-use crate::who::{Account, HeldLock, Place, Want};
 
 /// So many processes are asked about one lock: its holders, and its first waiters.
 const ASKED: usize = 32;

@@ -10,13 +10,13 @@ use std::panic::Location;
 use uuid::Uuid;
 
 use super::route_key::RouteKey;
-use crate::encode::{KeyText, Part};
 use crate::error::LockError;
 use crate::key::{Flaw, LockKey};
+use crate::key_encoding::{KeyText, Part};
 
 /// `order:{order_id:u64}`.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     source: &'static str,
     pieces: Vec<Piece>,
     /// For each parameter, the character that ends its value.
@@ -57,7 +57,7 @@ impl Template {
     ///
     /// If it is malformed: what is wrong with it and how to mend it, at the caller's place. Routers
     /// do the same with a malformed path.
-    pub(super) fn new(key: RouteKey, caller: &'static Location<'static>) -> Self {
+    pub(crate) fn new(key: RouteKey, caller: &'static Location<'static>) -> Self {
         match Self::parse(key.source) {
             Ok(template) => template,
             Err(mend) => panic!("the key \"{}\" at {caller} cannot be used: {mend}", key.source),
@@ -75,12 +75,12 @@ impl Template {
     }
 
     /// Whether there is anything to fill in.
-    pub(super) fn has_parameters(&self) -> bool {
+    pub(crate) fn has_parameters(&self) -> bool {
         !self.separators.is_empty()
     }
 
     /// Whether all that is to be filled in is there.
-    pub(super) fn finds(&self, is_there: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn finds(&self, is_there: impl Fn(&str) -> bool) -> bool {
         self.pieces.iter().all(|piece| match piece {
             Piece::Parameter(name, _) => is_there(name),
             Piece::Text(_) => true,
@@ -89,7 +89,7 @@ impl Template {
 
     /// The key, from the names and values of the path's parameters. A value that is not of its type
     /// makes a key that nothing can be stored under.
-    pub(super) fn fill(&self, parameters: &[(&str, &str)]) -> Result<LockKey, LockError> {
+    pub(crate) fn fill(&self, parameters: &[(&str, &str)]) -> Result<LockKey, LockError> {
         let mut values = Vec::with_capacity(self.separators.len());
         for piece in &self.pieces {
             let Piece::Parameter(name, of) = piece else { continue };

@@ -136,7 +136,7 @@ impl<K, O> Locked<K, O> {
 }
 
 impl<K, O: LockedOptions> Locked<K, O> {
-    pub(super) async fn take(
+    pub(crate) async fn take(
         manager: Result<LockManager, LockError>,
         key: LockKey,
     ) -> Result<Self, LockError> {
@@ -145,7 +145,7 @@ impl<K, O: LockedOptions> Locked<K, O> {
 
     /// Returns `None` if others hold the lock, and still do when the time to wait is over.
     #[cfg(feature = "axum")]
-    pub(super) async fn try_take(
+    pub(crate) async fn try_take(
         manager: Result<LockManager, LockError>,
         key: LockKey,
     ) -> Result<Option<Self>, LockError> {
