@@ -36,8 +36,6 @@ mod lock;
 #[doc(hidden)]
 pub mod macro_support;
 mod manager;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
@@ -95,3 +93,20 @@ pub use status::{CloseReport, DrivenBy, Holder, LockStatus, ManagerStatus, Waite
 pub use testing::faults;
 #[cfg(feature = "tls")]
 pub use tls::TlsOptions;
+
+/// The feature `metrics`: what happens to locks, as metrics of the facade
+/// [`metrics`](https://docs.rs/metrics). With the feature and a recorder, every manager records. The guide
+/// lists the names, on its page on observability.
+///
+/// The label `lock` is the lock's name and never its key. One manager has labels for 500 names; further
+/// ones share the label `other`.
+///
+/// A recorder may be installed at any time, and a thread may have one of its own, which records the events of the calls
+/// on this thread. Events of the background go to the recorder of the process. The end of a hold goes to the recorder
+/// that has recorded its beginning.
+#[cfg(feature = "metrics")]
+pub mod metrics {
+    pub use crate::observe::metrics::{BUCKETS, register};
+    #[doc(hidden)]
+    pub use crate::observe::metrics::{Kind, METRICS, Metric};
+}

@@ -134,15 +134,9 @@ impl LockRequest {
         Call::new(locks, ask, asked)
     }
 
-    /// What is wrong with it, if anything is.
-    #[cfg(any(feature = "axum", feature = "actix"))]
-    pub(crate) fn check(self) -> Result<(), LockError> {
-        self.resolve().map(drop).map_err(|unusable| unusable.error)
-    }
-
     /// The request with the manager's defaults, or what is wrong with it.
     #[inline(always)]
-    fn resolve(self) -> Result<(LockManager, Ask), Box<Unusable>> {
+    pub(crate) fn resolve(self) -> Result<(LockManager, Ask), Box<Unusable>> {
         let Self { manager, keys, label, options } = self;
         match ask(manager.locks(), keys, &label, &options) {
             Ok(ask) => Ok((manager, ask)),
@@ -253,10 +247,10 @@ fn ask(
 }
 
 /// A request that nothing can be asked for.
-struct Unusable {
+pub(crate) struct Unusable {
     manager: LockManager,
     label: Label,
-    error: LockError,
+    pub(crate) error: LockError,
 }
 
 impl Unusable {

@@ -1,4 +1,4 @@
-//! The lock as an argument of a handler.
+//! The lock as an argument of a handler, and its fencing token.
 
 use std::any::type_name;
 use std::fmt;
@@ -15,25 +15,24 @@ use crate::one_or_many::OneOrMany;
 use crate::options::{LockMode, Options};
 use crate::request::LockRequest;
 
-/// The lock that `K` names, as an argument of a handler: taken before the handler runs, and held for as
-/// long as this value lives.
+/// The lock that `K` names, as an argument of a handler. It is taken before the handler runs, and held for as long as
+/// this value lives.
 ///
-/// It is an extractor of axum and of actix-web, with their features. `K` is an extractor of the
-/// framework that can be made into a [`LockKey`]; a failure of its own is answered as it is without
-/// this. `O` has the lock's own `ttl`, `wait`, `mode` and so on ([`LockedOptions`]); without it the lock is
-/// exclusive, and the others are its manager's.
+/// It is an extractor of axum and of actix-web, with their features. `K` is an extractor of the framework that
+/// converts into a [`LockKey`]; if `K` fails, the framework answers with that failure. `O` sets the lock's own `ttl`,
+/// `wait`, `mode` and so on ([`LockedOptions`]). Without it the lock is exclusive and has the options of its manager.
 ///
 /// It dereferences to the [`LockGuard`], for the fencing token, `extend` and `lost`. Unlike the
-/// attribute it does not stop a handler whose lease is lost: ask [`is_held`](LockGuard::is_held), or
-/// wait for [`lost`](LockGuard::lost), before what must not be done without the lock.
+/// attribute it does not stop a handler whose lease is lost. Before a step that must not happen without the
+/// lock, ask [`is_held`](LockGuard::is_held), or race the step against [`lost`](LockGuard::lost).
 ///
-/// An argument that reads the request's body reads it under the lock, for as long as the client takes
-/// to send it: give it a [`MAX_HOLD`](LockedOptions::MAX_HOLD), or use the attribute, whose handler has
-/// its arguments before it asks for the lock.
+/// An argument that reads the request's body reads it under the lock, for as long as the client takes to send it. Give
+/// such a lock a [`MAX_HOLD`](LockedOptions::MAX_HOLD), or use the attribute, whose handler has its arguments before
+/// it asks for the lock.
 ///
-/// Dropped, at the latest with the handler's future, it frees the lock in the background; so the
-/// answer may arrive a moment before the lock is free. To have it free before that, release
-/// [`into_guard`](Self::into_guard). Moved into a body that streams, it holds the lock until the
+/// When it is dropped, at the latest with the handler's future, the lock is freed in the background. So the answer may
+/// arrive a moment before the lock is free. To free it before the answer, release the
+/// [`into_guard`](Self::into_guard). If it is moved into a body that streams, it holds the lock until the
 /// body has ended or the client is gone.
 ///
 /// ```
@@ -64,13 +63,13 @@ pub struct Locked<K, O = Defaults> {
     of: PhantomData<fn() -> (K, O)>,
 }
 
-/// The options of a [`Locked<K, O>`](Locked). Where one is `None`, it is the manager's, or the default.
+/// The options of a [`Locked<K, O>`](Locked). An option that is `None` is the manager's, or the default.
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
 /// use std::time::Duration;
 ///
-/// /// For people who wait in front of a screen.
+/// /// For people who wait at a screen.
 /// struct Patient;
 ///
 /// impl distlock::LockedOptions for Patient {
@@ -90,17 +89,17 @@ pub struct Locked<K, O = Defaults> {
 pub trait LockedOptions {
     /// The length of the lease: how long the lock stays taken if this process dies.
     const TTL: Option<Duration> = None;
-    /// How long to wait while others hold the lock; zero is not to wait.
+    /// How long to wait while others hold the lock; with zero the call does not wait.
     const WAIT: Option<Duration> = None;
-    /// The longest time for which the lease is renewed, counted from when the lock was taken; then it
-    /// counts as lost, and others may have the lock.
+    /// The longest time for which the lease is renewed, counted from when the lock was taken. Then it
+    /// counts as lost, and others may take the lock.
     const MAX_HOLD: Option<Duration> = None;
-    /// Which others may hold the lock at the same time. Without it, none.
+    /// The mode of the lock, which decides who may hold it at the same time. Default: exclusive.
     const MODE: Option<LockMode> = None;
     /// How many may hold the lock at once, over all processes; at least 1, and not together with `MODE`.
     const PERMITS: Option<u32> = None;
-    /// How many requests of this process may wait for one lock at a time; one that finds so many waiters
-    /// is refused at once.
+    /// How many requests of this process may wait for one lock at a time. A request that finds that many
+    /// waiters is refused at once.
     const MAX_WAITERS: Option<u32> = None;
     /// A label for errors and events. Default: the name of the type of the key.
     const NAME: Option<&'static str> = None;
@@ -113,8 +112,7 @@ pub struct Defaults;
 impl LockedOptions for Defaults {}
 
 impl<K, O> Locked<K, O> {
-    /// The guard itself: to release the lock before the response is sent, and to learn whether that
-    /// worked.
+    /// Returns the guard, to release the lock before the response is sent and to learn whether that worked.
     ///
     /// ```
     /// # extern crate distlock_runtime as distlock;
@@ -136,24 +134,12 @@ impl<K, O> Locked<K, O> {
 }
 
 impl<K, O: LockedOptions> Locked<K, O> {
+    /// Takes the lock of a key.
     pub(crate) async fn take(
         manager: Result<LockManager, LockError>,
         key: LockKey,
     ) -> Result<Self, LockError> {
         Self::request(&manager?, key).acquire().await.map(Self::of)
-    }
-
-    /// Returns `None` if others hold the lock, and still do when the time to wait is over.
-    #[cfg(feature = "axum")]
-    pub(crate) async fn try_take(
-        manager: Result<LockManager, LockError>,
-        key: LockKey,
-    ) -> Result<Option<Self>, LockError> {
-        match Self::take(manager, key).await {
-            Ok(locked) => Ok(Some(locked)),
-            Err(error) if error.is_busy() => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     fn request(manager: &LockManager, key: LockKey) -> LockRequest {
@@ -182,5 +168,40 @@ impl<K, O> Deref for Locked<K, O> {
 impl<K, O> fmt::Debug for Locked<K, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Locked").field(&self.guard).finish()
+    }
+}
+
+/// The fencing token under which a layer or a middleware runs a handler. It is in the request's extensions: take
+/// `Extension(FencingToken(token))` as an argument in axum, `ReqData<FencingToken>` in actix-web. With several locks at
+/// once it is the token of the guard.
+///
+/// It is larger than the token of every earlier holder. Send it along with each write, and let the resource
+/// refuse a token smaller than one that it has seen; see
+/// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// use distlock::FencingToken;
+///
+/// let (former, current) = (FencingToken(41), FencingToken(42));
+/// assert!(former < current);
+/// assert_eq!(u64::from(current), 42);
+/// assert_eq!(format!("fence <= {current}"), "fence <= 42");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(
+    /// The token as a number.
+    pub u64,
+);
+
+impl From<FencingToken> for u64 {
+    fn from(FencingToken(token): FencingToken) -> Self {
+        token
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }

@@ -1,24 +1,19 @@
-//! What a web framework needs of locks: errors as responses, a lock around a handler, a lock as an
-//! argument of one.
+//! The common part of the web frameworks: errors as responses, a lock around a handler, a lock as an argument of one.
 //!
-//! What both frameworks share is here: the answer to a failed lock (`problem`, logged by
-//! `answered`), templates filled from path parameters (`template`), the configuration of a layer or a
-//! middleware (`rule`, with the methods of `setters`), the bound on the time a body takes (`arrival`), and the extractor's value
-//! ([`Locked`]). `axum` and `actix` beside this folder fit it into theirs.
+//! | file | concept |
+//! |---|---|
+//! | `problem` | the answer to a failed lock, and its line in the log |
+//! | `template` | keys with path parameters as placeholders |
+//! | `rule` | the configuration of a layer or a middleware |
+//! | `arrival` | the limit on the time that a request's body takes |
+//! | `locked` | the extractor's value, [`Locked`] |
 
-mod answered;
 pub(crate) mod arrival;
-mod fencing;
-mod keyed;
 pub(crate) mod locked;
 pub(crate) mod problem;
-pub(crate) mod route_key;
 pub(crate) mod rule;
-pub(crate) mod setters;
 pub(crate) mod template;
 
-pub use fencing::FencingToken;
-pub use keyed::{HasKey, Keyed, Unkeyed};
-pub use locked::{Defaults, Locked, LockedOptions};
-pub use route_key::RouteKey;
-pub use rule::{KeyOrResponse, MaybeKey};
+pub use locked::{Defaults, FencingToken, Locked, LockedOptions};
+pub use rule::{HasKey, KeyOrResponse, Keyed, MaybeKey, Unkeyed};
+pub use template::RouteKey;

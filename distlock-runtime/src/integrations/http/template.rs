@@ -1,45 +1,72 @@
-//! Templates whose placeholders are path parameters: read when the program starts, filled in for
-//! every request.
+//! Templates whose placeholders are path parameters. They are parsed when the program starts, and filled in for every
+//! request.
 //!
-//! A path is text, and a handler reads numbers in it: `7`, `07` and `+7` are one order. So each
-//! placeholder has a type; the parameter is parsed as that and printed again, and however it is
-//! spelled it makes the same key. `route_key!` has the same rules, in `distlock-macros`.
+//! A path is text, and a handler reads numbers from it: `7`, `07` and `+7` are the same order. So each placeholder has
+//! a type. The parameter is parsed as this type and printed again, so that all spellings make the same key.
+//! `route_key!` in `distlock-macros` has the same rules.
 
 use std::panic::Location;
 
 use uuid::Uuid;
 
-use super::route_key::RouteKey;
 use crate::error::LockError;
 use crate::key::{Flaw, LockKey};
 use crate::key_encoding::{KeyText, Part};
 
-/// `order:{order_id:u64}`.
-#[derive(Debug)]
-pub(crate) struct Template {
+/// A key of a layer or a middleware: a template whose placeholders are path parameters with their type, as in
+/// `order:{order_id:u64}`. `route_key!` makes one and checks it while compiling. A string can be converted into one, and
+/// is checked when the layer is made.
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// let key = distlock::RouteKey::from("order:{order_id:u64}");
+/// assert!(format!("{key:?}").contains("order_id"));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct RouteKey {
     source: &'static str,
-    pieces: Vec<Piece>,
+}
+
+impl RouteKey {
+    /// Makes a key that `route_key!` has checked.
+    #[doc(hidden)]
+    pub const fn checked(source: &'static str) -> Self {
+        Self { source }
+    }
+}
+
+impl From<&'static str> for RouteKey {
+    fn from(source: &'static str) -> Self {
+        Self { source }
+    }
+}
+
+/// A parsed template, such as `order:{order_id:u64}`.
+#[derive(Debug)]
+pub(crate) struct PathTemplate {
+    source: &'static str,
+    pieces: Vec<TemplatePiece>,
     /// For each parameter, the character that ends its value.
     separators: Vec<Option<char>>,
 }
 
 #[derive(Debug, PartialEq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
-    Parameter(String, Type),
+    Parameter(String, ParameterType),
 }
 
-/// What a path parameter is.
+/// The type of a path parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Type {
+enum ParameterType {
     U64,
     I64,
     Uuid,
     Str,
 }
 
-impl Type {
-    /// A value in its one spelling; `None` if it is no such value.
+impl ParameterType {
+    /// Returns a value in its canonical spelling, or `None` if it is not of this type.
     fn canonical(self, text: &str) -> Option<String> {
         Some(match self {
             Self::U64 => text.parse::<u64>().ok()?.to_string(),
@@ -50,49 +77,51 @@ impl Type {
     }
 }
 
-impl Template {
-    /// The template of a key that is given while the program starts.
+impl PathTemplate {
+    /// Parses the template of a key, while the program starts.
     ///
     /// # Panics
     ///
-    /// If it is malformed: what is wrong with it and how to mend it, at the caller's place. Routers
-    /// do the same with a malformed path.
+    /// If it is malformed, with the mistake, its fix, and the place of the caller. Routers do the same with a
+    /// malformed path.
     pub(crate) fn new(key: RouteKey, caller: &'static Location<'static>) -> Self {
         match Self::parse(key.source) {
             Ok(template) => template,
-            Err(mend) => panic!("the key \"{}\" at {caller} cannot be used: {mend}", key.source),
+            Err(mistake) => {
+                panic!("the key \"{}\" at {caller} cannot be used: {mistake}", key.source)
+            }
         }
     }
 
-    /// The template, or what is wrong with it and how to mend it.
+    /// Parses a template. An error names the mistake and its fix.
     fn parse(source: &'static str) -> Result<Self, String> {
         let pieces = scan(source)?;
-        if let [Piece::Text(text)] = &pieces[..] {
+        if let [TemplatePiece::Text(text)] = &pieces[..] {
             foreign_placeholder(text)?;
         }
         let separators = separators(&pieces)?;
         Ok(Self { source, pieces, separators })
     }
 
-    /// Whether there is anything to fill in.
+    /// Returns whether the template has placeholders.
     pub(crate) fn has_parameters(&self) -> bool {
         !self.separators.is_empty()
     }
 
-    /// Whether all that is to be filled in is there.
+    /// Returns whether every placeholder has its parameter.
     pub(crate) fn finds(&self, is_there: impl Fn(&str) -> bool) -> bool {
         self.pieces.iter().all(|piece| match piece {
-            Piece::Parameter(name, _) => is_there(name),
-            Piece::Text(_) => true,
+            TemplatePiece::Parameter(name, _) => is_there(name),
+            TemplatePiece::Text(_) => true,
         })
     }
 
-    /// The key, from the names and values of the path's parameters. A value that is not of its type
-    /// makes a key that nothing can be stored under.
+    /// Makes the key from the names and values of the path's parameters. A value that is not of its type makes a key
+    /// that cannot be stored.
     pub(crate) fn fill(&self, parameters: &[(&str, &str)]) -> Result<LockKey, LockError> {
         let mut values = Vec::with_capacity(self.separators.len());
         for piece in &self.pieces {
-            let Piece::Parameter(name, of) = piece else { continue };
+            let TemplatePiece::Parameter(name, of) = piece else { continue };
             let mut values_of_name = parameters.iter().filter(|(has, _)| has == name);
             let Some((_, value)) = values_of_name.next() else {
                 return Err(self.no_parameter(name, parameters));
@@ -108,16 +137,16 @@ impl Template {
         let text = KeyText::new(&self.separators);
         let mut values = values.iter();
         let parts = self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Text(literal) => Some(Filled::Text(literal)),
-            Piece::Parameter(..) => {
-                values.next().map(|value| Filled::Value(text.part(value.as_str())))
+            TemplatePiece::Text(literal) => Some(FilledPiece::Text(literal)),
+            TemplatePiece::Parameter(..) => {
+                values.next().map(|value| FilledPiece::Value(text.part(value.as_str())))
             }
         });
         let parts: Vec<_> = parts.collect();
-        Ok(text.key(self.source, format_args!("{}", Parts(&parts))))
+        Ok(text.key(self.source, format_args!("{}", FilledPieces(&parts))))
     }
 
-    /// A scope and a route in it have this name, and the lock would be that of the scope's.
+    /// A scope and a route inside it may both have a parameter of this name, and only one of them would be locked.
     fn two_parameters(&self, name: &str) -> LockError {
         LockError::invalid_option(format!(
             "key: the route has two path parameters `{name}`, and \"{}\" does not say which; give one \
@@ -140,23 +169,26 @@ impl Template {
     }
 }
 
-enum Filled<'a> {
+/// A piece of a template for one request.
+enum FilledPiece<'a> {
     Text(&'a str),
     Value(Part<'a, str>),
 }
 
-struct Parts<'a>(&'a [Filled<'a>]);
+/// Prints the pieces one after the other.
+struct FilledPieces<'a>(&'a [FilledPiece<'a>]);
 
-impl std::fmt::Display for Parts<'_> {
+impl std::fmt::Display for FilledPieces<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|part| match part {
-            Filled::Text(text) => f.write_str(text),
-            Filled::Value(value) => value.fmt(f),
+            FilledPiece::Text(text) => f.write_str(text),
+            FilledPiece::Value(value) => value.fmt(f),
         })
     }
 }
 
-fn scan(source: &str) -> Result<Vec<Piece>, String> {
+/// Splits a template into its pieces.
+fn scan(source: &str) -> Result<Vec<TemplatePiece>, String> {
     if source.is_empty() {
         return Err(
             "it is empty; say what to lock, for example \"order:{order_id:u64}\"".to_owned()
@@ -181,20 +213,20 @@ fn scan(source: &str) -> Result<Vec<Piece>, String> {
         };
         let (name, of) = parameter(inside)?;
         if !text.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(TemplatePiece::Text(std::mem::take(&mut text)));
         }
-        pieces.push(Piece::Parameter(name.to_owned(), of));
+        pieces.push(TemplatePiece::Parameter(name.to_owned(), of));
         rest = after;
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        pieces.push(TemplatePiece::Text(text));
     }
     Ok(pieces)
 }
 
-/// `order_id:u64`.
-fn parameter(inside: &str) -> Result<(&str, Type), String> {
+/// Parses the inside of a placeholder, such as `order_id:u64`.
+fn parameter(inside: &str) -> Result<(&str, ParameterType), String> {
     let (name, of) = match inside.split_once(':') {
         Some((name, of)) => (name, Some(of)),
         None => (inside, None),
@@ -222,10 +254,10 @@ fn parameter(inside: &str) -> Result<(&str, Type), String> {
         return Err(format!("`{{{inside}}}` is not a name; write `{{{bare}:{of}}}`"));
     }
     let of = match of {
-        "u64" => Type::U64,
-        "i64" => Type::I64,
-        "uuid" => Type::Uuid,
-        "str" => Type::Str,
+        "u64" => ParameterType::U64,
+        "i64" => ParameterType::I64,
+        "uuid" => ParameterType::Uuid,
+        "str" => ParameterType::Str,
         other => {
             let meant = match other.trim_matches(|c: char| c == '&' || c.is_whitespace()) {
                 "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "i64",
@@ -242,8 +274,8 @@ fn parameter(inside: &str) -> Result<(&str, Type), String> {
     Ok((name, of))
 }
 
-/// Refuses `order:#id`, `order:${id}`, `/orders/:id`, `order:<id>`, `order:@id` and `order:%s`: other frameworks
-/// would fill these in. Here they are plain text, and the key would be the same for every request.
+/// Refuses `order:#id`, `order:${id}`, `/orders/:id`, `order:<id>`, `order:@id` and `order:%s`, because other
+/// frameworks would fill these in. Here they are plain text, and the key would be the same for every request.
 fn foreign_placeholder(text: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     for (at, sign) in text.char_indices() {
@@ -277,14 +309,15 @@ fn foreign_placeholder(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// As in the attribute: the first character of the text between a value and the next one.
-fn separators(pieces: &[Piece]) -> Result<Vec<Option<char>>, String> {
+/// Returns for each placeholder the character that ends its value, as in the attribute: the first character of the
+/// text between this value and the next one.
+fn separators(pieces: &[TemplatePiece]) -> Result<Vec<Option<char>>, String> {
     let mut separators = Vec::new();
     for (at, piece) in pieces.iter().enumerate() {
-        let Piece::Parameter(name, _) = piece else { continue };
+        let TemplatePiece::Parameter(name, _) = piece else { continue };
         separators.push(match (pieces.get(at + 1), pieces.get(at + 2)) {
-            (Some(Piece::Text(text)), Some(Piece::Parameter(..))) => text.chars().next(),
-            (Some(Piece::Parameter(next, _)), _) => {
+            (Some(TemplatePiece::Text(text)), Some(TemplatePiece::Parameter(..))) => text.chars().next(),
+            (Some(TemplatePiece::Parameter(next, _)), _) => {
                 return Err(format!(
                     "nothing separates `{{{name}}}` from `{{{next}}}`, so different values could make \
                      the same key; write a `:` between them"
@@ -301,7 +334,7 @@ mod tests {
     use super::*;
 
     fn fill(source: &'static str, parameters: &[(&str, &str)]) -> Result<String, String> {
-        let template = Template::parse(source)?;
+        let template = PathTemplate::parse(source)?;
         let key = template.fill(parameters).map_err(|error| error.to_string())?;
         assert_eq!(key.template(), Some(source));
         key.check().map_err(str::to_owned)?;
@@ -410,7 +443,7 @@ mod tests {
             "{id:u64}#main",
             "http://host",
         ] {
-            assert!(Template::parse(source).is_ok(), "{source}");
+            assert!(PathTemplate::parse(source).is_ok(), "{source}");
         }
     }
 
@@ -443,7 +476,7 @@ mod tests {
             ("order:@id", "`key_fn`"),
             ("order:%s", "write `{order_id:u64}`"),
         ] {
-            let message = Template::parse(source).expect_err(source);
+            let message = PathTemplate::parse(source).expect_err(source);
             assert!(message.contains(words), "{source}: {message}");
         }
     }

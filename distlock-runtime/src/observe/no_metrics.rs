@@ -1,10 +1,10 @@
-//! Without the feature `metrics` nothing of it is left in the program.
+//! The stand-in for `metrics.rs` without the feature `metrics`. It compiles to nothing.
 
 use std::time::Duration;
 
-use super::verb::Verb;
-use super::{Acquired, LostReason, Refused};
+use super::observer::{Acquired, Refused, Verb};
 use crate::clock::Moment;
+use crate::error::LostReason;
 use crate::name::LockName;
 
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Hold(());
 pub(crate) struct InLine(());
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recorder {
+pub(super) enum RecorderScope {
     None,
 }
 
@@ -26,8 +26,8 @@ impl Metrics {
     pub(super) fn started(&self, _store: &'static str) {}
 
     #[inline(always)]
-    pub(super) fn recorder(&self) -> Recorder {
-        Recorder::None
+    pub(super) fn recorder(&self) -> RecorderScope {
+        RecorderScope::None
     }
 
     #[inline(always)]
@@ -43,7 +43,7 @@ impl Metrics {
     pub(super) fn acquired(
         &self,
         _lock: &LockName,
-        _recorder: Recorder,
+        _recorder: RecorderScope,
         _hold: &Hold,
         _event: &Acquired,
     ) {
@@ -62,9 +62,15 @@ impl Metrics {
 
     pub(super) fn released_late(&self, _lock: &LockName) {}
 
-    pub(super) fn command(&self, _recorder: Recorder, _verb: Verb, _took: Duration, _ok: bool) {}
+    pub(super) fn command(
+        &self,
+        _recorder: RecorderScope,
+        _verb: Verb,
+        _took: Duration,
+        _ok: bool,
+    ) {
+    }
 
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "zookeeper"))]
     pub(super) fn link(&self, _was_up: Option<bool>, _is_up: Option<bool>) {}
 }
 
