@@ -11,13 +11,11 @@
 // What a server needs, memory does not.
 #![cfg_attr(not(feature = "redis"), allow(dead_code))]
 
-mod admin;
+#[doc(hidden)]
+pub mod admin;
 mod block_on;
 mod builder;
 mod clock;
-mod close;
-#[doc(hidden)]
-pub mod console;
 mod engine;
 mod error;
 mod float;
@@ -43,7 +41,6 @@ mod name;
 mod namespace;
 pub mod observe;
 mod one_or_many;
-mod operate;
 mod options;
 mod peers;
 mod per_thread;

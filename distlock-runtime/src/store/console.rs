@@ -1,4 +1,4 @@
-//! What tools ask a store that no lock needs: see [`console`](crate::console).
+//! What tools ask a store that no lock needs: see [`admin`](crate::admin).
 
 use std::future::ready;
 use std::sync::Arc;
