@@ -31,7 +31,7 @@ const HIDDEN: [&str; 21] = [
     "token.rs",
     "witness.rs",
     // Traits of one crate that cannot be implemented by another.
-    "leader/outcome.rs",
+    "leader/term.rs",
     "integrations/http/rule.rs",
 ];
 
