@@ -18,8 +18,7 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
 use crate::observe::Verb;
-use crate::peers::lock_status::{Told, wanted};
-use crate::peers::{Account, Want, Way};
+use crate::peers::{LockReports, PeerReport, QuestionRoute, Want, wanted};
 use crate::process::Process;
 use crate::status::{DrivenBy, LockStatus, ManagerStatus, StoreStatus, WakeUps};
 use crate::store::owner::Owner;
@@ -221,8 +220,8 @@ impl LockManager {
         let Some(seen) = self.held(&lock).await? else {
             return Ok(LockStatus::Free);
         };
-        let told = self.told_of(&lock, &seen).await;
-        Ok(told.status(&lock, seen))
+        let reports = self.reports_of(&lock, &seen).await;
+        Ok(reports.status(&lock, seen))
     }
 
     /// Returns the processes that use the manager's prefix: those that took, awaited or renewed a lock within the
@@ -464,10 +463,10 @@ impl LockManager {
         let own = self.locks().table.process();
         let processes = self.processes().await?.into_iter().map(|process| process.id);
         let processes: Vec<_> = processes.filter(|id| id != own).take(ASKED).collect();
-        let accounts = self.watch(processes).await?;
-        let counted = accounts.into_iter().filter_map(|(process, account)| {
-            let (counted, calls) = account.counted.clone()?;
-            let held = account.held.iter();
+        let reports = self.watch(processes).await?;
+        let counted = reports.into_iter().filter_map(|(process, report)| {
+            let (counted, calls) = report.counted.clone()?;
+            let held = report.held.iter();
             let held = held.map(|held| (held.stored.clone(), (held.name.clone(), held.age)));
             Some(Counted { process, counted, calls, held: held.collect() })
         });
@@ -543,42 +542,42 @@ impl LockManager {
     async fn watch(
         &self,
         processes: Vec<String>,
-    ) -> Result<HashMap<String, Arc<Account>>, LockError> {
+    ) -> Result<HashMap<String, Arc<PeerReport>>, LockError> {
         let Locks { table, store, engine, namespace, .. } = self.locks();
         let lock = self.named("watch".into(), "watch")?;
         if !self.is_subscribed(&lock).await {
             return Ok(HashMap::new());
         }
         let (prefix, limit, own) = (namespace.prefix(), self.limit(), table.process());
-        let way = Way { store, alarms: engine.alarms(), prefix, own, limit };
+        let way = QuestionRoute { store, alarms: engine.alarms(), prefix, own, limit };
         Ok(table.questions.watch(processes, way).await)
     }
 
     /// Asks the holders and waiters of a lock, this process included.
-    async fn told_of(&self, lock: &Arc<LockName>, seen: &store::Held) -> Told {
+    async fn reports_of(&self, lock: &Arc<LockName>, seen: &store::Held) -> LockReports {
         let Locks { table, store, engine, .. } = self.locks();
         let own = table.process();
         let (held, waiting) = table.has(lock.stored());
-        let mut told = Told {
+        let mut reports = LockReports {
             own: own.to_owned(),
             itself: table.itself().map(Itself::process),
             held,
             waiting,
-            ..Told::default()
+            ..LockReports::default()
         };
         let wants = wanted(seen, own);
         if wants.is_empty() || !self.is_subscribed(lock).await {
-            told.recorded = self.records_of(wants).await;
-            return told;
+            reports.recorded = self.records_of(wants).await;
+            return reports;
         }
         let processes: Vec<String> = wants.iter().map(|want| want.process.clone()).collect();
         let (prefix, limit) = (lock.prefix(), self.limit());
-        let way = Way { store, alarms: engine.alarms(), prefix, own, limit };
-        told.accounts = table.questions.ask(wants, lock.stored(), way).await;
-        let silent = processes.into_iter().filter(|id| !told.accounts.contains_key(id));
+        let way = QuestionRoute { store, alarms: engine.alarms(), prefix, own, limit };
+        reports.by_process = table.questions.ask(wants, lock.stored(), way).await;
+        let silent = processes.into_iter().filter(|id| !reports.by_process.contains_key(id));
         let silent = silent.map(|process| Want { process, leases: Vec::new() }).collect();
-        told.recorded = self.records_of(silent).await;
-        told
+        reports.recorded = self.records_of(silent).await;
+        reports
     }
 
     /// Returns the records of processes that have not answered. Missing records are no reason to fail.

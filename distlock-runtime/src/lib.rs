@@ -24,7 +24,6 @@ mod home;
 mod integrations;
 mod itself;
 mod jitter;
-mod json;
 mod key;
 mod key_encoding;
 mod leader;

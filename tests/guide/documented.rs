@@ -24,14 +24,12 @@ const HIDDEN: [&str; 21] = [
     "scripts.rs",
     "store/",
     "testing/faults/",
-    "peers/asked.rs",
     // For a store in a crate of its own.
     "builder/foreign.rs",
     "name/stored.rs",
     "token.rs",
     "witness.rs",
     // Traits of one crate that cannot be implemented by another.
-    "leader/term.rs",
     "integrations/http/rule.rs",
 ];
 

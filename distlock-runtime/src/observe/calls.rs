@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
 use crate::clock::Moment;
 use crate::itself::shortened;
-use crate::json::{Json, ObjectWriter};
 use crate::name::LockName;
 
 /// Upper bounds of the counts, in µs. One more count is for longer waits.
@@ -20,12 +21,16 @@ const BOUNDS: [u64; 18] = [
 ];
 
 /// The calls that got a lock of one name since a client began to watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     /// The name of their locks.
+    #[serde(deserialize_with = "short_name")]
     pub name: String,
-    waits: [u64; BOUNDS.len() + 1],
+    #[serde(serialize_with = "write_waits", deserialize_with = "read_waits")]
+    waits: Waits,
 }
+
+type Waits = [u64; BOUNDS.len() + 1];
 
 impl Calls {
     /// Makes a count of no calls yet.
@@ -75,21 +80,27 @@ impl Calls {
         });
         reached.next().map(|(bound, _)| Duration::from_micros(*bound))
     }
+}
 
-    pub(crate) fn parse(json: &Json) -> Option<Self> {
-        let mut calls = Self::of(json.text("name")?);
-        let mut counts = json.text("waits")?.split(' ');
-        for count in &mut calls.waits {
-            // The text may come from another version or a foreign client. Small numbers cannot overflow a sum.
-            *count = counts.next()?.parse::<u32>().ok()?.into();
-        }
-        Some(calls)
-    }
+fn short_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|name| shortened(&name))
+}
 
-    pub(crate) fn json(&self) -> String {
-        let counts = self.waits.map(|count| u32::try_from(count).unwrap_or(u32::MAX).to_string());
-        ObjectWriter::new().text("name", &self.name).text("waits", &counts.join(" ")).end()
+/// Writes the counts as numbers with spaces between them.
+fn write_waits<S: Serializer>(waits: &Waits, to: S) -> Result<S::Ok, S::Error> {
+    waits.map(|count| count.min(u32::MAX.into()).to_string()).join(" ").serialize(to)
+}
+
+fn read_waits<'de, D: Deserializer<'de>>(from: D) -> Result<Waits, D::Error> {
+    let text = String::deserialize(from)?;
+    let mut counts = text.split(' ');
+    let mut waits = [0; BOUNDS.len() + 1];
+    for count in &mut waits {
+        // The text may come from another version or a foreign client. Small numbers cannot overflow a sum.
+        let next = counts.next().and_then(|count| count.parse::<u32>().ok());
+        *count = next.ok_or_else(|| D::Error::custom("no count"))?.into();
     }
+    Ok(waits)
 }
 
 /// How long a client counts as watching after its last question.
@@ -189,12 +200,12 @@ mod tests {
     fn what_is_written_is_read() {
         let mut calls = Calls::of("orders::pay \"1\"");
         (0..7).for_each(|n| calls.add(Duration::from_millis(10 * n)));
-        let json = Json::parse(&calls.json()).expect("JSON");
-        assert_eq!(Calls::parse(&json), Some(calls));
+        let json = serde_json::to_string(&calls).expect("JSON");
+        assert_eq!(serde_json::from_str::<Calls>(&json).ok(), Some(calls));
         for text in
             [r#"{"name":"a"}"#, r#"{"name":"a","waits":"1 2"}"#, r#"{"name":"a","waits":"-1"}"#]
         {
-            assert_eq!(Calls::parse(&Json::parse(text).expect("JSON")), None, "{text}");
+            assert!(serde_json::from_str::<Calls>(text).is_err(), "{text}");
         }
     }
 

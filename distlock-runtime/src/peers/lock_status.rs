@@ -1,20 +1,21 @@
-//! What processes say of a lock, put together with what its store says.
+//! The status of a lock, from the reports of processes and the answer of its store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Account, HeldLock, Place, Want};
+use super::questions::Want;
+use super::report::{HeldLock, PeerReport, WaitingCalls};
 use crate::name::LockName;
 use crate::process::Process;
 use crate::status::{Holder, LockStatus, Waiter};
 use crate::store::{self, Limit};
 use crate::token::Token;
 
-/// So many processes are asked about one lock: its holders, and its first waiters.
+/// The most processes that are asked about one lock: its holders, and its first waiters.
 const ASKED: usize = 32;
 
-/// Which processes to ask for what: those other than this one that hold the lock or stand in its queue.
+/// Returns the questions to other processes: to those that hold the lock or wait in its queue.
 pub(crate) fn wanted(seen: &store::Held, own: &str) -> Vec<Want> {
     let mut wants: Vec<Want> = Vec::new();
     for token in seen.tokens().chain(&seen.queue) {
@@ -32,25 +33,26 @@ pub(crate) fn wanted(seen: &store::Held, own: &str) -> Vec<Want> {
     wants
 }
 
-/// What was said of a lock.
+/// The reports about one lock.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct LockReports {
     /// The id of this process.
     pub(crate) own: String,
     pub(crate) itself: Option<Process>,
     pub(crate) held: Vec<HeldLock>,
-    pub(crate) waiting: Vec<Place>,
-    /// Of others, by their ids.
-    pub(crate) accounts: HashMap<String, Arc<Account>>,
-    /// Of others that said nothing.
+    pub(crate) waiting: Vec<WaitingCalls>,
+    /// The reports of other processes, by their ids.
+    pub(crate) by_process: HashMap<String, Arc<PeerReport>>,
+    /// The records of processes that did not answer.
     pub(crate) recorded: HashMap<String, Process>,
 }
 
-impl Told {
+impl LockReports {
+    /// Puts the reports and the answer of the store together.
     pub(crate) fn status(self, lock: &LockName, seen: store::Held) -> LockStatus {
         let stored = lock.stored();
         let holders = |holder: &store::Holder| {
-            self.holders(Lease::of(&holder.token), stored, holder.remaining)
+            self.holders(TokenParts::of(&holder.token), stored, holder.remaining)
         };
         let is_alone =
             |token: &String| Token::parse(token).is_none_or(|token| token.limit == Limit::ALONE);
@@ -65,37 +67,43 @@ impl Told {
         }
     }
 
-    /// The next ones first.
-    fn waiters(&self, stored: &str, seen: &store::Held) -> Vec<Named> {
+    /// Returns the waiters, the next one first.
+    fn waiters(&self, stored: &str, seen: &store::Held) -> Vec<WaiterOfProcess> {
         let mut waiters = Vec::new();
-        // Those behind a holder in its own process come first, and stand in no queue.
+        // Calls that wait for a holder in its own process come first, and are in no queue.
         for token in seen.tokens() {
-            let at = Lease::of(token);
-            let behind = self.places(at.process, stored).filter(|place| place.lease == at.number);
-            waiters.extend(behind.map(|place| self.waiter(at, Some(place))));
+            let at = TokenParts::of(token);
+            let behind =
+                self.waiting_calls(at.process, stored).filter(|calls| calls.lease == at.number);
+            waiters.extend(behind.map(|calls| self.waiter(at, Some(calls))));
         }
         for token in &seen.queue {
-            let at = Lease::of(token);
-            let place = self.places(at.process, stored).find(|place| place.lease == at.number);
-            waiters.push(self.waiter(at, place));
+            let at = TokenParts::of(token);
+            let calls =
+                self.waiting_calls(at.process, stored).find(|calls| calls.lease == at.number);
+            waiters.push(self.waiter(at, calls));
         }
-        // Those of this process that do not stand in the queue yet.
-        let own = Lease { process: &self.own, number: "" };
-        let is_new = |place: &&Place| {
+        // Calls of this process that are not in the queue yet.
+        let own = TokenParts { process: &self.own, number: "" };
+        let is_new = |calls: &&WaitingCalls| {
             let mut tokens = seen.tokens().chain(&seen.queue);
-            tokens.all(|token| Lease::of(token).number != place.lease)
+            tokens.all(|token| TokenParts::of(token).number != calls.lease)
         };
         let here = self.waiting.iter().filter(is_new);
-        waiters.extend(here.map(|place| self.waiter(own, Some(place))));
+        waiters.extend(here.map(|calls| self.waiter(own, Some(calls))));
         waiters
     }
 
-    /// The holders by one token: several if they share it, and one without details if its process has not
+    /// Returns the holders under one token: several if they share it, and one without details if its process has not
     /// answered.
-    fn holders(&self, at: Lease<'_>, stored: &str, remaining: Option<Duration>) -> Vec<Holder> {
-        let account = self.accounts.get(at.process).map(|account| &account.held[..]);
-        let held =
-            if at.process == self.own { &self.held[..] } else { account.unwrap_or_default() };
+    fn holders(
+        &self,
+        at: TokenParts<'_>,
+        stored: &str,
+        remaining: Option<Duration>,
+    ) -> Vec<Holder> {
+        let report = self.by_process.get(at.process).map(|report| &report.held[..]);
+        let held = if at.process == self.own { &self.held[..] } else { report.unwrap_or_default() };
         let is_it = |held: &&HeldLock| held.stored == stored && held.lease == at.number;
         let mut holders: Vec<_> = held.iter().filter(is_it).map(Some).collect();
         if holders.is_empty() {
@@ -112,49 +120,54 @@ impl Told {
         holders.into_iter().map(holder).collect()
     }
 
-    fn waiter(&self, at: Lease<'_>, place: Option<&Place>) -> Named {
+    fn waiter(&self, at: TokenParts<'_>, calls: Option<&WaitingCalls>) -> WaiterOfProcess {
         let waiter = Waiter {
             process: self.process(at.process),
-            name: place.map(|place| place.name.clone()),
-            template: place.and_then(|place| place.template.clone()),
-            since: place.map(|place| place.age),
-            calls: place.map(|place| place.calls),
+            name: calls.map(|calls| calls.name.clone()),
+            template: calls.and_then(|calls| calls.template.clone()),
+            since: calls.map(|calls| calls.age),
+            calls: calls.map(|calls| calls.calls),
         };
-        Named { id: at.process.to_owned(), waiter }
+        WaiterOfProcess { id: at.process.to_owned(), waiter }
     }
 
-    /// Where calls of a process wait for the lock.
-    fn places<'a>(&'a self, process: &str, stored: &'a str) -> impl Iterator<Item = &'a Place> {
-        let account = self.accounts.get(process).map(|account| &account.waiting[..]);
-        let places =
-            if process == self.own { &self.waiting[..] } else { account.unwrap_or_default() };
-        places.iter().filter(move |place| place.stored == stored)
+    /// Returns the calls of a process that wait for the lock.
+    fn waiting_calls<'a>(
+        &'a self,
+        process: &str,
+        stored: &'a str,
+    ) -> impl Iterator<Item = &'a WaitingCalls> {
+        let report = self.by_process.get(process).map(|report| &report.waiting[..]);
+        let calls =
+            if process == self.own { &self.waiting[..] } else { report.unwrap_or_default() };
+        calls.iter().filter(move |calls| calls.stored == stored)
     }
 
+    /// Returns the details of a process, if they are known.
     fn process(&self, id: &str) -> Option<Process> {
         if id == self.own {
             return self.itself.clone();
         }
-        let said = self.accounts.get(id).map(|account| &account.process);
-        said.or_else(|| self.recorded.get(id)).cloned()
+        let reported = self.by_process.get(id).map(|report| &report.process);
+        reported.or_else(|| self.recorded.get(id)).cloned()
     }
 }
 
-/// Calls that wait, and whose they are.
-struct Named {
+/// Calls that wait, and the id of their process.
+struct WaiterOfProcess {
     id: String,
     waiter: Waiter,
 }
 
-/// What an owner token names.
+/// The process and the number in an owner token.
 #[derive(Clone, Copy)]
-struct Lease<'a> {
+struct TokenParts<'a> {
     process: &'a str,
     number: &'a str,
 }
 
-impl<'a> Lease<'a> {
-    /// A value that is no token of ours stands for the process that wrote it.
+impl<'a> TokenParts<'a> {
+    /// Parses a token. A foreign value stands for the process that wrote it.
     fn of(token: &'a str) -> Self {
         let parsed =
             Token::parse(token).map(|Token { process, number, .. }| Self { process, number });
