@@ -5,7 +5,7 @@ use std::time::Duration;
 
 pub use crate::clock::Moment;
 pub use crate::lock::core::*;
-pub use crate::peers::{Asker, PendingQuestions as Asked};
+pub use crate::peers::asked::{Asker, PendingQuestions as Asked};
 pub use crate::store::{Limit, Term};
 
 /// The pauses after which a release is repeated while bytes of an acquire may still be on their way (R9).
