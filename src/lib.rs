@@ -68,6 +68,6 @@ pub use distlock_runtime::testing;
 
 // Not public: for generated code, and for the program `distlock`.
 #[doc(hidden)]
-pub use distlock_runtime::console as __console;
+pub use distlock_runtime::admin as __console;
 #[doc(hidden)]
-pub use distlock_runtime::private as __private;
+pub use distlock_runtime::macro_support as __private;

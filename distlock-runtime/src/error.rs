@@ -1,11 +1,7 @@
-//! What can go wrong with a lock, said so that the reader knows which lock and what to do.
+//! The errors of locks. Each text names the lock and the fix.
 //!
-//! No text made here contains a key's values or a password: a key often carries an e-mail address
-//! or an account number, and errors end up in logs. [`LockError::key`] hands the key to code that
-//! asks for it.
-
-mod lost_reason;
-mod text;
+//! No text contains a key's values or a password, because a key often carries an e-mail address or an account number,
+//! and errors end up in logs. [`LockError::key`] returns the key to code that asks for it.
 
 use std::error::Error;
 use std::fmt;
@@ -16,12 +12,10 @@ use crate::jitter::seconds_around;
 use crate::limit::Limit;
 use crate::name::{Advice, LockName};
 use distlock_core::store::Fault;
-use text::{Aftermath, Because, LeaseRemaining, Of};
 
 pub use distlock_core::store::BackendKind;
-pub use lost_reason::LostReason;
 
-/// Why a lock was not taken, not kept, or not released.
+/// The reason why a lock was not taken, not kept, or not released.
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -78,8 +72,8 @@ pub enum LockError {
     },
 
     /// The lease ended before its holder was done: it could not be renewed in time, an operator took it
-    /// away, or `max_hold` was reached. Work under it had begun, and others may have the lock by now:
-    /// check what was done. A body is never polled past the deadline of its lease.
+    /// away, or `max_hold` was reached. Work under it had begun, and others may have the lock by now, so check
+    /// the work. A body is never polled past the deadline of its lease.
     #[error("{lock} was lost: {reason}; {}", Aftermath(*stopped))]
     #[non_exhaustive]
     Lost {
@@ -87,7 +81,7 @@ pub enum LockError {
         lock: Box<LockName>,
         /// How it was lost.
         reason: LostReason,
-        /// A body under it was stopped. Otherwise there was none (a guard was held), or it has
+        /// Whether a body under it was stopped. Otherwise there was none (a guard was held), or it had
         /// returned.
         stopped: bool,
     },
@@ -99,9 +93,9 @@ pub enum LockError {
     Backend {
         /// Which lock; `None` where the manager itself could not be connected.
         lock: Option<Box<LockName>>,
-        /// What kind of failure, for code that treats them differently.
+        /// The kind of failure, for code that treats them differently.
         kind: BackendKind,
-        /// The node, and its own words or those of the network, without keys and passwords. It is a part of
+        /// The node and the text of its error, or of the network's, without keys and passwords. It is a part of
         /// `Display`, so `Error::source` does not return it again.
         cause: Option<Arc<dyn Error + Send + Sync>>,
     },
@@ -113,7 +107,7 @@ pub enum LockError {
     InvalidKey {
         /// Which lock.
         lock: Box<LockName>,
-        /// What is wrong with it and how to mend it.
+        /// The mistake and its fix.
         reason: &'static str,
     },
 
@@ -121,13 +115,13 @@ pub enum LockError {
     #[error("{details}")]
     #[non_exhaustive]
     InvalidOption {
-        /// Which option, what is wrong with it and how to mend it.
+        /// The option, the mistake and its fix.
         details: Box<str>,
     },
 
-    /// A call would wait for a lock that its own caller holds, and so forever. `reentrant` lets it join
-    /// the lock instead, unless the call asks for more than its caller has: a write inside a read, or a
-    /// permit of fewer than the caller's. Such a call has to come after its caller's lock is free.
+    /// A call would wait forever for a lock that its own caller holds. With `reentrant` it joins the lock instead,
+    /// unless it asks for more than its caller has: a write inside a read, or a permit of fewer than the
+    /// caller's. Make such a call after its caller's lock is free.
     #[error(
         "{lock} is already held by the caller of this call; it would wait for itself forever ({hint})"
     )]
@@ -135,7 +129,7 @@ pub enum LockError {
     WouldDeadlock {
         /// Which lock.
         lock: Box<LockName>,
-        /// What to do instead.
+        /// The fix.
         hint: &'static str,
     },
 
@@ -152,7 +146,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether others hold the lock: [`Busy`](Self::Busy).
+    /// Returns whether others hold the lock: [`Busy`](Self::Busy).
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -169,7 +163,7 @@ impl LockError {
         matches!(self, Self::Busy { .. })
     }
 
-    /// Whether the lease ended before its holder was done: [`Lost`](Self::Lost).
+    /// Returns whether the lease ended before its holder was done: [`Lost`](Self::Lost).
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -186,11 +180,11 @@ impl LockError {
         matches!(self, Self::Lost { .. })
     }
 
-    /// How long the present holder's lease still runs: of [`Busy`](Self::Busy) if the store could tell,
+    /// Returns how long the present holder's lease still runs: of [`Busy`](Self::Busy) if the store could tell,
     /// else `None`.
     ///
     /// It is no estimate of when the lock will be free: a holder that renews its lease keeps the lock
-    /// longer, one that is done releases it earlier. What to tell clients is
+    /// longer, and a holder that is done releases it earlier. The advice for clients is
     /// [`http_retry_after`](Self::http_retry_after).
     ///
     /// ```
@@ -212,7 +206,7 @@ impl LockError {
         }
     }
 
-    /// The key of the lock, with its values; `None` for an error that is not about one lock. It is not
+    /// Returns the key of the lock, with its values; `None` for an error that is not about one lock. It is not
     /// part of any text that this type prints.
     ///
     /// ```
@@ -231,7 +225,7 @@ impl LockError {
         self.lock().map(LockName::key)
     }
 
-    /// Which lock.
+    /// Returns the name of the lock.
     pub(crate) fn lock(&self) -> Option<&LockName> {
         match self {
             Self::Busy { lock, .. }
@@ -243,7 +237,7 @@ impl LockError {
         }
     }
 
-    /// The HTTP status that says the same, for frameworks that distlock has no feature for.
+    /// Returns the matching HTTP status, for frameworks without a feature of distlock.
     ///
     /// | error | status |
     /// |---|---|
@@ -287,12 +281,12 @@ impl LockError {
         }
     }
 
-    /// With it a body may have been `stopped`.
+    /// Makes the error of a lease that was lost. A body under it may have been `stopped`.
     pub(crate) fn lost(lock: &LockName, reason: LostReason, stopped: bool) -> Self {
         Self::Lost { lock: Box::new(lock.clone()), reason, stopped }
     }
 
-    /// The kind of failure as a word for programs, which does not change between versions.
+    /// Returns the kind of failure as a word for programs, which does not change between versions.
     ///
     /// In an HTTP response it is the member `code` of the problem document. It distinguishes a lock that is
     /// held from other answers of an application with the same status.
@@ -323,11 +317,11 @@ impl LockError {
         }
     }
 
-    /// The `Retry-After` of an HTTP response, in whole seconds and at least 1: of `Busy`, `Backend` and
-    /// `Closed`; for the other errors `None`, since trying again does not help.
+    /// Returns the `Retry-After` of an HTTP response, in whole seconds and at least 1: of `Busy`, `Backend` and
+    /// `Closed`. For the other errors it is `None`, because trying again does not help.
     ///
-    /// It is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after) (1 s), with jitter:
-    /// each call draws a value between half and one and a half of it, so that clients that were refused
+    /// It is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after) (1 s), with jitter.
+    /// Each call draws a value between half and one and a half of it, so that clients that were refused
     /// together do not come back together. The rest of the holder's lease
     /// ([`lease_remaining`](Self::lease_remaining)) would be too long: the lock is usually free much earlier.
     ///
@@ -353,7 +347,7 @@ impl LockError {
         self
     }
 
-    /// A call with the limit `inner` came inside a body that holds the lock with `outer`.
+    /// Makes the error of a call with the limit `inner`, inside a body that holds the lock with `outer`.
     pub(crate) fn would_deadlock(lock: &LockName, outer: Limit, inner: Limit) -> Self {
         let hint = match () {
             () if outer <= inner => "add `reentrant = true` to join the lock",
@@ -375,6 +369,115 @@ impl LockError {
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The reason why a lease was lost. `Display` is a sentence, and [`as_str`](Self::as_str) a label.
+///
+/// ```
+/// # use distlock_runtime as distlock;
+/// use distlock::observe::LostReason;
+///
+/// assert_eq!(LostReason::MaxHold.as_str(), "max_hold");
+/// assert_eq!(LostReason::MaxHold.to_string(), "it was held for its `max_hold`");
+/// ```
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LostReason {
+    /// The lease ran out before it was renewed or released.
+    ///
+    /// The process or the store was paused or unreachable for longer than the `ttl`.
+    Expired,
+    /// The store has the lock free or with another owner.
+    ///
+    /// Another client deleted or changed the key, or the server lost its data.
+    Taken,
+    /// An operator took it away: [`force_release`](crate::LockManager::force_release).
+    Forced,
+    /// The lock was held for its `max_hold`, and is not renewed past that.
+    MaxHold,
+    /// The manager was closed.
+    Closed,
+}
+
+impl LostReason {
+    /// Returns the reason as one word for a label: `expired`, `taken`, `forced`, `max_hold` or
+    /// `closed`.
+    ///
+    /// These words are part of the public surface: metrics and events use them, too.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::Forced => "forced",
+            Self::MaxHold => "max_hold",
+            Self::Closed => "closed",
+        }
+    }
+
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            Self::Expired => "its lease ran out before it was renewed or released",
+            Self::Taken => "the store has it free or with another owner",
+            Self::Forced => "it was taken away by force_release",
+            Self::MaxHold => "it was held for its `max_hold`",
+            Self::Closed => "the lock manager was closed",
+        }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+/// The consequence of a loss for the work under the lock.
+struct Aftermath(bool);
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            true => "the body was stopped, and what it had begun must be checked",
+            false => "what was done under it must be checked",
+        })
+    }
+}
+
+/// The rest of the present holder's lease.
+struct LeaseRemaining(Option<Duration>);
+
+impl fmt::Display for LeaseRemaining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            // Tenths of a second: the rest is an estimate, and more digits would pretend otherwise.
+            Some(rest) => write!(f, " (its lease runs for another {:.1} s)", rest.as_secs_f64()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The cause, as the store or the network words it.
+struct Because<'a>(Option<&'a (dyn Error + Send + Sync)>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(cause) => write!(f, ": {cause}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The lock, before the failure.
+struct Of<'a>(Option<&'a LockName>);
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(lock) => write!(f, "{lock}: "),
+            None => Ok(()),
+        }
     }
 }
 

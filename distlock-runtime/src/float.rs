@@ -45,8 +45,6 @@ impl<P: Float> Float for Pin<P> {}
 impl<T: Float> Float for Wrapping<T> {}
 impl<T: Float> Float for Saturating<T> {}
 impl<T: Float + ToOwned> Float for Cow<'_, T> {}
-#[cfg(feature = "actix")]
-impl<T: Float> Float for actix_web::web::Path<T> {}
 
 /// The ways in which a value can stand in a key.
 pub trait Stands<As> {}

@@ -8,39 +8,34 @@
 //! thread that keeps the time and finishes what callers leave unfinished. `PROTOCOL.md` says what goes
 //! over the wire, the module docs of `lock` name the file of each step.
 
-mod accounts;
-mod builder;
-mod close;
 #[doc(hidden)]
-pub mod console;
-mod encode;
+pub mod admin;
+mod block_on;
+mod builder;
 mod engine;
 mod error;
 mod float;
 mod global;
 mod home;
-mod inspect;
+mod integrations;
 mod itself;
-mod json;
+mod key_encoding;
 mod leader;
 mod limits;
 mod lock;
+#[doc(hidden)]
+pub mod macro_support;
 mod manager;
 mod memory;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 #[cfg(feature = "model")]
 #[doc(hidden)]
 pub mod model;
 mod namespace;
 pub mod observe;
-mod operate;
 mod options;
-mod outcome;
-mod park;
-#[doc(hidden)]
-pub mod private;
+mod peers;
 mod request;
+mod return_type;
 mod settings;
 mod status;
 #[doc(hidden)]
@@ -48,13 +43,6 @@ pub mod store;
 mod stores;
 #[cfg(feature = "test-util")]
 pub mod testing;
-#[cfg(feature = "tonic")]
-mod tonic;
-#[cfg(feature = "tower")]
-pub mod tower;
-#[cfg(any(feature = "axum", feature = "actix"))]
-mod web;
-mod who;
 
 use distlock_core::{
     capacity as limit, catch_panic as shield, clock, jitter, key, name, one_or_many,
@@ -70,6 +58,9 @@ pub use distlock_core::tls::TlsOptions;
 pub use distlock_redis::scripts;
 pub use error::{BackendKind, LockError, LostReason};
 pub use global::{init, manager, with_manager};
+// Empty without the features of the frameworks.
+#[allow(unreachable_pub, unused_imports)]
+pub use integrations::*;
 pub use key::LockKey;
 pub use leader::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
 pub use lock::guard::LockGuard;
@@ -82,9 +73,20 @@ pub use status::{CloseReport, Holder, LockStatus, ManagerStatus, Waiter};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use testing::faults;
-#[cfg(feature = "actix")]
-pub use web::actix;
-#[cfg(feature = "axum")]
-pub use web::axum;
-#[cfg(any(feature = "axum", feature = "actix"))]
-pub use web::{FencingToken, Locked, LockedOptions, RouteKey};
+
+/// The feature `metrics`: what happens to locks, as metrics of the facade
+/// [`metrics`](https://docs.rs/metrics). With the feature and a recorder, every manager records. The guide
+/// lists the names, on its page on observability.
+///
+/// The label `lock` is the lock's name and never its key. One manager has labels for 500 names; further
+/// ones share the label `other`.
+///
+/// A recorder may be installed at any time, and a thread may have one of its own, which records the events of the calls
+/// on this thread. Events of the background go to the recorder of the process. The end of a hold goes to the recorder
+/// that has recorded its beginning.
+#[cfg(feature = "metrics")]
+pub mod metrics {
+    pub use crate::observe::metrics::{BUCKETS, register};
+    #[doc(hidden)]
+    pub use crate::observe::metrics::{Kind, METRICS, Metric};
+}

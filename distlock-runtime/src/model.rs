@@ -3,9 +3,9 @@
 
 pub use crate::clock::Moment;
 pub use crate::lock::core::*;
+pub use crate::peers::asked::{Asker, PendingQuestions as Asked};
 pub use crate::store::owner::RELEASE_REPEATS;
 pub use crate::store::{Limit, Term};
-pub use crate::who::{Asked, Asker};
 
 /// What the answers of a quorum's nodes come to.
 pub mod quorum {

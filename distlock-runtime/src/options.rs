@@ -6,9 +6,9 @@
 //! To add an option:
 //!
 //! 1. a field of [`Options`], and of [`Resolved`] with its default;
-//! 2. a setter of [`LockRequest`](crate::LockRequest) in `request/options.rs`, and of
+//! 2. a setter of [`LockRequest`](crate::LockRequest) in `request.rs`, and of
 //!    [`LockManagerBuilder`](crate::LockManagerBuilder) if a manager may have a default for it;
-//! 3. a line in `web/setters.rs`, which is what layers and middleware share;
+//! 3. a line in `integrations/http/rule.rs`, which is what layers and middleware share;
 //! 4. a row in the table of options in `distlock-macros/src/options.rs`.
 
 use std::time::Duration;

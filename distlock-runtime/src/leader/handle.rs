@@ -1,19 +1,18 @@
-//! Whether this process leads, for a program that asks.
+//! A campaign in the background, for a program that asks whether it leads.
 
 use std::fmt;
 use std::pin::pin;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::campaign::{Campaign, Over};
-use super::request::LeaderRequest;
+use super::campaign::{Campaign, CampaignEnd, LeaderRequest};
 use super::term::Term;
 use crate::clock::Clock;
 use crate::lock::guard::LockGuard;
 use crate::observe::term_failed;
 use crate::select::either;
 
-/// Whether this process leads; from [`Leader::current`] and [`Leader::changed`].
+/// The state of a campaign; from [`Leader::current`] and [`Leader::changed`].
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -33,16 +32,16 @@ use crate::select::either;
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub enum Leadership {
-    /// It does not; it waits in line, behind the leader.
+    /// This process does not lead. It waits in line, after the leader.
     Following,
-    /// It does.
+    /// This process leads.
     Leading(Term),
-    /// It does not, and does not campaign any more: it was withdrawn, the manager was closed, or the
-    /// options cannot work, which is in the log.
+    /// This process does not lead, and campaigns no more: it was withdrawn, the manager was closed, or the
+    /// options cannot work (the log has the reason).
     Withdrawn,
 }
 
-/// Campaigns in the background for as long as it, or a clone, is there; from [`LeaderRequest::start`].
+/// A campaign in the background, for as long as this value or a clone exists; from [`LeaderRequest::start`].
 /// Dropping the last one gives the lead up.
 ///
 /// ```
@@ -56,22 +55,22 @@ pub enum Leadership {
 /// while !leader.is_leader() {
 ///     leader.changed().await;
 /// }
-/// // … what only the leader does, in steps that each ask `is_leader()` …
+/// // … the work of the leader, in steps that each ask `is_leader()` …
 /// leader.withdraw().await;
 /// # }
 /// ```
 ///
-/// Nothing is stopped when the lead is lost, as [`LeaderRequest::run`] does: ask
-/// [`is_leader`](Self::is_leader) before each step, and give the term's fencing token to each write.
+/// Unlike [`LeaderRequest::run`], it stops nothing when the lead is lost. Ask
+/// [`is_leader`](Self::is_leader) before each step, and add the term's fencing token to each write.
 #[derive(Clone)]
 pub struct Leader {
     news: watch::Receiver<Leadership>,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<LeaderOrder>,
 }
 
 impl LeaderRequest {
     /// Campaigns in the background, for programs that ask whether they lead instead of running a body. It
-    /// needs no task of the caller's: the manager's own thread waits in line and keeps the lead.
+    /// needs no task of the caller: the manager's own thread waits in line and keeps the lead.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -99,16 +98,16 @@ impl LeaderRequest {
 }
 
 impl Leader {
-    /// Whether this process leads now. It is false from the moment on at which another may lead, whatever
-    /// has become of the connection. No I/O: cheap enough for every step and every request.
+    /// Returns whether this process leads now. It is false from the moment on at which another process may lead, even if
+    /// the connection is lost. It does no I/O, so it is cheap enough for every step and every request.
     ///
-    /// It says nothing of the time after it has returned. What must not be written by two leaders is
-    /// written with the [fencing token](Term::fencing_token) of the [`current`](Self::current) term.
+    /// The answer may be stale after it has returned. If two leaders must not write the same thing, write it with the
+    /// [fencing token](Term::fencing_token) of the [`current`](Self::current) term.
     pub fn is_leader(&self) -> bool {
         matches!(&*self.news.borrow(), Leadership::Leading(term) if term.is_current())
     }
 
-    /// Whether this process leads now, with the term. No I/O.
+    /// Returns whether this process leads now, with the term. No I/O.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -132,8 +131,8 @@ impl Leader {
         }
     }
 
-    /// Resolves when that has changed since the last call, and says what it is now: for tasks that do
-    /// something as long as this process leads. Of several changes in between the last one counts.
+    /// Resolves when the state has changed since the last call, and returns the new state: for tasks that work as long as
+    /// this process leads. Of several changes in between, the last one is returned.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -160,8 +159,8 @@ impl Leader {
         self.current()
     }
 
-    /// Gives the lead up, if this process has it: the next in line has it at once, and this process
-    /// campaigns again behind it. Returns when the store has confirmed that.
+    /// Gives the lead up, if this process has it. The next in line has it at once, and this process
+    /// campaigns again after the others. Returns when the store has confirmed that.
     ///
     /// Where no other process campaigns, this one leads again at once. To stop, use
     /// [`withdraw`](Self::withdraw).
@@ -181,13 +180,13 @@ impl Leader {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it is given up all the same.
+    /// Cancel safe: the lead is given up nevertheless.
     pub async fn resign(&self) {
-        self.order(Order::Resign).await;
+        self.order(LeaderOrder::Resign).await;
     }
 
-    /// Gives the lead up, if this process has it, and campaigns no more, nor do the clones. Returns when
-    /// the store has confirmed that: for a shutdown that the next leader does not wait a `ttl` for.
+    /// Gives the lead up, if this process has it, and ends the campaign of this value and its clones. Returns when
+    /// the store has confirmed that. Use it at a shutdown, so that the next leader need not wait for a `ttl`.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -203,12 +202,12 @@ impl Leader {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it is withdrawn all the same.
+    /// Cancel safe: the campaign ends nevertheless.
     pub async fn withdraw(self) {
-        self.order(Order::Withdraw).await;
+        self.order(LeaderOrder::Withdraw).await;
     }
 
-    async fn order(&self, order: fn(Done) -> Order) {
+    async fn order(&self, order: fn(OrderDone) -> LeaderOrder) {
         let (done, carried_out) = oneshot::channel();
         if self.orders.send(order(done)).is_ok() {
             let _ = carried_out.await;
@@ -222,36 +221,37 @@ impl fmt::Debug for Leader {
     }
 }
 
-/// Told, or dropped, when an order was carried out.
-type Done = oneshot::Sender<()>;
+/// Sent, or dropped, when an order was carried out.
+type OrderDone = oneshot::Sender<()>;
 
-enum Order {
-    Resign(Done),
-    Withdraw(Done),
+/// An order of the program to its campaign.
+enum LeaderOrder {
+    Resign(OrderDone),
+    Withdraw(OrderDone),
 }
 
-/// From term to term, until it is withdrawn.
+/// Campaigns from term to term, until it is withdrawn.
 async fn follow(
     mut campaign: Campaign,
     tell: watch::Sender<Leadership>,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    mut orders: mpsc::UnboundedReceiver<LeaderOrder>,
 ) {
     let mut done = None;
     loop {
         let Some((guard, term)) = elected(&mut campaign, &mut orders).await else { break };
         tell.send_replace(Leadership::Leading(term.clone()));
         let order = either(guard.lost(), orders.recv()).await;
-        // Before the lock is free: no other leads while this one says that it does.
-        let stays = matches!(order, Ok(()) | Err(Some(Order::Resign(_))));
+        // Told before the lock is free: no other process leads while this one claims to.
+        let stays = matches!(order, Ok(()) | Err(Some(LeaderOrder::Resign(_))));
         tell.send_replace(if stays { Leadership::Following } else { Leadership::Withdrawn });
         // A failure is logged, and retried until the lock is free.
         let _ = guard.release().await;
         match order {
             Ok(()) => campaign.ended(&term, false).await,
-            // No failure, so no pause: it queues behind the others at once. If all resigned and then paused,
-            // the queue would be empty.
-            Err(Some(Order::Resign(resigned))) => drop(resigned.send(())),
-            Err(Some(Order::Withdraw(withdrawn))) => {
+            // No failure, so no pause: it enters the queue at once. If all candidates resigned and then paused, the
+            // queue would be empty.
+            Err(Some(LeaderOrder::Resign(resigned))) => drop(resigned.send(())),
+            Err(Some(LeaderOrder::Withdraw(withdrawn))) => {
                 done = Some(withdrawn);
                 break;
             }
@@ -262,24 +262,24 @@ async fn follow(
     drop(done);
 }
 
-/// Waits until this process leads; `None` if it does not campaign any more.
+/// Waits until this process leads; `None` if it campaigns no more.
 async fn elected(
     campaign: &mut Campaign,
-    orders: &mut mpsc::UnboundedReceiver<Order>,
+    orders: &mut mpsc::UnboundedReceiver<LeaderOrder>,
 ) -> Option<(LockGuard, Term)> {
     let label = campaign.request().label().clone();
     let mut elected = pin!(campaign.elected());
     loop {
         match either(elected.as_mut(), orders.recv()).await {
             Ok(Ok(elected)) => return Some(elected),
-            Ok(Err(Over::Closed)) => return None,
-            Ok(Err(Over::Hopeless(error))) => {
+            Ok(Err(CampaignEnd::Closed)) => return None,
+            Ok(Err(CampaignEnd::Hopeless(error))) => {
                 term_failed(&label, &error.to_string());
                 return None;
             }
             // There is nothing to resign from.
-            Err(Some(Order::Resign(done))) => drop(done),
-            Err(Some(Order::Withdraw(_)) | None) => return None,
+            Err(Some(LeaderOrder::Resign(done))) => drop(done),
+            Err(Some(LeaderOrder::Withdraw(_)) | None) => return None,
         }
     }
 }

@@ -10,11 +10,11 @@ use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::itself::Itself;
 use crate::name::StoredName;
+use crate::peers::{Asker, HeldLock, LONGEST_MESSAGE, ReportWriter, Subject, WaitingCalls};
 use crate::process::Process;
 use crate::store::Letter;
 use crate::store::owner::Owner;
 use crate::token::Token;
-use crate::who::{AccountWriter, Asker, HeldLock, LONGEST_MESSAGE, Place};
 
 impl LockTable {
     /// What other processes may learn of this one.
@@ -23,7 +23,7 @@ impl LockTable {
     }
 
     /// What this process has of one lock: its leases, and the places at which calls of it wait, in order.
-    pub(crate) fn has(&self, stored: &StoredName) -> (Vec<HeldLock>, Vec<Place>) {
+    pub(crate) fn has(&self, stored: &StoredName) -> (Vec<HeldLock>, Vec<WaitingCalls>) {
         let now = self.clock().now();
         let both = |line: &Line<Live>| (held(line, now).collect(), places(line, now).collect());
         self.read_stored(stored, both).unwrap_or_default()
@@ -65,16 +65,16 @@ impl LockTable {
     async fn account(&self, process: &Process, asker: &Asker, longest: usize) -> String {
         let longest =
             longest.saturating_sub(asker.nonces.iter().map(|nonce| nonce.len() + 1).sum());
-        let mut writer = AccountWriter::new(process, longest);
+        let mut writer = ReportWriter::new(process, longest);
         let now = self.clock().now();
-        if asker.watches {
+        if let Subject::Watch(_) = asker.subject {
             let tally = self.observers().tally();
             tally.watched(now);
             let (counted, calls) = tally.counted(&asker.prefix, now);
-            writer.counted(counted, &calls);
+            writer.counted(counted, calls);
         }
-        let is_asked = |stored: &str| asker.locks.iter().any(|asked| asked == stored);
-        for stored in &asker.locks {
+        let is_asked = |stored: &str| asker.subject.locks().iter().any(|asked| asked == stored);
+        for stored in asker.subject.locks() {
             let stored = StoredName::new(stored.clone());
             self.read_stored(&stored, |line| write(line, now, &mut writer));
         }
@@ -95,9 +95,9 @@ impl LockTable {
     }
 }
 
-fn write(line: &Line<Live>, now: Moment, writer: &mut AccountWriter) {
-    held(line, now).for_each(|held| writer.held(&held));
-    places(line, now).for_each(|place| writer.waiting(&place));
+fn write(line: &Line<Live>, now: Moment, writer: &mut ReportWriter) {
+    held(line, now).for_each(|held| writer.held(held));
+    places(line, now).for_each(|place| writer.waiting(place));
 }
 
 fn held(line: &Line<Live>, now: Moment) -> impl Iterator<Item = HeldLock> {
@@ -114,11 +114,11 @@ fn held(line: &Line<Live>, now: Moment) -> impl Iterator<Item = HeldLock> {
     })
 }
 
-fn places(line: &Line<Live>, now: Moment) -> impl Iterator<Item = Place> {
+fn places(line: &Line<Live>, now: Moment) -> impl Iterator<Item = WaitingCalls> {
     line.batches().filter_map(move |batch| {
         let (seat, request) = batch.waiters.iter().next()?;
         let lock = &Lease::name(seat);
-        Some(Place {
+        Some(WaitingCalls {
             stored: lock.stored().to_string(),
             lease: lease(token(batch)),
             name: lock.name().to_owned(),

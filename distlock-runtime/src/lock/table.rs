@@ -30,10 +30,10 @@ use crate::home::Home;
 use crate::itself::Itself;
 use crate::name::{LockName, StoredName};
 use crate::observe::Observers;
+use crate::peers::{Answers, Questions};
 use crate::store::Store;
 use crate::store::owner::Owner;
 use crate::token::Identity;
-use crate::who::{Answers, Questions};
 
 pub(super) const SHARDS: usize = 64;
 

@@ -1,21 +1,22 @@
-//! What observers learn of one lease: kept with it, because the code that ends it did not see its beginning.
+//! The times of one lease that observers are told. They are kept with the lease, because the code that ends it
+//! did not see its beginning.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Via;
 use super::metrics::Hold;
+use super::observer::Via;
 use crate::clock::Moment;
 
-/// When a lease began and ended, and which of the two was reported.
+/// The times when a lease began and ended, and a note of which of the two was reported.
 pub(crate) struct Account {
-    /// When the call's own try was sent, if it was one.
+    /// When the call's own attempt was sent, if it made one.
     sent: Moment,
     since: AtomicU64,
-    /// Zero while it lasts.
+    /// Zero while the lease lasts.
     until: AtomicU64,
     via: AtomicU8,
-    /// Bits.
+    /// The bits `OPEN`, `LOST` and `TRIED`.
     state: AtomicU8,
     pub(super) hold: Hold,
 }
@@ -24,14 +25,14 @@ const FREE: u8 = 0;
 const QUEUE: u8 = 1;
 const HAND_OVER: u8 = 2;
 
-/// It was reported that its caller has it. Never set where there are no observers.
+/// The lease was reported as held. Never set without observers.
 const OPEN: u8 = 1;
 const LOST: u8 = 2;
-/// It came from its call's own try, and how long that took is not reported yet.
+/// The lease was acquired by its call's own attempt, whose duration is not reported yet.
 const TRIED: u8 = 4;
 
 impl Account {
-    /// Of a lease that may be tried for at once.
+    /// Makes the account of a lease that may be attempted at once.
     pub(crate) fn new(sent: Moment) -> Self {
         let (since, until) = Default::default();
         let (via, state, hold) = Default::default();
@@ -42,18 +43,18 @@ impl Account {
         self.sent
     }
 
-    /// Its caller has it.
+    /// Notes that the caller has the lease.
     pub(crate) fn begin(&self, now: Moment) {
         self.since.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// It came from its call's own try, whose answer has begun it.
+    /// Notes that the call's own attempt has acquired the lease, with its answer.
     #[inline]
     pub(crate) fn came_of_try(&self) {
         self.state.store(TRIED, Ordering::Relaxed);
     }
 
-    /// How long that try took: once, and before the lease is reported as held.
+    /// Returns how long that attempt took: once, and before the lease is reported as held.
     #[inline]
     pub(super) fn take_try(&self) -> Option<Duration> {
         let state = self.state.load(Ordering::Relaxed);
@@ -61,13 +62,13 @@ impl Account {
         (state & TRIED != 0).then(|| self.since().since(self.sent))
     }
 
-    /// It did not come from its caller's own try.
+    /// Notes that the lease was not acquired by its caller's own attempt.
     pub(crate) fn came(&self, handed_over: bool) {
         let via = if handed_over { HAND_OVER } else { QUEUE };
         self.via.store(via, Ordering::Relaxed);
     }
 
-    /// The first end counts.
+    /// Notes the end of the lease. The first end counts.
     pub(crate) fn ended(&self, now: Moment, lost: bool) {
         if !self.is_open() {
             return;
@@ -79,7 +80,7 @@ impl Account {
         }
     }
 
-    /// When its caller had it.
+    /// Returns since when the caller has had the lease.
     pub(crate) fn since(&self) -> Moment {
         Moment::from_nanos(self.since.load(Ordering::Relaxed))
     }
@@ -100,18 +101,18 @@ impl Account {
         self.state.load(Ordering::Relaxed) & LOST != 0
     }
 
-    /// It is reported as held.
+    /// Notes that the lease is reported as held.
     pub(super) fn open(&self) {
-        // Only its call changes it before.
+        // Until now only its own call has changed the state.
         self.state.store(self.state.load(Ordering::Relaxed) | OPEN, Ordering::Release);
     }
 
-    /// It was reported as held, and its end was not.
+    /// Returns whether the lease was reported as held, and its end was not.
     pub(crate) fn is_open(&self) -> bool {
         self.state.load(Ordering::Acquire) & OPEN != 0
     }
 
-    /// Whether its end is to be reported: once, and only if it was reported as held.
+    /// Returns whether its end is to be reported: once, and only if it was reported as held.
     pub(super) fn close(&self) -> bool {
         self.is_open() && self.state.fetch_and(!OPEN, Ordering::AcqRel) & OPEN != 0
     }

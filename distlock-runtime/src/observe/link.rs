@@ -8,44 +8,40 @@ use tracing::Level;
 
 use distlock_core::store::{LinkWatch, StoreEvents};
 
-use super::{Connection, Observers, log, reporter};
+use super::log;
+use super::observer::Connection;
+use super::observers::Observers;
 
 /// Shorter outages are not logged, because a connection that was closed is usually back by then.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
-/// The state of one connection as it was last reported. Dropped, the connection is not wanted any more.
+/// The state of one connection as it was last reported. Dropping it reports that the connection is no longer wanted.
 #[derive(Debug)]
-pub(super) struct LinkReport {
+struct LinkReport {
     observers: Observers,
     is_up: Option<bool>,
-    outage: Option<Arc<Outage>>,
+    outage: Option<Arc<LinkOutage>>,
 }
 
 /// An outage of the connection. The reporter's thread shares it and logs it once it has lasted long enough.
 #[derive(Debug)]
-struct Outage {
+struct LinkOutage {
     since: Instant,
-    told: Mutex<Told>,
+    logged: Mutex<Logged>,
 }
 
+/// How much of an outage was logged.
 #[derive(Debug)]
-enum Told {
-    /// The outage is not logged yet. These are the fields of its line.
-    NotYet {
-        node: String,
-        why: String,
-    },
+enum Logged {
+    /// Nothing yet. These are the fields of its line.
+    NotYet { node: String, why: String },
+    /// Its beginning.
     Begun,
     /// The outage has ended, or the connection is no longer wanted.
     Over,
 }
 
 impl LinkReport {
-    /// Nothing is known of it yet.
-    fn new(observers: Observers) -> Self {
-        Self { observers, is_up: None, outage: None }
-    }
-
     fn change(&mut self, is_up: Option<bool>) {
         let was_up = std::mem::replace(&mut self.is_up, is_up);
         if was_up != is_up {
@@ -56,7 +52,7 @@ impl LinkReport {
 
 impl StoreEvents for Observers {
     fn watch_link(&self) -> Box<dyn LinkWatch> {
-        Box::new(LinkReport::new(self.clone()))
+        Box::new(LinkReport { observers: self.clone(), is_up: None, outage: None })
     }
 
     fn denied(&self, error: String) {
@@ -78,17 +74,15 @@ impl LinkWatch for LinkReport {
             && outage.ends()
         {
             let (node, lasted) = (node.to_owned(), outage.since.elapsed());
-            reporter::report(move || log::link_up(&node, lasted));
+            log::report(move || log::link_up(&node, lasted));
         }
         self.change(Some(true));
     }
 
     fn down(&mut self, node: &str, why: &dyn Display) {
         match &self.outage {
-            Some(outage) => outage.goes_on(node, why),
-            None if reporter::is_logged(Level::WARN) => {
-                self.outage = Some(Outage::begin(node, why))
-            }
+            Some(outage) => outage.continues(node, why),
+            None if log::is_logged(Level::WARN) => self.outage = Some(LinkOutage::begin(node, why)),
             None => {}
         }
         self.change(Some(false));
@@ -104,12 +98,12 @@ impl Drop for LinkReport {
     }
 }
 
-impl Outage {
+impl LinkOutage {
     fn begin(node: &str, why: &dyn Display) -> Arc<Self> {
-        let told = Told::NotYet { node: node.to_owned(), why: why.to_string() };
-        let outage = Arc::new(Self { since: Instant::now(), told: Mutex::new(told) });
+        let logged = Logged::NotYet { node: node.to_owned(), why: why.to_string() };
+        let outage = Arc::new(Self { since: Instant::now(), logged: Mutex::new(logged) });
         let lasting = outage.clone();
-        reporter::report_after(WORTH_A_LINE, move || {
+        log::report_after(WORTH_A_LINE, move || {
             if let Some((node, why)) = lasting.begins() {
                 log::link_down(&node, &why);
             }
@@ -117,10 +111,10 @@ impl Outage {
         outage
     }
 
-    /// Another attempt to connect has failed. Until the outage is logged, the latest reason replaces the former
+    /// Notes that another attempt to connect has failed. Until the outage is logged, the latest reason replaces the former
     /// one.
-    fn goes_on(&self, of: &str, because: &dyn Display) {
-        if let Told::NotYet { node, why } = &mut *self.told() {
+    fn continues(&self, of: &str, because: &dyn Display) {
+        if let Logged::NotYet { node, why } = &mut *self.logged() {
             *why = because.to_string();
             if !of.is_empty() {
                 of.clone_into(node);
@@ -130,23 +124,23 @@ impl Outage {
 
     /// Returns the fields to log now, unless the outage is over.
     fn begins(&self) -> Option<(String, String)> {
-        let mut told = self.told();
-        match std::mem::replace(&mut *told, Told::Begun) {
-            Told::NotYet { node, why } => Some((node, why)),
-            Told::Begun => None,
-            Told::Over => {
-                *told = Told::Over;
+        let mut logged = self.logged();
+        match std::mem::replace(&mut *logged, Logged::Begun) {
+            Logged::NotYet { node, why } => Some((node, why)),
+            Logged::Begun => None,
+            Logged::Over => {
+                *logged = Logged::Over;
                 None
             }
         }
     }
 
-    /// Whether the beginning of the outage was logged.
+    /// Ends the outage, and returns whether its beginning was logged.
     fn ends(&self) -> bool {
-        matches!(std::mem::replace(&mut *self.told(), Told::Over), Told::Begun)
+        matches!(std::mem::replace(&mut *self.logged(), Logged::Over), Logged::Begun)
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn logged(&self) -> MutexGuard<'_, Logged> {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

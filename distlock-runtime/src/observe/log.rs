@@ -1,18 +1,30 @@
-//! The log: events of `tracing`. Their names and fields are a contract: dashboards and alerts depend on
+//! The log, and the thread that writes it.
+//!
+//! The log consists of events of `tracing`. Their names and fields are a contract: dashboards and alerts depend on
 //! them, and the guide lists them. Keys never appear.
 //!
-//! As an [`Observer`] it writes what is lost or fails in the background; what happens at the very end of
-//! a call is written there and then, in the caller's spans.
+//! As an [`Observer`], [`Log`] writes what is lost or fails in the background. What happens at the very end of a
+//! call is written at once, in the caller's spans.
+//!
+//! Logs and observers belong to the user: they may block on every event, or panic. So events of the background
+//! are put into a queue, and a thread of its own [reports](report) them. It starts with the first event, and ends
+//! when it had nothing to do for a while. If the queue is full, events are dropped and counted.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use super::{Connection, Lost, Observer, ReleasedLate};
+use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
+use tracing::{Dispatch, Level, dispatcher};
+
+use super::observer::{Connection, Lost, Observer, ReleasedLate};
 use crate::error::LockError;
 use crate::name::LockName;
 use crate::shield::shield;
 
-/// An event about a lock.
+/// Writes an event about a lock.
 macro_rules! about {
     ($level:ident, $label:expr, $event:literal, $($fields:tt)*) => {{
         let (name, template) = $label;
@@ -24,7 +36,7 @@ macro_rules! about {
     }};
 }
 
-/// Writes events, on the thread that reports them.
+/// The observer that writes the log, on the thread that reports events.
 pub(super) struct Log;
 
 impl Observer for Log {
@@ -58,86 +70,54 @@ impl Observer for Log {
     }
 }
 
-/// A connection has been down for a second. `node` may be empty if no node was found.
+/// Logs that a connection has been down for a second. `node` is empty if no node was found.
 pub(super) fn link_down(node: &str, error: &str) {
     tracing::warn!(target: "distlock", node, error, "link_down");
 }
 
-/// The connection is back, after this time.
+/// Logs that the connection is up again, after this time.
 pub(super) fn link_up(node: &str, after: Duration) {
     let seconds = after.as_secs_f64();
     tracing::info!(target: "distlock", node, seconds, "link_up");
 }
 
-/// A renewal failed; it is tried again while the lease lasts.
+/// Logs that a renewal failed. It is tried again while the lease lasts.
 pub(super) fn renew_failed(lock: &LockName, error: &impl fmt::Display) {
     about!(debug, label(lock), "renew_failed", error = %error);
 }
 
-/// A locked function skipped its body for another reason than that the lock is held elsewhere, and
-/// its return type has no place for an error.
+/// Logs that a locked function skipped its body for another reason than that the lock is held elsewhere. Its return
+/// type has no place for an error.
 pub(crate) fn not_returned(error: &LockError) {
     let named = error.lock().map_or(("", None), label);
     write_here(|| about!(error, named, "not_returned", error = %error));
 }
 
-/// A locked function did not run because the lock is held elsewhere, and returned as if it had nothing to do.
+/// Logs that a locked function did not run because the lock is held elsewhere. It returned as if it had nothing to
+/// do.
 pub(crate) fn skipped(error: &LockError) {
     let named = error.lock().map_or(("", None), label);
     write_here(|| about!(debug, named, "skipped",));
 }
 
-/// The servers of a quorum do not count before this time has passed: no process has watched them for as long as
-/// `restart_guard`.
+/// Logs that the servers of a quorum do not count before this time has passed, because no process has watched them
+/// for as long as `restart_guard`.
 pub(crate) fn quorum_waits(wait: Duration) {
     let seconds = wait.as_secs() + 1;
     write_here(|| tracing::warn!(target: "distlock", seconds, "quorum_waits"));
 }
 
-/// A leader's body has ended with an error, or a campaign cannot succeed.
-pub(crate) fn term_failed(name: &impl std::fmt::Display, error: &str) {
+/// Logs that a leader's body has ended with an error, or that a campaign cannot succeed.
+pub(crate) fn term_failed(name: &impl fmt::Display, error: &str) {
     write_here(|| tracing::error!(target: "distlock", { lock.name = %name, error }, "term_failed"));
 }
 
-/// A request was answered with an error of its lock. What a client can do something about is not
-/// worth an operator's time. `count` is how many since the last such event.
-#[cfg(any(feature = "axum", feature = "actix"))]
-pub(crate) fn answered(error: &LockError, name: &str, status: u16, count: u64) {
-    let named = (name, error.lock().and_then(LockName::template));
-    write_here(|| match error {
-        LockError::Busy { .. } | LockError::InvalidKey { .. } => {
-            about!(debug, named, "answered", status, error = %error);
-        }
-        _ => {
-            about!(error, named, "answered", status, count, error = %error);
-        }
-    });
-}
-
-/// A request was answered with 408: its body did not come, and its lock is free for others.
-#[cfg(any(feature = "axum", feature = "actix"))]
-pub(crate) fn body_too_late(name: &str) {
-    write_here(
-        || tracing::debug!(target: "distlock", { lock.name = name, status = 408 }, "answered"),
-    );
-}
-
-/// A manager has locks of more names than there are labels for.
-#[cfg(any(feature = "metrics", test))]
-pub(super) fn too_many_names(limit: usize) {
-    tracing::warn!(
-        target: "distlock",
-        limit,
-        "too_many_names: further ones have the label `other` in metrics; give locks names that do not contain values"
-    );
-}
-
-/// The log was too slow for so many events. Written here and now: by the reporter.
+/// Logs how many events were dropped because the log was too slow. Called on the thread that reports events.
 pub(super) fn events_dropped(count: u64) {
     tracing::warn!(target: "distlock", count, "events_dropped");
 }
 
-/// Writes an event on the caller's thread, in the caller's spans. A panic of the log ends here.
+/// Writes an event on the caller's thread, in the caller's spans. A panic of the log is caught here.
 fn write_here(write: impl FnOnce()) {
     shield(write);
 }
@@ -146,102 +126,202 @@ fn label(lock: &LockName) -> (&str, Option<&'static str>) {
     (lock.name(), lock.template())
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-    use std::fmt::Debug;
-    use std::path::Path;
-    use std::sync::{Arc, Mutex};
+/// The most events that may wait. Many leases are lost at once when a server is gone.
+const LONGEST: usize = 1 << 16;
+/// The thread ends after this long without an event.
+const IDLE: Duration = Duration::from_secs(5);
 
-    use tracing::field::{Field, Visit};
+static QUEUE: EventQueue = EventQueue::new();
 
-    use super::super::{Account, LostReason, Observers};
-    use super::*;
-    use crate::clock::Moment;
-    use crate::encode::KeyText;
-    use crate::error::IntoLockError;
-    use crate::name::Label;
-    use crate::namespace::Namespace;
-    use crate::store::Fault;
+/// The events on their way to the thread that reports them.
+struct EventQueue {
+    /// The id of the process whose thread writes; 0 before the first event.
+    process: AtomicU32,
+    waiting: Mutex<WaitingEvents>,
+    more: Condvar,
+}
 
-    /// Level and fields of each event, by its name.
-    type Events = BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>;
+struct WaitingEvents {
+    events: VecDeque<QueuedEvent>,
+    /// The events to report later, and when.
+    later: Vec<(Instant, QueuedEvent)>,
+    /// The number of events without room since that was last logged.
+    dropped: u64,
+    /// Whether a thread is writing.
+    is_written: bool,
+}
 
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Events>>);
+impl WaitingEvents {
+    const NONE: Self =
+        Self { events: VecDeque::new(), later: Vec::new(), dropped: 0, is_written: false };
 
-    #[derive(Default)]
-    struct Fields {
-        event: String,
-        names: BTreeSet<String>,
+    /// Returns a delayed event whose time has come, if there is one.
+    fn due(&mut self, now: Instant) -> Option<QueuedEvent> {
+        let at = self.later.iter().position(|(at, _)| *at <= now)?;
+        Some(self.later.remove(at).1)
+    }
+}
+
+/// An event, and the log of the thread on which it happened.
+struct QueuedEvent {
+    log: Dispatch,
+    write: Box<dyn FnOnce() + Send>,
+}
+
+/// Returns whether a log may write events of this level. The log itself is asked only on the other thread.
+pub(super) fn is_logged(level: Level) -> bool {
+    level <= STATIC_MAX_LEVEL && level <= LevelFilter::current()
+}
+
+/// Queues an event, which the thread of the log reports in order, to the log of the calling thread. No code of the log
+/// runs here. `tell` may write one line at most.
+pub(super) fn report(tell: impl FnOnce() + Send + 'static) {
+    QUEUE.put(Box::new(tell), None);
+}
+
+/// Reports an event after a while, however busy other threads are.
+pub(super) fn report_after(pause: Duration, tell: impl FnOnce() + Send + 'static) {
+    QUEUE.put(Box::new(tell), Some(Instant::now() + pause));
+}
+
+impl EventQueue {
+    const fn new() -> Self {
+        Self {
+            process: AtomicU32::new(0),
+            waiting: Mutex::new(WaitingEvents::NONE),
+            more: Condvar::new(),
+        }
     }
 
-    impl Visit for Fields {
-        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-            match field.name() {
-                "message" => self.event = format!("{value:?}"),
-                name => drop(self.names.insert(name.to_owned())),
+    fn put(&'static self, write: Box<dyn FnOnce() + Send>, at: Option<Instant>) {
+        if !self.is_ours() {
+            return;
+        }
+        let event = QueuedEvent { log: dispatcher::get_default(Dispatch::clone), write };
+        let refused = self.add(event, at);
+        // Not under the mutex: dropping an event may drop its log, which is code of the user.
+        drop(refused);
+    }
+
+    /// Returns whether the queue belongs to this process. A forked child begins with an empty queue, because the
+    /// thread and its events belong to the parent. If another thread of the parent held the mutex at the moment of
+    /// the fork, it is never unlocked in the child, and the child logs nothing.
+    fn is_ours(&self) -> bool {
+        let here = std::process::id();
+        let of = self.process.compare_exchange(0, here, Ordering::AcqRel, Ordering::Acquire);
+        if of.is_ok() || of == Err(here) {
+            return true;
+        }
+        let old = match self.waiting.try_lock() {
+            Ok(mut waiting) => std::mem::replace(&mut *waiting, WaitingEvents::NONE),
+            Err(TryLockError::Poisoned(waiting)) => {
+                std::mem::replace(&mut *waiting.into_inner(), WaitingEvents::NONE)
+            }
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        self.process.store(here, Ordering::Release);
+        drop(old);
+        true
+    }
+
+    /// Adds an event, or gives it back if there is no room.
+    fn add(&'static self, event: QueuedEvent, at: Option<Instant>) -> Option<QueuedEvent> {
+        {
+            let mut waiting = self.waiting();
+            if waiting.events.len().max(waiting.later.len()) >= LONGEST {
+                waiting.dropped += 1;
+                return Some(event);
+            }
+            match at {
+                Some(at) => waiting.later.push((at, event)),
+                None => waiting.events.push_back(event),
+            }
+            if std::mem::replace(&mut waiting.is_written, true) {
+                self.more.notify_one();
+                return None;
+            }
+        }
+        let thread = std::thread::Builder::new().name("distlock-log".into());
+        if thread.spawn(|| self.write_all()).is_err() {
+            // The next event tries again.
+            self.waiting().is_written = false;
+        }
+        None
+    }
+
+    /// Reports events until there are none for a while. Runs on a thread of its own.
+    fn write_all(&self) {
+        while let Some((event, dropped)) = self.next() {
+            let QueuedEvent { log, write } = event;
+            let write = || {
+                dispatcher::with_default(&log, || {
+                    write();
+                    if dropped > 0 {
+                        events_dropped(dropped);
+                    }
+                });
+                // It may be the last reference to its log, whose destructor may panic.
+                drop(log);
+            };
+            shield(write);
+        }
+    }
+
+    /// Returns the next event and the number of those dropped before it; `None` after a while without one.
+    fn next(&self) -> Option<(QueuedEvent, u64)> {
+        let mut waiting = self.waiting();
+        loop {
+            let event = waiting.due(Instant::now());
+            if let Some(event) = event.or_else(|| waiting.events.pop_front()) {
+                return Some((event, std::mem::take(&mut waiting.dropped)));
+            }
+            let first = waiting.later.iter().map(|(at, _)| *at).min();
+            let pause = first.map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
+            let (now, waited) =
+                self.more.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner);
+            waiting = now;
+            if waited.timed_out() && waiting.events.is_empty() && waiting.later.is_empty() {
+                waiting.events.shrink_to_fit();
+                waiting.is_written = false;
+                return None;
             }
         }
     }
 
-    impl tracing::Subscriber for Log {
-        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-            true
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            let mut fields = Fields::default();
-            event.record(&mut fields);
-            let name = fields.event.split(':').next().unwrap_or_default().to_owned();
-            let mut events = self.0.lock().expect("no panic");
-            let (levels, names) = events.entry(name).or_default();
-            levels.insert(event.metadata().level().as_str().to_lowercase());
-            names.extend(fields.names);
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
+    fn waiting(&self) -> MutexGuard<'_, WaitingEvents> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// What the guide says.
-    fn table() -> Events {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/observability.md");
-        let page = std::fs::read_to_string(page).expect("the page");
-        let (_, section) = page.split_once("# Events").expect("the section");
-        let section = section.split("\n# ").next().unwrap_or_default();
-        let mut table = Events::new();
-        for line in section.lines() {
-            let cells: Vec<_> = line.split('|').map(str::trim).collect();
-            let [_, event, levels, fields, _, _] = cells[..] else { continue };
-            let Some(event) = event.strip_prefix('`').and_then(|event| event.strip_suffix('`'))
-            else {
-                continue;
-            };
-            let words = levels.split(|c: char| !c.is_alphabetic());
-            let levels = words.filter(|word| ["error", "warn", "info", "debug"].contains(word));
-            let fields = fields.split('`').filter(|field| field.chars().any(char::is_alphabetic));
-            let said = (levels.map(str::to_owned).collect(), fields.map(str::to_owned).collect());
-            assert!(table.insert(event.to_owned(), said).is_none(), "{event} has two rows");
-        }
-        table
-    }
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::clock::Moment;
+    use crate::error::IntoLockError;
+    use crate::error::LostReason;
+    use crate::key_encoding::KeyText;
+    use crate::name::Label;
+    use crate::namespace::Namespace;
+    use crate::observe::documented::{EventLog, documented_events};
+    use crate::observe::{Account, Observers};
+    use crate::store::Fault;
 
     #[test]
-    fn f32_every_event_and_its_fields_are_in_the_guide() {
+    fn r1_every_event_and_its_fields_are_in_the_guide() {
         let lock = Namespace::new("distlock").expect("a prefix");
         let key = KeyText::new(&[]).key("k", format_args!("k"));
         let lock = lock.name(Label::Given("name".into()), key).expect("a key");
         let fault = Fault::timed_out();
         let error = || fault.clone().into_error(Some(&lock));
-        let log = Log::default();
-        let expected = table();
-        #[cfg(not(any(feature = "axum", feature = "actix")))]
-        let expected: Events =
-            expected.into_iter().filter(|(event, _)| event != "answered").collect();
+        let log = EventLog::default();
+        let mut expected = documented_events();
+        // Their own tests compare these with the guide: they are written by code of other features.
+        assert!(
+            ["answered", "too_many_names"].iter().all(|event| expected.remove(*event).is_some())
+        );
         // With one subscriber known, an event that another test writes for the first time meanwhile, on a
         // thread without any, counts as one that no subscriber wants.
         let _second = tracing::Dispatch::new(log.clone());
@@ -257,26 +337,84 @@ mod tests {
             link_down("host:6379", "no answer");
             link_up("host:6379", Duration::from_secs(2));
             events_dropped(1);
-            too_many_names(1);
             not_returned(&error());
             skipped(&error());
             term_failed(&"name", "the body has failed");
             quorum_waits(Duration::from_secs(3));
-            #[cfg(any(feature = "axum", feature = "actix"))]
-            {
-                answered(&error(), "name", 503, 1);
-                let (lock, lease_remaining) = (Box::new((*lock).clone()), None);
-                answered(&LockError::Busy { lock, lease_remaining }, "name", 423, 1);
-                body_too_late("name");
-            }
-            let seen = || log.0.lock().expect("no panic").clone();
             for _ in 0..3000 {
-                if seen().len() >= expected.len() {
+                if log.seen().len() >= expected.len() {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
-            assert_eq!(seen(), expected);
+            assert_eq!(log.seen(), expected);
         });
+    }
+
+    /// A log that keeps its lines, and blocks at each until the gate opens.
+    struct Slow {
+        lines: Mutex<Vec<String>>,
+        gate: Mutex<std::sync::mpsc::Receiver<()>>,
+    }
+
+    struct Text(String);
+
+    impl tracing::field::Visit for Text {
+        fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            self.0 += &format!("{field}={value:?} ");
+        }
+    }
+
+    struct SlowLog(Arc<Slow>);
+
+    impl tracing::Subscriber for SlowLog {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            self.0.lines.lock().expect("no panic").push(text.0);
+            let _ = self.0.gate.lock().expect("no panic").recv();
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// A queue of this test alone: other tests use that of the process.
+    static OWN: EventQueue = EventQueue::new();
+
+    #[test]
+    fn r1_a_log_that_stands_still_is_not_waited_for_and_hears_how_many_lines_were_dropped() {
+        let (open, gate) = channel();
+        let slow = Arc::new(Slow { lines: Mutex::default(), gate: Mutex::new(gate) });
+        let lines = || slow.lines.lock().expect("no panic").clone();
+        let wait = |what: &str, done: &dyn Fn() -> bool| {
+            for _ in 0..6000 {
+                if done() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("{what}: {} lines", lines().len());
+        };
+        tracing::subscriber::with_default(SlowLog(slow.clone()), || {
+            let line = |n: usize| OWN.put(Box::new(move || tracing::warn!(n, "line")), None);
+            line(0);
+            wait("the first is being written", &|| lines().len() == 1);
+            (1..LONGEST + 8).for_each(line);
+            drop(open);
+            wait("the others are written", &|| lines().iter().any(|line| line.contains("dropped")));
+        });
+        let lines = lines();
+        let numbers = lines.iter().filter(|line| line.contains("message=line"));
+        let in_order = numbers.enumerate().all(|(n, line)| line.contains(&format!("n={n} ")));
+        assert!(in_order, "{:?}", &lines[..9]);
+        assert!(lines[2].contains("count=7"), "{}", lines[2]);
     }
 }

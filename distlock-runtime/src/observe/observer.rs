@@ -1,11 +1,11 @@
-//! The trait [`Observer`], which reports to a program what happens to its locks, and its events.
+//! The trait [`Observer`], its events, and the commands that they name.
 
 use std::time::Duration;
 
 use crate::error::{LockError, LostReason};
 use crate::name::LockName;
 
-/// Is called on everything that happens to the locks of a manager: for metrics, audits and alerts of your own.
+/// A receiver of everything that happens to the locks of a manager: for metrics, audits and alerts of your own.
 /// Every method has an empty default.
 ///
 /// ```
@@ -37,28 +37,28 @@ use crate::name::LockName;
 ///
 /// # In pairs
 ///
-/// - A call ends in one [`acquired`](Self::acquired) or one [`refused`](Self::refused), whatever becomes of
-///   it: its future may be dropped, panic, or end with its runtime. (A call for several locks ends in one
-///   `acquired` for each of them, with an [`index`](Acquired::index).)
+/// - A call ends in one [`acquired`](Self::acquired) or one [`refused`](Self::refused). This also holds if its
+///   future is dropped, panics, or ends with its runtime. (A call for several locks ends in one `acquired` for
+///   each of them, with an [`index`](Acquired::index).)
 /// - Before that, [`waiting`](Self::waiting) is called at most once for the call; `queued` in the event says
 ///   whether it was.
-/// - Each `acquired` is followed by one [`released`](Self::released), also if the lease was lost. Not if it
-///   is [`Via::Outer`]: then nothing new is held.
+/// - Each `acquired` is followed by one [`released`](Self::released), also if the lease was lost. The exception is
+///   [`Via::Outer`]: then nothing new is held.
 ///
-/// So gauges that go up with the one and down with the other are right.
+/// So a gauge that goes up with the first event and down with the second is correct.
 ///
 /// # Where it runs
 ///
 /// [`waiting`](Self::waiting), [`acquired`](Self::acquired), [`refused`](Self::refused),
 /// [`released`](Self::released) and [`command`](Self::command) are called in the task of the caller, or on
-/// the manager's thread if that has sent the command: be quick, and do not block. No mutex is held
-/// meanwhile, and what is reported has been done: a release, for example, has been sent.
+/// the manager's thread if that has sent the command. Be quick there, and do not block. No mutex is held
+/// meanwhile, and the event has already happened: a release, for example, has been sent.
 ///
-/// The other methods report what happens in the background. They are called on a thread that only does this
-/// and writes the log: in order, a moment later. If an observer is so slow that tens of
-/// thousands of these pile up, further ones are dropped, and counted in the event `events_dropped`.
+/// The other methods report events in the background. They are called a moment later, in order, on a thread that
+/// does only this and writes the log. If an observer is so slow that tens of thousands of events pile up, further
+/// ones are dropped, and counted in the event `events_dropped`.
 ///
-/// A panic of an observer ends there, and harms no lock. In a child that was forked nothing is observed.
+/// A panic of an observer is caught, and harms no lock. In a child that was forked nothing is observed.
 ///
 /// # Privacy
 ///
@@ -66,32 +66,32 @@ use crate::name::LockName;
 /// [`LockName::key`] contains values, and there is no limit to their number: not for metrics.
 #[allow(unused_variables)]
 pub trait Observer: Send + Sync + 'static {
-    /// A call waits for a lock: for others to let go of it, or for a store that cannot be reached.
+    /// Is called when a call waits for a lock: until others release it, or for a store that cannot be reached.
     fn waiting(&self, lock: &LockName, event: &Waiting) {}
 
-    /// A call has its lock.
+    /// Is called when a call has its lock.
     fn acquired(&self, lock: &LockName, event: &Acquired) {}
 
-    /// A call has ended without its lock: it was refused, or cancelled.
+    /// Is called when a call has ended without its lock, because it was refused or cancelled.
     fn refused(&self, lock: &LockName, event: &Refused<'_>) {}
 
-    /// A holder has let go of its lock: the release is sent, or another call of this process has it.
+    /// Is called when a holder has given up its lock: the release is sent, or another call of this process has it.
     fn released(&self, lock: &LockName, event: &Released) {}
 
-    /// The manager has renewed a lease, or has failed to; then it tries again while the lease lasts. Not called
-    /// for [`LockGuard::extend`](crate::LockGuard::extend).
+    /// Is called when the manager has renewed a lease, or has failed to. After a failure it tries again while the
+    /// lease lasts. Not called for [`LockGuard::extend`](crate::LockGuard::extend).
     fn renewed(&self, lock: &LockName, event: &Renewed) {}
 
-    /// A lease was lost while it was held.
+    /// Is called when a lease was lost while it was held.
     fn lost(&self, lock: &LockName, event: &Lost) {}
 
-    /// A body has returned, but its lock could not be freed as it should.
+    /// Is called when a body has returned, but its lock could not be released at once.
     fn released_late(&self, lock: &LockName, event: &ReleasedLate) {}
 
-    /// A connection to the store was made or lost, or the server turned out to be set up wrongly.
+    /// Is called when a connection to the store was made or lost, or the server turned out to be misconfigured.
     fn connection(&self, event: &Connection) {}
 
-    /// The store has answered a command, or has not.
+    /// Is called when the store has answered a command, or has failed to answer in time.
     fn command(&self, event: &Command) {}
 }
 
@@ -107,16 +107,16 @@ pub struct Waiting {
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquired {
-    /// From the call to the lock.
+    /// The time from the call until it had the lock.
     pub waited: Duration,
-    /// How it came by it.
+    /// How it got the lock.
     pub via: Via,
-    /// Larger than that of every earlier holder.
+    /// The fencing token, larger than that of every earlier holder.
     pub fencing_token: u64,
     /// Whether [`Observer::waiting`] was called before. It is called once for each call, so for a call for
     /// several locks only the event with index 0 sets this.
     pub queued: bool,
-    /// Which of the call's locks it is, from 0 on. To count calls, count those with 0.
+    /// Counts the locks of one call, from 0. To count calls, count the events with 0.
     pub index: usize,
 }
 
@@ -132,17 +132,17 @@ impl Acquired {
     }
 }
 
-/// How a call came by a lock.
+/// How a call got its lock.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Via {
-    /// It was free.
+    /// The lock was free.
     Free,
-    /// From the store, where it was this process's turn.
+    /// The store granted the lock when it was this process's turn in the queue.
     Queue,
-    /// From another call of this process that was done with it, without a command.
+    /// Another call of this process handed the lock over, without a command.
     HandOver,
-    /// An outer call holds it: the call has joined its lock.
+    /// An outer call holds the lock, and this call has joined it.
     Outer,
 }
 
@@ -150,9 +150,9 @@ pub enum Via {
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub struct Refused<'a> {
-    /// From the call to its end.
+    /// The time from the call to its end.
     pub waited: Duration,
-    /// Why; `None` if it was cancelled: its future was dropped.
+    /// The reason; `None` if the call was cancelled, because its future was dropped.
     pub error: Option<&'a LockError>,
     /// Whether [`Observer::waiting`] was called before.
     pub queued: bool,
@@ -163,7 +163,7 @@ impl<'a> Refused<'a> {
         Self { waited, error, queued }
     }
 
-    /// The outcome in a word, for a label: `busy`, `backend`, `deadlock`, `invalid`, `closed` or `cancelled`.
+    /// Returns the outcome as one word for a label: `busy`, `backend`, `deadlock`, `invalid`, `closed` or `cancelled`.
     pub fn outcome(&self) -> &'static str {
         match self.error {
             None => "cancelled",
@@ -176,16 +176,16 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// How a lock was held.
+/// How the hold of a lock ended.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
-    /// From the grant until the release was sent, or the lease was lost.
+    /// The time from the grant until the release was sent, or the lease was lost.
     pub held: Duration,
     /// The store has confirmed it, or another call of this process has the lock. If false, the caller did not
     /// wait for the answer, or there was none yet.
     pub confirmed: bool,
-    /// It had been lost before.
+    /// The lease had been lost before.
     pub lost: bool,
 }
 
@@ -202,41 +202,41 @@ pub struct Renewed {
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// From the grant until it was lost.
+    /// The time from the grant until the lease was lost.
     pub held: Duration,
-    /// Why.
+    /// The reason.
     pub reason: LostReason,
-    /// That of the lease.
+    /// The fencing token of the lease.
     pub fencing_token: u64,
 }
 
-/// What went wrong with a release.
+/// A failed release, after the body has returned.
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub struct ReleasedLate {
     /// The error that a caller waiting for the release would get. Where the holder is no longer known, it names
     /// the call that first asked for the lock.
     pub error: LockError,
-    /// It was repeated in the background until the lock had expired by itself, and is given up now. If not,
-    /// that is what begins.
+    /// The release was repeated in the background until the lock had expired by itself, and is given up now. If
+    /// false, the repetition begins.
     pub given_up: bool,
 }
 
-/// What became of a connection, or what it has shown.
+/// A change of a connection, or a mistake in the set-up of the server that it has revealed.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connection {
     /// A connection for commands was made.
     Connected,
-    /// It was lost. It is made again by itself.
+    /// The connection was lost. The manager connects again by itself.
     Disconnected,
-    /// The server does not let us subscribe or publish; reported once.
+    /// The server does not allow this user to subscribe or publish. Reported once.
     #[non_exhaustive]
     Denied {
-        /// The server's words.
+        /// The error as the server words it.
         error: String,
     },
-    /// The server evicts keys when its memory is full, locks among them; reported once.
+    /// The server evicts keys when its memory is full, and locks are keys. Reported once.
     #[non_exhaustive]
     MayEvict {
         /// Its `maxmemory-policy`.
@@ -244,15 +244,51 @@ pub enum Connection {
     },
 }
 
-/// A command of ours, and how long its answer took.
+/// A command that the manager has sent, and how long its answer took.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// `set` (a try of its own), `acquire` (a place in the queue), `confirm` (a look from that place),
-    /// `exchange` (a writer goes on as a reader), `release`, `renew` or `inspect`.
+    /// `set` (a call's own attempt), `acquire` (enters the queue), `confirm` (looks from that place again),
+    /// `exchange` (a writer becomes a reader), `release`, `renew` or `inspect`.
     pub command: &'static str,
-    /// From before it was sent; with it, the wait for a connection.
+    /// The time from before it was sent to its answer. It includes the wait for a connection.
     pub took: Duration,
-    /// It was answered, whatever the answer.
+    /// The store has answered, whatever the answer.
     pub ok: bool,
+}
+
+/// The words of [`Verb`], in its order.
+pub(super) const COMMANDS: [&str; 7] =
+    ["set", "acquire", "confirm", "exchange", "release", "renew", "inspect"];
+
+/// A command of a store, as observers know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Set,
+    Acquire,
+    Confirm,
+    Exchange,
+    Release,
+    Renew,
+    Inspect,
+}
+
+impl Verb {
+    pub(super) fn as_str(self) -> &'static str {
+        COMMANDS[self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_verbs() {
+        use Verb::{Acquire, Confirm, Exchange, Inspect, Release, Renew, Set};
+        let verbs = [Set, Acquire, Confirm, Exchange, Release, Renew, Inspect];
+        let words = verbs.map(|verb| format!("{verb:?}").to_lowercase());
+        assert_eq!(words, COMMANDS);
+        assert_eq!(verbs.map(Verb::as_str), COMMANDS);
+    }
 }

@@ -1,7 +1,7 @@
-//! Spans: around the wait for a lock, and around a try. None around a body, which has its own.
+//! Spans around the wait for a lock, and around an attempt. A body has spans of its own.
 //!
-//! They are not entered: nothing of a user's runs inside. A subscriber is only called when they begin and
-//! end; its panics end here.
+//! The spans are not entered, because no code of the user runs inside. A subscriber is called only when they begin
+//! and end; its panics are caught here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,28 +11,28 @@ use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
-use super::Refused;
+use super::observer::Refused;
 use crate::error::LockError;
 use crate::name::LockName;
 use crate::shield::shield;
 
-/// `distlock.wait`: from entering a lock's line to the answer. On the heap, or it would be part of every
-/// locked function's future.
-pub(crate) struct WaitSpan(Option<Box<Wait>>);
+/// The span `distlock.wait`, from entering a lock's line to the answer. It is on the heap, because it would
+/// otherwise be a part of every locked function's future.
+pub(crate) struct WaitSpan(Option<Box<OpenWait>>);
 
-struct Wait {
-    span: Ending,
+struct OpenWait {
+    span: OwnedSpan,
     outcome: &'static str,
 }
 
 impl WaitSpan {
-    /// `behind` so many calls of this process.
+    /// Begins the span. `behind` counts the calls of this process that wait before this one.
     #[inline]
     pub(crate) fn begin(lock: &LockName, behind: impl FnOnce() -> usize) -> Self {
         if is_off(Level::INFO) {
             return Self(None);
         }
-        let span = Ending::begin(|| {
+        let span = OwnedSpan::begin(|| {
             tracing::info_span!(
                 target: "distlock",
                 "distlock.wait",
@@ -45,10 +45,10 @@ impl WaitSpan {
             )
         });
         let is_on = !span.0.is_disabled();
-        Self(is_on.then(|| Box::new(Wait { span, outcome: "cancelled" })))
+        Self(is_on.then(|| Box::new(OpenWait { span, outcome: "cancelled" })))
     }
 
-    /// The lock was granted.
+    /// Ends the span of a lock that was granted.
     pub(crate) fn acquired(self, fencing_token: u64) {
         if let Some(mut wait) = self.0 {
             wait.outcome = "acquired";
@@ -56,7 +56,7 @@ impl WaitSpan {
         }
     }
 
-    /// It was not.
+    /// Ends the span of a lock that was refused.
     pub(crate) fn refused(self, error: &LockError) {
         if let Some(mut wait) = self.0 {
             wait.outcome = Refused::new(Duration::ZERO, Some(error), true).outcome();
@@ -64,13 +64,13 @@ impl WaitSpan {
     }
 }
 
-impl Drop for Wait {
+impl Drop for OpenWait {
     fn drop(&mut self) {
         shield(|| _ = self.span.0.record("outcome", self.outcome));
     }
 }
 
-/// Puts `distlock.acquire` around a try.
+/// Puts the span `distlock.acquire` around an attempt.
 #[inline]
 pub(crate) fn in_acquire_span<'a, T: 'a>(
     lock: &LockName,
@@ -79,7 +79,7 @@ pub(crate) fn in_acquire_span<'a, T: 'a>(
     if is_off(Level::DEBUG) {
         return asked;
     }
-    let span = Ending::begin(|| {
+    let span = OwnedSpan::begin(|| {
         tracing::debug_span!(
             target: "distlock",
             "distlock.acquire",
@@ -98,22 +98,22 @@ pub(crate) fn in_acquire_span<'a, T: 'a>(
     })
 }
 
-/// A span that ends when this is dropped.
-struct Ending(Span);
+/// A span that ends when this value is dropped.
+struct OwnedSpan(Span);
 
-impl Ending {
+impl OwnedSpan {
     fn begin(begin: impl FnOnce() -> Span) -> Self {
         Self(shield(begin).unwrap_or_else(Span::none))
     }
 }
 
-/// No subscriber wants spans of that level.
+/// Returns whether no subscriber wants spans of that level.
 #[inline]
 fn is_off(level: Level) -> bool {
     level > LevelFilter::current()
 }
 
-impl Drop for Ending {
+impl Drop for OwnedSpan {
     fn drop(&mut self) {
         let span = std::mem::replace(&mut self.0, Span::none());
         if !span.is_disabled() {
