@@ -9,9 +9,16 @@
 //! after all of a state has changed, and under no mutex of ours but that of a connection's driver,
 //! which no task waits for.
 
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::Future;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 /// Runs what is not ours, or depends on it; `None` if it panicked, which the panic hook has reported.
 pub fn shield<T>(act: impl FnOnce() -> T) -> Option<T> {
@@ -26,4 +33,35 @@ pub async fn shielded<T>(work: impl Future<Output = T>) -> Option<T> {
         None => std::task::Poll::Ready(None),
     })
     .await
+}
+
+/// The runtimes, by their ids, that were found to lack something.
+pub struct Unable<Id> {
+    /// There are some.
+    any: AtomicBool,
+    known: Mutex<Vec<Id>>,
+}
+
+impl<Id: Copy + PartialEq> Unable<Id> {
+    pub const fn new() -> Self {
+        Self { any: AtomicBool::new(false), known: Mutex::new(Vec::new()) }
+    }
+
+    /// Returns what `act` makes on the runtime `here`, which is the current one; `None` if that runtime cannot do it.
+    /// To be called only where panics unwind.
+    pub fn attempt<T>(&self, here: Id, act: impl FnOnce() -> T) -> Option<T> {
+        if self.any.load(Ordering::Acquire) && self.known().contains(&here) {
+            return None;
+        }
+        let made = catch_unwind(AssertUnwindSafe(act)).ok();
+        if made.is_none() {
+            self.known().push(here);
+            self.any.store(true, Ordering::Release);
+        }
+        made
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Id>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -4,7 +4,8 @@
 //! through its lease must find it gone, and `Instant` does not count suspend on Linux. Leases in memory
 //! age on the caller's tokio clock, so that tests under `tokio::time::pause` see them expire.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use std::time::Instant;
 
 /// A point on a store's clock, in nanoseconds since some start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +104,12 @@ impl Clock {
             Self::Callers(clock) => clock.start.checked_add(Duration::from_nanos(at.0)),
         }
     }
+}
+
+/// In seconds since 1970.
+pub fn unix_time() -> u64 {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time.map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

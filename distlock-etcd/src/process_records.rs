@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use distlock_core::clock::unix_time;
 use distlock_core::process_info::record_name;
 use distlock_core::store::record::{KEPT, Keeper};
 use distlock_core::store::{Fault, ProcessInfo, Records};
-use distlock_core::wall_clock::unix_time;
 
 use crate::client::{EtcdClient, grant, txn};
 use crate::connection::EtcdLink;

@@ -15,12 +15,12 @@ use distlock_core::select::until;
 use distlock_core::store::admin::Walked;
 use distlock_core::store::contention::Contention;
 use distlock_core::store::record::Record;
-use distlock_core::store::status::{DrivenBy, WakeUps};
 use distlock_core::store::{
-    Answer, Attempt, Console, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener,
-    Op, OpOn, Outage, Owner, ProcessInfo, Records, Renewal, Renewed, Store, StoreEvents,
-    StoreStatus,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, Op, OpOn,
+    Outage, Owner, ProcessDirectory, ProcessInfo, Records, Renewal, Renewed, Store, StoreAdmin,
+    StoreEvents, StoreStatus,
 };
+use distlock_core::store::{DrivenBy, WakeUps};
 use tokio::runtime::Handle;
 
 use crate::address::EtcdAddress;
@@ -195,7 +195,7 @@ impl EtcdStore {
     }
 }
 
-impl Console for EtcdStore {
+impl StoreAdmin for EtcdStore {
     fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
         Box::pin(async move {
             let connection = self.connection(answer_by).await?;
@@ -268,6 +268,32 @@ impl Store for EtcdStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
+    fn status(&self) -> StoreStatus {
+        StoreStatus {
+            connected: self.client.link.up().is_some(),
+            wake_ups: WakeUps::Notified,
+            driven_by: DrivenBy::Manager,
+        }
+    }
+
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move {
+            let connection = self.connection(answer_by).await?;
+            let sent = Clock::Boottime.now();
+            // Only a member with a quorum answers this.
+            let read = RequestOp::get(self.client.fence_key.clone().into());
+            let read = TxnRequest::unconditional(vec![read]);
+            self.by(answer_by, Some(&connection), txn(&connection, &read)).await?;
+            Ok(Clock::Boottime.now().since(sent))
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move { self.look(&lock, answer_by).await })
+    }
+}
+
+impl ProcessDirectory for EtcdStore {
     fn introduce(&self, info: &ProcessInfo) {
         let keeper = Arc::new(EtcdRecordKeeper::new(&self.client));
         self.client.handle.spawn(self.record.start(info, &keeper));
@@ -302,30 +328,6 @@ impl Store for EtcdStore {
 
     /// Does nothing: the owner's process watches the key of its token.
     fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
-
-    fn status(&self) -> StoreStatus {
-        StoreStatus {
-            connected: self.client.link.up().is_some(),
-            wake_ups: WakeUps::Notified,
-            driven_by: DrivenBy::Manager,
-        }
-    }
-
-    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
-        Box::pin(async move {
-            let connection = self.connection(answer_by).await?;
-            let sent = Clock::Boottime.now();
-            // Only a member with a quorum answers this.
-            let read = RequestOp::get(self.client.fence_key.clone().into());
-            let read = TxnRequest::unconditional(vec![read]);
-            self.by(answer_by, Some(&connection), txn(&connection, &read)).await?;
-            Ok(Clock::Boottime.now().since(sent))
-        })
-    }
-
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move { self.look(&lock, answer_by).await })
-    }
 }
 
 impl fmt::Debug for EtcdStore {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::admin::Walked;
-use distlock_core::store::status::{DrivenBy, StoreStatus, WakeUps};
 use distlock_core::store::{
-    Answer, Attempt, Console, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter,
-    Listener, LockName, Op, OpOn, Outage, Owner, ProcessInfo, Records, Renewal, Renewed, Store,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
+    LockName, Op, OpOn, Outage, Owner, ProcessDirectory, ProcessInfo, Records, Renewal, Renewed,
+    Store, StoreAdmin,
 };
+use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 
 use crate::acquire;
 use crate::messages;
@@ -143,6 +144,30 @@ impl Store for PostgresStore {
         Box::pin(async move { self.extend(&renewals).await })
     }
 
+    fn status(&self) -> StoreStatus {
+        let listens = self.pool.can_listen();
+        StoreStatus {
+            connected: self.pool.is_connected(),
+            wake_ups: if listens { WakeUps::Notified } else { WakeUps::Polling },
+            driven_by: DrivenBy::Manager,
+        }
+    }
+
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move {
+            let session = self.await_answer(answer_by, None, self.pool.session()).await?;
+            let sent = Clock::Boottime.now();
+            self.await_answer(answer_by, Some(&session), session.ping()).await?;
+            Ok(Clock::Boottime.now().since(sent))
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move { self.holders(&lock, answer_by).await })
+    }
+}
+
+impl ProcessDirectory for PostgresStore {
     fn introduce(&self, info: &ProcessInfo) {
         self.handle.spawn(self.record.start(info, &self.pool));
     }
@@ -188,31 +213,9 @@ impl Store for PostgresStore {
             let _ = self.await_answer(answer_by, Some(&session), notify).await;
         });
     }
-
-    fn status(&self) -> StoreStatus {
-        let listens = self.pool.can_listen();
-        StoreStatus {
-            connected: self.pool.is_connected(),
-            wake_ups: if listens { WakeUps::Notified } else { WakeUps::Polling },
-            driven_by: DrivenBy::Manager,
-        }
-    }
-
-    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
-        Box::pin(async move {
-            let session = self.await_answer(answer_by, None, self.pool.session()).await?;
-            let sent = Clock::Boottime.now();
-            self.await_answer(answer_by, Some(&session), session.ping()).await?;
-            Ok(Clock::Boottime.now().since(sent))
-        })
-    }
-
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move { self.holders(&lock, answer_by).await })
-    }
 }
 
-impl Console for PostgresStore {
+impl StoreAdmin for PostgresStore {
     /// The cursor is the last name of the step before.
     fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
         Box::pin(async move {

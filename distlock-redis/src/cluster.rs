@@ -17,7 +17,7 @@ use distlock_core::clock::{Clock, Moment};
 use distlock_core::jitter::jittered;
 use distlock_core::name::StoredName;
 use distlock_core::select::until;
-use distlock_core::store::status::WakeUps;
+use distlock_core::store::WakeUps;
 use distlock_core::store::{BackendKind, Fault, Notification, Outage};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;

@@ -22,13 +22,13 @@ use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
-use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
+use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, Walked};
 use distlock_core::store::owner::Owner;
-use distlock_core::store::status::{DrivenBy, StoreStatus, WakeUps};
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
-    OpOn, Outage, Records, Renewal, Renewed, Store, StoreEvents, on_heap,
+    OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents, on_heap,
 };
+use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
@@ -285,6 +285,27 @@ impl Store for RedisStore {
         })
     }
 
+    fn status(&self) -> StoreStatus {
+        let links = self.server.layout.all_commands();
+        let mut connected = links.iter().filter_map(|link| link.driven_by());
+        let first = connected.next();
+        let by_callers = first.into_iter().chain(connected).any(|by| by == DrivenBy::Callers);
+        StoreStatus {
+            connected: first.is_some(),
+            wake_ups: self.server.layout.wake_ups(),
+            driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
+        }
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move {
+            let server = &self.server;
+            routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
+        })
+    }
+}
+
+impl ProcessDirectory for RedisStore {
     fn introduce(&self, itself: &ProcessInfo) {
         let Self { server, handle, .. } = self;
         server.record.start(itself, server.layout.keeper(), server.command_timeout, handle);
@@ -338,28 +359,9 @@ impl Store for RedisStore {
             messages::notify_taken(&mut live, &lock, &token, sharded, answer_by).await;
         });
     }
-
-    fn status(&self) -> StoreStatus {
-        let links = self.server.layout.all_commands();
-        let mut connected = links.iter().filter_map(|link| link.driven_by());
-        let first = connected.next();
-        let by_callers = first.into_iter().chain(connected).any(|by| by == DrivenBy::Callers);
-        StoreStatus {
-            connected: first.is_some(),
-            wake_ups: self.server.layout.wake_ups(),
-            driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
-        }
-    }
-
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move {
-            let server = &self.server;
-            routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
-        })
-    }
 }
 
-impl Console for RedisStore {
+impl StoreAdmin for RedisStore {
     fn nodes(&self) -> Vec<Option<String>> {
         let nodes = self.server.nodes_named().into_keys();
         nodes.map(|node| Some(node).filter(|node| !node.is_empty())).collect()

@@ -24,8 +24,8 @@ use crate::process::Process;
 use crate::status::{LockStatus, ManagerStatus};
 use crate::store::StoreStatus;
 use crate::store::owner::Owner;
-use crate::store::status::{DrivenBy, WakeUps};
 use crate::store::{self, Fault, Records, Store};
+use crate::store::{DrivenBy, WakeUps};
 use crate::token::Token;
 
 pub use crate::observe::Calls;

@@ -27,9 +27,6 @@ mod lock;
 pub mod macro_support;
 mod manager;
 mod memory;
-#[cfg(feature = "model")]
-#[doc(hidden)]
-pub mod model;
 mod namespace;
 pub mod observe;
 mod options;
@@ -46,11 +43,11 @@ pub mod testing;
 
 use distlock_core::{
     capacity as limit, catch_panic as shield, clock, jitter, key, name, one_or_many,
-    process_info as process, runtime_probe, select, shrink, token, witness,
+    process_info as process, select, shrink, token, witness,
 };
 
 pub use builder::LockManagerBuilder;
-pub use distlock_core::store::status::{DrivenBy, WakeUps};
+pub use distlock_core::store::{DrivenBy, WakeUps};
 #[cfg(feature = "tls")]
 pub use distlock_core::tls::TlsOptions;
 #[cfg(feature = "redis")]

@@ -14,11 +14,11 @@ use crate::clock::{Clock, Moment};
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;
 use distlock_core::store::StoreStatus;
-use distlock_core::store::admin::Console;
+use distlock_core::store::admin::StoreAdmin;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
-    Listener, Op, OpOn, Outage, Owned, Renewal, Renewed, Store, Term,
+    Listener, Op, OpOn, Outage, Owned, ProcessDirectory, Renewal, Renewed, Store, Term,
 };
 
 /// Every lock of one manager.
@@ -246,7 +246,7 @@ impl MemoryStore {
 
 /// There is one process and one line for each lock: its first waiter asks when the lock is free, and is
 /// answered at once.
-impl Console for MemoryStore {}
+impl StoreAdmin for MemoryStore {}
 
 impl Store for MemoryStore {
     fn clock(&self) -> Clock {
@@ -337,8 +337,6 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(Duration::ZERO)))
     }
 
-    fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
-
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move {
             let now = self.clock.now();
@@ -356,6 +354,10 @@ impl Store for MemoryStore {
             Ok((!holders.is_empty()).then_some(Held { holders, queue }))
         })
     }
+}
+
+impl ProcessDirectory for MemoryStore {
+    fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
 }
 
 /// The tokens that stand in line for locks, by ticket.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_core::store::status::{DrivenBy, WakeUps};
+use distlock_core::store::{DrivenBy, WakeUps};
 
 use crate::process::Process;
 

@@ -1,8 +1,8 @@
 //! Reading the holders and waiters of a lock, the names of locks, and the records of processes.
 
+use distlock_core::clock::unix_time;
 use distlock_core::process_info::record_name;
 use distlock_core::store::{Fault, Held, Holder, Records};
-use distlock_core::wall_clock::unix_time;
 
 use crate::ensemble::Ensemble;
 use crate::nodes;

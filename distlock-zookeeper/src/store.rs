@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::clock::unix_time;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::process_info::{ProcessInfo, record_name};
 use distlock_core::select::until;
-use distlock_core::store::admin::{Console, Walked};
-use distlock_core::store::status::{DrivenBy, StoreStatus, WakeUps};
+use distlock_core::store::admin::{StoreAdmin, Walked};
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, Op, OpOn,
-    Outage, Owner, Records, Renewal, Renewed, Store, StoreEvents,
+    Outage, Owner, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
 };
-use distlock_core::wall_clock::unix_time;
+use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 use tokio::runtime::Handle;
 
 use crate::address::ZooKeeperAddress;
@@ -172,6 +172,31 @@ impl Store for ZooKeeperStore {
         Box::pin(async move { self.renew_all(&renewals).await })
     }
 
+    fn status(&self) -> StoreStatus {
+        let connected = self.ensemble.waiting.is_up();
+        StoreStatus {
+            connected,
+            wake_ups: if connected { WakeUps::Notified } else { WakeUps::Polling },
+            driven_by: DrivenBy::Manager,
+        }
+    }
+
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move {
+            let sent = Clock::Boottime.now();
+            self.by(answer_by, self.round_trip()).await?;
+            Ok(Clock::Boottime.now().since(sent))
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move {
+            self.by(answer_by, inspect::inspect(&self.ensemble, lock.stored())).await
+        })
+    }
+}
+
+impl ProcessDirectory for ZooKeeperStore {
     /// Stores a record that exists for as long as the session of this process.
     fn introduce(&self, info: &ProcessInfo) {
         if let Ok(node) = self.ensemble.directory(&record_name(&self.prefix, info.id())) {
@@ -202,32 +227,9 @@ impl Store for ZooKeeperStore {
 
     /// Does nothing, because the owner watches its node.
     fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
-
-    fn status(&self) -> StoreStatus {
-        let connected = self.ensemble.waiting.is_up();
-        StoreStatus {
-            connected,
-            wake_ups: if connected { WakeUps::Notified } else { WakeUps::Polling },
-            driven_by: DrivenBy::Manager,
-        }
-    }
-
-    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
-        Box::pin(async move {
-            let sent = Clock::Boottime.now();
-            self.by(answer_by, self.round_trip()).await?;
-            Ok(Clock::Boottime.now().since(sent))
-        })
-    }
-
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move {
-            self.by(answer_by, inspect::inspect(&self.ensemble, lock.stored())).await
-        })
-    }
 }
 
-impl Console for ZooKeeperStore {
+impl StoreAdmin for ZooKeeperStore {
     /// Returns all names at once, because ZooKeeper has no cursor over the children of a node.
     fn walk(self: Arc<Self>, prefix: String, _cursor: String, answer_by: Moment) -> Op<Walked> {
         Box::pin(async move {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use distlock::LockManager;
 use distlock_runtime::store::{
-    Answer, Attempt, Clock, Console, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held,
-    Holder, Limit, Listener, LockName, Message, Moment, Notification, Op, OpOn, Outage, Owned,
-    Owner, Renewal, Renewed, Store, StoreStatus, StoredName, Token,
+    Answer, Attempt, Clock, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
+    Listener, LockName, Message, Moment, Notification, Op, OpOn, Outage, Owned, Owner,
+    ProcessDirectory, Renewal, Renewed, Store, StoreAdmin, StoreStatus, StoredName, Token,
 };
 use distlock_testkit::conformance::Subject;
 
@@ -252,7 +252,7 @@ impl Lock {
     }
 }
 
-impl Console for Way {}
+impl StoreAdmin for Way {}
 
 impl Store for Way {
     fn clock(&self) -> Clock {
@@ -310,11 +310,6 @@ impl Store for Way {
         })
     }
 
-    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
-        let name = lock.stored().to_string();
-        self.send(vec![News { kind: |message| Notification::TakenAway(message), name, token }]);
-    }
-
     fn status(&self) -> StoreStatus {
         StoreStatus::LOCAL
     }
@@ -339,6 +334,13 @@ impl Store for Way {
             let queue = lock.queue.values().map(|waiter| waiter.token.clone()).collect();
             Ok((!holders.is_empty()).then_some(Held { holders, queue }))
         })
+    }
+}
+
+impl ProcessDirectory for Way {
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        let name = lock.stored().to_string();
+        self.send(vec![News { kind: |message| Notification::TakenAway(message), name, token }]);
     }
 }
 

@@ -49,8 +49,8 @@ pub struct Glance {
     pub amiss: Option<String>,
 }
 
-/// What a store does for tools.
-pub trait Console {
+/// What operators need of a store. A store that cannot do it keeps the defaults.
+pub trait StoreAdmin {
     /// The servers that take commands, by their addresses; `None` for one of which that is not known.
     fn nodes(&self) -> Vec<Option<String>> {
         Vec::new()

@@ -10,14 +10,11 @@
 
 pub mod admin;
 mod answer;
-mod backend_kind;
 pub mod contention;
-mod events;
 mod fault;
-mod notification;
 pub mod owner;
 pub mod record;
-pub mod status;
+mod reports;
 pub mod term;
 
 use std::fmt;
@@ -32,14 +29,13 @@ pub use crate::name::{LockName, StoredName};
 pub use crate::process_info::ProcessInfo;
 pub use crate::token::Token;
 pub use crate::witness::Witness;
-pub use admin::Console;
+pub use admin::StoreAdmin;
 pub use answer::{Answer, Entered, Exchanged, Owned};
-pub use backend_kind::BackendKind;
-pub use events::{LinkWatch, StoreEvents};
-pub use fault::Fault;
-pub use notification::{Listener, Message, Notification, Which};
+pub use fault::{BackendKind, Fault};
 pub use owner::Owner;
-pub use status::StoreStatus;
+pub use reports::{
+    DrivenBy, LinkWatch, Listener, Message, Notification, StoreEvents, StoreStatus, WakeUps, Which,
+};
 pub use term::Term;
 
 /// An operation under way. It owns all it needs, so that its caller can leave it to the engine.
@@ -62,7 +58,7 @@ where
 ///
 /// An operation is under way once its future was polled. Operations of one key reach the store in
 /// the order of their first polls: a release that is polled after an acquire takes effect after it.
-pub trait Store: Console + Send + Sync + fmt::Debug {
+pub trait Store: ProcessDirectory + StoreAdmin + Send + Sync + fmt::Debug {
     /// What the leases of this store age on.
     fn clock(&self) -> Clock;
 
@@ -159,6 +155,26 @@ pub trait Store: Console + Send + Sync + fmt::Debug {
     /// `term` says. Where leases are renewed they end by themselves if they are not.
     fn begin_term(&self, _owner: &Owner, _term: Term) {}
 
+    /// Keeps a record of what becomes of its leases.
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+
+    /// Whether it is connected, and how; nothing is asked.
+    fn status(&self) -> StoreStatus;
+
+    /// Asks the store something that changes nothing and says how long the answer took. Answers by
+    /// `answer_by`, or with a fault.
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration>;
+
+    /// The holder of the lock, and for how long; `None` if it is free.
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>>;
+}
+
+/// What only several processes need of a store: which processes there are, and messages between them (R15).
+///
+/// No lock depends on it. A store for one process keeps the defaults.
+pub trait ProcessDirectory {
     /// Keeps a record of this process in the store while it uses locks, for [`records`](Self::records) of
     /// others. Nothing where there are no others.
     fn introduce(&self, _info: &ProcessInfo) {}
@@ -189,22 +205,7 @@ pub trait Store: Console + Send + Sync + fmt::Debug {
     }
 
     /// Notifies the owner of a token that the lock was taken away from it, if that is possible.
-    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String);
-
-    /// Keeps a record of what becomes of its leases.
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    /// Whether it is connected, and how; nothing is asked.
-    fn status(&self) -> StoreStatus;
-
-    /// Asks the store something that changes nothing and says how long the answer took. Answers by
-    /// `answer_by`, or with a fault.
-    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration>;
-
-    /// The holder of the lock, and for how long; `None` if it is free.
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>>;
+    fn tell_taken(self: Arc<Self>, _lock: Arc<LockName>, _token: String) {}
 }
 
 /// A time in which a store cannot be reached.

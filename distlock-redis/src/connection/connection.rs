@@ -9,7 +9,7 @@ use std::time::Duration;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::select::until;
-use distlock_core::store::status::DrivenBy;
+use distlock_core::store::DrivenBy;
 use distlock_core::store::{BackendKind, Fault};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};

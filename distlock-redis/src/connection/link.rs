@@ -15,7 +15,7 @@ use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
 use distlock_core::select::until;
-use distlock_core::store::status::DrivenBy;
+use distlock_core::store::DrivenBy;
 use distlock_core::store::{BackendKind, Fault, LinkWatch, StoreEvents};
 use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;

@@ -15,7 +15,7 @@ use distlock_core::clock::Clock;
 use distlock_core::jitter::jittered;
 use distlock_core::name::{LockName, StoredName};
 use distlock_core::select::{any, until};
-use distlock_core::store::status::WakeUps;
+use distlock_core::store::WakeUps;
 use distlock_core::store::{Listener, Message, Notification, StoreEvents};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisError, Value};

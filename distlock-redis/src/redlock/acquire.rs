@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::tally::{Accepted, Answered, Stands, Tally, Tried};
-use distlock_core::redlock::votes::Ballot;
+use distlock_core::redlock::Ballot;
+use distlock_core::redlock::{Accepted, Answered, Stands, Tally, Tried};
 use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault, Store};
 
 use super::fences::Granted;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use distlock_core::clock::Moment;
 use distlock_core::name::LockName;
-use distlock_core::store::admin::{Console, Glance, StoreCommand, StoreReply, Walked};
+use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, Walked};
 use distlock_core::store::{BackendKind, Fault, Op};
 
 use super::node::Node;
@@ -12,7 +12,7 @@ use super::queries::by_majority;
 use super::quorum::QuorumStore;
 use crate::store::RedisStore;
 
-impl Console for QuorumStore {
+impl StoreAdmin for QuorumStore {
     fn nodes(&self) -> Vec<Option<String>> {
         self.nodes.iter().flat_map(|node| node.store.nodes()).collect()
     }

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use distlock_core::clock::Moment;
-use distlock_core::redlock::votes::majority;
+use distlock_core::redlock::majority;
 use distlock_core::store::{BackendKind, Fault};
 use tokio::sync::Notify;
 

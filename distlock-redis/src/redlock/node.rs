@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::restart_guard::{RestartGuard, relies_for};
+use distlock_core::redlock::{RestartGuard, relies_for};
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault, Op, Store, on_heap};
 use tokio::runtime::Handle;

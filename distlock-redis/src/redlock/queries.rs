@@ -8,7 +8,9 @@ use distlock_core::alarm::Alarm;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::select::until;
-use distlock_core::store::{BackendKind, Fault, Held, Holder, Letter, Op, Records, Store};
+use distlock_core::store::{
+    BackendKind, Fault, Held, Holder, Letter, Op, ProcessDirectory as _, Records, Store,
+};
 
 use super::quorum::{Missing, QuorumStore};
 

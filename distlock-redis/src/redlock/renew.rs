@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::tally::{Answered, Tally};
-use distlock_core::redlock::votes::{Ballot, Verdict, Votes};
+use distlock_core::redlock::{Answered, Tally};
+use distlock_core::redlock::{Ballot, Verdict, Votes};
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
     Entry, Exchange, Exchanged, Fault, Owned, Renewal, Renewed, Store, Term,

@@ -8,11 +8,11 @@ use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::owner::Owner;
-use distlock_core::store::status::{DrivenBy, StoreStatus, WakeUps};
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Letter, Listener, Message,
-    Notification, Op, OpOn, Outage, Records, Renewal, Renewed, Store,
+    Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store,
 };
+use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 
 use super::queries;
 use super::quorum::QuorumStore;
@@ -82,6 +82,35 @@ impl Store for QuorumStore {
         Box::pin(async move { self.extend(renewals).await })
     }
 
+    fn status(&self) -> StoreStatus {
+        let all: Vec<_> = self.nodes.iter().map(|node| node.store.status()).collect();
+        let enough = |is: &dyn Fn(&StoreStatus) -> bool| {
+            all.iter().filter(|status| is(status)).count() >= self.majority()
+        };
+        let by_callers = all.iter().any(|status| status.driven_by == DrivenBy::Callers);
+        StoreStatus {
+            connected: enough(&|status| status.connected),
+            wake_ups: match enough(&|status| status.wake_ups == WakeUps::Notified) {
+                true => WakeUps::Notified,
+                false => WakeUps::Polling,
+            },
+            driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
+        }
+    }
+
+    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
+        Box::pin(async move {
+            let times = self.answers(|node| node.ping(answer_by)).await?;
+            Ok(times.into_iter().max().unwrap_or_default())
+        })
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move { queries::inspect(&self, lock, answer_by).await })
+    }
+}
+
+impl ProcessDirectory for QuorumStore {
     fn introduce(&self, itself: &ProcessInfo) {
         self.nodes.iter().for_each(|node| node.store.introduce(itself));
     }
@@ -120,33 +149,6 @@ impl Store for QuorumStore {
         for node in self.nodes.iter() {
             node.store.clone().tell_taken(lock.clone(), token.clone());
         }
-    }
-
-    fn status(&self) -> StoreStatus {
-        let all: Vec<_> = self.nodes.iter().map(|node| node.store.status()).collect();
-        let enough = |is: &dyn Fn(&StoreStatus) -> bool| {
-            all.iter().filter(|status| is(status)).count() >= self.majority()
-        };
-        let by_callers = all.iter().any(|status| status.driven_by == DrivenBy::Callers);
-        StoreStatus {
-            connected: enough(&|status| status.connected),
-            wake_ups: match enough(&|status| status.wake_ups == WakeUps::Notified) {
-                true => WakeUps::Notified,
-                false => WakeUps::Polling,
-            },
-            driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
-        }
-    }
-
-    fn ping(self: Arc<Self>, answer_by: Moment) -> Op<Duration> {
-        Box::pin(async move {
-            let times = self.answers(|node| node.ping(answer_by)).await?;
-            Ok(times.into_iter().max().unwrap_or_default())
-        })
-    }
-
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move { queries::inspect(&self, lock, answer_by).await })
     }
 }
 

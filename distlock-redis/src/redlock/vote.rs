@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
-use distlock_core::redlock::tally::Accepted;
+use distlock_core::redlock::Accepted;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{Answer, Attempt, Entry, Fault};
 use redis::{Cmd, Pipeline, RedisError, Value};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use crate::clock::{Clock, Moment};
-use crate::runtime_probe::Unable;
+use distlock_core::catch_panic::Unable;
 
 pub(crate) use distlock_core::alarm::Alarms;
 

@@ -4,12 +4,11 @@
 //! and gets one message with a [`PeerReport`]. The store carries both. No promise of a lock depends on either: a process
 //! that does not answer, or lies, only costs a name in the output for operators.
 
-pub(crate) mod asked;
 mod lock_status;
 mod questions;
 mod report;
 
-pub(crate) use asked::{Asker, Subject};
+pub(crate) use distlock_core::questions::{Asker, Subject};
 pub(crate) use lock_status::{LockReports, wanted};
 pub(crate) use questions::{Answers, QuestionRoute, Questions, Want};
 pub(crate) use report::{HeldLock, LONGEST_MESSAGE, PeerReport, ReportWriter, WaitingCalls};

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::asked::{Asker, PendingQuestions};
 use super::report::PeerReport;
 use crate::clock::Moment;
 use crate::engine::alarm::{Alarm, Alarms};
@@ -15,6 +14,7 @@ use crate::select::until;
 use crate::shield::shield;
 use crate::shrink::shrink;
 use crate::store::{Letter, Store};
+use distlock_core::questions::{Asker, PendingQuestions};
 
 /// How long a report answers questions about the leases that it names.
 const GOOD: Duration = Duration::from_secs(1);

@@ -14,11 +14,11 @@ use crate::itself::Itself;
 use crate::memory::callers_time;
 use crate::name::{LockName, StoredName};
 use crate::store::StoreStatus;
-use crate::store::admin::Console;
+use crate::store::admin::StoreAdmin;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
-    Limit, Listener, Op, OpOn, Outage, Owned, Records, Renewal, Renewed, Store,
+    Limit, Listener, Op, OpOn, Outage, Owned, ProcessDirectory, Records, Renewal, Renewed, Store,
 };
 use crate::token::Token;
 
@@ -236,7 +236,7 @@ impl Connection {
     }
 }
 
-impl Console for Connection {}
+impl StoreAdmin for Connection {}
 
 impl Store for Connection {
     fn clock(&self) -> Clock {
@@ -261,6 +261,65 @@ impl Store for Connection {
         self.server.state().processes.insert(process.to_owned(), listening);
     }
 
+    fn try_acquire(&self, attempt: Attempt, _answer_by: Moment) -> OpOn<'_, Answer> {
+        Box::pin(async move { self.try_now(&attempt) })
+    }
+
+    fn enter(self: Arc<Self>, entry: Entry, _answer_by: Moment) -> Op<Entered> {
+        Box::pin(async move { self.enter_now(&entry) })
+    }
+
+    fn release(
+        self: Arc<Self>,
+        claim: Arc<Owner>,
+        keep: Option<Duration>,
+        _answer_by: Moment,
+    ) -> Op<Freed> {
+        Box::pin(async move { Ok(self.release_now(&claim, keep)) })
+    }
+
+    fn exchange(self: Arc<Self>, exchange: Exchange, _answer_by: Moment) -> Op<Exchanged> {
+        Box::pin(async move { self.exchange_now(&exchange) })
+    }
+
+    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
+        Box::pin(async move {
+            let sent = self.server.clock.now();
+            let answers = renewals.iter().map(|renewal| Ok(self.renew_now(renewal))).collect();
+            Ok(Renewed { sent, answers })
+        })
+    }
+
+    fn status(&self) -> StoreStatus {
+        StoreStatus::LOCAL
+    }
+
+    fn ping(self: Arc<Self>, _answer_by: Moment) -> Op<Duration> {
+        Box::pin(ready(Ok(Duration::ZERO)))
+    }
+
+    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Held>> {
+        Box::pin(async move {
+            let now = self.server.clock.now();
+            let state = self.server.state();
+            let queue = state.locks.get(&**lock.stored()).map(|lock| &lock.queue);
+            let queue: Vec<_> =
+                queue.into_iter().flatten().map(|((_, token), _)| token.clone()).collect();
+            let holders = state.locks.get(&**lock.stored()).map(|lock| &lock.holders);
+            let held = holders.into_iter().flatten().filter(|holder| holder.until > now);
+            let mut holders: Vec<_> = held.collect();
+            holders.sort_by_key(|holder| holder.until);
+            let holder = |kept: &&Kept| Holder {
+                token: kept.token.clone(),
+                remaining: Some(kept.remaining(now)),
+            };
+            let holders: Vec<_> = holders.iter().map(holder).collect();
+            Ok((!holders.is_empty()).then_some(Held { holders, queue }))
+        })
+    }
+}
+
+impl ProcessDirectory for Connection {
     fn introduce(&self, itself: &Itself) {
         if let Some(process) = self.server.state().processes.get_mut(itself.id()) {
             process.itself = Some(itself.clone());
@@ -305,66 +364,9 @@ impl Store for Connection {
         Box::pin(ready(Ok(Records { time: TIME, texts: processes.iter().map(text).collect() })))
     }
 
-    fn try_acquire(&self, attempt: Attempt, _answer_by: Moment) -> OpOn<'_, Answer> {
-        Box::pin(async move { self.try_now(&attempt) })
-    }
-
-    fn enter(self: Arc<Self>, entry: Entry, _answer_by: Moment) -> Op<Entered> {
-        Box::pin(async move { self.enter_now(&entry) })
-    }
-
-    fn release(
-        self: Arc<Self>,
-        claim: Arc<Owner>,
-        keep: Option<Duration>,
-        _answer_by: Moment,
-    ) -> Op<Freed> {
-        Box::pin(async move { Ok(self.release_now(&claim, keep)) })
-    }
-
-    fn exchange(self: Arc<Self>, exchange: Exchange, _answer_by: Moment) -> Op<Exchanged> {
-        Box::pin(async move { self.exchange_now(&exchange) })
-    }
-
-    fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
-        Box::pin(async move {
-            let sent = self.server.clock.now();
-            let answers = renewals.iter().map(|renewal| Ok(self.renew_now(renewal))).collect();
-            Ok(Renewed { sent, answers })
-        })
-    }
-
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         self.server.with(|state, _, told| {
             told.extend(state.tell(lock.stored(), &token, Kind::TakenAway));
         });
-    }
-
-    fn status(&self) -> StoreStatus {
-        StoreStatus::LOCAL
-    }
-
-    fn ping(self: Arc<Self>, _answer_by: Moment) -> Op<Duration> {
-        Box::pin(ready(Ok(Duration::ZERO)))
-    }
-
-    fn inspect(self: Arc<Self>, lock: Arc<LockName>, _answer_by: Moment) -> Op<Option<Held>> {
-        Box::pin(async move {
-            let now = self.server.clock.now();
-            let state = self.server.state();
-            let queue = state.locks.get(&**lock.stored()).map(|lock| &lock.queue);
-            let queue: Vec<_> =
-                queue.into_iter().flatten().map(|((_, token), _)| token.clone()).collect();
-            let holders = state.locks.get(&**lock.stored()).map(|lock| &lock.holders);
-            let held = holders.into_iter().flatten().filter(|holder| holder.until > now);
-            let mut holders: Vec<_> = held.collect();
-            holders.sort_by_key(|holder| holder.until);
-            let holder = |kept: &&Kept| Holder {
-                token: kept.token.clone(),
-                remaining: Some(kept.remaining(now)),
-            };
-            let holders: Vec<_> = holders.iter().map(holder).collect();
-            Ok((!holders.is_empty()).then_some(Held { holders, queue }))
-        })
     }
 }

@@ -1,6 +1,6 @@
 //! What one scenario allows: sizes, times, and how many faults may happen.
 
-use distlock_runtime::model::Limit;
+use distlock_core::line::Limit;
 
 use crate::mutants::Mutant;
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use distlock_runtime::model::Limit;
+use distlock_core::line::Limit;
 
 use crate::check::{Outcome, run};
 use crate::config::{Ask, Bounds, Config, Faults};

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use distlock_runtime::model::{Limit, RELEASE_REPEATS};
+use distlock_core::line::Limit;
+use distlock_core::store::owner::RELEASE_REPEATS;
 
 use crate::actions::Action;
 use crate::config::{Ask, Bounds, Config, Faults};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use distlock_runtime::model::Limit;
+use distlock_core::line::Limit;
 
 /// Names one lease or waiting batch, as `<process>.<number>.<claim><mode><limit>` does. In an exhaustive
 /// run a number is used again only when nothing in the world mentions it any more, which keeps the state

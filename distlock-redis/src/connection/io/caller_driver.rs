@@ -12,11 +12,11 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use distlock_core::catch_panic::Unable;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::fork_guard::Home;
 use distlock_core::per_thread::PerThread;
-use distlock_core::runtime_probe::Unable;
-use distlock_core::store::status::DrivenBy;
+use distlock_core::store::DrivenBy;
 use tokio::runtime::{Handle, Id};
 
 use super::driver::{Carry, ClientDriver, Driver};

@@ -15,7 +15,7 @@ use std::thread::ThreadId;
 
 use distlock_core::catch_panic::shield;
 use distlock_core::per_thread::PerThread;
-use distlock_core::store::status::DrivenBy;
+use distlock_core::store::DrivenBy;
 use tokio::task::coop::{has_budget_remaining, unconstrained};
 
 use super::placement::Placement;

@@ -13,11 +13,11 @@ use crate::error::BackendKind;
 use crate::itself::Itself;
 use crate::name::LockName;
 use crate::store::StoreStatus;
-use crate::store::admin::Console;
+use crate::store::admin::StoreAdmin;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
-    Notification, Op, OpOn, Outage, Records, Renewal, Renewed, Store, Term,
+    Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, Term,
 };
 use crate::witness::Witness;
 
@@ -115,7 +115,7 @@ fn is_down(states: &[Arc<State>]) -> bool {
     states.iter().any(|state| state.is_down())
 }
 
-impl Console for FaultyStore {}
+impl StoreAdmin for FaultyStore {}
 
 impl Store for FaultyStore {
     fn clock(&self) -> Clock {
@@ -239,10 +239,6 @@ impl Store for FaultyStore {
         )
     }
 
-    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
-        self.inner.clone().tell_taken(lock, token);
-    }
-
     fn begin_term(&self, owner: &Owner, term: Term) {
         self.inner.begin_term(owner, term);
     }
@@ -261,6 +257,12 @@ impl Store for FaultyStore {
         Box::pin(async move {
             self.deliver(answer_by, || self.inner.clone().inspect(lock.clone(), answer_by)).await
         })
+    }
+}
+
+impl ProcessDirectory for FaultyStore {
+    fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
+        self.inner.clone().tell_taken(lock, token);
     }
 
     fn introduce(&self, itself: &Itself) {

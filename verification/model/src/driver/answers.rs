@@ -1,6 +1,6 @@
 //! Answers and messages, and what they do to the calls that wait for them.
 
-use distlock_runtime::model::{Entered, Loss, Owned, Renew};
+use distlock_core::line::{Entered, Loss, Owned, Renew};
 
 use super::shell::{Fault, Seat, millis};
 use super::task::Answer as Said;

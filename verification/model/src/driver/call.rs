@@ -1,6 +1,6 @@
 //! Tasks: R1 from the caller's side. All locks at once, then one after the other in order.
 
-use distlock_runtime::model::{
+use distlock_core::line::{
     self, Arrival, AttemptOutcome, Batch, Finished, Freeing, OwnAttempt, Position, RenewalState,
     Request,
 };
@@ -257,8 +257,8 @@ impl Turn<'_> {
         let (key, place) = (part.key, part.place);
         let Some(Try { token, alone, answer: Some(answer) }) = part.attempt.take() else { return };
         let said = answer.map(|answer| match answer {
-            Answer::Granted { fence, sent } => model::Answer::Granted { fence, sent },
-            Answer::Taken => model::Answer::Taken { remaining: None },
+            Answer::Granted { fence, sent } => line::Answer::Granted { fence, sent },
+            Answer::Taken => line::Answer::Taken { remaining: None },
         });
         let tried = self.on(key, |line, now, side| match alone {
             true => {

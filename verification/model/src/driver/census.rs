@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use distlock_runtime::model::Asked;
+use distlock_core::questions::PendingQuestions as Asked;
 
 use super::shell::Seat;
 use super::task::Has;

@@ -1,6 +1,6 @@
 //! A body that has its lock alone and goes on as a reader: the product's `lock::downgrade`.
 
-use distlock_runtime::model::{Downgrade, Exchanged};
+use distlock_core::line::{Downgrade, Exchanged};
 
 use super::shell::{Seat, ms};
 use super::task::Has;

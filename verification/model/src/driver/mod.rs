@@ -24,8 +24,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub(crate) use census::{Census, MALFORMED};
-use distlock_runtime::model::Limit;
-pub(crate) use distlock_runtime::model::{Line, Moment, TOKENS_PER_FENCE};
+pub(crate) use distlock_core::clock::Moment;
+use distlock_core::line::Limit;
+pub(crate) use distlock_core::line::{Line, TOKENS_PER_FENCE};
 pub(crate) use input::Input;
 pub(crate) use shared::Shared;
 pub(crate) use shell::{Model, Seat, millis, ms, tokens_of_waiter};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use distlock_runtime::model::{FollowUp, NextOwner, RELEASE_REPEATS, follow_up};
+use distlock_core::line::{FollowUp, NextOwner, follow_up};
+use distlock_core::store::owner::RELEASE_REPEATS;
 
 use super::shell::{Fault, millis, ms};
 use super::{Moment, Origin, Turn};

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use distlock_runtime::model::{
-    Batch, Closing, Denied, Enter, Grant, Kinds, Limit, Line, Loss, Moment, Renew, Reservation,
-    Shell, Stage, Term,
+use distlock_core::clock::Moment;
+use distlock_core::line::{
+    Batch, Closing, Denied, Enter, Grant, Kinds, Limit, Line, Loss, Renew, Reservation, Shell,
+    Stage,
 };
+use distlock_core::store::Term;
 
 use super::task::Has;
 use super::{Job, Origin, Process, Terms, Turn};
@@ -39,7 +41,7 @@ pub(crate) enum Fault {
     TimedOut,
 }
 
-impl distlock_runtime::model::FaultClass for Fault {
+impl distlock_core::line::FaultClass for Fault {
     fn is_passing(&self) -> bool {
         true
     }

@@ -1,6 +1,6 @@
 //! A task that wants locks, and how far it has come.
 
-use distlock_runtime::model::{Grant, Limit, Position};
+use distlock_core::line::{Grant, Limit, Position};
 
 use super::shell::{Fault, Seat};
 use super::{Moment, Process};

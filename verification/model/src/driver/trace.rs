@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use distlock_runtime::model::{Batch, Claim, Stage};
+use distlock_core::line::{Batch, Claim, Stage};
 
 use super::{Census, Model, Moment, Process, Task};
 

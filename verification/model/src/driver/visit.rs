@@ -1,7 +1,7 @@
 //! Every name, number and time that a process has, for exhaustive runs: what differs in these only is
 //! one state.
 
-use distlock_runtime::model::{Position, Relabel, position_of, relabel};
+use distlock_core::line::{Position, Relabel, position_of, relabel};
 
 use super::shell::{Model, Seat};
 use super::task::{Answer, Has, NOWHERE};

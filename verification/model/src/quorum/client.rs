@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use distlock_runtime::model::quorum::{
+use distlock_core::clock::Moment;
+use distlock_core::line::{Entered, Limit, Owned};
+use distlock_core::redlock::{
     Accepted, Answered, Ballot, Drawn, RestartGuard, Stands, Tally, Tried, Verdict, Votes,
     accepted, proposal,
 };
-use distlock_runtime::model::{Entered, Limit, Moment, Owned};
 
 use super::node::{Command, Reply};
 use super::{Mutant, Rules};

@@ -1,6 +1,6 @@
 //! One server of a quorum: the scripts of every server, and what only a quorum asks.
 
-use distlock_runtime::model::quorum::Accepted;
+use distlock_core::redlock::Accepted;
 
 use super::{Mutant, Rules};
 use crate::network::Hint;

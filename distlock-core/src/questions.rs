@@ -1,9 +1,6 @@
 //! Questions of other processes that wait for their answer. All of them are answered together, at most once a second.
 //! Pure: the model of a lock runs it as well.
 
-// Public for the model, which is built with the feature `model`.
-#![allow(unreachable_pub)]
-
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -99,7 +96,6 @@ impl PendingQuestions {
     }
 
     /// Returns the time of the last answer, for the model, which counts its moments from now.
-    #[cfg(feature = "model")]
     pub fn answered_mut(&mut self) -> &mut Option<Moment> {
         &mut self.answered
     }
