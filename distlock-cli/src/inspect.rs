@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::locks::one::One;
-use crate::locks::walk::Locks;
-use crate::say;
+use crate::locks::details::One;
+use crate::locks::reader::Locks;
+use crate::messages;
 use crate::store::Named;
 use crate::text::quoted;
 
@@ -15,17 +15,17 @@ pub(crate) async fn inspect(store: &Named, key: &str, as_json: bool) -> Result<u
     let locks = Locks::of(store, &manager)?;
     let Some(one) = One::look(&locks, key).await? else {
         if as_json {
-            say::print_json(&json!({ "key": key, "held": false }))?;
+            messages::print_json(&json!({ "key": key, "held": false }))?;
         } else {
-            say::print(&format!("{} is free\n", quoted(key)))?;
+            messages::print(&format!("{} is free\n", quoted(key)))?;
         }
         return Ok(exit::OK);
     };
     if as_json {
-        say::print_json(&one.json())?;
+        messages::print_json(&one.json())?;
     } else {
         let lines: String = one.lines().iter().map(|line| format!("  {line}\n")).collect();
-        say::print(&format!("{} is held\n{lines}", quoted(key)))?;
+        messages::print(&format!("{} is held\n{lines}", quoted(key)))?;
     }
     Ok(exit::OK)
 }

@@ -9,11 +9,10 @@ mod exit;
 mod failure;
 mod inspect;
 mod locks;
-mod ls;
 mod manual;
+mod messages;
 mod release;
 mod run;
-mod say;
 mod store;
 mod text;
 #[cfg(feature = "top")]
@@ -48,7 +47,7 @@ fn carry_out(Asked { store, action }: Asked) -> u8 {
         asked => Named::of(&store).and_then(|store| look(&store, asked)),
     };
     outcome.unwrap_or_else(|Failure { text, code }| {
-        say::plain(&text);
+        messages::plain(&text);
         code
     })
 }
@@ -60,7 +59,7 @@ fn look(store: &Named, action: Action) -> Result<u8, Failure> {
     runtime.block_on(async {
         match action {
             Action::Ls { pattern, limit, json } => {
-                ls::list(store, pattern.as_deref(), limit, json).await
+                locks::commands::list(store, pattern.as_deref(), limit, json).await
             }
             Action::Inspect { key, json } => inspect::inspect(store, &key, json).await,
             Action::Release { key, force, yes } => release::release(store, &key, force, yes).await,

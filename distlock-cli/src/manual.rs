@@ -5,12 +5,12 @@ use clap::Command;
 use crate::args;
 use crate::exit;
 use crate::failure::Failure;
-use crate::say;
+use crate::messages;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::program(), "distlock", &mut script);
-    say::print(&String::from_utf8_lossy(&script))?;
+    messages::print(&String::from_utf8_lossy(&script))?;
     Ok(exit::OK)
 }
 
@@ -31,6 +31,6 @@ pub(crate) fn man(command: Option<&str>) -> Result<u8, Failure> {
     let mut text = Vec::new();
     let rendered = clap_mangen::Man::new(page).render(&mut text);
     rendered.map_err(Failure::own)?;
-    say::print(&String::from_utf8_lossy(&text))?;
+    messages::print(&String::from_utf8_lossy(&text))?;
     Ok(exit::OK)
 }

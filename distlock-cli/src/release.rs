@@ -4,8 +4,8 @@ use std::io::{self, BufRead, IsTerminal};
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::locks::walk::Locks;
-use crate::say;
+use crate::locks::reader::Locks;
+use crate::messages;
 use crate::store::Named;
 use crate::text::quoted;
 
@@ -18,10 +18,10 @@ pub(crate) async fn release(
     let manager = store.connect().await?;
     let locks = Locks::of(store, &manager)?;
     let Some((held, _)) = locks.one_held(key).await? else {
-        say::plain(&format!("{} is free", quoted(key)));
+        messages::plain(&format!("{} is free", quoted(key)));
         return Ok(exit::NOTHING);
     };
-    say::plain(&held.sentence());
+    messages::plain(&held.sentence());
     if !force {
         return Err(Failure::usage(
             "nothing is done without --force: its holder goes on until it notices, and what it began is \
@@ -29,13 +29,13 @@ pub(crate) async fn release(
         ));
     }
     if !yes && io::stdin().is_terminal() && !agreed() {
-        say::plain("nothing was done");
+        messages::plain("nothing was done");
         return Ok(exit::NOTHING);
     }
     let was_held = manager.force_release(key).await?;
     // So that the holder is notified at once, and does not find out at its next renewal.
     manager.close(std::time::Duration::from_millis(500)).await;
-    say::plain(&match was_held {
+    messages::plain(&match was_held {
         true => format!("{} was taken away", quoted(key)),
         false => format!("{} was free by then", quoted(key)),
     });
@@ -43,7 +43,7 @@ pub(crate) async fn release(
 }
 
 fn agreed() -> bool {
-    say::plain("take it away? [y/N]");
+    messages::plain("take it away? [y/N]");
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")

@@ -2,7 +2,7 @@
 
 use distlock::__console::StoreReply;
 
-use super::asked::{Info, Server, text};
+use super::client::{Info, Server, text};
 use super::finding::Finding;
 
 const CHECK: &str = "slots";

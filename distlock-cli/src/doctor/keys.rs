@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use distlock::__console::StoreReply;
 
-use super::asked::{Info, Server, command, text};
+use super::client::{Info, Server, command, text};
 use super::finding::Finding;
 use crate::store::Named;
 use crate::text::shown;

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::finding::Finding;
 use crate::failure::describe;
-use crate::locks::walk::{Found, Locks};
+use crate::locks::reader::{Found, Locks};
 use crate::store::Named;
 
 /// How long the subscription is waited for.

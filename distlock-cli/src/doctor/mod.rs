@@ -2,7 +2,7 @@
 //!
 //! Some checks are of the store as a whole, and do with any; the others are of each of its servers.
 
-mod asked;
+mod client;
 mod cluster;
 mod finding;
 mod keys;
@@ -15,11 +15,11 @@ mod timing;
 use distlock::{LockError, LockManager};
 use serde_json::Value;
 
-use self::asked::{Info, Server};
+use self::client::{Info, Server};
 use self::finding::{Finding, Level, merged};
 use crate::exit;
 use crate::failure::{Failure, describe};
-use crate::say;
+use crate::messages;
 use crate::store::Named;
 
 /// In this order they are shown.
@@ -49,9 +49,9 @@ pub(crate) async fn examine(store: &Named, as_json: bool) -> Result<u8, Failure>
     }
     let findings = findings(store).await?;
     if as_json {
-        say::print_json(&findings.iter().map(Finding::json).collect::<Value>())?;
+        messages::print_json(&findings.iter().map(Finding::json).collect::<Value>())?;
     } else {
-        say::print(&findings.iter().map(Finding::lines).collect::<String>())?;
+        messages::print(&findings.iter().map(Finding::lines).collect::<String>())?;
     }
     Ok(match findings.iter().map(|finding| finding.level).max() {
         Some(Level::Fail) => exit::BROKEN,

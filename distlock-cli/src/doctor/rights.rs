@@ -2,7 +2,7 @@
 
 use distlock::__console::{StoreCommand, StoreReply};
 
-use super::asked::{Info, Server, command};
+use super::client::{Info, Server, command};
 use super::finding::Finding;
 use super::locking::scratch_key;
 use crate::failure::describe;

@@ -3,7 +3,7 @@
 use distlock::__console::StoreReply;
 use distlock::LockManager;
 
-use super::asked::text;
+use super::client::text;
 use super::finding::Finding;
 use crate::text::shown;
 

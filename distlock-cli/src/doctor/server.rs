@@ -3,7 +3,7 @@
 use distlock::__console::StoreReply;
 use distlock::{BackendKind, LockError};
 
-use super::asked::{Info, Server, text};
+use super::client::{Info, Server, text};
 use super::finding::Finding;
 
 /// The oldest version with what scripts and commands need.

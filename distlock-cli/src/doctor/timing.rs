@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use distlock::__console::StoreReply;
 use distlock::LockManager;
 
-use super::asked::{Server, text};
+use super::client::{Server, text};
 use super::finding::Finding;
 use crate::failure::describe;
 

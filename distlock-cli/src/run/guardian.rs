@@ -76,7 +76,7 @@ pub(super) fn main(charge: Charge) -> u8 {
     match outcome {
         Ok(()) => exit::OK,
         Err(error) => {
-            crate::say::plain(&format!("the guardian failed: {error}"));
+            crate::messages::plain(&format!("the guardian failed: {error}"));
             exit::FAILED
         }
     }

@@ -27,7 +27,7 @@ use self::signals::Signals;
 use self::wire::{Ending, Instant, Order, Report};
 use crate::exit;
 use crate::failure::{Failure, describe};
-use crate::say::Say;
+use crate::messages::Say;
 use crate::store::{Named, StoreOptions};
 use crate::text::{quoted, rounded};
 

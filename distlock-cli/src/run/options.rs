@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::say::Volume;
+use crate::messages::Volume;
 
 pub(crate) struct RunOptions {
     pub(crate) keys: Vec<String>,

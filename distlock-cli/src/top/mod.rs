@@ -2,7 +2,7 @@
 
 pub(crate) mod options;
 mod rates;
-mod state;
+mod screen;
 mod view;
 mod watch;
 
@@ -23,14 +23,14 @@ use tokio::task::JoinHandle;
 
 use self::options::TopOptions;
 use self::rates::Rates;
-use self::state::{Action, Focus, State};
+use self::screen::{Action, Focus, State};
 use self::watch::Watch;
 use crate::exit;
 use crate::failure::{Failure, describe};
+use crate::locks::details::One;
 use crate::locks::held::{Held, table};
-use crate::locks::one::One;
-use crate::locks::walk::{Found, Locks};
-use crate::say;
+use crate::locks::reader::{Found, Locks};
+use crate::messages;
 use crate::store::Named;
 use crate::text::{quoted, shown};
 
@@ -78,12 +78,12 @@ async fn once(locks: &Locks<'_>, as_json: bool) -> Result<u8, Failure> {
     if as_json {
         let waiting: u64 = held.iter().map(|held| held.waiting).sum();
         let list: Vec<_> = held.iter().map(Held::json).collect();
-        say::print_json(&json!({ "held": held.len(), "waiting": waiting, "locks": list }))?;
+        messages::print_json(&json!({ "held": held.len(), "waiting": waiting, "locks": list }))?;
     } else {
-        say::print(&table(&held))?;
+        messages::print(&table(&held))?;
     }
     for (node, why) in &missed {
-        say::plain(&format!("the locks of {} are missing: {}", shown(node), shown(why)));
+        messages::plain(&format!("the locks of {} are missing: {}", shown(node), shown(why)));
     }
     Ok(if missed.is_empty() { exit::OK } else { exit::STORE })
 }

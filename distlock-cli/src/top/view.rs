@@ -9,10 +9,10 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
 use super::rates::{Rate, Rates};
-use super::state::{Focus, Order, State};
+use super::screen::{Focus, Order, State};
 use super::watch::{Seen, Watch};
+use crate::locks::details::One;
 use crate::locks::held::Held;
-use crate::locks::one::One;
 use crate::text::{quoted, shown};
 
 /// Draws all of it.

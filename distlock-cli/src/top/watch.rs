@@ -10,7 +10,7 @@ use distlock::__console::Walked;
 
 use crate::failure::Failure;
 use crate::locks::held::Held;
-use crate::locks::walk::{Locks, START};
+use crate::locks::reader::{Locks, START};
 
 /// Of a thousand keys each, which a server walks in half a millisecond.
 const STEPS: usize = 8;

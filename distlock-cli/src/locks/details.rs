@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::held::Held;
 use super::process::Process;
-use super::walk::Locks;
+use super::reader::Locks;
 use crate::failure::Failure;
 use crate::text::{lease, rounded, shown};
 

@@ -1,11 +1,13 @@
 //! A store by its URL and the prefix of its locks.
 
+mod place;
+pub(crate) mod secret;
+
 use std::time::Duration;
 
 use distlock::{LockManager, LockManagerBuilder};
 
-use super::place::place;
-use super::secret;
+use self::place::place;
 use crate::failure::Failure;
 
 /// The usual ttl of locks.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::watch::{Seen, Watch};
+use crate::locks::details::One;
 use crate::locks::held::Held;
-use crate::locks::one::One;
 use crate::locks::pattern::fits;
 
 /// How many rows a page of them is.

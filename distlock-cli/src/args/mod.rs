@@ -11,8 +11,8 @@ use clap::ArgMatches;
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::exit;
+use crate::messages::{self, Volume};
 use crate::run::options::RunOptions;
-use crate::say::{self, Volume};
 use crate::store::StoreOptions;
 #[cfg(feature = "top")]
 use crate::top::options::TopOptions;
@@ -71,7 +71,7 @@ pub(crate) fn parse() -> Result<Asked, u8> {
                 _ => {}
             }
             if let Some(hint) = hint::of(&error, &given) {
-                say::plain(&hint);
+                messages::plain(&hint);
             }
             Err(exit::USAGE)
         }
