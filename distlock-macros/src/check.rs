@@ -4,16 +4,16 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Type};
 
-use crate::answer;
 use crate::errors::Errors;
-use crate::foreign;
+use crate::foreign_placeholders as foreign;
 use crate::function::{Function, is_lock};
 use crate::future::Shape;
 use crate::key::{Arguments, Template};
-use crate::key_value::{KeyValue, Keys};
+use crate::keys::{KeyValue, Keys};
 use crate::names::Names;
 use crate::options::Options;
-use crate::scan::Piece;
+use crate::return_type;
+use crate::template::Piece;
 use crate::value::OnFail;
 
 /// What to expand, once nothing is wrong.
@@ -211,8 +211,8 @@ fn wrong_return(function: &Function, options: &Options) -> Option<Error> {
     match function.output()? {
         Type::ImplTrait(ty) if options.on_fail.is_none() => {
             let error = match options.map_err {
-                Some(_) => Some(answer::UNKNOWN_TYPE.to_owned()),
-                None => answer::refusal(ty),
+                Some(_) => Some(return_type::UNKNOWN_TYPE.to_owned()),
+                None => return_type::refusal(ty),
             };
             error.map(|message| Error::new_spanned(ty, message))
         }

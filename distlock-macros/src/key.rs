@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::{Error, Expr, Ident, LitStr, Member};
 
-use crate::scan::{Numbers, Piece, Placeholder, scan};
+use crate::template::{Numbers, Piece, Placeholder, scan};
 
 /// `"order:{order_id}"`, taken apart.
 pub(crate) struct Template {

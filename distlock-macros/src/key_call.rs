@@ -7,7 +7,7 @@ use syn::{Ident, LitStr, Path, Result, Token};
 
 use crate::errors::Errors;
 use crate::key::Template;
-use crate::key_value::{self, KeyValue};
+use crate::keys::{self, KeyValue};
 use crate::syntax::{comma, once};
 use crate::value;
 
@@ -28,7 +28,7 @@ impl KeyCall {
             let example = "say what to lock, for example `key!(\"order:{order_id}\")`";
             return Err(input.error(example));
         }
-        let literal = key_value::text(input)?;
+        let literal = keys::text(input)?;
         let (mut values, mut krate) = (Vec::new(), None);
         while !input.is_empty() {
             comma(input)?;
@@ -44,7 +44,7 @@ impl KeyCall {
         }
         let key = match values.is_empty() {
             true => KeyValue::Template(Template::parse(literal.clone())?),
-            false => key_value::with_values(literal.clone(), values)?,
+            false => keys::with_values(literal.clone(), values)?,
         };
         Ok(Self { key, literal, krate })
     }

@@ -7,25 +7,25 @@
 //! reported together by `fallback`, with the function unchanged. `key_call` is `key!`, which has its keys
 //! from the same modules; `route` is `route_key!`, by itself.
 
-mod answer;
 mod check;
 mod duration;
+mod error_output;
 mod errors;
 mod expand;
-mod fallback;
-mod foreign;
+mod foreign_placeholders;
 mod function;
 mod future;
 mod key;
 mod key_call;
-mod key_value;
+mod keys;
 mod names;
 mod options;
 mod pattern;
-mod route;
-mod scan;
+mod return_type;
+mod route_key;
 mod suggest;
 mod syntax;
+mod template;
 mod value;
 
 use proc_macro2::TokenStream;
@@ -54,7 +54,7 @@ pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 #[allow(missing_docs)]
 #[proc_macro]
 pub fn route_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    route::route_key(input.into()).into()
+    route_key::route_key(input.into()).into()
 }
 
 fn lock_function(args: TokenStream, item: TokenStream) -> TokenStream {
@@ -64,8 +64,8 @@ fn lock_function(args: TokenStream, item: TokenStream) -> TokenStream {
     let lock = check::check(options, function.as_ref(), &mut errors);
     match (function, lock, errors.into_compile_errors()) {
         (Some(function), Some(lock), None) => expand::expand(&lock, &function),
-        (Some(function), _, errors) => fallback::function(errors, &function),
-        (None, _, errors) => fallback::item(errors, item),
+        (Some(function), _, errors) => error_output::function(errors, &function),
+        (None, _, errors) => error_output::item(errors, item),
     }
 }
 

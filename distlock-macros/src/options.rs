@@ -13,7 +13,7 @@ use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, Token, token};
 
 use crate::duration;
 use crate::errors::Errors;
-use crate::key_value::{self, KeyValue, Keys};
+use crate::keys::{self, KeyValue, Keys};
 use crate::suggest;
 use crate::syntax::{comma, once, skip_to_comma, store};
 use crate::value::{self, OnFail, Time, Value};
@@ -61,9 +61,7 @@ const fn row(name: &'static str, example: &'static str, read: Read) -> Row {
 
 const TABLE: [Row; 21] = [
     row("key", r#""order:{order_id}""#, |options, given| given.key(options)),
-    row("keys", r#"["…", "…"]"#, |options, given| {
-        given.once(&mut options.keys, key_value::keys)
-    }),
+    row("keys", r#"["…", "…"]"#, |options, given| given.once(&mut options.keys, keys::keys)),
     row("ttl", r#""5s""#, |options, given| given.setting(options, value::ttl)),
     row("wait", r#""2s""#, |options, given| given.setting(options, value::wait)),
     row("renew", "false", |options, given| given.setting(options, value::boolean)),
@@ -209,11 +207,11 @@ impl Given<'_> {
         let Self { name, input, .. } = *self;
         let slot = &mut options.key;
         if input.peek(token::Paren) {
-            return store(slot, name, key_value::format_call(name, input)?);
+            return store(slot, name, keys::format_call(name, input)?);
         }
-        match key_value::values_outside(input, |name| row_of(name).is_some()) {
+        match keys::values_outside(input, |name| row_of(name).is_some()) {
             Some(error) => Err(error),
-            None => self.once(slot, key_value::key),
+            None => self.once(slot, keys::key),
         }
     }
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{Group, Span, TokenStream};
 use quote::quote_spanned;
 
-use super::code::Code;
+use super::expansion::Code;
 
 impl Code<'_> {
     /// Takes the lock, runs the body on the caller's thread, frees the lock.

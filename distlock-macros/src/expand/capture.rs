@@ -4,7 +4,7 @@ use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{FnArg, Ident, Pat, Receiver, ReceiverKind, Type};
 
-use super::code::Code;
+use super::expansion::Code;
 use crate::function::mentions_value;
 use crate::value::OnFail;
 

@@ -8,9 +8,9 @@ use syn::{Expr, LitStr};
 use super::tokens::ends;
 use crate::function::Function;
 use crate::key::{self, Arguments, Template};
-use crate::key_value::KeyValue;
+use crate::keys::KeyValue;
 use crate::names::{MEND, Names};
-use crate::scan::{Piece, Placeholder};
+use crate::template::{Piece, Placeholder};
 
 /// Which names of a template are values to be encoded, and how they are reached.
 pub(super) enum Scope<'a> {

@@ -4,11 +4,11 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 
-use super::code::Code;
+use super::expansion::Code;
 use super::key::{self, Scope};
 use super::tokens::ends;
 use crate::duration;
-use crate::key_value::{KeyValue, Keys};
+use crate::keys::{KeyValue, Keys};
 use crate::options::Setting;
 use crate::value::{Time, Value};
 

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, Type};
 
-use super::code::Code;
+use super::expansion::Code;
 use super::tokens::{ends, shown_at};
 use crate::value::OnFail;
 

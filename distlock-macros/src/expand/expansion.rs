@@ -4,11 +4,11 @@ use proc_macro2::{Delimiter, Group, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, Ident, Path};
 
-use super::output::Output;
+use super::return_type::Output;
 use super::tokens::{ends, renamed, with_span};
 use crate::check::Lock;
 use crate::function::Function;
-use crate::key_value::Keys;
+use crate::keys::Keys;
 use crate::options::Options;
 
 pub(super) fn private(krate: Option<&Path>) -> TokenStream {
