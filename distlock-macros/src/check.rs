@@ -1,38 +1,38 @@
-//! Options × function: every rule that needs both, or the whole of one.
+//! Checks options against the function: every rule that needs both, or several options.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Type};
 
-use crate::errors::Errors;
-use crate::foreign_placeholders as foreign;
+use crate::foreign_placeholders::{self, ForeignPlaceholder};
+use crate::function::Shape;
 use crate::function::{Function, is_lock};
-use crate::future::Shape;
-use crate::key::{Arguments, Template};
-use crate::keys::{KeyValue, Keys};
-use crate::names::Names;
-use crate::options::Options;
+use crate::keys::{KeySource, KeySources};
+use crate::names::VisibleNames;
+use crate::options::AttributeOptions;
 use crate::return_type;
-use crate::template::Piece;
-use crate::value::OnFail;
+use crate::syntax::Errors;
+use crate::template::TemplatePiece;
+use crate::template::{KeyTemplate, TemplateValues};
+use crate::value::OnFailValue;
 
-/// What to expand, once nothing is wrong.
-pub(crate) struct Lock {
-    pub(crate) keys: Keys,
-    /// The others.
-    pub(crate) options: Options,
+/// The lock to expand, if the attribute has no mistakes.
+pub(crate) struct CheckedLock {
+    pub(crate) keys: KeySources,
+    /// All options but `key` and `keys`.
+    pub(crate) options: AttributeOptions,
 }
 
 pub(crate) fn check(
-    mut options: Options,
+    mut options: AttributeOptions,
     function: Option<&Function>,
     errors: &mut Errors,
-) -> Option<Lock> {
+) -> Option<CheckedLock> {
     if options.given("key").is_none() && options.given("keys").is_none() {
         errors.push(missing_key(function));
     }
-    contradictions(&options, errors);
-    let keys = options.key.take().map(|key| Keys::Array(vec![key])).or(options.keys.take());
+    report_contradictions(&options, errors);
+    let keys = options.key.take().map(|key| KeySources::Array(vec![key])).or(options.keys.take());
     if let Some(function) = function {
         if let Some(error) = wrong_place(function, &options) {
             errors.push(error);
@@ -44,24 +44,24 @@ pub(crate) fn check(
         }
         let templates = || keys.iter().flat_map(templates);
         for (template, _) in templates().filter(|(_, values)| values.is_none()) {
-            foreign_placeholders(template, function, errors);
+            report_foreign_placeholders(template, function, errors);
         }
-        if let Some(Keys::Array(keys)) = &keys {
-            keys.iter().for_each(|key| template_in_an_expression(key, function, errors));
+        if let Some(KeySources::Array(keys)) = &keys {
+            keys.iter().for_each(|key| template_in_expression(key, function, errors));
         }
-        // Where nothing else is wrong, a name that is none can be shown in the text itself (see
-        // `expand::key`), unless the text has to be rewritten.
+        // If there are no other mistakes, and the text is not rewritten, the expansion shows an unknown name inside
+        // of the text (see `expand::key`).
         for (template, values) in templates() {
             if !(errors.is_empty() && template.is_plain()) {
-                errors.extend(Names { function, values }.mistakes(template));
+                errors.extend(VisibleNames { function, values }.mistakes(template));
             }
         }
     }
-    Some(Lock { keys: keys?, options })
+    Some(CheckedLock { keys: keys?, options })
 }
 
-/// Options that cannot be meant together; each mistake is shown at one of them.
-fn contradictions(options: &Options, errors: &mut Errors) {
+/// Reports options that contradict each other, each at one of them.
+fn report_contradictions(options: &AttributeOptions, errors: &mut Errors) {
     let mut report = |at: Span, message: &str| errors.push(Error::new(at, message));
     if let (Some(_), Some(keys)) = (options.given("key"), options.given("keys")) {
         report(keys.span(), "`key` and `keys` are both given: put all of them in `keys = […]`");
@@ -89,7 +89,8 @@ fn contradictions(options: &Options, errors: &mut Errors) {
             );
         }
     }
-    if let (Some(OnFail::Function(_)), Some(map_err)) = (&options.on_fail, options.given("map_err"))
+    if let (Some(OnFailValue::Function(_)), Some(map_err)) =
+        (&options.on_fail, options.given("map_err"))
     {
         report(
             map_err.span(),
@@ -108,15 +109,15 @@ fn contradictions(options: &Options, errors: &mut Errors) {
     }
 }
 
-fn templates(keys: &Keys) -> impl Iterator<Item = (&Template, Option<&Arguments>)> {
+fn templates(keys: &KeySources) -> impl Iterator<Item = (&KeyTemplate, Option<&TemplateValues>)> {
     let keys = match keys {
-        Keys::Array(keys) => keys.as_slice(),
-        Keys::Expr(_) => &[],
+        KeySources::Array(keys) => keys.as_slice(),
+        KeySources::Expr(_) => &[],
     };
     keys.iter().filter_map(|key| match key {
-        KeyValue::Template(template) => Some((template, None)),
-        KeyValue::Call(template, values) => Some((template, Some(values))),
-        KeyValue::Expr(_) => None,
+        KeySource::Template(template) => Some((template, None)),
+        KeySource::Call(template, values) => Some((template, Some(values))),
+        KeySource::Expr(_) => None,
     })
 }
 
@@ -136,7 +137,7 @@ fn wrong_guard(guard: &Ident, function: &Function) -> Option<Error> {
     })
 }
 
-/// The example is made from the arguments and not from the function's name, because `pay` and `cancel` should
+/// Reports a missing key, with an example made from the arguments and not from the function's name, because `pay` and `cancel` should
 /// exclude each other.
 fn missing_key(function: Option<&Function>) -> Error {
     let names = function.map(Function::bindings).unwrap_or_default();
@@ -159,13 +160,13 @@ fn missing_key(function: Option<&Function>) -> Error {
     )
 }
 
-fn wrong_place(function: &Function, options: &Options) -> Option<Error> {
+fn wrong_place(function: &Function, options: &AttributeOptions) -> Option<Error> {
     let sig = &function.sig;
     if function.attrs.iter().any(is_lock) {
         let second = function.attrs.iter().find(|attr| is_lock(attr));
         return Some(Error::new_spanned(second, STACKED));
     }
-    // Under another name, the attribute below has been expanded by now.
+    // If the attribute was imported under another name, the one below has been expanded already.
     if is_expanded(function.body.clone()) {
         return Some(Error::new(Span::call_site(), STACKED));
     }
@@ -182,7 +183,7 @@ fn wrong_place(function: &Function, options: &Options) -> Option<Error> {
              `#[redis_lock]` on an `async fn` that it calls",
         ));
     }
-    // Also if its value cannot be read, which is an error of its own.
+    // An unreadable value counts as `true`, because that is a mistake of its own.
     let blocking = options.given("blocking").filter(|_| options.blocking != Some(false));
     match (&function.shape, blocking) {
         (Shape::Sync, None) => Some(Error::new(sig.fn_token.span, function.why_not_locked())),
@@ -197,7 +198,7 @@ fn wrong_place(function: &Function, options: &Options) -> Option<Error> {
 const STACKED: &str = "two `#[redis_lock]` on one function would be taken one after the other and could \
                        deadlock: one attribute with `keys = [\"…\", \"…\"]` takes all or none";
 
-/// Whether the attribute has been here already: what it emits has a label that nothing else uses.
+/// Whether the attribute has expanded this body: its code has a label that nothing else uses.
 fn is_expanded(body: TokenStream) -> bool {
     let mut quote = false;
     body.into_iter().any(|token| {
@@ -207,7 +208,7 @@ fn is_expanded(body: TokenStream) -> bool {
     })
 }
 
-fn wrong_return(function: &Function, options: &Options) -> Option<Error> {
+fn wrong_return(function: &Function, options: &AttributeOptions) -> Option<Error> {
     match function.output()? {
         Type::ImplTrait(ty) if options.on_fail.is_none() => {
             let error = match options.map_err {
@@ -225,9 +226,9 @@ fn wrong_return(function: &Function, options: &Options) -> Option<Error> {
     }
 }
 
-/// Finds `${id}`, `#id`, `%s` and a bare `id`. Other libraries would fill these in; here they are plain text,
+/// Reports `${id}`, `#id`, `%s` and a bare `id`. Other libraries would fill these in; here they are plain text,
 /// and would lock the same key for all arguments. `key("…")` accepts such a text as it is.
-fn foreign_placeholders(template: &Template, function: &Function, errors: &mut Errors) {
+fn report_foreign_placeholders(template: &KeyTemplate, function: &Function, errors: &mut Errors) {
     let names: Vec<String> =
         function.bindings().iter().map(|name| name.unraw().to_string()).collect();
     let names: Vec<String> = names.into_iter().filter(|name| !name.starts_with("__")).collect();
@@ -241,7 +242,7 @@ fn foreign_placeholders(template: &Template, function: &Function, errors: &mut E
         errors.push(Error::new(literal.span(), message));
     };
     for pair in template.pieces.windows(2) {
-        if let [Piece::Text(text), Piece::Placeholder(placeholder)] = pair
+        if let [TemplatePiece::Text(text), TemplatePiece::Placeholder(placeholder)] = pair
             && text.ends_with('$')
             && names.contains(&placeholder.base)
         {
@@ -249,14 +250,18 @@ fn foreign_placeholders(template: &Template, function: &Function, errors: &mut E
             report(&format!("${{{path}}}"), &path);
         }
     }
-    let found = match &template.pieces[..] {
-        [Piece::Text(text)] => foreign::mistakes(text, &names, function.receiver().is_some()),
+    let found: Vec<ForeignPlaceholder> = match &template.pieces[..] {
+        [TemplatePiece::Text(text)] => {
+            foreign_placeholders::find(text, &names, function.receiver().is_some())
+        }
         pieces => {
             let texts = pieces.iter().filter_map(|piece| match piece {
-                Piece::Text(text) => Some(text),
-                Piece::Placeholder(_) => None,
+                TemplatePiece::Text(text) => Some(text),
+                TemplatePiece::Placeholder(_) => None,
             });
-            texts.flat_map(|text| foreign::mistakes_in_a_piece(text, &names)).collect()
+            texts
+                .flat_map(|text| foreign_placeholders::find_beside_placeholders(text, &names))
+                .collect()
         }
     };
     for mistake in found {
@@ -264,15 +269,15 @@ fn foreign_placeholders(template: &Template, function: &Function, errors: &mut E
     }
 }
 
-/// `key = "order:{id}".to_string()`: an expression is taken as it is, which would lock one and the
-/// same key for every argument.
-fn template_in_an_expression(key: &KeyValue, function: &Function, errors: &mut Errors) {
-    let KeyValue::Expr(expr) = key else {
+/// Reports `key = "order:{id}".to_string()`. An expression is not formatted, so it would lock the same key for all
+/// arguments.
+fn template_in_expression(key: &KeySource, function: &Function, errors: &mut Errors) {
+    let KeySource::Expr(expr) = key else {
         return;
     };
     let names = function.bindings();
     let is_value = |base: &str| base == "self" || names.iter().any(|name| name.unraw() == base);
-    let Some(template) = text_in(expr).and_then(|text| Template::parse(text).ok()) else {
+    let Some(template) = text_in(expr).and_then(|text| KeyTemplate::parse(text).ok()) else {
         return;
     };
     if let Some(placeholder) = template.placeholders().find(|one| is_value(&one.base)) {
@@ -285,7 +290,7 @@ fn template_in_an_expression(key: &KeyValue, function: &Function, errors: &mut E
     }
 }
 
-/// The text that such an expression makes a key of.
+/// Returns the text in such an expression.
 fn text_in(expr: &Expr) -> Option<LitStr> {
     match expr {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.clone()),

@@ -1,18 +1,18 @@
-//! `"5s"`, `"1m 30s"` → `Duration`, while compiling.
+//! Durations in the attribute: `"5s"` and `"1m 30s"` become a `Duration` while compiling.
 
 use std::time::Duration;
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-/// Reads a duration, or says what is wrong with it and how to write it.
+/// Parses a duration. The error says what is wrong and how to write it.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if let Some(unit) = calendar_unit(text) {
-        let mend = match unit {
+        let hint = match unit {
             "M" => "minutes are written `m`",
             _ => "write days (`d`) or hours (`h`)",
         };
-        return Err(format!("`{unit}` has no fixed length: {mend}"));
+        return Err(format!("`{unit}` has no fixed length: {hint}"));
     }
     if is_outsized(text) {
         return Err(format!("`{text}` is too long a duration"));
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Code that makes the duration at run time, in the largest unit that holds it exactly.
+/// Returns code that makes the duration at run time, in the largest unit that holds it exactly.
 pub(crate) fn tokens(duration: Duration) -> TokenStream {
     let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
     if duration.is_zero() {
@@ -47,7 +47,7 @@ pub(crate) fn tokens(duration: Duration) -> TokenStream {
     }
 }
 
-/// humantime's sum panics where it just misses `u64::MAX` seconds; nothing this short gets there.
+/// Whether humantime might panic: its sum overflows for durations near `u64::MAX` seconds.
 fn is_outsized(text: &str) -> bool {
     text.len() > 100 || text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 12)
 }
@@ -57,7 +57,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// A unit whose length depends on the calendar; humantime would take an average.
+/// Finds a unit whose length depends on the calendar. humantime would take an average length.
 fn calendar_unit(text: &str) -> Option<&str> {
     text.split(|c: char| !c.is_alphabetic()).find(|unit| {
         matches!(*unit, "M" | "month" | "months" | "y" | "yr" | "yrs" | "year" | "years")

@@ -1,27 +1,25 @@
-//! What is emitted when something is wrong: every mistake at once, and the function as it was.
+//! The output for an attribute with mistakes: all compile errors, and the function unchanged.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::FnArg;
 
-use crate::function::{self, Function};
-use crate::future::Shape;
-use crate::pattern::bound_names;
+use crate::function::{self, Function, Shape, bound_names};
 
-/// The mistakes, and the item unchanged: calls of the function still resolve, so no second error
-/// hides the first, and completion works while the attribute is being typed.
+/// Emits the mistakes and the unchanged item. Calls of the function still resolve, so no second error hides the
+/// first, and completion works while the attribute is being typed.
 pub(crate) fn item(errors: Option<TokenStream>, item: TokenStream) -> TokenStream {
     // A second `#[redis_lock]` would report its own mistakes on top of the one about stacking.
     let item = function::without_locks(item);
     quote!(#item #errors)
 }
 
-/// The same for a function, without what rustc would have to say on top: that it is not `async`
-/// although it awaits, or that nothing uses an argument that the attribute was to use.
+/// Emits the mistakes and the function. Avoids two follow-up errors of rustc: that a function that awaits is not
+/// `async`, and that an argument for the attribute is unused.
 pub(crate) fn function(errors: Option<TokenStream>, function: &Function) -> TokenStream {
     let Function { inner_attrs, body, brace, .. } = function;
     let uses = match function.shape {
-        // Its arguments have other names outside of its future.
+        // The arguments have other names outside of the future.
         Shape::AsyncTrait { .. } => Vec::new(),
         _ => arguments(function),
     };
@@ -32,7 +30,7 @@ pub(crate) fn function(errors: Option<TokenStream>, function: &Function) -> Toke
     item(errors, quote!(#head #block))
 }
 
-/// What the arguments bind, as far as they are sure to be there.
+/// Returns the names that arguments bind. An argument with a `cfg` may not exist.
 fn arguments(function: &Function) -> Vec<Ident> {
     let mut names = Vec::new();
     for input in &function.sig.inputs {
@@ -45,7 +43,7 @@ fn arguments(function: &Function) -> Vec<Ident> {
     names
 }
 
-/// The head of the function, such that its body may await.
+/// Returns the head of the function, changed so that its body may await.
 fn awaiting(function: &Function) -> TokenStream {
     let is_before_fn = |at: usize, tokens: &[TokenTree], word: &str| match &tokens[at] {
         TokenTree::Ident(ident) => ident == word && !tokens[..at].iter().any(is_fn),

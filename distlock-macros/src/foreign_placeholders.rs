@@ -1,13 +1,13 @@
 //! Placeholders of other frameworks in a template, and arguments named without braces.
 //!
-//! Here they are plain text. A template that consists of nothing else would lock the same key for all
-//! arguments, so each of them is a mistake: `order:#orderId`, `order:%s`, `order:order_id`.
+//! They are plain text here. A template without any other placeholder would lock the same key for all arguments, so
+//! each of them is a mistake: `order:#orderId`, `order:%s`, `order:order_id`.
 
 use crate::suggest;
 
-/// A part of a template that another framework would fill in.
+/// Text in a template that another framework would fill in.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignPlaceholder {
     /// The text that the user wrote.
     pub(crate) written: String,
     /// The placeholder to write instead, without its braces.
@@ -18,17 +18,17 @@ pub(crate) struct Foreign {
 ///
 /// `arguments` are the names that the function binds. A method without arguments has at least `self`;
 /// a function without either can only lock a constant key.
-pub(crate) fn mistakes(text: &str, arguments: &[String], has_self: bool) -> Vec<Foreign> {
+pub(crate) fn find(text: &str, arguments: &[String], has_self: bool) -> Vec<ForeignPlaceholder> {
     if arguments.is_empty() && !has_self {
         return Vec::new();
     }
-    let mut found: Vec<Foreign> = Vec::new();
+    let mut found: Vec<ForeignPlaceholder> = Vec::new();
     let mut rest = text;
     let mut before = None;
     while let Some(first) = rest.chars().next() {
         let is_inside = before.is_some_and(is_word);
         let (length, mistake) = match token(rest, before).filter(|_| !is_inside) {
-            Some(token) => (token.length, Some(token.foreign(rest, arguments))),
+            Some(token) => (token.length, Some(token.describe(rest, arguments))),
             None if is_word(first) && !is_inside => word(rest, before, arguments),
             None => (first.len_utf8(), None),
         };
@@ -47,8 +47,11 @@ pub(crate) fn mistakes(text: &str, arguments: &[String], has_self: bool) -> Vec<
 ///
 /// Here only an argument's own name counts: the rest of the template already tells keys apart, so a
 /// `#` or an `@` in it may well be meant.
-pub(crate) fn mistakes_in_a_piece(text: &str, arguments: &[String]) -> Vec<Foreign> {
-    let mut found = mistakes(text, arguments, false);
+pub(crate) fn find_beside_placeholders(
+    text: &str,
+    arguments: &[String],
+) -> Vec<ForeignPlaceholder> {
+    let mut found = find(text, arguments, false);
     found.retain(|foreign| {
         foreign.written.starts_with(['#', '$', '<', '@'])
             && argument(name_in(&foreign.written), arguments).is_some()
@@ -56,14 +59,14 @@ pub(crate) fn mistakes_in_a_piece(text: &str, arguments: &[String]) -> Vec<Forei
     found
 }
 
-/// The syntax of another framework's placeholder at the beginning of a text.
-struct Token<'a> {
-    /// In bytes.
+/// A placeholder of another framework at the beginning of a text.
+struct ForeignToken<'a> {
+    /// The length in bytes.
     length: usize,
-    name: Named<'a>,
+    name: PlaceholderName<'a>,
 }
 
-enum Named<'a> {
+enum PlaceholderName<'a> {
     /// `#order.id`: a name, and the text after it.
     Name(&'a str),
     /// `#p0`, `$1`: the index of an argument, counted from 0.
@@ -72,20 +75,23 @@ enum Named<'a> {
     Next,
 }
 
-impl Token<'_> {
-    fn foreign(&self, text: &str, arguments: &[String]) -> Foreign {
+impl ForeignToken<'_> {
+    fn describe(&self, text: &str, arguments: &[String]) -> ForeignPlaceholder {
         let meant = match self.name {
-            Named::Name(name) => path(name, arguments),
-            Named::Number(number) => arguments.get(number).cloned(),
-            Named::Next => None,
+            PlaceholderName::Name(name) => path(name, arguments),
+            PlaceholderName::Number(number) => arguments.get(number).cloned(),
+            PlaceholderName::Next => None,
         };
         let any = || arguments.first().cloned().unwrap_or_else(|| "self.id".to_owned());
-        Foreign { written: text[..self.length].to_owned(), meant: meant.unwrap_or_else(any) }
+        ForeignPlaceholder {
+            written: text[..self.length].to_owned(),
+            meant: meant.unwrap_or_else(any),
+        }
     }
 }
 
-/// A placeholder of another framework, if the text begins with one; `before` is the character before it.
-fn token(text: &str, before: Option<char>) -> Option<Token<'_>> {
+/// Parses a placeholder of another framework at the beginning of a text. `before` is the character before it.
+fn token(text: &str, before: Option<char>) -> Option<ForeignToken<'_>> {
     let sign = text.chars().next()?;
     let after = &text[sign.len_utf8()..];
     match sign {
@@ -93,54 +99,61 @@ fn token(text: &str, before: Option<char>) -> Option<Token<'_>> {
             if let Some(inside) = after.strip_prefix('{').and_then(|inside| inside.split_once('}'))
             {
                 let name = inside.0.trim_matches(|c: char| !is_word(c));
-                return Some(Token { length: inside.0.len() + 3, name: Named::Name(name) });
+                return Some(ForeignToken {
+                    length: inside.0.len() + 3,
+                    name: PlaceholderName::Name(name),
+                });
             }
             if sign == '$'
                 && let number @ 1.. = digits(after)
             {
-                let name = Named::Number(number_of(&after[..number])?.saturating_sub(1));
-                return Some(Token { length: 1 + number, name });
+                let name = PlaceholderName::Number(number_of(&after[..number])?.saturating_sub(1));
+                return Some(ForeignToken { length: 1 + number, name });
             }
             let length = expression(after)?;
             let name = &after[..length];
-            Some(Token {
+            Some(ForeignToken {
                 length: 1 + length,
-                name: numbered(name).map_or(Named::Name(name), Named::Number),
+                name: numbered(name).map_or(PlaceholderName::Name(name), PlaceholderName::Number),
             })
         }
         '<' => {
             let (inside, _) = after.split_once('>')?;
-            // Flask has `<int:id>`.
+            // Flask writes `<int:id>`.
             let name = inside.rsplit(':').next()?.trim();
             let is_name = !name.is_empty() && expression(name) == Some(name.len());
-            is_name.then(|| Token { length: inside.len() + 2, name: Named::Name(name) })
+            is_name.then(|| ForeignToken {
+                length: inside.len() + 2,
+                name: PlaceholderName::Name(name),
+            })
         }
-        // A route. In `nightly:report` the `:` separates words.
+        // Only a route has a placeholder here: in `nightly:report` the `:` separates words.
         ':' if matches!(before, None | Some('/')) => {
             let length = expression(after)?;
-            Some(Token { length: 1 + length, name: Named::Name(&after[..length]) })
+            Some(ForeignToken { length: 1 + length, name: PlaceholderName::Name(&after[..length]) })
         }
         '%' => printf(after),
         '?' => {
             let number = digits(after);
             let ends = !after[number..].starts_with(is_word);
-            let name = number_of(&after[..number])
-                .map_or(Named::Next, |number| Named::Number(number.saturating_sub(1)));
-            ends.then_some(Token { length: 1 + number, name })
+            let name = number_of(&after[..number]).map_or(PlaceholderName::Next, |number| {
+                PlaceholderName::Number(number.saturating_sub(1))
+            });
+            ends.then_some(ForeignToken { length: 1 + number, name })
         }
         _ => None,
     }
 }
 
 /// Parses the text after the `%` of `%s`, `%05d`, `%1$s` and `%(id)s`.
-fn printf(after: &str) -> Option<Token<'_>> {
+fn printf(after: &str) -> Option<ForeignToken<'_>> {
     let (name, rest) = match after.strip_prefix('(').and_then(|inside| inside.split_once(')')) {
-        Some((name, rest)) => (Named::Name(name), rest),
+        Some((name, rest)) => (PlaceholderName::Name(name), rest),
         None => match after.split_once('$') {
             Some((number, rest)) if digits(number) == number.len() && !number.is_empty() => {
-                (Named::Number(number_of(number)?.saturating_sub(1)), rest)
+                (PlaceholderName::Number(number_of(number)?.saturating_sub(1)), rest)
             }
-            _ => (Named::Next, after),
+            _ => (PlaceholderName::Next, after),
         },
     };
     let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || "-+#.*".contains(c));
@@ -148,10 +161,10 @@ fn printf(after: &str) -> Option<Token<'_>> {
     let kind = rest.chars().next().filter(|kind| "sdiuvxXcqfgropbT@".contains(*kind))?;
     let rest = &rest[kind.len_utf8()..];
     let length = 1 + after.len() - rest.len();
-    (!rest.starts_with(is_word)).then_some(Token { length, name })
+    (!rest.starts_with(is_word)).then_some(ForeignToken { length, name })
 }
 
-/// `p0` and `a0` of Spring, `args[0]`, `root.args[0]`.
+/// Parses the index in Spring's `p0`, `a0`, `args[0]` and `root.args[0]`.
 fn numbered(name: &str) -> Option<usize> {
     let name = name.strip_prefix("root.").unwrap_or(name);
     let inside = name.strip_prefix("args[").and_then(|inside| inside.strip_suffix(']'));
@@ -189,7 +202,7 @@ fn expression(text: &str) -> Option<usize> {
     }
 }
 
-/// `order.getId()` → `order.id`, if `order` is an argument, or nearly.
+/// Converts `order.getId()` to `order.id`, if `order` is an argument or is spelled like one.
 fn path(name: &str, arguments: &[String]) -> Option<String> {
     let mut parts = name.split('.');
     let first = parts.next()?;
@@ -216,8 +229,12 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// The word at the beginning of a text, and the argument that it names.
-fn word(text: &str, before: Option<char>, arguments: &[String]) -> (usize, Option<Foreign>) {
+/// Returns the length of the word at the beginning of a text, and the argument that it names.
+fn word(
+    text: &str,
+    before: Option<char>,
+    arguments: &[String],
+) -> (usize, Option<ForeignPlaceholder>) {
     let until = |end: fn(char) -> bool| text.find(end).unwrap_or(text.len());
     let short = until(|c| !is_word(c));
     // `order-id` may be one name or two words.
@@ -228,7 +245,7 @@ fn word(text: &str, before: Option<char>, arguments: &[String]) -> (usize, Optio
             let is_braced = before == Some('{') && text[written.len()..].starts_with('}');
             let meant = argument.to_owned();
             let shown = if is_braced { format!("{{{{{written}}}}}") } else { written.to_owned() };
-            return (written.len(), Some(Foreign { written: shown, meant }));
+            return (written.len(), Some(ForeignPlaceholder { written: shown, meant }));
         }
     }
     (short, None)
@@ -259,11 +276,10 @@ mod tests {
 
     fn found(text: &str, arguments: &[&str]) -> Vec<(String, String)> {
         let arguments: Vec<_> = arguments.iter().map(|&name| name.to_owned()).collect();
-        let found = mistakes(text, &arguments, false);
+        let found = find(text, &arguments, false);
         found.into_iter().map(|foreign| (foreign.written, foreign.meant)).collect()
     }
 
-    /// Separated by ` ; `.
     const SPELLINGS: [&str; 16] = [
         // Separated by ` ; `.
         // Spring's expressions, and Redisson's and ShedLock's users.
@@ -356,7 +372,7 @@ mod tests {
         assert_eq!(meant("#ordrId", &["db", "order_id"]), ["order_id"]);
         assert_eq!(meant("#nothingLikeIt", &["id", "db"]), ["id"]);
         assert_eq!(meant("type:#type", &["type"]), ["type", "type"]);
-        assert_eq!(mistakes("order:#id", &[], true)[0].meant, "self.id");
+        assert_eq!(find("order:#id", &[], true)[0].meant, "self.id");
     }
 
     #[test]
@@ -377,7 +393,8 @@ mod tests {
 
     #[test]
     fn beside_a_placeholder_only_an_argument_counts() {
-        let found = |text| mistakes_in_a_piece(text, &["tenant".to_owned(), "id".to_owned()]).len();
+        let found =
+            |text| find_beside_placeholders(text, &["tenant".to_owned(), "id".to_owned()]).len();
         for text in [":#id", ":$id", ":<id>", "@id"] {
             assert_eq!(found(text), 1, "{text}");
         }

@@ -1,28 +1,29 @@
-//! The annotated function: its signature understood, its body opaque.
+//! The annotated function: its signature is parsed, its body is not.
+//!
+//! A function that is not `async` may return a future, and `#[async_trait]` turns an `async fn` into one that does.
 
-use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{
-    Attribute, Error, FnArg, Ident, Pat, Result, ReturnType, Signature, Token, Type, Visibility,
+    AngleBracketedGenericArguments, Attribute, Block, Error, FnArg, GenericArgument, GenericParam,
+    Pat, PathArguments, PathSegment, Result, ReturnType, Signature, Stmt, Token, Type,
+    TypeParamBound, Visibility,
 };
 
-use crate::errors::Errors;
-use crate::future::{self, Shape};
-use crate::pattern::bound_names;
+use crate::syntax::Errors;
 
 pub(crate) struct Function {
-    /// Attributes, visibility and signature, token by token as written: nothing of the user's is
-    /// lost or moved.
+    /// Attributes, visibility and signature, token by token as the user wrote them.
     pub(crate) head: TokenStream,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) sig: Signature,
-    /// `#![…]` at the start of the body, which must stay at the start of the function.
+    /// The `#![…]` at the start of the body, which must stay at the start of the function.
     pub(crate) inner_attrs: Vec<Attribute>,
-    /// The body without its braces, not parsed: half-typed code still expands.
+    /// The body without its braces. It is not parsed, so half-typed code still expands.
     pub(crate) body: TokenStream,
-    /// The body's braces. Kept for the function, or rustc no longer reports it as unused.
+    /// The body's braces. The expansion reuses them, because otherwise rustc never reports the function as unused.
     pub(crate) brace: Span,
     pub(crate) shape: Shape,
 }
@@ -49,7 +50,7 @@ impl Function {
         Some(Self { head, attrs, sig, inner_attrs, body: tokens, brace: body.span(), shape })
     }
 
-    /// Every name the signature binds as a value; `self` is not among them.
+    /// Returns every name that the signature binds as a value, except `self`.
     pub(crate) fn bindings(&self) -> Vec<Ident> {
         let mut names = self.shape.frame().map_or(Vec::new(), |frame| frame.bindings.clone());
         for input in &self.sig.inputs {
@@ -60,8 +61,8 @@ impl Function {
         names
     }
 
-    /// The names of arguments whose type is a type parameter, or a reference to one. The parameters of
-    /// an `impl` block cannot be seen from here, and are known by their capitals.
+    /// Returns the names of arguments whose type is a type parameter, or a reference to one. The parameters of an `impl`
+    /// block cannot be seen from here, so a name in capitals counts as one.
     pub(crate) fn parameters(&self) -> Vec<String> {
         let own: Vec<&Ident> = self.sig.generics.type_params().map(|param| &param.ident).collect();
         let is_parameter = |ty: &Type| match behind_references(ty) {
@@ -82,8 +83,8 @@ impl Function {
         names.collect()
     }
 
-    /// What the call comes to: of a function that returns a future, what that comes to. `None` where
-    /// nothing is written.
+    /// Returns the type that an awaited call has: the output of the future, if the function returns one. `None` without a
+    /// return type.
     pub(crate) fn output(&self) -> Option<&Type> {
         match (&self.shape, &self.sig.output) {
             (Shape::Future { output, .. } | Shape::AsyncTrait { output, .. }, _) => Some(output),
@@ -92,7 +93,7 @@ impl Function {
         }
     }
 
-    /// The receiver, with its own span: `self` written elsewhere may not be in its scope. After
+    /// Returns the receiver with its own span, because a `self` from another place may not be in its scope. After
     /// `#[async_trait]` it has another name.
     pub(crate) fn receiver(&self) -> Option<Ident> {
         if let Some(frame) = self.shape.frame() {
@@ -101,7 +102,7 @@ impl Function {
         self.sig.receiver().map(|receiver| Ident::new("self", receiver.self_token.span))
     }
 
-    /// It would be right if it were `async`.
+    /// Whether the function could be locked if it were `async`.
     pub(crate) fn only_async_is_missing(&self) -> bool {
         matches!(self.shape, Shape::Sync)
             && self.sig.constness.is_none()
@@ -109,12 +110,12 @@ impl Function {
             && self.why_not_locked() == NOT_ASYNC
     }
 
-    /// What to say of one that is not `async` and returns no future.
+    /// Explains why a function that is not `async` and returns no future cannot be locked.
     pub(crate) fn why_not_locked(&self) -> &'static str {
         let is_test = |attr: &Attribute| {
             attr.path().segments.last().is_some_and(|segment| segment.ident == "test")
         };
-        // What `#[tokio::main]` and `#[tokio::test]` leave of an `async fn`.
+        // `#[tokio::main]` and `#[tokio::test]` turn an `async fn` into this.
         if self.sig.ident == "main"
             || self.attrs.iter().any(is_test)
             || mentions(self.body.clone(), "block_on")
@@ -122,7 +123,7 @@ impl Function {
             return "this function is no longer `async`: `#[tokio::main]`, `#[tokio::test]` and their \
                     like take that away from what stands below them; put `#[redis_lock]` above them";
         }
-        if future::is_about_futures(&self.sig) {
+        if is_about_futures(&self.sig) {
             return "what the future comes to is not to be seen here: return \
                     `impl Future<Output = …>`, `BoxFuture<…>` or `Pin<Box<dyn Future<Output = …>>>`, or make \
                     it an `async fn`";
@@ -143,7 +144,7 @@ fn behind_references(ty: &Type) -> &Type {
     }
 }
 
-/// The item without the `#[redis_lock]`s that still stand on it.
+/// Removes every further `#[redis_lock]` from the item.
 pub(crate) fn without_locks(item: TokenStream) -> TokenStream {
     let parser = |input: ParseStream<'_>| {
         let attrs = input.call(Attribute::parse_outer)?;
@@ -154,12 +155,12 @@ pub(crate) fn without_locks(item: TokenStream) -> TokenStream {
     parser.parse2(item.clone()).unwrap_or(item)
 }
 
-/// `#[redis_lock]` or `#[distlock::redis_lock]`.
+/// Whether the attribute is `#[redis_lock]` or `#[distlock::redis_lock]`.
 pub(crate) fn is_lock(attr: &Attribute) -> bool {
     attr.path().segments.last().is_some_and(|segment| segment.ident == "redis_lock")
 }
 
-/// An item that went through `macro_rules!` arrives in an invisible group.
+/// Removes the invisible group in which an item arrives from `macro_rules!`.
 fn flatten(item: TokenStream) -> TokenStream {
     let mut tokens = item.clone().into_iter();
     match (tokens.next(), tokens.next()) {
@@ -179,7 +180,7 @@ fn split_body(item: TokenStream) -> (TokenStream, Option<Group>) {
     (head.into_iter().collect(), body)
 }
 
-/// The braces themselves, also if a `$body:block` put an invisible group around them.
+/// Returns the braces themselves, even if a `$body:block` put an invisible group around them.
 fn braces(group: Group) -> Option<Group> {
     match group.delimiter() {
         Delimiter::Brace => Some(group),
@@ -194,7 +195,7 @@ fn braces(group: Group) -> Option<Group> {
 fn parse_head(input: ParseStream<'_>) -> Result<(Vec<Attribute>, Signature)> {
     let attrs = input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
-    // Specialisation's `default`, which is an ordinary name elsewhere.
+    // The `default` of specialization, which is an ordinary name elsewhere.
     if input.peek(Token![default]) {
         input.parse::<Token![default]>()?;
     }
@@ -233,7 +234,7 @@ pub(crate) fn mentions(tokens: TokenStream, word: &str) -> bool {
     })
 }
 
-/// Whether a value's name occurs, also as `{name}` in a text.
+/// Whether the tokens use a value, also as `{name}` in a text.
 pub(crate) fn mentions_value(tokens: TokenStream, name: &str) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => ident.unraw() == name,
@@ -251,6 +252,224 @@ pub(crate) fn mentions_value(tokens: TokenStream, name: &str) -> bool {
 
 fn split_inner_attrs(input: ParseStream<'_>) -> Result<(Vec<Attribute>, TokenStream)> {
     Ok((input.call(Attribute::parse_inner)?, input.parse()?))
+}
+
+/// Adds the names that `pat` binds, in the order of the text.
+pub(crate) fn bound_names(pat: &Pat, names: &mut Vec<Ident>) {
+    match pat {
+        Pat::Ident(pat) => {
+            names.push(pat.ident.clone());
+            if let Some((_, inner)) = &pat.subpat {
+                bound_names(inner, names);
+            }
+        }
+        Pat::Struct(pat) => {
+            // `Order { id }` too: its inner pattern is `id`.
+            pat.fields.iter().for_each(|field| bound_names(&field.pat, names));
+        }
+        Pat::Tuple(pat) => pat.elems.iter().for_each(|pat| bound_names(pat, names)),
+        Pat::TupleStruct(pat) => pat.elems.iter().for_each(|pat| bound_names(pat, names)),
+        Pat::Slice(pat) => pat.elems.iter().for_each(|pat| bound_names(pat, names)),
+        // Every alternative binds the same names.
+        Pat::Or(pat) => pat.cases.iter().take(1).for_each(|pat| bound_names(pat, names)),
+        Pat::Reference(pat) => bound_names(&pat.pat, names),
+        Pat::Paren(pat) => bound_names(&pat.pat, names),
+        Pat::Type(pat) => bound_names(&pat.pat, names),
+        // Nothing else binds a name, or not one that syn could know.
+        _ => {}
+    }
+}
+
+/// The way in which a function makes its future.
+pub(crate) enum Shape {
+    /// An `async fn`.
+    Async,
+    /// Neither `async`, nor does it return a future.
+    Sync,
+    /// Returns `impl Future`, or a future pinned in a box.
+    Future { output: Type, boxed: bool },
+    /// An `async fn` of a trait, after `#[async_trait]`.
+    AsyncTrait { output: Type, frame: Box<AsyncTraitFrame> },
+}
+
+/// The code that `#[async_trait]` generates: `Box::pin(async move { PRELUDE let __ret: R = { BODY }; __ret })`.
+pub(crate) struct AsyncTraitFrame {
+    /// `Box::pin`.
+    pub(crate) pin: TokenStream,
+    /// `async move`.
+    pub(crate) asyncness: TokenStream,
+    /// Renames `self` and destructures patterns. After it the arguments have their own names.
+    pub(crate) prelude: TokenStream,
+    pub(crate) body: Group,
+    /// The name of `self` in the body.
+    pub(crate) receiver: Option<Ident>,
+    /// The names that the prelude binds.
+    pub(crate) bindings: Vec<Ident>,
+}
+
+impl Shape {
+    pub(crate) fn of(sig: &Signature, body: &TokenStream) -> Self {
+        if sig.asyncness.is_some() {
+            return Self::Async;
+        }
+        let ReturnType::Type(_, ty) = &sig.output else {
+            return Self::Sync;
+        };
+        let Some((output, boxed)) = output(ty) else {
+            return Self::Sync;
+        };
+        let is_made = |param: &GenericParam| match param {
+            GenericParam::Lifetime(param) => param.lifetime.ident == "async_trait",
+            _ => false,
+        };
+        match AsyncTraitFrame::of(body) {
+            Some(frame) if sig.generics.params.iter().any(is_made) => {
+                Self::AsyncTrait { output, frame: Box::new(frame) }
+            }
+            _ => Self::Future { output, boxed },
+        }
+    }
+
+    pub(crate) fn frame(&self) -> Option<&AsyncTraitFrame> {
+        match self {
+            Self::AsyncTrait { frame, .. } => Some(frame),
+            _ => None,
+        }
+    }
+}
+
+impl AsyncTraitFrame {
+    fn of(body: &TokenStream) -> Option<Self> {
+        let mut tokens: Vec<TokenTree> = body.clone().into_iter().collect();
+        let arguments = group(tokens.pop()?, Delimiter::Parenthesis)?;
+        let is_path = |token: &TokenTree| match token {
+            TokenTree::Ident(_) => true,
+            TokenTree::Punct(punct) => punct.as_char() == ':',
+            _ => false,
+        };
+        if tokens.is_empty() || !tokens.iter().all(is_path) {
+            return None;
+        }
+        let mut asyncness: Vec<TokenTree> = arguments.stream().into_iter().collect();
+        let block = group(asyncness.pop()?, Delimiter::Brace)?;
+        if !asyncness.iter().map(TokenTree::to_string).eq(["async", "move"]) {
+            return None;
+        }
+        let (prelude, body) = split(block.stream())?;
+        let statements = Block::parse_within.parse2(prelude.clone()).ok()?;
+        let mut bindings = Vec::new();
+        for statement in &statements {
+            if let Stmt::Local(local) = statement {
+                bound_names(&local.pat, &mut bindings);
+            }
+        }
+        let receiver = bindings.iter().position(|name| name == "__self");
+        let receiver = receiver.map(|at| bindings.remove(at));
+        Some(Self {
+            pin: tokens.into_iter().collect(),
+            asyncness: asyncness.into_iter().collect(),
+            prelude,
+            body,
+            receiver,
+            bindings,
+        })
+    }
+}
+
+/// Returns the code before `let __ret: R = { BODY };`, and the body. For a function without a value it is
+/// `let _: () = { BODY };`.
+fn split(content: TokenStream) -> Option<(TokenStream, Group)> {
+    let tokens: Vec<TokenTree> = content.into_iter().collect();
+    let is_word = |token: Option<&TokenTree>, word: &str| {
+        token.is_some_and(|token| token.to_string() == word)
+    };
+    let is_result = |at: &usize| {
+        is_word(tokens.get(*at), "let")
+            && (is_word(tokens.get(at + 1), "__ret") || is_word(tokens.get(at + 1), "_"))
+    };
+    let start = (0..tokens.len()).rev().find(is_result)?;
+    let is_end = |token: &TokenTree| match token {
+        TokenTree::Punct(punct) => punct.as_char() == ';' && punct.spacing() == Spacing::Alone,
+        _ => false,
+    };
+    let end = start + tokens[start..].iter().position(is_end)?;
+    let body = group(tokens[end - 1].clone(), Delimiter::Brace)?;
+    Some((tokens[..start].iter().cloned().collect(), body))
+}
+
+fn group(token: TokenTree, delimiter: Delimiter) -> Option<Group> {
+    match token {
+        TokenTree::Group(group) if group.delimiter() == delimiter => Some(group),
+        _ => None,
+    }
+}
+
+/// Returns the output of the future in a return type, and whether the future is in a box.
+fn output(ty: &Type) -> Option<(Type, bool)> {
+    match ty {
+        Type::Group(ty) => output(&ty.elem),
+        Type::Paren(ty) => output(&ty.elem),
+        Type::ImplTrait(ty) => Some((of_bounds(ty.bounds.iter())?, false)),
+        Type::Path(path) => {
+            let last = path.path.segments.last()?;
+            if last.ident == "BoxFuture" || last.ident == "LocalBoxFuture" {
+                return Some((types(last).next_back()?.clone(), true));
+            }
+            let Type::Path(inner) = types(last).next().filter(|_| last.ident == "Pin")? else {
+                return None;
+            };
+            let inner = inner.path.segments.last().filter(|inner| inner.ident == "Box")?;
+            match types(inner).next()? {
+                Type::TraitObject(object) => Some((of_bounds(object.bounds.iter())?, true)),
+                Type::ImplTrait(ty) => Some((of_bounds(ty.bounds.iter())?, true)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn of_bounds<'a>(mut bounds: impl Iterator<Item = &'a TypeParamBound>) -> Option<Type> {
+    bounds.find_map(|bound| {
+        let TypeParamBound::Trait(bound) = bound else {
+            return None;
+        };
+        let last = bound.path.segments.last().filter(|last| last.ident == "Future")?;
+        arguments(last).find_map(|argument| match argument {
+            GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(assoc.ty.clone()),
+            _ => None,
+        })
+    })
+}
+
+fn arguments(segment: &PathSegment) -> impl DoubleEndedIterator<Item = &GenericArgument> {
+    let arguments: Option<&AngleBracketedGenericArguments> = match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => Some(arguments),
+        _ => None,
+    };
+    arguments.into_iter().flat_map(|arguments| arguments.args.iter())
+}
+
+fn types(segment: &PathSegment) -> impl DoubleEndedIterator<Item = &Type> {
+    arguments(segment).filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
+}
+
+/// Whether the return type looks like a future, even if its output could not be found.
+pub(crate) fn is_about_futures(sig: &Signature) -> bool {
+    let output = sig.output.to_token_stream();
+    idents(output)
+        .any(|name| name.starts_with("Fut") || name.ends_with("Fut") || name.ends_with("Future"))
+}
+
+fn idents(tokens: TokenStream) -> Box<dyn Iterator<Item = String>> {
+    Box::new(tokens.into_iter().flat_map(|token| match token {
+        TokenTree::Group(group) => idents(group.stream()),
+        TokenTree::Ident(ident) => Box::new(std::iter::once(ident.to_string())),
+        _ => Box::new(std::iter::empty()),
+    }))
 }
 
 #[cfg(test)]
@@ -313,5 +532,56 @@ mod tests {
                 .expect("tokens")
                 .to_string()
         );
+    }
+
+    fn shape(item: &str) -> Shape {
+        let function: syn::ItemFn = syn::parse_str(item).expect(item);
+        let body: TokenStream =
+            function.block.stmts.iter().map(ToTokens::to_token_stream).collect();
+        Shape::of(&function.sig, &body)
+    }
+
+    #[test]
+    fn finds_what_a_future_comes_to() {
+        for (ty, expected) in [
+            ("impl Future<Output = u8> + Send", Some(("u8", false))),
+            ("impl Send + std::future::Future<Output = R<T>>", Some(("R < T >", false))),
+            ("BoxFuture<'_, R>", Some(("R", true))),
+            ("futures::future::LocalBoxFuture<'a, R>", Some(("R", true))),
+            ("Pin<Box<dyn Future<Output = (A, B)> + Send + '_>>", Some(("(A , B)", true))),
+            ("(impl Future<Output = u8>)", Some(("u8", false))),
+            ("impl Future", None),
+            ("Pin<Box<impl Future<Output = u8> + Send>>", Some(("u8", true))),
+            ("Pin<Arc<dyn Future<Output = u8>>>", None),
+            ("Ready<u8>", None),
+        ] {
+            let found = match shape(&format!("fn f() -> {ty} {{ x }}")) {
+                Shape::Future { output, boxed } => {
+                    Some((output.to_token_stream().to_string(), boxed))
+                }
+                _ => None,
+            };
+            let expected = expected.map(|(output, boxed)| (output.to_owned(), boxed));
+            assert_eq!(found, expected, "{ty}");
+        }
+    }
+
+    #[test]
+    fn looks_into_what_async_trait_makes() {
+        let shape = shape(
+            "fn f<'life0, 'async_trait>(&'life0 self, __arg1: (u8, u8)) -> \
+             Pin<Box<dyn Future<Output = R> + Send + 'async_trait>> where 'life0: 'async_trait { \
+             Box::pin(async move { \
+             if let Some(__ret) = None::<R> { #[allow(unreachable_code)] return __ret; } \
+             let __self = self; let (a, b) = { let __arg1 = __arg1; __arg1 }; \
+             let __ret: R = { __self.g(a, b); let x = 1; x }; #[allow(unreachable_code)] __ret }) }",
+        );
+        let frame = shape.frame().expect("a frame");
+        assert_eq!(frame.pin.to_string(), "Box :: pin");
+        assert_eq!(frame.body.stream().to_string(), "__self . g (a , b) ; let x = 1 ; x");
+        assert!(frame.receiver.as_ref().is_some_and(|name| name == "__self"));
+        let names: Vec<String> = frame.bindings.iter().map(Ident::to_string).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(frame.prelude.to_string().starts_with("if let Some"));
     }
 }

@@ -1,32 +1,34 @@
-//! What `key`, `keys` and `key!` are given: templates with values, or expressions.
+//! The values of `key`, `keys` and `key!`: templates with values, or expressions.
 
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::parse::ParseStream;
 use syn::parse::discouraged::Speculative;
+use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token, parenthesized};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized};
 
-use crate::key::{Arguments, Template};
-use crate::value::{expr, is_path, text_of, ungroup};
+use crate::syntax::{Errors, comma, once};
+use crate::template::{KeyTemplate, TemplateValues};
+use crate::value::{self, expr, is_path, text_of, ungroup};
 
-/// What to lock: one key.
-pub(crate) enum KeyValue {
-    Template(Template),
+/// One key to lock.
+pub(crate) enum KeySource {
+    Template(KeyTemplate),
     /// `key("order:{}", order.id)`.
-    Call(Template, Arguments),
-    /// Of a type that is `Into<LockKey>`, and taken as it is.
+    Call(KeyTemplate, TemplateValues),
+    /// An expression of a type that implements `Into<LockKey>`. It is not formatted.
     Expr(Expr),
 }
 
-/// What to lock: several.
-pub(crate) enum Keys {
-    Array(Vec<KeyValue>),
-    /// Iterates over keys.
+/// Several keys to lock.
+pub(crate) enum KeySources {
+    Array(Vec<KeySource>),
+    /// An expression that iterates over keys.
     Expr(Expr),
 }
 
-/// A text in quotes, not looked into.
+/// Parses a text in quotes, without checking it.
 pub(crate) fn text(input: ParseStream<'_>) -> Result<LitStr> {
     match expr(input)? {
         Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Ok(literal),
@@ -37,14 +39,14 @@ pub(crate) fn text(input: ParseStream<'_>) -> Result<LitStr> {
 const NOT_A_TEMPLATE: &str =
     "a key is a text in quotes, with arguments in braces: `\"order:{order_id}\"`";
 
-pub(crate) fn key(input: ParseStream<'_>) -> Result<KeyValue> {
+pub(crate) fn key(input: ParseStream<'_>) -> Result<KeySource> {
     key_value(expr(input)?)
 }
 
-fn key_value(expr: Expr) -> Result<KeyValue> {
+fn key_value(expr: Expr) -> Result<KeySource> {
     match ungroup(expr) {
         Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
-            Template::parse(literal).map(KeyValue::Template)
+            KeyTemplate::parse(literal).map(KeySource::Template)
         }
         Expr::Call(call) if is_path(&call.func, "key") => {
             let span = call.paren_token.span.join();
@@ -56,12 +58,12 @@ fn key_value(expr: Expr) -> Result<KeyValue> {
         other @ (Expr::Lit(_) | Expr::Tuple(_) | Expr::Closure(_)) => {
             Err(Error::new_spanned(other, NOT_A_TEMPLATE))
         }
-        other => Ok(KeyValue::Expr(other)),
+        other => Ok(KeySource::Expr(other)),
     }
 }
 
-/// `= "cfg:{}", self.name`, after the name `key`: values outside of parentheses. Reads past them if
-/// there are any; the name of an option begins none.
+/// Reports values outside of parentheses, as in `key = "cfg:{}", self.name`, and skips them. The name of an option
+/// ends the values.
 pub(crate) fn values_outside(
     input: ParseStream<'_>,
     is_option: impl Fn(&str) -> bool,
@@ -75,9 +77,9 @@ pub(crate) fn values_outside(
         next.parse::<Token![,]>().ok()?;
         let is_value = if next.peek(Ident::peek_any) && next.peek2(Token![=]) {
             let name = next.fork().call(Ident::parse_any).ok()?.unraw().to_string();
-            !is_option(&name) && Template::takes_value(&literal, Some(&name))
+            !is_option(&name) && KeyTemplate::takes_value(&literal, Some(&name))
         } else {
-            !next.is_empty() && Template::takes_value(&literal, None)
+            !next.is_empty() && KeyTemplate::takes_value(&literal, None)
         };
         let Some(value) = is_value.then(|| next.parse::<Expr>().ok()).flatten() else {
             break;
@@ -96,15 +98,15 @@ pub(crate) fn values_outside(
     Some(Error::new_spanned(values, message))
 }
 
-/// `("order:{}", order.id)`, after the name `key`.
-pub(crate) fn format_call(name: &Ident, input: ParseStream<'_>) -> Result<KeyValue> {
+/// Parses the `("order:{}", order.id)` after the name `key`.
+pub(crate) fn format_call(name: &Ident, input: ParseStream<'_>) -> Result<KeySource> {
     let content;
     parenthesized!(content in input);
     arguments(content.parse_terminated(<Expr as syn::parse::Parse>::parse, Token![,])?, name.span())
 }
 
-/// What stands in the parentheses of `key(…)`.
-fn arguments(arguments: Punctuated<Expr, Token![,]>, span: proc_macro2::Span) -> Result<KeyValue> {
+/// Parses the arguments in the parentheses of `key(…)`.
+fn arguments(arguments: Punctuated<Expr, Token![,]>, span: proc_macro2::Span) -> Result<KeySource> {
     let mut arguments = arguments.into_iter();
     let literal = match arguments.next().map(ungroup) {
         Some(Expr::Lit(ExprLit { lit: Lit::Str(literal), .. })) => literal,
@@ -121,12 +123,12 @@ fn arguments(arguments: Punctuated<Expr, Token![,]>, span: proc_macro2::Span) ->
     with_values(literal, arguments)
 }
 
-/// A template and the values that follow it.
+/// Makes a key of a template and the values that follow it.
 pub(crate) fn with_values(
     literal: LitStr,
     arguments: impl IntoIterator<Item = Expr>,
-) -> Result<KeyValue> {
-    let mut values = Arguments::default();
+) -> Result<KeySource> {
+    let mut values = TemplateValues::default();
     for argument in arguments.into_iter().map(ungroup) {
         match argument {
             Expr::Assign(assign) => {
@@ -147,11 +149,11 @@ pub(crate) fn with_values(
             }
         }
     }
-    let template = Template::parse_call(literal, &values)?;
-    Ok(KeyValue::Call(template, values))
+    let template = KeyTemplate::parse_call(literal, &values)?;
+    Ok(KeySource::Call(template, values))
 }
 
-pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
+pub(crate) fn keys(input: ParseStream<'_>) -> Result<KeySources> {
     match expr(input)? {
         Expr::Array(array) if array.elems.is_empty() => Err(Error::new_spanned(
             array,
@@ -167,7 +169,7 @@ pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
                     (Err(error), none) => *none = Some(error),
                 }
             }
-            mistakes.map_or(Ok(Keys::Array(keys)), Err)
+            mistakes.map_or(Ok(KeySources::Array(keys)), Err)
         }
         Expr::Lit(literal) => {
             let text = literal.to_token_stream();
@@ -178,6 +180,46 @@ pub(crate) fn keys(input: ParseStream<'_>) -> Result<Keys> {
         Expr::Tuple(tuple) => {
             Err(Error::new_spanned(tuple, "write the keys in brackets: `keys = [\"…\", \"…\"]`"))
         }
-        other => Ok(Keys::Expr(other)),
+        other => Ok(KeySources::Expr(other)),
+    }
+}
+
+/// The arguments of `key!`.
+pub(crate) struct KeyCall {
+    pub(crate) key: KeySource,
+    /// The text; names in the template are resolved at its place.
+    pub(crate) literal: LitStr,
+    pub(crate) krate: Option<Path>,
+}
+
+impl KeyCall {
+    pub(crate) fn parse(input: TokenStream, errors: &mut Errors) -> Option<Self> {
+        errors.take(Self::read.parse2(input))
+    }
+
+    fn read(input: ParseStream<'_>) -> Result<Self> {
+        if input.is_empty() {
+            let example = "say what to lock, for example `key!(\"order:{order_id}\")`";
+            return Err(input.error(example));
+        }
+        let literal = text(input)?;
+        let (mut values, mut krate) = (Vec::new(), None);
+        while !input.is_empty() {
+            comma(input)?;
+            if input.is_empty() {
+                break;
+            }
+            if input.peek(Token![crate]) && !input.peek2(Token![::]) {
+                let name = input.call(Ident::parse_any)?;
+                once(&mut krate, &name, "::distlock", input, value::crate_path)?;
+            } else {
+                values.push(input.parse()?);
+            }
+        }
+        let key = match values.is_empty() {
+            true => KeySource::Template(KeyTemplate::parse(literal.clone())?),
+            false => with_values(literal.clone(), values)?,
+        };
+        Ok(Self { key, literal, krate })
     }
 }

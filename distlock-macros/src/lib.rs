@@ -1,26 +1,24 @@
 //! The procedural macros of `distlock`. Use the `distlock` crate, which re-exports and documents
 //! them.
 //!
-//! An annotated function goes through the modules in this order: `options` (with `syntax`, and `value`,
-//! `key_value`, `key`, `scan` and `duration` for the values) → `function` (with `future` and `pattern`) →
-//! `check` (with `names`, `foreign` and `answer`) → `expand`. Mistakes found on the way are collected in `errors` and
-//! reported together by `fallback`, with the function unchanged. `key_call` is `key!`, which has its keys
-//! from the same modules; `route` is `route_key!`, by itself.
+//! An annotated function passes through the modules in this order:
+//!
+//! 1. `options` parses the attribute, with `syntax`, and with `value`, `keys`, `template` and `duration` for the values.
+//! 2. `function` parses the function.
+//! 3. `check` compares both, with `names`, `foreign_placeholders` and `return_type`.
+//! 4. `expand` writes the wrapper. If there are mistakes, `error_output` reports all of them with the function unchanged.
+//!
+//! `keys` also parses `key!`. `route_key` is the macro of that name.
 
 mod check;
 mod duration;
 mod error_output;
-mod errors;
 mod expand;
 mod foreign_placeholders;
 mod function;
-mod future;
-mod key;
-mod key_call;
 mod keys;
 mod names;
 mod options;
-mod pattern;
 mod return_type;
 mod route_key;
 mod suggest;
@@ -30,12 +28,12 @@ mod value;
 
 use proc_macro2::TokenStream;
 
-use crate::errors::Errors;
 use crate::function::Function;
-use crate::key_call::KeyCall;
-use crate::options::Options;
+use crate::keys::KeyCall;
+use crate::options::AttributeOptions;
+use crate::syntax::Errors;
 
-// All are documented where `distlock` re-exports them, with links to its types.
+// `distlock` documents all macros where it re-exports them, with links to its types.
 #[allow(missing_docs)]
 #[proc_macro_attribute]
 pub fn redis_lock(
@@ -57,9 +55,10 @@ pub fn route_key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     route_key::route_key(input.into()).into()
 }
 
+/// Expands `#[redis_lock]`.
 fn lock_function(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
-    let options = Options::parse(args, &mut errors);
+    let options = AttributeOptions::parse(args, &mut errors);
     let function = Function::parse(item.clone(), &mut errors);
     let lock = check::check(options, function.as_ref(), &mut errors);
     match (function, lock, errors.into_compile_errors()) {
@@ -79,10 +78,9 @@ fn make_key(input: TokenStream) -> TokenStream {
 }
 
 #[cfg(test)]
-mod snapshot;
-
-#[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn expand(args: &str, item: &str) -> String {
@@ -165,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A few thousand attributes out of pieces that mean something, in an order that does not.
+    /// Combines meaningful pieces at random to some thousand attributes.
     #[test]
     fn no_mixture_makes_it_panic() {
         let items = [
@@ -221,5 +219,31 @@ mod tests {
             expand(r#"key = "{id}""#, "async fn pay(id: u64) -> Result<(), E> { Ok(()) }");
         let (slot, body) = (expanded.find("let mut __guard ;"), expanded.find("let __future"));
         assert!(slot.is_some() && slot < body, "{expanded}");
+    }
+
+    /// The example at the top of the documentation.
+    const ARGS: &str = r#"key = "order:{order_id}", ttl = "5s", wait = "2s""#;
+    const ITEM: &str = "async fn pay(order_id: u64) -> Result<Receipt, PayError> { \
+                        charge(order_id).await \
+                        }";
+    const SNAPSHOT: &str = "snapshots/example.rs";
+
+    /// Formats the expansion of the example, for people to read and to see it change.
+    #[test]
+    fn the_example_expands_to_what_is_on_file() {
+        let expanded = lock_function(ARGS.parse().expect(ARGS), ITEM.parse().expect(ITEM));
+        let expanded = prettyplease::unparse(&syn::parse2(expanded).expect("a function"));
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
+        if std::env::var_os("WRITE_SNAPSHOTS").is_some() {
+            std::fs::write(&file, &expanded).expect("the snapshot can be written");
+        }
+        let on_file = std::fs::read_to_string(&file).expect(SNAPSHOT);
+        assert!(
+            expanded == on_file,
+            "{SNAPSHOT} differs: look at the new expansion, and take it over with WRITE_SNAPSHOTS=1\n\
+             {expanded}"
+        );
+        let lines = expanded.lines().count();
+        assert!(lines <= 60, "{lines} lines are too many to read");
     }
 }

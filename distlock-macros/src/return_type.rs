@@ -1,5 +1,5 @@
-//! `-> impl IntoResponse` and `-> impl Responder`: returned as a `Result` of what the body returns and a
-//! `LockError`, for which both frameworks implement their trait.
+//! Checks of `-> impl Trait`. The expansion returns a `Result` of the body's value and a `LockError`, for which the web
+//! frameworks implement `IntoResponse` and `Responder`.
 
 use syn::{TypeImplTrait, TypeParamBound};
 
@@ -7,9 +7,9 @@ pub(crate) const UNKNOWN_TYPE: &str = "a `LockError` cannot be made into an unkn
     `Result` of it, for example `Result<impl Sized, E>` where `E: From<LockError>`, or say what to \
     return instead with `on_fail = |error| …`";
 
-/// Traits that no `Result<_, LockError>` has, or that it has with another meaning: here rustc's words
-/// would speak of a `Result` that the user never wrote.
-const OF_STD: [&str; 32] = [
+/// Traits that `Result<_, LockError>` does not implement, or implements with another meaning. Without this check
+/// rustc's error would mention a `Result` that the user never wrote.
+const STD_TRAITS: [&str; 32] = [
     "Any",
     "AsMut",
     "AsRef",
@@ -44,7 +44,7 @@ const OF_STD: [&str; 32] = [
     "Write",
 ];
 
-/// Why an error cannot be returned as this, if so.
+/// Returns the error message if an error cannot be returned as this type.
 pub(crate) fn refusal(ty: &TypeImplTrait) -> Option<String> {
     refused(ty, cfg!(feature = "axum"), cfg!(feature = "actix"))
 }
@@ -64,8 +64,8 @@ fn refused(ty: &TypeImplTrait, axum: bool, actix: bool) -> Option<String> {
     if has("Responder") {
         return if actix { None } else { disabled("actix") };
     }
-    // A trait of the user's own may well be one that a `Result` of responses has.
-    let unknown = |name: &String| !OF_STD.contains(&name.as_str()) && !is_marker(name);
+    // The user's own trait may be implemented for a `Result` of responses.
+    let unknown = |name: &String| !STD_TRAITS.contains(&name.as_str()) && !is_marker(name);
     if (axum || actix) && traits.iter().any(unknown) {
         return None;
     }

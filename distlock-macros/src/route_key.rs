@@ -1,7 +1,7 @@
-//! `route_key!`: templates whose placeholders are path parameters with their type.
+//! `route_key!`: templates whose placeholders are path parameters with a type.
 //!
-//! The layers of `distlock-runtime` (`web/template.rs`) read them again when a program starts. The
-//! rules are the same, and so is the table of mistakes in the tests.
+//! The web layers of `distlock-runtime` parse the template again when a program starts, by the same rules. Its tests
+//! contain the same table of mistakes.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -11,7 +11,7 @@ use syn::{Error, Ident, LitStr, Path, Result, Token};
 
 use crate::value;
 
-/// The key as an expression, or the mistake.
+/// Expands to the key as an expression, or to a compile error.
 pub(crate) fn route_key(input: TokenStream) -> TokenStream {
     match parse.parse2(input) {
         Ok((template, krate)) => {
@@ -26,8 +26,8 @@ fn parse(input: ParseStream<'_>) -> Result<(LitStr, Option<Path>)> {
     const EXAMPLE: &str =
         "say what to lock, in quotes: for example `route_key!(\"order:{order_id:u64}\")`";
     let template: LitStr = input.parse().map_err(|error| Error::new(error.span(), EXAMPLE))?;
-    if let Err(mend) = check(&template.value()) {
-        return Err(Error::new(template.span(), mend));
+    if let Err(message) = check(&template.value()) {
+        return Err(Error::new(template.span(), message));
     }
     let mut krate = None;
     while !input.is_empty() {
@@ -48,13 +48,13 @@ fn parse(input: ParseStream<'_>) -> Result<(LitStr, Option<Path>)> {
     Ok((template, krate))
 }
 
-/// What is wrong with a template, and how to mend it.
+/// Checks a template. The error says what is wrong and how to write it.
 fn check(template: &str) -> std::result::Result<(), String> {
     if template.is_empty() {
         return Err("the key is empty: say what to lock, for example `order:{order_id:u64}`".into());
     }
     let mut rest = template;
-    // The parameter that ended just before `rest`.
+    // The parameter that ends where `rest` begins.
     let mut before: Option<&str> = None;
     let mut has_parameters = false;
     while let Some(at) = rest.find(['{', '}']) {
@@ -120,7 +120,7 @@ fn foreign_placeholder(text: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// The name of `order_id:u64`.
+/// Returns the name of `order_id:u64`.
 fn parameter(inside: &str) -> std::result::Result<&str, String> {
     let (name, of) = match inside.split_once(':') {
         Some((name, of)) => (name, Some(of)),
@@ -166,10 +166,11 @@ fn parameter(inside: &str) -> std::result::Result<&str, String> {
 mod tests {
     use super::*;
 
-    /// As in `distlock-runtime`.
+    /// The tests of `distlock-runtime` contain the same table.
+    ///
     /// Fault: FW2.
     #[test]
-    fn mistakes_name_the_mend() {
+    fn mistakes_name_the_fix() {
         for (template, words) in [
             ("", "say what to lock"),
             ("order:{}", "`{order_id:u64}`"),

@@ -1,9 +1,8 @@
-//! "Did you mean": what to answer to a name that is wrong.
+//! Suggestions for unknown names: "did you mean".
 
-/// The option that was meant by a name that is none, and what to say about it; `names` are those that
-/// there are.
+/// Returns the option that an unknown name stands for, and the error message. `names` are all options.
 pub(crate) fn option(unknown: &str, names: &[&'static str]) -> (Option<&'static str>, String) {
-    let answer = of_others(unknown);
+    let answer = name_in_other_libraries(unknown);
     let named = answer.and_then(|answer| {
         let name = answer.strip_prefix("it is called `")?.split('`').next()?;
         names.iter().copied().find(|known| *known == name)
@@ -20,8 +19,8 @@ pub(crate) fn option(unknown: &str, names: &[&'static str]) -> (Option<&'static 
     (meant, message)
 }
 
-/// What users of other libraries bring along, answered with our names.
-fn of_others(name: &str) -> Option<&'static str> {
+/// Explains which option replaces a name of another library.
+fn name_in_other_libraries(name: &str) -> Option<&'static str> {
     match plain(name).as_str() {
         "timeout" | "waittime" | "waittimeout" | "acquiretimeout" | "maxwait"
         | "blockingtimeout" | "locktimeout" => {
@@ -71,13 +70,13 @@ fn of_others(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The name nearest to `wrong`, if one is near enough to be what was meant.
+/// Returns the name nearest to `wrong`, if one is near enough to be a slip.
 pub(crate) fn nearest<'a>(
     wrong: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let wrong = plain(wrong);
-    // One slip in three letters: `tll` finds `ttl`, while `retry` finds nothing.
+    // Allows one slip in three letters: `tll` finds `ttl`, but `retry` finds nothing.
     let limit = (wrong.chars().count() / 3).max(1);
     names
         .into_iter()
@@ -87,12 +86,12 @@ pub(crate) fn nearest<'a>(
         .map(|(_, name)| name)
 }
 
-/// Names that differ only in `camelCase` or `snake_case` are the same slip.
+/// Removes the difference between `camelCase` and `snake_case`.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
-/// Edits between two words, a swap of neighbours counted as one.
+/// Counts the edits between two words. A swap of neighbours counts as one.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

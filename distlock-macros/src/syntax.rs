@@ -1,11 +1,47 @@
-//! `name = value, name = value`: what the arguments of all macros have in common.
+//! Parsing that all macros share: lists of `name = value`, and the mistakes found in them.
 
-use proc_macro2::TokenTree;
+use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::{Error, Ident, Result, Token, token};
 
-/// `= value` after the name, and not twice; `example` is a value for the message that there is none.
+/// The mistakes of one attribute or macro call, which are reported together.
+#[derive(Default)]
+pub(crate) struct Errors(Option<Error>);
+
+impl Errors {
+    pub(crate) fn push(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(first) => first.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    pub(crate) fn extend(&mut self, errors: impl IntoIterator<Item = Error>) {
+        errors.into_iter().for_each(|error| self.push(error));
+    }
+
+    /// Returns the value, or records the mistake and returns `None`.
+    pub(crate) fn take<T>(&mut self, result: syn::Result<T>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn into_compile_errors(self) -> Option<TokenStream> {
+        self.0.map(Error::into_compile_error)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn messages(self) -> Vec<String> {
+        self.0.into_iter().flatten().map(|e| e.to_string()).collect()
+    }
+}
+
+/// Parses the `= value` after a name and stores the value, unless it was given before. `example` is a value for the
+/// error message if there is none.
 pub(crate) fn once<T>(
     slot: &mut Option<T>,
     name: &Ident,
@@ -30,7 +66,7 @@ pub(crate) fn once<T>(
     store(slot, name, value)
 }
 
-/// The one place where a value is stored.
+/// Stores the value of an option, unless it was given before.
 pub(crate) fn store<T>(slot: &mut Option<T>, name: &Ident, value: T) -> Result<()> {
     if slot.is_some() {
         return Err(Error::new(name.span(), format!("`{name}` is given twice: remove one")));
@@ -51,7 +87,7 @@ pub(crate) fn comma(input: ParseStream<'_>) -> Result<()> {
     }
 }
 
-/// Goes on with the next option, so that its mistakes are reported too.
+/// Skips the rest of an option, so that the mistakes of the next one are reported too.
 pub(crate) fn skip_to_comma(input: ParseStream<'_>) {
     while !input.is_empty() && !input.peek(Token![,]) {
         if input.parse::<TokenTree>().is_err() {

@@ -1,28 +1,161 @@
-//! The text of a template → pieces of text and placeholders.
+//! The template of a key: its text is parsed into pieces of text and placeholders.
 
-use syn::{Expr, Ident};
+use proc_macro2::Span;
+use syn::ext::IdentExt;
+use syn::{Error, Expr, Ident, LitStr};
+
+/// A parsed template, for example `"order:{order_id}"`.
+pub(crate) struct KeyTemplate {
+    /// The literal that the user wrote. `format_args!` gets this token where possible, so that rustc's carets point
+    /// into the text.
+    pub(crate) literal: LitStr,
+    pub(crate) pieces: Vec<TemplatePiece>,
+}
+
+/// The values in `key("…", …)`.
+#[derive(Default)]
+pub(crate) struct TemplateValues {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(Ident, Expr)>,
+}
+
+impl TemplateValues {
+    /// Returns the value that a placeholder's base names.
+    pub(crate) fn get(&self, base: &str) -> Option<&Expr> {
+        match base.parse::<usize>() {
+            Ok(number) => self.positional.get(number),
+            Err(_) => {
+                self.named.iter().find(|(name, _)| name.unraw() == base).map(|(_, value)| value)
+            }
+        }
+    }
+}
+
+impl KeyTemplate {
+    pub(crate) fn parse(literal: LitStr) -> syn::Result<Self> {
+        match parse_pieces(&literal.value(), &mut Numbering::None) {
+            Ok(pieces) => Ok(Self { literal, pieces }),
+            Err(message) => Err(Error::new(literal.span(), message)),
+        }
+    }
+
+    /// Parses the text in `key("…", …)`, where placeholders may be values without a name.
+    pub(crate) fn parse_call(literal: LitStr, values: &TemplateValues) -> syn::Result<Self> {
+        let wrong = |message: String| Error::new(literal.span(), message);
+        let pieces = parse_pieces(&literal.value(), &mut Numbering::Next(0)).map_err(wrong)?;
+        let template = Self { literal: literal.clone(), pieces };
+        let given = values.positional.len();
+        if let Some(number) =
+            template.placeholders().filter_map(Placeholder::number).find(|number| *number >= given)
+        {
+            let values = if given == 1 { "value follows" } else { "values follow" };
+            return Err(wrong(format!(
+                "there is no value number {}: only {given} {values} the text",
+                number + 1
+            )));
+        }
+        let is_used = |base: &str| {
+            template.placeholders().any(|placeholder| {
+                placeholder.base == base || placeholder.counts.iter().any(|count| count == base)
+            })
+        };
+        let named = values.named.iter().map(|(name, value)| (name.unraw().to_string(), value));
+        let numbered =
+            values.positional.iter().enumerate().map(|(number, value)| (number.to_string(), value));
+        for (base, value) in numbered.chain(named) {
+            if !is_used(&base) {
+                return Err(Error::new_spanned(
+                    value,
+                    "this value has no place in the text: write a `{}` for it",
+                ));
+            }
+        }
+        Ok(template)
+    }
+
+    /// Whether the text has a placeholder for a value of this name, or for a value without a name.
+    pub(crate) fn takes_value(literal: &LitStr, name: Option<&str>) -> bool {
+        let pieces = parse_pieces(&literal.value(), &mut Numbering::Next(0)).unwrap_or_default();
+        pieces.iter().any(|piece| match (piece, name) {
+            (TemplatePiece::Text(_), _) => false,
+            (TemplatePiece::Placeholder(placeholder), Some(name)) => {
+                placeholder.base == name || placeholder.counts.iter().any(|count| count == name)
+            }
+            (TemplatePiece::Placeholder(placeholder), None) => placeholder.number().is_some(),
+        })
+    }
+
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            TemplatePiece::Placeholder(placeholder) => Some(placeholder),
+            TemplatePiece::Text(_) => None,
+        })
+    }
+
+    /// Returns the first names of all placeholders, each once.
+    pub(crate) fn bases(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.placeholders().map(|one| one.base.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Whether all placeholders are plain names, so that `format_args!` can read the text as the user wrote it.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.placeholders()
+            .all(|one| one.fields.is_empty() && one.base != "self" && one.counts.is_empty())
+    }
+
+    /// Whether a placeholder prints this name itself, and not a field of it.
+    pub(crate) fn prints(&self, name: &str) -> bool {
+        self.placeholders()
+            .any(|placeholder| placeholder.base == name && placeholder.fields.is_empty())
+    }
+
+    /// Returns for every placeholder the first character of the text between it and the next one. If a value contained
+    /// that character, two argument lists could make the same key.
+    pub(crate) fn separators(&self) -> Vec<Option<char>> {
+        let is_placeholder =
+            |piece: Option<&TemplatePiece>| matches!(piece, Some(TemplatePiece::Placeholder(_)));
+        (0..self.pieces.len())
+            .filter(|i| is_placeholder(self.pieces.get(*i)))
+            .map(|i| match self.pieces.get(i + 1) {
+                Some(TemplatePiece::Text(text)) if is_placeholder(self.pieces.get(i + 2)) => {
+                    text.chars().next()
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Returns a span on the literal that does not count as the user's code. Otherwise rustc would offer to replace
+    /// the whole text by a similar name.
+    pub(crate) fn generated_span(&self) -> Span {
+        Span::call_site().located_at(self.literal.span())
+    }
+}
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Piece {
-    /// Text between placeholders, `{{` and `}}` already turned into braces.
+pub(crate) enum TemplatePiece {
+    /// Text between placeholders, in which `{{` and `}}` are already single braces.
     Text(String),
     Placeholder(Placeholder),
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Placeholder {
-    /// The first name, without `r#`; in `key("…", …)` possibly a value's number.
+    /// The first name, without `r#`. In `key("…", …)` it may be the number of a value.
     pub(crate) base: String,
-    /// What follows it after dots: `tenant`, `0`.
+    /// The fields after dots: `tenant`, `0`.
     pub(crate) fields: Vec<String>,
-    /// What follows the colon, colon included; or nothing.
+    /// The format spec with its colon, or nothing.
     pub(crate) spec: String,
-    /// Names in the spec that are a width or a precision: `width$`.
+    /// The names of width and precision in the spec: `width$`.
     pub(crate) counts: Vec<String>,
 }
 
 impl Placeholder {
-    /// It stands for a value by its place, as in `{}` and `{0}`.
+    /// Returns the position of the value for `{}` and `{0}`.
     pub(crate) fn number(&self) -> Option<usize> {
         self.base.parse().ok()
     }
@@ -37,17 +170,18 @@ impl Placeholder {
     }
 }
 
-/// Or what is wrong, and how to write it.
-type Scan<T> = Result<T, String>;
+/// The error says what is wrong and how to write it.
+type TemplateResult<T> = Result<T, String>;
 
-/// Whether placeholders may be without a name, and which value the next `{}` is.
-pub(crate) enum Numbers {
+/// Whether placeholders may have numbers instead of names.
+pub(crate) enum Numbering {
     None,
+    /// The number of the next `{}`.
     Next(usize),
 }
 
-/// The pieces of a template, in order.
-pub(crate) fn scan(text: &str, numbers: &mut Numbers) -> Scan<Vec<Piece>> {
+/// Splits a template into its pieces, in order.
+fn parse_pieces(text: &str, numbers: &mut Numbering) -> TemplateResult<Vec<TemplatePiece>> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -62,9 +196,9 @@ pub(crate) fn scan(text: &str, numbers: &mut Numbers) -> Scan<Vec<Piece>> {
                 return Err("a `{` without its `}`: write `{{` for a literal brace".to_owned());
             };
             if !literal.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut literal)));
+                pieces.push(TemplatePiece::Text(std::mem::take(&mut literal)));
             }
-            pieces.push(Piece::Placeholder(placeholder(inside, numbers)?));
+            pieces.push(TemplatePiece::Placeholder(placeholder(inside, numbers)?));
             rest = after;
         } else {
             literal.push(c);
@@ -72,7 +206,7 @@ pub(crate) fn scan(text: &str, numbers: &mut Numbers) -> Scan<Vec<Piece>> {
         }
     }
     if !literal.is_empty() {
-        pieces.push(Piece::Text(literal));
+        pieces.push(TemplatePiece::Text(literal));
     }
     if pieces.is_empty() {
         return Err("the key is empty: say what to lock, for example `order:{order_id}`".to_owned());
@@ -81,9 +215,9 @@ pub(crate) fn scan(text: &str, numbers: &mut Numbers) -> Scan<Vec<Piece>> {
     Ok(pieces)
 }
 
-fn separated(pieces: &[Piece]) -> Scan<()> {
+fn separated(pieces: &[TemplatePiece]) -> TemplateResult<()> {
     for pair in pieces.windows(2) {
-        if let [Piece::Placeholder(a), Piece::Placeholder(b)] = pair {
+        if let [TemplatePiece::Placeholder(a), TemplatePiece::Placeholder(b)] = pair {
             let (a, b) = (a.path(), b.path());
             return Err(format!(
                 "nothing separates `{{{a}}}` from `{{{b}}}`, so different values could make the same \
@@ -94,7 +228,7 @@ fn separated(pieces: &[Piece]) -> Scan<()> {
     Ok(())
 }
 
-fn placeholder(inside: &str, numbers: &mut Numbers) -> Scan<Placeholder> {
+fn placeholder(inside: &str, numbers: &mut Numbering) -> TemplateResult<Placeholder> {
     let (name, spec) = match inside.split_once(':') {
         Some((name, spec)) => (name, format!(":{}", spec.trim_end())),
         None => (inside.trim_end(), String::new()),
@@ -105,17 +239,17 @@ fn placeholder(inside: &str, numbers: &mut Numbers) -> Scan<Placeholder> {
     let counts = counts(inside, &spec)?;
     let is_number = name.bytes().all(|b| b.is_ascii_digit()) && name.parse::<usize>().is_ok();
     let (base, fields) = match numbers {
-        Numbers::Next(next) if name.is_empty() => {
+        Numbering::Next(next) if name.is_empty() => {
             *next += 1;
             ((*next - 1).to_string(), Vec::new())
         }
-        Numbers::Next(_) if is_number => (name.to_owned(), Vec::new()),
+        Numbering::Next(_) if is_number => (name.to_owned(), Vec::new()),
         _ => path(inside, name)?,
     };
     Ok(Placeholder { base, fields, spec, counts })
 }
 
-fn path(inside: &str, name: &str) -> Scan<(String, Vec<String>)> {
+fn path(inside: &str, name: &str) -> TemplateResult<(String, Vec<String>)> {
     if name.is_empty() {
         return Err(format!(
             "`{{{inside}}}` names nothing: write the argument's name, for example `{{order_id}}`"
@@ -144,14 +278,14 @@ fn path(inside: &str, name: &str) -> Scan<(String, Vec<String>)> {
 
 fn not_a_name(inside: &str, name: &str) -> String {
     let plain = name.trim_matches(|c: char| "#$%@&".contains(c) || c.is_whitespace());
-    let mend = if is_name(plain) {
+    let hint = if is_name(plain) {
         format!("write `{{{plain}}}`")
     } else if syn::parse_str::<Expr>(name).is_ok() {
         format!("write `key(\"…{{}}…\", {name})`, or give the value a name")
     } else {
         "write `{order}`, `{order.id}` or `{pair.0}` (and `{{` for a literal brace)".to_owned()
     };
-    format!("`{{{inside}}}` is not a name or a field: {mend}")
+    format!("`{{{inside}}}` is not a name or a field: {hint}")
 }
 
 fn is_name(name: &str) -> bool {
@@ -165,8 +299,8 @@ fn unraw(name: &str) -> String {
     name.strip_prefix("r#").unwrap_or(name).to_owned()
 }
 
-/// The `width$` and `.precision$` names of a spec, after a look at its type.
-fn counts(inside: &str, spec: &str) -> Scan<Vec<String>> {
+/// Returns the names of `width$` and `.precision$` in a spec, and checks the spec.
+fn counts(inside: &str, spec: &str) -> TemplateResult<Vec<String>> {
     let Some(spec) = spec.strip_prefix(':') else {
         return Ok(Vec::new());
     };
@@ -206,14 +340,15 @@ fn counts(inside: &str, spec: &str) -> Scan<Vec<String>> {
         ));
     }
     let mut names: Vec<String> = spec.split('$').map(last_name).collect();
-    names.pop(); // what follows the last `$` is the type
+    // The text after the last `$` is the type.
+    names.pop();
     if names.iter().any(String::is_empty) {
         return Err(format!("`{{{inside}}}`: give the width or precision a name, as in `width$`"));
     }
     Ok(names)
 }
 
-/// The name that ends `text`: in `0width` it is `width`.
+/// Returns the name at the end of a text: `width` in `0width`.
 fn last_name(text: &str) -> String {
     let start = text
         .rfind(|c: char| !c.is_alphanumeric() && c != '_')
@@ -226,10 +361,10 @@ mod tests {
     use super::*;
 
     fn placeholders(text: &str) -> Vec<Placeholder> {
-        let pieces = scan(text, &mut Numbers::None).expect(text).into_iter();
+        let pieces = parse_pieces(text, &mut Numbering::None).expect(text).into_iter();
         let placeholders = pieces.filter_map(|piece| match piece {
-            Piece::Placeholder(placeholder) => Some(placeholder),
-            Piece::Text(_) => None,
+            TemplatePiece::Placeholder(placeholder) => Some(placeholder),
+            TemplatePiece::Text(_) => None,
         });
         placeholders.collect()
     }
@@ -254,9 +389,10 @@ mod tests {
 
     #[test]
     fn braces_are_doubled() {
-        let pieces = scan("{{tag}}:{id}:{{}}", &mut Numbers::None).expect("braces that are text");
-        assert_eq!(pieces[0], Piece::Text("{tag}:".to_owned()));
-        assert_eq!(pieces[2], Piece::Text(":{}".to_owned()));
+        let pieces =
+            parse_pieces("{{tag}}:{id}:{{}}", &mut Numbering::None).expect("braces that are text");
+        assert_eq!(pieces[0], TemplatePiece::Text("{tag}:".to_owned()));
+        assert_eq!(pieces[2], TemplatePiece::Text(":{}".to_owned()));
     }
 
     #[test]
@@ -271,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_mend() {
+    fn mistakes_name_the_fix() {
         for (text, words) in [
             ("", "say what to lock"),
             ("order:{}", "write the argument's name"),
@@ -301,8 +437,17 @@ mod tests {
             ("{#id}", "write `{id}`"),
             ("{r#type}", "write `{type}`"),
         ] {
-            let message = scan(text, &mut Numbers::None).expect_err(text);
+            let message = parse_pieces(text, &mut Numbering::None).expect_err(text);
             assert!(message.contains(words), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn separators_are_the_first_character_before_the_next_placeholder() {
+        let parse = |text| KeyTemplate::parse(LitStr::new(text, Span::call_site()));
+        let separators = |text| parse(text).expect("a template").separators();
+        assert_eq!(separators("{a}-{b}"), [Some('-'), None]);
+        assert_eq!(separators("{a}::{b}/x"), [Some(':'), None]);
+        assert_eq!(separators("x{a}{{{b}→{c}"), [Some('{'), Some('→'), None]);
     }
 }

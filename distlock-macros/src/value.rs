@@ -1,4 +1,4 @@
-//! The values of options, one reader for each kind.
+//! The values of options, with one parser for each kind.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parse_q
 
 use crate::duration;
 
-/// A length of time: known now, or an expression of type `Duration`.
+/// A duration: a literal, or an expression of type `Duration`.
 pub(crate) enum Time {
     Literal(Duration, proc_macro2::Span),
     Expr(Expr),
 }
 
 /// The value of an option that is set on the runtime's request by a method.
-pub(crate) enum Value {
+pub(crate) enum SettingValue {
     Time(Time),
     Bool(bool),
-    /// `OnLost::Cancel`: a variant of an enum of the runtime.
+    /// A variant of an enum of the runtime, for example `OnLost::Cancel`.
     Variant(&'static str, &'static str),
-    /// A whole number, known now or an expression of its type.
+    /// A whole number: a literal, or an expression.
     Number(Expr),
 }
 
-/// What to return instead of an error.
-pub(crate) enum OnFail {
+/// The value of `on_fail`.
+pub(crate) enum OnFailValue {
     Skip(Ident),
     Function(Expr),
 }
 
-pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn ttl(input: ParseStream<'_>) -> Result<SettingValue> {
     match time("ttl", "5s", SHORTEST, input)? {
         Time::Expr(expr) if is_none(&expr) => Err(Error::new_spanned(
             expr,
@@ -43,27 +43,27 @@ pub(crate) fn ttl(input: ParseStream<'_>) -> Result<Value> {
             "`ttl` is at most 365 days: it says how long the lock may outlive a holder that died \
                  (it is renewed while the body runs)",
         )),
-        time => Ok(Value::Time(time)),
+        time => Ok(SettingValue::Time(time)),
     }
 }
 
-pub(crate) fn wait(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn wait(input: ParseStream<'_>) -> Result<SettingValue> {
     match time("wait", "2s", Duration::ZERO, input)? {
         Time::Expr(expr) if is_path(&expr, "none") => {
-            Ok(Value::Time(Time::Literal(Duration::ZERO, span_of(&expr))))
+            Ok(SettingValue::Time(Time::Literal(Duration::ZERO, span_of(&expr))))
         }
         Time::Expr(expr) if is_path(&expr, "None") => {
             Err(Error::new_spanned(expr, "write `wait = none`, or leave it out for the manager's"))
         }
-        time => Ok(Value::Time(time)),
+        time => Ok(SettingValue::Time(time)),
     }
 }
 
-pub(crate) fn max_hold(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn max_hold(input: ParseStream<'_>) -> Result<SettingValue> {
     unless_none("max_hold", time("max_hold", "5m", SHORTEST, input)?)
 }
 
-pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<SettingValue> {
     match time("min_hold", "30s", Duration::ZERO, input)? {
         Time::Literal(time, span) if time > YEAR => {
             Err(Error::new(span, "`min_hold` is at most 365 days"))
@@ -72,22 +72,22 @@ pub(crate) fn min_hold(input: ParseStream<'_>) -> Result<Value> {
     }
 }
 
-/// The runtime refuses shorter leases too: they would be over before an answer arrives.
+/// The shortest lease. The runtime refuses shorter ones too, because they would end before a reply arrives.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// Longer times are a mistake of units; the runtime refuses them too.
+/// The longest duration. Longer ones are a mistake of units, and the runtime refuses them too.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-fn unless_none(name: &str, time: Time) -> Result<Value> {
+fn unless_none(name: &str, time: Time) -> Result<SettingValue> {
     match time {
         Time::Expr(expr) if is_none(&expr) => {
             let message = format!("without a `{name}`, leave the option out");
             Err(Error::new_spanned(expr, message))
         }
-        time => Ok(Value::Time(time)),
+        time => Ok(SettingValue::Time(time)),
     }
 }
 
-/// A duration in quotes, or any expression; `example` is what to write instead of a mistake.
+/// Parses a duration in quotes, or any expression. `example` is a correct value for messages.
 fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> Result<Time> {
     let expr = expr(input)?;
     let unit = format!("a duration is a text with its unit: write `{name} = \"{example}\"`");
@@ -120,8 +120,8 @@ fn time(name: &str, example: &str, least: Duration, input: ParseStream<'_>) -> R
     }
 }
 
-pub(crate) fn boolean(input: ParseStream<'_>) -> Result<Value> {
-    flag(input).map(Value::Bool)
+pub(crate) fn boolean(input: ParseStream<'_>) -> Result<SettingValue> {
+    flag(input).map(SettingValue::Bool)
 }
 
 pub(crate) fn flag(input: ParseStream<'_>) -> Result<bool> {
@@ -136,28 +136,28 @@ pub(crate) fn flag(input: ParseStream<'_>) -> Result<bool> {
     }
 }
 
-pub(crate) fn on_lost(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn on_lost(input: ParseStream<'_>) -> Result<SettingValue> {
     let choices = [("cancel", "Cancel"), ("continue", "Continue")];
     let wrong = "write `cancel` (the body is dropped, the call returns `LockError::Lost`) or \
                  `continue` (it runs to its end, the loss is only reported)";
-    one_of(choices, wrong, input).map(|variant| Value::Variant("OnLost", variant))
+    one_of(choices, wrong, input).map(|variant| SettingValue::Variant("OnLost", variant))
 }
 
-pub(crate) fn release(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn release(input: ParseStream<'_>) -> Result<SettingValue> {
     let choices = [("wait", "Wait"), ("background", "Background")];
     let wrong = "write `wait` (the call returns when the store has confirmed the release) or \
                  `background` (it returns as soon as the release is sent)";
-    one_of(choices, wrong, input).map(|variant| Value::Variant("Release", variant))
+    one_of(choices, wrong, input).map(|variant| SettingValue::Variant("Release", variant))
 }
 
-pub(crate) fn mode(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn mode(input: ParseStream<'_>) -> Result<SettingValue> {
     let choices = [("exclusive", "Exclusive"), ("read", "Read"), ("write", "Write")];
     let wrong = "write `read` (any number of readers at once, and no writer) or `write` (alone, \
                  as `exclusive`, the default)";
-    one_of(choices, wrong, input).map(|variant| Value::Variant("LockMode", variant))
+    one_of(choices, wrong, input).map(|variant| SettingValue::Variant("LockMode", variant))
 }
 
-pub(crate) fn permits(input: ParseStream<'_>) -> Result<Value> {
+pub(crate) fn permits(input: ParseStream<'_>) -> Result<SettingValue> {
     let number = expr(input)?;
     let wrong = |message: &str| Err(Error::new_spanned(&number, message));
     match &number {
@@ -166,8 +166,8 @@ pub(crate) fn permits(input: ParseStream<'_>) -> Result<Value> {
                 "with no permits no call would ever be let in: write at least `permits = 1`, which is an \
                  exclusive lock",
             ),
-            // What is larger than its type is rustc's to say.
-            _ => Ok(Value::Number(number)),
+            // rustc reports a number that is too large for its type.
+            _ => Ok(SettingValue::Number(number)),
         },
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value().parse::<u32>().is_ok() => {
             Err(without_quotes(text))
@@ -176,11 +176,11 @@ pub(crate) fn permits(input: ParseStream<'_>) -> Result<Value> {
             wrong("write how many may hold the lock at once: `permits = 5`")
         }
         Expr::Path(_) if is_none(&number) => wrong("without `permits`, leave the option out"),
-        _ => Ok(Value::Number(number)),
+        _ => Ok(SettingValue::Number(number)),
     }
 }
 
-/// One of these words, each of which stands for what is beside it.
+/// Parses one of these words, and returns the variant that it stands for.
 fn one_of<const N: usize>(
     choices: [(&str, &'static str); N],
     wrong: &str,
@@ -279,25 +279,24 @@ pub(crate) fn guard(input: ParseStream<'_>) -> Result<Ident> {
     }
 }
 
-pub(crate) fn on_fail(input: ParseStream<'_>) -> Result<OnFail> {
+pub(crate) fn on_fail(input: ParseStream<'_>) -> Result<OnFailValue> {
     let value = expr(input)?;
     if let Expr::Path(path) = &value
         && let Some(name) = path.path.get_ident().filter(|name| *name == "skip")
     {
-        return Ok(OnFail::Skip(name.clone()));
+        return Ok(OnFailValue::Skip(name.clone()));
     }
     if is_path(&value, "Skip") {
         return Err(Error::new_spanned(value, "write `skip`, in lower case"));
     }
-    function("on_fail", "the value to return", value).map(OnFail::Function)
+    function("on_fail", "the value to return", value).map(OnFailValue::Function)
 }
 
 pub(crate) fn map_err(input: ParseStream<'_>) -> Result<Expr> {
     function("map_err", "the error to return", expr(input)?)
 }
 
-/// A closure or the name of a function. What cannot be one is answered here: rustc would speak of
-/// `FnOnce`.
+/// Checks that the expression can be a closure or the name of a function. rustc's own error would mention `FnOnce`.
 fn function(name: &str, value: &str, expr: Expr) -> Result<Expr> {
     match &expr {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value() == "skip" => {
@@ -347,13 +346,13 @@ fn is_value(expr: &Expr) -> bool {
     }
 }
 
-/// The user's tokens for a message.
+/// Formats the user's tokens for a message.
 pub(crate) fn text_of(expr: &Expr) -> String {
     let text = expr.to_token_stream().to_string().replace(" ! ", "!").replace(" [", "[");
     text.replace(" (", "(").replace("( ", "(").replace(" )", ")").replace(" . ", ".")
 }
 
-/// Where this crate is, from the place of the function: all that is emitted stands there.
+/// Parses the path of this library, as seen from the function: all generated code stands there.
 pub(crate) fn crate_path(input: ParseStream<'_>) -> Result<Path> {
     if input.peek(LitStr) {
         let text: LitStr = input.parse()?;
@@ -367,8 +366,8 @@ pub(crate) fn expr(input: ParseStream<'_>) -> Result<Expr> {
     input.parse().map(ungroup)
 }
 
-/// A fragment that went through `macro_rules!` arrives in an invisible group. Parentheses mean
-/// nothing here either, and where the value is used they would be superfluous.
+/// Removes invisible groups, in which fragments arrive from `macro_rules!`, and parentheses, which would be superfluous
+/// in the generated code.
 pub(crate) fn ungroup(expr: Expr) -> Expr {
     match expr {
         Expr::Group(group) => ungroup(*group.expr),
@@ -377,7 +376,7 @@ pub(crate) fn ungroup(expr: Expr) -> Expr {
     }
 }
 
-/// `none`, or what it is called in Rust.
+/// Whether the expression is `none` or `None`.
 fn is_none(expr: &Expr) -> bool {
     is_path(expr, "none") || is_path(expr, "None")
 }

@@ -1,83 +1,81 @@
-//! Keys: templates as calls of `format_args!` whose values are encoded.
+//! Keys: templates become calls of `format_args!` with encoded values.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Expr, LitStr};
 
-use super::tokens::ends;
+use super::tokens::{ends, ident, member};
 use crate::function::Function;
-use crate::key::{self, Arguments, Template};
-use crate::keys::KeyValue;
-use crate::names::{MEND, Names};
-use crate::template::{Piece, Placeholder};
+use crate::keys::KeySource;
+use crate::names::{UNKNOWN_NAME_HINT, VisibleNames};
+use crate::template::{KeyTemplate, Placeholder, TemplatePiece, TemplateValues};
 
-/// Which names of a template are values to be encoded, and how they are reached.
-pub(super) enum Scope<'a> {
-    /// In the attribute: what the signature binds. Other names are constants, statics and const
-    /// generics, which are taken as they print.
+/// The names of a template that are values to be encoded, and the way to reach them.
+pub(super) enum NameScope<'a> {
+    /// The attribute: the names that the signature binds. Other names are constants, statics and const generics, which
+    /// are not encoded.
     Signature { function: &'a Function, names: Vec<Ident>, receiver: Option<Ident> },
-    /// In `key!`, which sees no signature: everything not written like a constant. It is looked for
-    /// where the text was written, which may be outside of the macro that calls `key!`.
+    /// `key!`, which sees no signature: all names that are not written like a constant. They are resolved where the
+    /// text was written, which may be outside of the macro that calls `key!`.
     Anywhere { literal: Span },
 }
 
-impl Scope<'_> {
-    /// The name as it is to be written at `span`, if it is a value.
+impl NameScope<'_> {
+    /// Returns the name for generated code at `span`, if the name is a value.
     fn value(&self, name: &str, span: Span) -> Option<Ident> {
         match self {
             Self::Anywhere { literal } => {
                 let constant =
                     !name.contains(char::is_lowercase) && name.contains(char::is_uppercase);
-                (!constant).then(|| key::ident(name, literal.located_at(span)))
+                (!constant).then(|| ident(name, literal.located_at(span)))
             }
-            // With the hygiene of the place where it is bound, so that a template from one macro
-            // finds an argument from another.
+            // The hygiene of the binding lets a template from one macro find an argument from another.
             Self::Signature { receiver, .. } if name == "self" => Some(match receiver {
                 Some(receiver) => {
                     let span = receiver.span().located_at(span);
                     Ident::new(&receiver.to_string(), span)
                 }
-                None => key::ident(name, span),
+                None => ident(name, span),
             }),
             Self::Signature { names, .. } => {
                 let binding = names.iter().find(|binding| binding.unraw() == name)?;
-                Some(key::ident(name, binding.span().located_at(span)))
+                Some(ident(name, binding.span().located_at(span)))
             }
         }
     }
 
-    /// How a name's value is wrapped: for a type parameter, rustc should ask for `Display`.
+    /// Returns the runtime's method that wraps a value. For a type parameter it makes rustc ask for `Display`.
     fn wrap(&self, name: &str, span: Span) -> Ident {
         let is_parameter = matches!(self, Self::Signature { function, .. }
             if function.parameters().iter().any(|parameter| parameter == name));
         Ident::new(if is_parameter { "parameter" } else { "value" }, span)
     }
 
-    /// What is wrong with a name that is no value, as far as that can be seen from here.
-    fn mistake(&self, name: &str, values: &Arguments) -> Option<String> {
+    /// Describes the mistake in a name that is no value. The signature must be known for that.
+    fn mistake(&self, name: &str, values: &TemplateValues) -> Option<String> {
         match self {
             Self::Anywhere { .. } => None,
             Self::Signature { function, .. } => {
-                Names { function, values: Some(values) }.mistake(name)
+                VisibleNames { function, values: Some(values) }.mistake(name)
             }
         }
     }
 }
 
-/// One key, as an expression of type `LockKey`; `expr` makes the user's expressions fit here.
+/// Returns one key as an expression of type `LockKey`. `expr` adapts the user's expressions to this place.
 pub(super) fn value(
-    value: &KeyValue,
-    scope: &Scope<'_>,
+    value: &KeySource,
+    scope: &NameScope<'_>,
     private: &TokenStream,
     expr: impl Fn(&Expr) -> TokenStream,
 ) -> TokenStream {
     match value {
-        KeyValue::Template(template) => self::template(template, scope, private),
-        KeyValue::Call(template, arguments) => {
-            call(template, &Values { arguments, expr: &expr }, scope, private)
+        KeySource::Template(template) => self::template(template, scope, private),
+        KeySource::Call(template, arguments) => {
+            call(template, &BoundValues { arguments, expr: &expr }, scope, private)
         }
-        KeyValue::Expr(user) => {
+        KeySource::Expr(user) => {
             let (first, last) = ends(user);
             let (user, key) = (expr(user), Ident::new("key", last));
             quote_spanned!(first=> #private::#key(#user))
@@ -85,22 +83,22 @@ pub(super) fn value(
     }
 }
 
-fn template(template: &Template, scope: &Scope<'_>, private: &TokenStream) -> TokenStream {
+fn template(template: &KeyTemplate, scope: &NameScope<'_>, private: &TokenStream) -> TokenStream {
     call(
         template,
-        &Values { arguments: &Arguments::default(), expr: &|_| quote!() },
+        &BoundValues { arguments: &TemplateValues::default(), expr: &|_| quote!() },
         scope,
         private,
     )
 }
 
-/// The values of `key("…", …)`, and how they are written here.
-struct Values<'a> {
-    arguments: &'a Arguments,
+/// The values of `key("…", …)`, and the function that adapts their expressions.
+struct BoundValues<'a> {
+    arguments: &'a TemplateValues,
     expr: &'a dyn Fn(&Expr) -> TokenStream,
 }
 
-impl Values<'_> {
+impl BoundValues<'_> {
     fn are_given(&self) -> bool {
         !(self.arguments.positional.is_empty() && self.arguments.named.is_empty())
     }
@@ -114,8 +112,8 @@ impl Values<'_> {
         self.arguments.positional.iter().chain(named)
     }
 
-    /// What follows the text: `, __text.value(__value0, 0), name = __text.value(__value1, 0)`.
-    fn tokens(&self, template: &Template, scope: &Scope<'_>) -> TokenStream {
+    /// Returns the arguments after the text: `, __text.value(__value0, 0), name = __text.value(__value1, 0)`.
+    fn tokens(&self, template: &KeyTemplate, scope: &NameScope<'_>) -> TokenStream {
         let mut tokens = TokenStream::new();
         for (number, value) in self.all().enumerate() {
             let (first, last) = ends(value);
@@ -139,7 +137,7 @@ impl Values<'_> {
         tokens
     }
 
-    /// `code`, with the values in locals. They may await, and see no names but the user's.
+    /// Wraps `code` so that the values are in locals. Their expressions may await, and see only the user's names.
     fn bound_in(&self, code: TokenStream) -> TokenStream {
         if !self.are_given() {
             return code;
@@ -158,12 +156,12 @@ fn local(number: usize, span: Span) -> Ident {
     Ident::new(&format!("__value{number}"), Span::mixed_site().located_at(span))
 }
 
-/// Where every placeholder is a plain name, rustc gets the user's own text, and each value's name
-/// is shadowed by a wrapper that encodes it: carets then point into the text.
+/// Formats the key. If every placeholder is a plain name, rustc gets the user's own text, and a wrapper that encodes
+/// shadows each value's name. Then the carets of errors point into the text.
 fn call(
-    template: &Template,
-    values: &Values<'_>,
-    scope: &Scope<'_>,
+    template: &KeyTemplate,
+    values: &BoundValues<'_>,
+    scope: &NameScope<'_>,
     private: &TokenStream,
 ) -> TokenStream {
     let site = Span::mixed_site();
@@ -190,8 +188,7 @@ fn call(
             Some(c) => quote!(::core::option::Option::Some(#c)),
             None => quote!(::core::option::Option::None),
         });
-    // The template is only a text here: a plain copy of it, so that an invalid suffix or the like
-    // is reported once.
+    // A copy of the template's text, so that an invalid suffix of the literal is reported only once.
     let text = LitStr::new(&literal.value(), site);
     values.bound_in(quote_spanned! {site=>
         {
@@ -203,17 +200,17 @@ fn call(
 }
 
 fn shadows(
-    template: &Template,
+    template: &KeyTemplate,
     is_bound: impl Fn(&str) -> bool,
-    scope: &Scope<'_>,
+    scope: &NameScope<'_>,
 ) -> Vec<TokenStream> {
     let literal = template.literal.span();
     let shadow = |name: &str| {
         let value = scope.value(name, template.generated_span())?;
-        let wrapper = key::ident(name, literal);
+        let wrapper = ident(name, literal);
         let wrap = scope.wrap(name, Span::mixed_site());
-        // The wrapper has the literal's hygiene, so lints take it for the user's own. Only what is
-        // needed is allowed: a crate that forbids a lint must not meet an `allow` of it.
+        // The wrapper has the literal's hygiene, so lints take it for the user's own name. `allow` as few lints as
+        // possible, because a crate that forbids a lint must not contain an `allow` of it.
         let style = name.contains(char::is_uppercase).then(|| quote!(non_snake_case,));
         Some(quote_spanned! {Span::mixed_site()=>
             #[allow(#style clippy::shadow_reuse)]
@@ -223,25 +220,29 @@ fn shadows(
     template.bases().into_iter().filter(|name| is_bound(name)).filter_map(shadow).collect()
 }
 
-/// Names that are none, as values that do not print: rustc then says so with its caret in the text.
-/// Names alone it would answer by what looks alike, be it an attribute of the language.
-fn mistakes(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> Vec<TokenStream> {
+/// Declares unknown names as values that cannot be printed, so that rustc reports each with its caret in the text.
+/// For undeclared names rustc would suggest whatever is spelled alike, even a built-in attribute.
+fn mistakes(
+    template: &KeyTemplate,
+    values: &BoundValues<'_>,
+    scope: &NameScope<'_>,
+) -> Vec<TokenStream> {
     let site = Span::mixed_site();
     let formats = ["Display", "LowerHex", "UpperHex", "Octal", "Binary", "LowerExp", "UpperExp"];
     let formats = formats.map(|format| Ident::new(format, site));
     let shadow = |name: &str| {
         let message = scope.mistake(name, values.arguments)?;
-        let wrapper = key::ident(name, template.literal.span());
+        let wrapper = ident(name, template.literal.span());
         Some(quote_spanned! {site=>
             let #wrapper = {
                 #[diagnostic::on_unimplemented(
                     message = #message,
                     label = "not an argument",
-                    note = #MEND,
+                    note = #UNKNOWN_NAME_HINT,
                 )]
                 trait __Argument {}
                 struct __Unknown<T>(T);
-                // Without any, rustc would advise to add one.
+                // Without an implementation rustc would suggest adding one.
                 #[diagnostic::do_not_recommend]
                 impl __Argument for __Unknown<()> {}
                 #(
@@ -258,18 +259,23 @@ fn mistakes(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> Vec<
     template.bases().into_iter().filter_map(shadow).collect()
 }
 
-/// `format_args!` knows no fields: `"{order.id:05}"` → `"{__0:05}", __0 = __text.value(&order.id, 0)`.
-fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> TokenStream {
+/// Rewrites fields, which `format_args!` does not support: `"{order.id:05}"` becomes
+/// `"{__0:05}", __0 = __text.value(&order.id, 0)`.
+fn rewritten(
+    template: &KeyTemplate,
+    values: &BoundValues<'_>,
+    scope: &NameScope<'_>,
+) -> TokenStream {
     let span = template.generated_span();
     let mut text = String::new();
     let mut arguments = TokenStream::new();
     for (i, piece) in template.pieces.iter().enumerate() {
         let placeholder = match piece {
-            Piece::Text(literal) => {
+            TemplatePiece::Text(literal) => {
                 text.push_str(&literal.replace('{', "{{").replace('}', "}}"));
                 continue;
             }
-            Piece::Placeholder(placeholder) => placeholder,
+            TemplatePiece::Placeholder(placeholder) => placeholder,
         };
         let Placeholder { base, fields, spec, .. } = placeholder;
         if values.has(base) && fields.is_empty() {
@@ -281,10 +287,10 @@ fn rewritten(template: &Template, values: &Values<'_>, scope: &Scope<'_>) -> Tok
                 text.push_str(&format!("{{{base}{spec}}}"));
                 continue;
             }
-            value => value.unwrap_or_else(|| key::ident(base, span)),
+            value => value.unwrap_or_else(|| ident(base, span)),
         };
         let argument = Ident::new(&format!("__{i}"), span);
-        let fields = fields.iter().map(|field| key::member(field, span));
+        let fields = fields.iter().map(|field| member(field, span));
         text.push_str(&format!("{{{argument}{spec}}}"));
         let site = Span::mixed_site().located_at(span);
         let part = if fields.len() == 0 {

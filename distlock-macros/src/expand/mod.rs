@@ -1,15 +1,12 @@
-//! The expansion: a few calls of the runtime around the body, which stays where it was.
+//! The expansion: a few calls of the runtime around the body, which stays where the user wrote it.
 //!
-//! Locals of ours have [`Span::mixed_site`](proc_macro2::Span::mixed_site) and a `__` in front: neither the user's
-//! arguments nor their constants and unit structs can meet them.
+//! Generated local variables have the hygiene of [`Span::mixed_site`](proc_macro2::Span::mixed_site) and a name that
+//! begins with `__`, so they cannot collide with the user's arguments, constants or unit structs.
 
-mod blocking;
-mod capture;
 mod expansion;
 mod key;
 mod request;
 mod return_type;
-mod returns;
 mod tokens;
 mod wrapper;
 

@@ -1,19 +1,19 @@
-//! The request for the lock: which manager, which keys, and how it is to be held.
+//! The request for the lock: its manager, its keys and its settings.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 
-use super::expansion::Code;
-use super::key::{self, Scope};
+use super::expansion::Expansion;
+use super::key::{self, NameScope};
 use super::tokens::ends;
 use crate::duration;
-use crate::keys::{KeyValue, Keys};
+use crate::keys::{KeySource, KeySources};
 use crate::options::Setting;
-use crate::value::{Time, Value};
+use crate::value::{SettingValue, Time};
 
-impl Code<'_> {
-    /// `let __request = …;`, with `missing` where there is no manager.
+impl Expansion<'_> {
+    /// Declares `__request`. `missing` handles the error if there is no manager.
     pub(super) fn request(&self, missing: &TokenStream) -> TokenStream {
         let Self { options, private, .. } = self;
         let site = Span::mixed_site();
@@ -69,7 +69,7 @@ impl Code<'_> {
         }
     }
 
-    /// The label in errors and events.
+    /// Returns the label for errors and events.
     fn name(&self) -> TokenStream {
         match &self.options.name {
             Some(name) => name.to_token_stream(),
@@ -82,25 +82,25 @@ impl Code<'_> {
         }
     }
 
-    /// The keys, and what makes a request of them.
+    /// Returns the keys, and the runtime's function that makes a request of them.
     fn keys(&self) -> (TokenStream, Ident) {
         let Self { function, private, .. } = self;
         let site = Span::mixed_site();
-        let scope = Scope::Signature {
+        let scope = NameScope::Signature {
             function,
             names: function.bindings(),
             receiver: self.receiver.clone(),
         };
-        let one = |key: &KeyValue| key::value(key, &scope, private, |expr| self.expr(expr));
+        let one = |key: &KeySource| key::value(key, &scope, private, |expr| self.expr(expr));
         let (keys, make) = match self.keys {
-            Keys::Array(keys) => match &keys[..] {
+            KeySources::Array(keys) => match &keys[..] {
                 [key] => (one(key), "request"),
                 keys => {
                     let keys = keys.iter().map(one);
                     (quote_spanned!(site=> [#(#keys),*]), "request_all")
                 }
             },
-            Keys::Expr(expr) => {
+            KeySources::Expr(expr) => {
                 let (first, last) = ends(expr);
                 let (expr, keys) = (self.expr(expr), Ident::new("keys", last));
                 (quote_spanned!(first=> #private::#keys(#expr)), "request_all")
@@ -109,17 +109,17 @@ impl Code<'_> {
         (keys, Ident::new(make, site))
     }
 
-    /// `.ttl(…)`
+    /// Calls the request's method, for example `.ttl(…)`.
     fn setting(&self, Setting { name, value }: &Setting) -> TokenStream {
         let Self { private, .. } = self;
         let site = Span::mixed_site();
         let method = Ident::new(name, site);
         let value = match value {
-            Value::Time(Time::Literal(duration, _)) => duration::tokens(*duration),
-            Value::Time(Time::Expr(time)) => self.expr(time),
-            Value::Bool(value) => value.to_token_stream(),
-            Value::Number(number) => self.expr(number),
-            Value::Variant(of, variant) => {
+            SettingValue::Time(Time::Literal(duration, _)) => duration::tokens(*duration),
+            SettingValue::Time(Time::Expr(time)) => self.expr(time),
+            SettingValue::Bool(value) => value.to_token_stream(),
+            SettingValue::Number(number) => self.expr(number),
+            SettingValue::Variant(of, variant) => {
                 let (of, variant) = (Ident::new(of, site), Ident::new(variant, site));
                 quote_spanned!(site=> #private::#of::#variant)
             }

@@ -1,4 +1,4 @@
-//! The return type, and how an error becomes one.
+//! The return type, and the conversion of an error to it.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
@@ -11,20 +11,20 @@ use super::tokens::ends;
 use crate::function::Function;
 
 /// The return type, with every `impl Trait` in it left to inference.
-pub(super) struct Output {
+pub(super) struct ErasedReturnType {
     pub(super) ty: Type,
-    /// All of it is known here.
+    /// Whether the type contains no `impl Trait`.
     named: bool,
-    /// Where a wrong return type is shown: from the type's first token to its last.
+    /// Diagnostics show a wrong return type from here to `last`, its first and its last token.
     first: Span,
     pub(super) last: Span,
 }
 
-impl Output {
+impl ErasedReturnType {
     pub(super) fn of(function: &Function) -> Self {
         let mut ty = match function.output() {
             Some(ty) => ty.clone(),
-            // Nothing is written: the function's name stands for it.
+            // Without a return type, diagnostics show the function's name.
             None => parse_quote_spanned!(function.sig.ident.span()=> ()),
         };
         let (first, last) = ends(&ty);
@@ -32,9 +32,9 @@ impl Output {
         Self { ty, named, first, last }
     }
 
-    /// Polls the body under the lock, and frees it.
+    /// Polls the body under the lock, and releases the lock.
     pub(super) fn hold(&self, private: &TokenStream) -> TokenStream {
-        // In braces, so that what may be unused is a token of ours and none of the user's path.
+        // In braces, so that the `use`, which may be unused, is generated code and not part of the user's path.
         let (site, ty) = (Span::mixed_site(), &self.ty);
         match self.named {
             true => quote_spanned! {site=>
@@ -47,17 +47,17 @@ impl Output {
         }
     }
 
-    /// How a `LockError` becomes the return value, decided by a trait: aliases of `Result` work.
-    pub(super) fn fail(&self, private: &TokenStream) -> TokenStream {
+    /// Names the function that makes the return value of a `LockError`. A trait decides, so aliases of `Result` work.
+    pub(super) fn convert_error(&self, private: &TokenStream) -> TokenStream {
         self.method(private, "FromLockError", "from_lock_error")
     }
 
-    /// How a function makes the error of a `Result`.
+    /// Names the function that applies `map_err` to make an `Err`.
     pub(super) fn map_err(&self, private: &TokenStream) -> TokenStream {
         self.method(private, "IsResult", "map_err")
     }
 
-    /// `<R as Trait>::method`, whose errors are shown at the return type.
+    /// Returns `<R as Trait>::method`; rustc shows its errors at the return type.
     fn method(&self, private: &TokenStream, name: &str, method: &str) -> TokenStream {
         let Self { ty, first, last, .. } = self;
         let (name, method) = (Ident::new(name, *first), Ident::new(method, *last));
@@ -65,9 +65,9 @@ impl Output {
         quote_spanned!(*first=> <#ty as #private::#name #method)
     }
 
-    /// Never runs. It tells rustc the body's type at the place where the user wrote it, so that
-    /// `?`, `collect` and `into` are inferred, and type errors point, as in a plain function.
-    pub(super) fn edge(&self) -> TokenStream {
+    /// Returns code that never runs but tells rustc the body's type, at the place where the user wrote it. So `?`,
+    /// `collect` and `into` are inferred, and type errors are shown, as in a plain function.
+    pub(super) fn infer(&self) -> TokenStream {
         let ty = &self.ty;
         quote_spanned! {Span::mixed_site()=>
             if let ::core::option::Option::Some(__return) = ::core::option::Option::None::<#ty> {
@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-/// Whether there was any.
+/// Replaces every `impl Trait` by `_`. Returns whether there was one.
 fn erase_impl_trait(ty: &mut Type) -> bool {
     match ty {
         Type::ImplTrait(_) => {
@@ -97,7 +97,7 @@ fn erase_impl_trait(ty: &mut Type) -> bool {
         Type::Ptr(pointer) => erase_impl_trait(&mut pointer.elem),
         Type::Paren(paren) => erase_impl_trait(&mut paren.elem),
         Type::Group(group) => erase_impl_trait(&mut group.elem),
-        // Everywhere else `impl Trait` is not allowed.
+        // `impl Trait` is not allowed in any other type.
         _ => false,
     }
 }
@@ -115,12 +115,12 @@ fn erase_in_path(path: &mut Path) -> bool {
     }))
 }
 
-/// Whether one of them is so; all of them are looked at.
+/// Whether one of them is true. Unlike `Iterator::any` it evaluates all of them.
 fn any(all: impl Iterator<Item = bool>) -> bool {
     all.fold(false, |any, one| any | one)
 }
 
-/// The function's return type as one of a `let`; `None` where it has no name.
+/// Returns the function's return type for a `let`; `None` if the type has no name.
 pub(super) fn erased(output: &ReturnType) -> Option<Type> {
     match output {
         ReturnType::Type(_, ty) if !matches!(**ty, Type::ImplTrait(_)) => {

@@ -1,37 +1,37 @@
-//! The wrapper: what takes the lock, runs the body under it and frees the lock.
+//! The wrapper around the user's body: it acquires the lock, runs the body and releases the lock.
 
 use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
-use super::expansion::{Code, private};
-use super::key::{self, Scope};
+use super::expansion::Expansion;
+use super::key::{self, NameScope};
 use super::return_type;
-use super::tokens::{braced, ours};
-use crate::check::Lock;
-use crate::function::{Function, mentions};
-use crate::future::{Frame, Shape};
-use crate::key_call::KeyCall;
+use super::tokens::{braced, generated_braces, private};
+use crate::check::CheckedLock;
+use crate::function::{AsyncTraitFrame, Function, Shape, mentions};
+use crate::keys::KeyCall;
 
-pub(crate) fn expand(lock: &Lock, function: &Function) -> TokenStream {
+/// Expands `#[redis_lock]`.
+pub(crate) fn expand(lock: &CheckedLock, function: &Function) -> TokenStream {
     let site = Span::mixed_site();
     let failed = quote_spanned!(site=> break '__failed __error);
-    let code = Code::of(lock, function);
+    let expansion = Expansion::of(lock, function);
     let inner_attrs = &function.inner_attrs;
     let content = match &function.shape {
         Shape::AsyncTrait { frame, .. } => {
-            let body = code.body(&ours(frame.body.stream(), frame.body.span()));
-            let locked = code.locked(&code.request(&failed), &body);
-            let Frame { pin, asyncness, prelude, .. } = &**frame;
+            let body = expansion.body(&generated_braces(frame.body.stream(), frame.body.span()));
+            let locked = expansion.locked(&expansion.request(&failed), &body);
+            let AsyncTraitFrame { pin, asyncness, prelude, .. } = &**frame;
             quote!(#pin(#asyncness { #prelude #locked }))
         }
-        Shape::Future { boxed, .. } => code.returned_future(*boxed),
+        Shape::Future { boxed, .. } => expansion.returned_future(*boxed),
         Shape::Sync => {
-            let block = ours(function.body.clone(), function.brace);
-            code.blocking(&code.request(&failed), &block)
+            let block = generated_braces(function.body.clone(), function.brace);
+            expansion.blocking(&expansion.request(&failed), &block)
         }
         Shape::Async => {
-            let body = code.body(&ours(function.body.clone(), function.brace));
-            code.locked(&code.request(&failed), &body)
+            let body = expansion.body(&generated_braces(function.body.clone(), function.brace));
+            expansion.locked(&expansion.request(&failed), &body)
         }
     };
     let head = &function.head;
@@ -39,14 +39,14 @@ pub(crate) fn expand(lock: &Lock, function: &Function) -> TokenStream {
     quote!(#head #block)
 }
 
-/// `key!`: the template's key, as an expression.
+/// Expands `key!`: the key as an expression.
 pub(crate) fn key_call(call: &KeyCall) -> TokenStream {
-    let scope = Scope::Anywhere { literal: call.literal.span() };
+    let scope = NameScope::Anywhere { literal: call.literal.span() };
     key::value(&call.key, &scope, &private(call.krate.as_ref()), ToTokens::to_token_stream)
 }
 
-impl Code<'_> {
-    /// Takes the lock, runs `body` under it, frees the lock.
+impl Expansion<'_> {
+    /// Acquires the lock, awaits `body` under it and releases the lock.
     fn locked(&self, request: &TokenStream, body: &TokenStream) -> TokenStream {
         let site = Span::mixed_site();
         let acquired = quote_spanned! {site=>
@@ -62,7 +62,8 @@ impl Code<'_> {
             }
             None => (self.run(&acquired, body), None),
         };
-        let (fail, done) = (self.fail(), self.done(&quote_spanned!(site=> __output)));
+        let returned = self.returned(&quote_spanned!(site=> __output));
+        let return_error = self.return_error();
         quote_spanned! {site=>
             let __error = '__failed: {
                 #request
@@ -70,33 +71,33 @@ impl Code<'_> {
                 match __result {
                     ::core::result::Result::Ok(__output) => {
                         #release
-                        return #done;
+                        return #returned;
                     }
                     ::core::result::Result::Err(__error) => __error,
                 }
             };
-            #fail
+            #return_error
         }
     }
 
-    /// `let __result = …;`, and the lock is free.
+    /// Declares `__result`, after which the lock is released.
     ///
-    /// The body is made before the lock is taken, which keeps the future small. The guard is declared
-    /// before it: a cancelled call drops the body first, and unlocks last.
+    /// The body's future is made before the lock is acquired, which keeps the function's future small. The guard is
+    /// declared before the body, so a cancelled call drops the body first and releases the lock last.
     fn run(&self, acquired: &TokenStream, body: &TokenStream) -> TokenStream {
         let site = Span::mixed_site();
-        // That of a function that returns one is there already.
+        // A function that returns a future has made `__future` already.
         let future = (!matches!(self.function.shape, Shape::Future { .. }))
             .then(|| quote_spanned!(site=> let __future = #body;));
         let unlocked = self.options.when.as_ref().map(|_| {
-            let unlocked_value = self.done(&quote_spanned!(site=> __body.await));
+            let unlocked_value = self.returned(&quote_spanned!(site=> __body.await));
             quote_spanned! {site=>
                 let ::core::option::Option::Some(__request) = __request else {
                     return #unlocked_value;
                 };
             }
         });
-        let hold = self.output.hold(&self.private);
+        let hold = self.return_type.hold(&self.private);
         quote_spanned! {site=>
             let mut __guard;
             #future
@@ -107,7 +108,8 @@ impl Code<'_> {
         }
     }
 
-    /// The same with a body that borrows the guard and so is made after it; and what frees the lock.
+    /// Declares `__result` with a body that borrows the guard, and so is made after it. Also returns the code that
+    /// releases the lock.
     fn run_with_guard(
         &self,
         guard: &Ident,
@@ -116,7 +118,7 @@ impl Code<'_> {
     ) -> (TokenStream, TokenStream) {
         let Self { private, .. } = self;
         let site = Span::mixed_site();
-        // Where a guard that is borrowed for too long is shown.
+        // Here rustc shows a guard that is borrowed for too long.
         let shown = site.located_at(guard.span());
         let lend = quote_spanned!(shown=> let __lock = &__guard;);
         let run = quote_spanned! {site=>
@@ -129,18 +131,18 @@ impl Code<'_> {
         (run, quote_spanned!(shown=> #private::release(__guard).await;))
     }
 
-    /// The function's own code makes the future, which is polled under the lock. Everything the
-    /// options say is evaluated before, because that code may use up the arguments.
+    /// Lets the function's own code make the future, and polls that future under the lock. All options are
+    /// evaluated before, because the function's code may use up the arguments.
     fn returned_future(&self, boxed: bool) -> TokenStream {
         let Function { sig, body, brace, .. } = self.function;
         let Self { private, .. } = self;
         let site = Span::mixed_site();
         let missing = quote_spanned!(site=> break '__failed ::core::result::Result::Err(__error));
         let request = self.request(&missing);
-        let made = ours(body.clone(), *brace);
+        let made = generated_braces(body.clone(), *brace);
         let ty = return_type::erased(&sig.output);
-        let output = &self.output.ty;
-        // A closure only where `return` needs one.
+        let output = &self.return_type.ty;
+        // Only a `return` needs a closure.
         let made = match (mentions(body.clone(), "return"), &ty) {
             (false, Some(ty)) => quote_spanned!(site=> let __future: #ty = #made;),
             (false, None) => quote_spanned! {site=>
@@ -175,19 +177,63 @@ impl Code<'_> {
         }
     }
 
-    /// The user's body as a future.
+    /// Makes a future of the user's body.
     fn body(&self, block: &Group) -> TokenStream {
         let site = Span::mixed_site();
-        let edge = self.output.edge();
+        let infer = self.return_type.infer();
         let guard = self.options.guard.as_ref().map(|guard| {
             let private = &self.private;
             quote_spanned!(site=> let #guard: &#private::LockGuard = __lock;)
         });
-        // Capturing by reference would ask for `Sync` arguments. But what happens after the body
-        // may use arguments too: those that are not copied must stay then.
-        // Shown as the body: what is wrong with its captures is not the attribute's fault.
+        // Shown as the body, because errors in its captures are not the attribute's fault.
+        let shown = site.located_at(block.span());
+        // Capturing by reference would require the arguments to be `Sync`. But if the code after the body uses
+        // arguments, those that are not copied have to stay.
+        let capture = (!self.needs_arguments()).then(|| quote_spanned!(shown=> move));
+        quote_spanned!(shown=> async #capture { #guard #infer #block })
+    }
+
+    /// Acquires the lock, runs the body of a `blocking` function on the caller's thread and releases the lock.
+    fn blocking(&self, request: &TokenStream, block: &Group) -> TokenStream {
+        let Self { options, private, return_type, .. } = self;
+        let site = Span::mixed_site();
+        let ty = &return_type.ty;
         let shown = site.located_at(block.span());
         let capture = (!self.needs_arguments()).then(|| quote_spanned!(shown=> move));
-        quote_spanned!(shown=> async #capture { #guard #edge #block })
+        let infer = return_type.infer();
+        let (made, run) = match &options.guard {
+            Some(guard) => {
+                let body = quote_spanned! {shown=>
+                    #capture |#guard: &#private::LockGuard| -> #ty { #infer #block }
+                };
+                (None, quote_spanned!(site=> #private::run_blocking(__request, #body)))
+            }
+            None => {
+                let body = quote_spanned!(shown=> #capture || -> #ty { #infer #block });
+                let unlocked = options.when.as_ref().map(|_| {
+                    let value = self.returned(&quote_spanned!(site=> __body()));
+                    quote_spanned! {site=>
+                        let ::core::option::Option::Some(__request) = __request else {
+                            return #value;
+                        };
+                    }
+                });
+                let made = quote_spanned!(site=> let __body = #body; #unlocked);
+                (Some(made), quote_spanned!(site=> #private::run_blocking(__request, |_| __body())))
+            }
+        };
+        let returned = self.returned(&quote_spanned!(site=> __output));
+        let return_error = self.return_error();
+        quote_spanned! {site=>
+            let __error = '__failed: {
+                #request
+                #made
+                match #run {
+                    ::core::result::Result::Ok(__output) => return #returned,
+                    ::core::result::Result::Err(__error) => __error,
+                }
+            };
+            #return_error
+        }
     }
 }
