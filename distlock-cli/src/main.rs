@@ -6,12 +6,8 @@ compile_error!("the program distlock needs Unix: signals, process groups and soc
 mod args;
 mod doctor;
 mod exit;
-mod failure;
-mod inspect;
 mod locks;
-mod manual;
 mod messages;
-mod release;
 mod run;
 mod store;
 mod text;
@@ -20,31 +16,34 @@ mod top;
 
 use std::process::ExitCode;
 
-use args::{Action, Asked};
-use failure::Failure;
-use store::{Named, secret};
+// The runtime's hidden interface for operators.
+use distlock::__console as admin;
+
+use args::{Action, Invocation};
+use exit::Failure;
+use store::StoreConfig;
 
 fn main() -> ExitCode {
     if let Some(code) = run::guard() {
         return code.into();
     }
     let code = match args::parse() {
-        Ok(asked) => carry_out(asked),
+        Ok(invocation) => carry_out(invocation),
         Err(code) => code,
     };
-    // Not by returning: threads that still wait for a store are not waited for.
+    // Not by returning, because that would wait for threads that still wait for a store.
     std::process::exit(code.into())
 }
 
-fn carry_out(Asked { store, action }: Asked) -> u8 {
+fn carry_out(Invocation { store, action }: Invocation) -> u8 {
     if let Some(url) = &store.url {
-        secret::hide(url);
+        store::hide_password(url);
     }
     let outcome = match action {
         Action::Run(options) => return run::run(&store, &options),
-        Action::Completions(shell) => manual::completions(shell),
-        Action::Man { command } => manual::man(command.as_deref()),
-        asked => Named::of(&store).and_then(|store| look(&store, asked)),
+        Action::Completions(shell) => args::print_completions(shell),
+        Action::Man { command } => args::print_manual(command.as_deref()),
+        action => StoreConfig::resolve(&store).and_then(|store| query(&store, action)),
     };
     outcome.unwrap_or_else(|Failure { text, code }| {
         messages::plain(&text);
@@ -52,17 +51,19 @@ fn carry_out(Asked { store, action }: Asked) -> u8 {
     })
 }
 
-/// The commands that look into a store.
-fn look(store: &Named, action: Action) -> Result<u8, Failure> {
+/// Runs a command that asks the store.
+fn query(store: &StoreConfig, action: Action) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(Failure::own)?;
+    let runtime = runtime.map_err(Failure::internal)?;
     runtime.block_on(async {
         match action {
             Action::Ls { pattern, limit, json } => {
                 locks::commands::list(store, pattern.as_deref(), limit, json).await
             }
-            Action::Inspect { key, json } => inspect::inspect(store, &key, json).await,
-            Action::Release { key, force, yes } => release::release(store, &key, force, yes).await,
+            Action::Inspect { key, json } => locks::commands::inspect(store, &key, json).await,
+            Action::Release { key, force, yes } => {
+                locks::commands::release(store, &key, force, yes).await
+            }
             Action::Doctor { json } => doctor::examine(store, json).await,
             #[cfg(feature = "top")]
             Action::Top(options) => top::top(store, &options).await,

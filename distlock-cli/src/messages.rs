@@ -1,43 +1,42 @@
-//! Messages to the user. They go to stderr: stdout is the command's.
+//! Messages to the user on stderr, because stdout belongs to the command, and output on stdout.
 
 use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use crate::exit;
-use crate::failure::Failure;
-use crate::text::is_unseen;
+use crate::exit::{self, Failure};
+use crate::text::is_invisible;
 
-/// How much is said.
+/// The amount of messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Volume {
+pub(crate) enum Verbosity {
     Quiet,
     Normal,
     Verbose,
 }
 
-/// How messages are written, and which.
-pub(crate) struct Say {
-    pub(crate) volume: Volume,
+/// Writes the messages of `run`, as text or as JSON.
+pub(crate) struct Reporter {
+    pub(crate) verbosity: Verbosity,
     pub(crate) json: bool,
 }
 
-impl Say {
-    /// What went wrong; said however quiet this is to be.
+impl Reporter {
+    /// Reports an error, at every verbosity.
     pub(crate) fn error(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
         self.write(event, text, fields);
     }
 
-    /// What is good to know.
+    /// Reports an event that users should know of.
     pub(crate) fn note(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
-        if self.volume >= Volume::Normal {
+        if self.verbosity >= Verbosity::Normal {
             self.write(event, text, fields);
         }
     }
 
-    /// What happens when all is well.
+    /// Reports an event that is part of a normal run.
     pub(crate) fn detail(&self, event: &str, text: &str, fields: &[(&str, Value)]) {
-        if self.volume >= Volume::Verbose {
+        if self.verbosity >= Verbosity::Verbose {
             self.write(event, text, fields);
         }
     }
@@ -50,18 +49,18 @@ impl Say {
         object.insert("event".to_owned(), event.into());
         object.insert("message".to_owned(), text.into());
         object.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-        // With stderr gone there is nowhere to report that it is.
-        let _ = writeln!(io::stderr(), "{}", harmless(&Value::Object(object).to_string()));
+        // A failure cannot be reported, because only stderr could show it.
+        let _ =
+            writeln!(io::stderr(), "{}", escape_unprintable(&Value::Object(object).to_string()));
     }
 }
 
-/// A line on stderr.
+/// Writes a line to stderr.
 pub(crate) fn plain(text: &str) {
     let _ = writeln!(io::stderr(), "distlock: {text}");
 }
 
-/// Writes to stdout. A reader that has seen enough closes its end, which is no failure; a disk that is
-/// full is one.
+/// Writes to stdout. A closed pipe is no failure, because the reader has seen enough; a full disk is one.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -73,28 +72,28 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes JSON to stdout, for people too.
+/// Writes JSON to stdout, with line breaks and indentation.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
-    print(&(harmless(&format!("{value:#}")) + "\n"))
+    print(&(escape_unprintable(&format!("{value:#}")) + "\n"))
 }
 
 /// Escapes every character of the JSON that a terminal would obey or hide. Such characters occur only in
 /// strings.
-fn harmless(json: &str) -> String {
+fn escape_unprintable(json: &str) -> String {
     let is_line_break = |c: char| c == '\n';
-    if !json.contains(|c: char| is_line_break(c) || c.is_control() || is_unseen(c)) {
+    if !json.contains(|c: char| is_line_break(c) || c.is_control() || is_invisible(c)) {
         return json.to_owned();
     }
-    let mut harmless = String::with_capacity(json.len());
+    let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
-        if !is_line_break(c) && (c.is_control() || is_unseen(c)) {
+        if !is_line_break(c) && (c.is_control() || is_invisible(c)) {
             let units = c.encode_utf16(&mut [0; 2]).to_vec();
-            harmless.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            escaped.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
-            harmless.push(c);
+            escaped.push(c);
         }
     }
-    harmless
+    escaped
 }
 
 #[cfg(test)]
@@ -105,9 +104,9 @@ mod tests {
     #[test]
     fn what_a_terminal_obeys_or_hides_is_escaped_in_json() {
         let key = "a\u{9b}2Jb\u{202e}c\u{e0041}d\n鍵";
-        let json = harmless(&format!("{:#}", serde_json::json!({ "key": key })));
+        let json = escape_unprintable(&format!("{:#}", serde_json::json!({ "key": key })));
         assert!(json.contains(r"a\u009b2Jb\u202ec\udb40\udc41d\n鍵"), "{json}");
-        assert!(json.chars().all(|c| c == '\n' || !c.is_control() && !is_unseen(c)), "{json}");
+        assert!(json.chars().all(|c| c == '\n' || !c.is_control() && !is_invisible(c)), "{json}");
         let read: Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(read["key"], key);
     }

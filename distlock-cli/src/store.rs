@@ -1,38 +1,45 @@
-//! A store by its URL and the prefix of its locks.
+//! The store that the command line or the environment names.
+//!
+//! The system shows the arguments of a process to every user of the machine, and its environment only to its own user.
+//! So a URL with a password does not stay in the command line: this program executes itself again, as the same process,
+//! with the whole URL in the environment and without the password among its arguments. The password is visible for a
+//! moment; a URL in `DISTLOCK_URL` avoids that as well.
 
-mod place;
-pub(crate) mod secret;
-
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use distlock::{LockManager, LockManagerBuilder};
 
-use self::place::place;
-use crate::failure::Failure;
+use crate::exit::Failure;
 
 /// The usual ttl of locks.
-const USUAL: Duration = Duration::from_secs(30);
+const USUAL_TTL: Duration = Duration::from_secs(30);
+/// The environment variable with the whole URL, whose password the command line lacks. The command of a `run` does not
+/// inherit it.
+pub(crate) const HIDDEN_URL: &str = "DISTLOCK_GIVEN_URL";
 
-/// Where the locks are, as the command line says.
+/// The options of the command line that name the store.
 pub(crate) struct StoreOptions {
     pub(crate) url: Option<String>,
     pub(crate) prefix: Option<String>,
 }
 
-/// The store, as it was named.
-pub(crate) struct Named {
+/// The URL of a store, and the prefix of its locks.
+pub(crate) struct StoreConfig {
     pub(crate) url: String,
     pub(crate) prefix: String,
 }
 
-impl Named {
-    pub(crate) fn of(options: &StoreOptions) -> Result<Self, Failure> {
+impl StoreConfig {
+    /// Completes the options with the environment and the defaults.
+    pub(crate) fn resolve(options: &StoreOptions) -> Result<Self, Failure> {
         let url = match &options.url {
-            // Not that of the environment: a variable of a script was empty, most probably.
+            // Does not fall back to the environment: most probably a variable of a script is empty.
             Some(url) if url.is_empty() => {
                 return Err(Failure::usage("--url is empty; give one such as redis://HOST"));
             }
-            Some(url) => Some(secret::whole(url)),
+            Some(url) => Some(with_hidden_password(url)),
             None => variable("DISTLOCK_URL")?.filter(|url| !url.is_empty()),
         };
         let url = url.ok_or_else(|| {
@@ -45,16 +52,16 @@ impl Named {
         Ok(Self { url, prefix })
     }
 
-    /// For locks that are kept so long at most.
-    pub(crate) fn builder(&self, longest: Duration) -> LockManagerBuilder {
-        // For so long a server of a quorum that has restarted does not count. Where the URL does not say how long that
-        // is, others may have locks with the usual ttl.
-        let is_said = self.url.contains("guard=");
-        let longest = if is_said { longest } else { longest.max(USUAL) };
-        LockManager::builder().url(&self.url).prefix(&self.prefix).ttl(longest)
+    /// Starts a manager for locks with at most this ttl.
+    pub(crate) fn builder(&self, longest_ttl: Duration) -> LockManagerBuilder {
+        // A restarted server of a quorum does not count for this long. If the URL does not set the time, other
+        // processes may have locks with the usual ttl.
+        let has_guard = self.url.contains("guard=");
+        let longest_ttl = if has_guard { longest_ttl } else { longest_ttl.max(USUAL_TTL) };
+        LockManager::builder().url(&self.url).prefix(&self.prefix).ttl(longest_ttl)
     }
 
-    /// Connects, to look; fails at once if the store cannot be reached.
+    /// Connects for a command that only reads. Fails at once if the store cannot be reached.
     pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
         let builder = self.builder(Duration::from_millis(10));
         match self.url.contains("-cluster://") || self.is_quorum() {
@@ -65,22 +72,22 @@ impl Named {
         }
     }
 
-    /// The prefix as it stands in names: with its separator.
-    pub(crate) fn names(&self) -> String {
+    /// Returns the prefix with its separator, as names in the store begin with it.
+    pub(crate) fn name_prefix(&self) -> String {
         if self.prefix.is_empty() { String::new() } else { format!("{}:", self.prefix) }
     }
 
-    /// Where it is, without user, password and options.
-    pub(crate) fn place(&self) -> String {
-        place(&self.url)
+    /// Returns the URL without user, password and options.
+    pub(crate) fn public_url(&self) -> String {
+        public_url(&self.url)
     }
 
-    /// Whether locks are kept where other processes see them.
+    /// Whether other processes see the locks.
     pub(crate) fn is_shared(&self) -> bool {
         !self.has_scheme("memory:")
     }
 
-    /// Whether they are kept by a majority of servers.
+    /// Whether a majority of servers keeps the locks.
     pub(crate) fn is_quorum(&self) -> bool {
         self.has_scheme("redlock:")
     }
@@ -96,6 +103,63 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
         Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => {
             Err(Failure::usage(format!("{name} is not valid UTF-8")))
+        }
+    }
+}
+
+/// Executes this program again without the password of the URL among its arguments. Returns if there is no password,
+/// or if that is not possible.
+pub(crate) fn hide_password(url: &str) {
+    let public = public_url(url);
+    let Ok(program) = std::env::current_exe() else { return };
+    if public == url {
+        return;
+    }
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    command.arg0(arguments.next().unwrap_or_default()).env(HIDDEN_URL, url);
+    let mut is_ours = true;
+    for argument in arguments {
+        is_ours &= argument != "--";
+        match argument.to_str().filter(|_| is_ours) {
+            Some(text) => command.arg(text.replace(url, &public)),
+            None => command.arg(argument),
+        };
+    }
+    let _ = command.exec();
+}
+
+/// Returns the whole URL of a URL whose password was hidden, and any other URL unchanged.
+fn with_hidden_password(given: &str) -> String {
+    let hidden = std::env::var(HIDDEN_URL).ok();
+    hidden.filter(|url| public_url(url) == given).unwrap_or_else(|| given.to_owned())
+}
+
+/// Removes user, password and options from a URL.
+fn public_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    // A password that is not percent-encoded may contain anything.
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let slash = if path.is_empty() { "" } else { "/" };
+    format!("{scheme}://{authority}{slash}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::public_url;
+
+    #[test]
+    fn a_public_url_has_no_password() {
+        for (url, expected) in [
+            ("redis://user:p@ss@host:1/2", "redis://host:1/2"),
+            ("redis://user:p/ss@host:1/2", "redis://host:1/2"),
+            ("redis+unix:///a/b?pass=se@cret", "redis+unix:///a/b"),
+            ("redis-sentinel://:pw@a,b/main?sentinel_pass=x@y", "redis-sentinel://a,b/main"),
+            ("redis://host", "redis://host"),
+        ] {
+            assert_eq!(public_url(url), expected);
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Texts for people.
+//! Text for terminals: keys, durations and columns.
 
 use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A key as it is shown: in quotes, so that spaces are seen, and with nothing in it that moves the
-/// cursor of a terminal or changes the order of what stands beside it.
+/// Formats a key in quotes, so that spaces are visible, and without characters that move the cursor of a terminal or
+/// change the order of the text around them.
 pub(crate) fn quoted(key: &str) -> String {
     format!("\"{}\"", shown(key))
 }
 
-/// The same without the quotes.
+/// Formats a text like a key, but without the quotes.
 pub(crate) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             _ if c.is_control() => shown.push('\u{fffd}'),
-            // Written out, because two keys that differ only in these characters must not look
+            // Escaped, because two keys that differ only in these characters must not look
             // alike.
-            _ if is_unseen(c) => shown.extend(c.escape_unicode()),
+            _ if is_invisible(c) => shown.extend(c.escape_unicode()),
             _ => shown.push(c),
         }
     }
@@ -26,7 +26,7 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// Whether the character is invisible: it has no width, or it changes the direction of the text.
-pub(crate) fn is_unseen(c: char) -> bool {
+pub(crate) fn is_invisible(c: char) -> bool {
     matches!(
         c,
         '\u{ad}'
@@ -70,7 +70,7 @@ pub(crate) fn padded(text: &str, columns: usize) -> String {
     text.to_owned() + &" ".repeat(columns.saturating_sub(width(text)))
 }
 
-/// A time: no finer than is of use.
+/// Formats a duration, rounded to a useful precision.
 pub(crate) fn rounded(time: Duration) -> String {
     let unit = match time {
         _ if time < Duration::from_secs(1) => 1,
@@ -81,7 +81,7 @@ pub(crate) fn rounded(time: Duration) -> String {
     humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
 
-/// What is left of a lease.
+/// Formats the remaining time of a lease.
 pub(crate) fn lease(rest: Option<Duration>) -> String {
     rest.map_or_else(|| "without end".to_owned(), rounded)
 }

@@ -1,5 +1,6 @@
-//! Commands, options and what is said of them.
+//! The definition of the command line, its help, its completions and its manual pages.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::ValueParser;
@@ -7,9 +8,13 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use clap_complete::Shell;
 
 use super::duration::{duration, ttl, wait};
-use crate::exit;
+use crate::exit::{self, Failure};
+use crate::messages;
 
-/// `distlock`.
+/// The name of the command that runs others.
+pub(super) const RUN: &str = "run";
+
+/// Defines the program `distlock`.
 pub(super) fn program() -> Command {
     let url = Arg::new("url").short('u').long("url").value_name("URL").global(true).help(
         "Where the locks are, redis://[user:password@]host[:port][/db] for example \
@@ -27,7 +32,7 @@ pub(super) fn program() -> Command {
         .arg_required_else_help(true)
         .args([url, prefix])
         .subcommands([run(), ls(), inspect(), release(), doctor()])
-        .subcommands(live())
+        .subcommands(cfg!(feature = "top").then(top))
         .subcommands([completions(), man()])
 }
 
@@ -49,18 +54,18 @@ fn run() -> Command {
         .num_args(1..)
         .required(true)
         .last(true)
-        .value_parser(value_parser!(std::ffi::OsString))
+        .value_parser(value_parser!(OsString))
         .help("What to run, and its arguments; executed as it is, without a shell");
-    Command::new("run")
+    Command::new(RUN)
         .about("Runs a command while holding a lock; fails at once if the lock is held elsewhere")
-        .long_about(RUN)
+        .long_about(ABOUT_RUN)
         .after_long_help(EXIT_CODES)
         .override_usage("distlock run [OPTIONS] <KEY>... -- <COMMAND> [ARGUMENTS]...")
         .args([keys, key, command])
         .args(run_sharing())
         .args(run_waiting())
         .args(run_holding())
-        .args(run_saying())
+        .args(run_messages())
 }
 
 fn run_sharing() -> [Arg; 2] {
@@ -127,7 +132,7 @@ fn run_holding() -> [Arg; 6] {
     ]
 }
 
-fn run_saying() -> [Arg; 4] {
+fn run_messages() -> [Arg; 4] {
     [
         Arg::new("name")
             .long("name")
@@ -193,11 +198,6 @@ fn doctor() -> Command {
         .arg(flag("json", "As a JSON array"))
 }
 
-/// What needs a feature.
-fn live() -> Option<Command> {
-    cfg!(feature = "top").then(top)
-}
-
 fn top() -> Command {
     Command::new("top")
         .about("Shows the locks live")
@@ -247,7 +247,7 @@ fn flag(id: &'static str, help: &'static str) -> Arg {
     Arg::new(id).long(id).action(ArgAction::SetTrue).help(help)
 }
 
-const RUN: &str = "\
+const ABOUT_RUN: &str = "\
 Runs a command while holding a lock. Does not wait by default: if the lock is held elsewhere it \
 fails at once, with exit code 75. (flock and consul lock wait; here that is `--wait forever`.)
 
@@ -275,3 +275,40 @@ Examples:
   distlock run nightly-report -- /usr/local/bin/report --all
   distlock run --wait 10m deploy:web -- sh -c 'git pull && make install'
   distlock run --skip-if-held --min-hold 30s hourly -- /usr/local/bin/job";
+
+/// Whether the command is `run`.
+pub(super) fn is_run(given: &[OsString]) -> bool {
+    let program = program();
+    let is_command =
+        |word: &&OsString| program.get_subcommands().any(|known| **word == *known.get_name());
+    given.iter().skip(1).find(is_command).is_some_and(|word| word == RUN)
+}
+
+/// Prints the completions for a shell.
+pub(crate) fn print_completions(shell: Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut program(), "distlock", &mut script);
+    messages::print(&String::from_utf8_lossy(&script))?;
+    Ok(exit::OK)
+}
+
+/// Prints the manual page of the program, or of one of its commands.
+pub(crate) fn print_manual(command: Option<&str>) -> Result<u8, Failure> {
+    let mut program = program();
+    program.build();
+    let page: Command = match command {
+        None => program,
+        Some(name) => {
+            let found = program.find_subcommand(name).cloned();
+            let found = found.ok_or_else(|| {
+                Failure::usage(format!("no command {name:?}; `distlock help` lists them"))
+            })?;
+            found.display_name(format!("distlock-{name}"))
+        }
+    };
+    let mut text = Vec::new();
+    let rendered = clap_mangen::Man::new(page).render(&mut text);
+    rendered.map_err(Failure::internal)?;
+    messages::print(&String::from_utf8_lossy(&text))?;
+    Ok(exit::OK)
+}

@@ -1,11 +1,11 @@
-//! Durations as people write them.
+//! Durations on the command line.
 
 use std::time::Duration;
 
-/// Longer than any process runs; the sum of it and a clock still fits where clocks are counted.
+/// Longer than any process runs. It can be added to a clock without an overflow.
 const FOREVER: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 
-/// `5s`, `1m 30s`, `500ms`; `0` is none.
+/// Parses `5s`, `1m 30s`, `500ms` and `0`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.bytes().all(|byte| byte.is_ascii_digit()) && text.bytes().any(|byte| byte != b'0') {
@@ -18,8 +18,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write a duration such as `5s` or `1m 30s`"))
 }
 
-/// How long a lock outlives its holder: long enough for a command to be started under it, and told when
-/// to end.
+/// Parses a ttl. It must be long enough to start a command under the lock, and to end it in time.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_millis(100);
     match duration(text)? {
@@ -28,13 +27,13 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration, `forever`, or `none`.
+/// Parses a duration, `forever`, or `none`.
 pub(crate) fn wait(text: &str) -> Result<Duration, String> {
     match text.trim() {
         "forever" => Ok(FOREVER),
         "none" => Ok(Duration::ZERO),
         text => duration(text).map(|wait| wait.min(FOREVER)).map_err(|why| {
-            // Neither is likely to be meant as a duration.
+            // The user may have meant one of these words.
             why + ", `forever`, or `none`"
         }),
     }

@@ -1,8 +1,10 @@
-//! The command line: what may be written, and what it means.
+//! The command line: its definition, and the invocation that it is parsed into.
 
 mod definition;
 mod duration;
 mod hint;
+
+pub(crate) use definition::{print_completions, print_manual};
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,22 +12,19 @@ use std::time::Duration;
 use clap::ArgMatches;
 use clap::error::{ContextKind, ErrorKind};
 
+use self::definition::RUN;
 use crate::exit;
-use crate::messages::{self, Volume};
-use crate::run::options::RunOptions;
+use crate::messages::{self, Verbosity};
+use crate::run::RunOptions;
 use crate::store::StoreOptions;
-#[cfg(feature = "top")]
-use crate::top::options::TopOptions;
 
-/// The command that runs others.
-const RUN: &str = "run";
-
-/// What the command line asks for.
-pub(crate) struct Asked {
+/// A parsed command line.
+pub(crate) struct Invocation {
     pub(crate) store: StoreOptions,
     pub(crate) action: Action,
 }
 
+/// The command, with its arguments.
 pub(crate) enum Action {
     Run(Box<RunOptions>),
     Ls {
@@ -46,31 +45,31 @@ pub(crate) enum Action {
         json: bool,
     },
     #[cfg(feature = "top")]
-    Top(TopOptions),
+    Top(crate::top::TopOptions),
     Completions(clap_complete::Shell),
     Man {
         command: Option<String>,
     },
 }
 
-/// What the arguments of this process ask for. Where they cannot be used, or ask for help, that is
-/// printed, and the error is the exit code.
-pub(crate) fn parse() -> Result<Asked, u8> {
+/// Parses the arguments of this process. If they ask for help, or cannot be used, prints the help or the mistake and
+/// returns the exit code as an error.
+pub(crate) fn parse() -> Result<Invocation, u8> {
     let given: Vec<OsString> = std::env::args_os().collect();
     match definition::program().try_get_matches_from(&given) {
-        Ok(matches) => Ok(asked(&matches)),
+        Ok(matches) => Ok(invocation(&matches)),
         Err(mut error) => {
-            if is_run(&given) {
-                // It says to write `--`, behind which the command stands here.
+            if definition::is_run(&given) {
+                // clap suggests `--`, which is there already: the command follows it.
                 let _ = error.remove(ContextKind::Suggested);
             }
-            // A closed pipe is no reason to fail.
+            // Ignores a closed pipe, which is no reason to fail.
             let _ = error.print();
             match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Err(exit::OK),
                 _ => {}
             }
-            if let Some(hint) = hint::of(&error, &given) {
+            if let Some(hint) = hint::hint(&error, &given) {
                 messages::plain(&hint);
             }
             Err(exit::USAGE)
@@ -78,12 +77,7 @@ pub(crate) fn parse() -> Result<Asked, u8> {
     }
 }
 
-/// The whole command, for completions and manual pages.
-pub(crate) fn program() -> clap::Command {
-    definition::program()
-}
-
-fn asked(matches: &ArgMatches) -> Asked {
+fn invocation(matches: &ArgMatches) -> Invocation {
     let (name, matches) = matches.subcommand().unwrap_or(("", matches));
     let text = |id: &str| matches.get_one::<String>(id).cloned();
     let flag = |id: &str| matches.get_flag(id);
@@ -101,7 +95,7 @@ fn asked(matches: &ArgMatches) -> Asked {
         "top" => {
             let interval = matches.get_one("interval").copied();
             let interval = interval.unwrap_or(Duration::from_secs(1));
-            Action::Top(TopOptions { interval, once: flag("once"), json: flag("json") })
+            Action::Top(crate::top::TopOptions { interval, once: flag("once"), json: flag("json") })
         }
         "completions" => {
             let shell = matches.get_one("shell").copied();
@@ -109,7 +103,7 @@ fn asked(matches: &ArgMatches) -> Asked {
         }
         _ => Action::Man { command: text("command") },
     };
-    Asked { store: StoreOptions { url: text("url"), prefix: text("prefix") }, action }
+    Invocation { store: StoreOptions { url: text("url"), prefix: text("prefix") }, action }
 }
 
 fn run_options(matches: &ArgMatches) -> RunOptions {
@@ -130,22 +124,14 @@ fn run_options(matches: &ArgMatches) -> RunOptions {
         min_hold: duration("min-hold"),
         max_hold: duration("max-hold"),
         grace: duration("grace"),
-        end_on_loss: matches.get_one::<String>("on-lost").is_none_or(|what| what != "continue"),
+        end_on_loss: matches.get_one::<String>("on-lost").is_none_or(|action| action != "continue"),
         foreground: flag("foreground"),
         name: matches.get_one("name").cloned(),
-        volume: match (flag("quiet"), flag("verbose")) {
-            (true, _) => Volume::Quiet,
-            (_, true) => Volume::Verbose,
-            _ => Volume::Normal,
+        verbosity: match (flag("quiet"), flag("verbose")) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
         },
         json: flag("json"),
     }
-}
-
-/// Whether the command is `run`.
-fn is_run(given: &[OsString]) -> bool {
-    let program = definition::program();
-    let is_command =
-        |word: &&OsString| program.get_subcommands().any(|known| **word == *known.get_name());
-    given.iter().skip(1).find(is_command).is_some_and(|word| word == RUN)
 }

@@ -1,32 +1,33 @@
-//! What a server is asked, and its answers.
+//! Commands to one server of the store, and its replies.
 
-use distlock::__console::{StoreCommand, StoreReply};
 use distlock::{LockError, LockManager};
 
-/// One server of the store.
-pub(super) struct Server<'a> {
+use crate::admin::{StoreCommand, StoreReply};
+
+/// A client of one server of the store.
+pub(super) struct ServerClient<'a> {
     manager: &'a LockManager,
-    /// Its address; `None` if it is the only one, or not known by one.
+    /// The address; `None` if there is only one server, or if the address is unknown.
     pub(super) node: Option<String>,
 }
 
-impl<'a> Server<'a> {
-    /// All that take commands; none in a store that takes none.
+impl<'a> ServerClient<'a> {
+    /// Returns a client for each server that takes commands. Some stores have none.
     pub(super) fn all(manager: &'a LockManager) -> Vec<Self> {
         manager.store_nodes().into_iter().map(|node| Self { manager, node }).collect()
     }
 
-    /// The answer to each.
-    pub(super) async fn ask(
+    /// Sends the commands, and returns a reply to each.
+    pub(super) async fn send_all(
         &self,
         commands: Vec<StoreCommand>,
     ) -> Result<Vec<StoreReply>, LockError> {
         self.manager.ask_store(self.node.as_deref(), commands).await
     }
 
-    /// The answer to one; `None` if there is none.
-    pub(super) async fn answer(&self, words: &[&str]) -> Option<StoreReply> {
-        self.ask(vec![command(words)]).await.ok()?.pop()
+    /// Sends a command, and returns the reply; `None` if there is none.
+    pub(super) async fn send(&self, words: &[&str]) -> Option<StoreReply> {
+        self.send_all(vec![command(words)]).await.ok()?.pop()
     }
 }
 
@@ -34,7 +35,7 @@ pub(super) fn command(words: &[&str]) -> StoreCommand {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A text that is one.
+/// Returns the reply if it is a text.
 pub(super) fn text(reply: &StoreReply) -> Option<String> {
     match reply {
         StoreReply::Text(text) => String::from_utf8(text.clone()).ok(),
@@ -42,14 +43,14 @@ pub(super) fn text(reply: &StoreReply) -> Option<String> {
     }
 }
 
-/// What a server says of itself, as far as it does.
-pub(super) struct Info(pub(super) Option<String>);
+/// The reply to `INFO`, if the server allows that command.
+pub(super) struct ServerInfo(pub(super) Option<String>);
 
-impl Info {
-    /// An error if the server does not answer at all.
-    pub(super) async fn ask(server: &Server<'_>) -> Result<Self, LockError> {
-        let answers = server.ask(vec![command(&["INFO"])]).await?;
-        Ok(Self(answers.first().and_then(text)))
+impl ServerInfo {
+    /// Asks the server. Fails if the server does not reply at all.
+    pub(super) async fn read(server: &ServerClient<'_>) -> Result<Self, LockError> {
+        let replies = server.send_all(vec![command(&["INFO"])]).await?;
+        Ok(Self(replies.first().and_then(text)))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

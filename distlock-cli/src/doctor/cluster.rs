@@ -1,23 +1,22 @@
 //! Checks that a cluster serves every slot.
 
-use distlock::__console::StoreReply;
-
-use super::client::{Info, Server, text};
+use super::client::{ServerClient, ServerInfo, text};
 use super::finding::Finding;
+use crate::admin::StoreReply;
 
 const CHECK: &str = "slots";
 /// The number of slots in a cluster.
 const SLOTS: u64 = 16384;
 
 /// Reports whether every slot is served. `None` if the server is not a node of a cluster.
-pub(super) async fn slots(server: &Server<'_>, info: &Info) -> Option<Finding> {
+pub(super) async fn slots(server: &ServerClient<'_>, info: &ServerInfo) -> Option<Finding> {
     if info.get("cluster_enabled") != Some("1") {
         return None;
     }
-    let assigned = server.answer(&["CLUSTER", "SLOTS"]).await.and_then(|answer| count(&answer));
+    let assigned = server.send(&["CLUSTER", "SLOTS"]).await.and_then(|reply| count(&reply));
     // Counts only slots whose nodes are up. The user may lack this right, because locks do not need it.
-    let state = server.answer(&["CLUSTER", "INFO"]).await.and_then(|answer| text(&answer));
-    let state = Info(state);
+    let state = server.send(&["CLUSTER", "INFO"]).await.and_then(|reply| text(&reply));
+    let state = ServerInfo(state);
     let up = state.number("cluster_slots_ok");
     let Some(served) = assigned.into_iter().chain(up).min() else {
         return Some(Finding::unknown(CHECK, "the server does not say which slots are served"));
@@ -33,7 +32,7 @@ pub(super) async fn slots(server: &Server<'_>, info: &Info) -> Option<Finding> {
 }
 
 /// Warns of a primary without a replica.
-pub(super) fn without_replica(info: &Info) -> Option<Finding> {
+pub(super) fn without_replica(info: &ServerInfo) -> Option<Finding> {
     let is_alone =
         info.get("cluster_enabled") == Some("1") && info.number("connected_slaves") == Some(0);
     is_alone.then(|| {
@@ -45,9 +44,9 @@ pub(super) fn without_replica(info: &Info) -> Option<Finding> {
     })
 }
 
-/// Counts the slots that have a node. The answer lists ranges: the first slot, the last slot, then the nodes.
-fn count(answer: &StoreReply) -> Option<u64> {
-    let StoreReply::List(ranges) = answer else { return None };
+/// Counts the slots that have a node. The reply lists ranges: the first slot, the last slot, then the nodes.
+fn count(reply: &StoreReply) -> Option<u64> {
+    let StoreReply::List(ranges) = reply else { return None };
     let lengths = ranges.iter().map(|range| match range {
         StoreReply::List(range) => match range[..] {
             [StoreReply::Number(first), StoreReply::Number(last), ..] => {

@@ -1,19 +1,20 @@
-//! What a check came to.
+//! The result of a check.
 
 use serde_json::{Value, json};
 
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum Severity {
     Ok,
-    /// The server does not say.
+    /// The server does not tell.
     Unknown,
-    /// Should be looked at.
+    /// Somebody should look at it.
     Warn,
     /// Locks do not work, or are not safe.
     Fail,
 }
 
-impl Level {
+impl Severity {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -24,22 +25,22 @@ impl Level {
     }
 }
 
-/// One check.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
-    pub(super) level: Level,
+    pub(super) severity: Severity,
     text: String,
     hint: Option<String>,
 }
 
 impl Finding {
     pub(super) fn ok(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, text: text.into(), hint: None }
+        Self { check, severity: Severity::Ok, text: text.into(), hint: None }
     }
 
     pub(super) fn unknown(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, level: Level::Unknown, text: text.into(), hint: None }
+        Self { check, severity: Severity::Unknown, text: text.into(), hint: None }
     }
 
     pub(super) fn warn(
@@ -47,7 +48,7 @@ impl Finding {
         text: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self { check, level: Level::Warn, text: text.into(), hint: Some(hint.into()) }
+        Self { check, severity: Severity::Warn, text: text.into(), hint: Some(hint.into()) }
     }
 
     pub(super) fn fail(
@@ -55,11 +56,11 @@ impl Finding {
         text: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self { check, level: Level::Fail, text: text.into(), hint: Some(hint.into()) }
+        Self { check, severity: Severity::Fail, text: text.into(), hint: Some(hint.into()) }
     }
 
     pub(super) fn lines(&self) -> String {
-        let mut lines = format!("{:<8} {:<12} {}\n", self.level.word(), self.check, self.text);
+        let mut lines = format!("{:<8} {:<12} {}\n", self.severity.word(), self.check, self.text);
         if let Some(hint) = &self.hint {
             lines += &format!("{:<8} {:<12} -> {hint}\n", "", "");
         }
@@ -69,14 +70,15 @@ impl Finding {
     pub(super) fn json(&self) -> Value {
         json!({
             "check": self.check,
-            "level": self.level.word(),
+            "level": self.severity.word(),
             "text": self.text,
             "hint": self.hint,
         })
     }
 }
 
-/// What was found at several servers: what is the same at all of them once, the rest with the server's address.
+/// Merges the findings of several servers. A finding of all servers appears once, any other with the addresses of its
+/// servers.
 pub(super) fn merged(of_servers: Vec<(Option<String>, Vec<Finding>)>) -> Vec<Finding> {
     let servers = of_servers.len();
     let mut merged: Vec<(Finding, Vec<String>)> = Vec::new();
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_servers_have_in_common_is_said_once() {
+    fn a_finding_of_all_servers_appears_once() {
         let of = |node: &str, text: &str| {
             let findings = vec![Finding::ok("version", "7"), Finding::ok("clock", text)];
             (Some(node.to_owned()), findings)

@@ -1,45 +1,47 @@
-//! What is in the store: locks without an end, the counter of fencing tokens, other prefixes.
+//! Checks of the contents of the store: keys without an expiry, the counter of fencing tokens, other prefixes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use distlock::__console::StoreReply;
-
-use super::client::{Info, Server, command, text};
+use super::client::{ServerClient, ServerInfo, command, text};
 use super::finding::Finding;
-use crate::store::Named;
+use crate::admin::StoreReply;
+use crate::store::StoreConfig;
 use crate::text::shown;
 
-/// A large database is not walked to its end.
-const LONGEST: Duration = Duration::from_secs(5);
-/// A counter is ahead of the server's clock where that was set back, or something else has written
-/// to it.
+/// The longest time for a scan of a large database.
+const LONGEST_SCAN: Duration = Duration::from_secs(5);
+/// A counter this far ahead is suspicious: the server's clock was set back, or something else has written to it.
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
-/// So many counters are looked at.
+/// The number of counters that are checked.
 const COUNTERS: usize = 100;
-/// How many names are named.
-const NAMED: usize = 3;
+/// The number of keys that a finding names.
+const EXAMPLES: usize = 3;
 
-/// What stands in the store.
+/// The keys in the store.
 #[derive(Default)]
-struct Census {
+struct KeyspaceSummary {
     locks: usize,
     queues: usize,
     endless: Vec<String>,
-    /// Of fencing tokens, of slots.
+    /// The counters of fencing tokens; in a cluster each slot has one.
     counters: BTreeSet<String>,
     others: BTreeSet<String>,
     is_whole: bool,
 }
 
-pub(super) async fn check(store: &Named, server: &Server<'_>, info: &Info) -> Vec<Finding> {
-    let census = census(store, server).await;
+pub(super) async fn check(
+    store: &StoreConfig,
+    server: &ServerClient<'_>,
+    info: &ServerInfo,
+) -> Vec<Finding> {
+    let summary = scan(store, server).await;
     let is_cluster = info.get("cluster_enabled") == Some("1");
     let mut findings = Vec::new();
-    match &census {
-        // There each slot has one, from when a lock of it is taken.
-        Some(census) if is_cluster => {
-            for counter in census.counters.iter().take(COUNTERS) {
+    match &summary {
+        // In a cluster each slot has a counter as soon as one of its locks was acquired.
+        Some(summary) if is_cluster => {
+            for counter in summary.counters.iter().take(COUNTERS) {
                 let finding = fence(server, counter).await;
                 if !findings.contains(&finding) {
                     findings.push(finding);
@@ -47,21 +49,21 @@ pub(super) async fn check(store: &Named, server: &Server<'_>, info: &Info) -> Ve
             }
         }
         _ if is_cluster => {}
-        _ => findings.push(fence(server, &format!("{}fence", store.names())).await),
+        _ => findings.push(fence(server, &format!("{}fence", store.name_prefix())).await),
     }
-    match census {
-        Some(census) => findings.extend([expiry(&census), use_of(store, server, &census).await]),
+    match summary {
+        Some(summary) => findings.extend([expiry(&summary), usage(store, server, &summary).await]),
         None => findings.push(Finding::unknown("contents", "the server does not list its keys")),
     }
     findings
 }
 
-async fn fence(server: &Server<'_>, fence: &str) -> Finding {
+async fn fence(server: &ServerClient<'_>, fence: &str) -> Finding {
     const CHECK: &str = "fence";
-    let Some(answer) = server.answer(&["GET", fence]).await else {
+    let Some(reply) = server.send(&["GET", fence]).await else {
         return Finding::unknown(CHECK, "the server did not answer");
     };
-    let counter: Option<u64> = text(&answer).and_then(|text| text.parse().ok());
+    let counter: Option<u64> = text(&reply).and_then(|text| text.parse().ok());
     let Some(counter) = counter else {
         return Finding::fail(
             CHECK,
@@ -83,29 +85,35 @@ async fn fence(server: &Server<'_>, fence: &str) -> Finding {
     }
 }
 
-async fn census(store: &Named, server: &Server<'_>) -> Option<Census> {
+async fn scan(store: &StoreConfig, server: &ServerClient<'_>) -> Option<KeyspaceSummary> {
     let begin = Instant::now();
-    let mut census = Census::default();
+    let mut summary = KeyspaceSummary::default();
     let mut cursor = "0".to_owned();
     loop {
-        let answer = server.answer(&["SCAN", &cursor, "COUNT", "1000"]).await?;
-        let StoreReply::List(parts) = answer else { return None };
+        let reply = server.send(&["SCAN", &cursor, "COUNT", "1000"]).await?;
+        let StoreReply::List(parts) = reply else { return None };
         let (Some(next), Some(StoreReply::List(names))) = (parts.first(), parts.get(1)) else {
             return None;
         };
         let names: Vec<String> = names.iter().filter_map(text).collect();
-        census.add(store, server, &names).await?;
+        summary.add(store, server, &names).await?;
         cursor = text(next)?;
-        census.is_whole = cursor == "0";
-        if census.is_whole || begin.elapsed() > LONGEST {
-            return Some(census);
+        summary.is_whole = cursor == "0";
+        if summary.is_whole || begin.elapsed() > LONGEST_SCAN {
+            return Some(summary);
         }
     }
 }
 
-impl Census {
-    async fn add(&mut self, store: &Named, server: &Server<'_>, names: &[String]) -> Option<()> {
-        let prefix = store.names();
+impl KeyspaceSummary {
+    /// Counts these keys.
+    async fn add(
+        &mut self,
+        store: &StoreConfig,
+        server: &ServerClient<'_>,
+        names: &[String],
+    ) -> Option<()> {
+        let prefix = store.name_prefix();
         let of = |kind: &str| {
             let (begin, kind) = (prefix.clone(), format!("{kind}:"));
             move |name: &&String| {
@@ -127,18 +135,18 @@ impl Census {
         if ours.is_empty() {
             return Some(());
         }
-        let questions = ours.iter().map(|name| command(&["PTTL", name])).collect();
-        let ends = server.ask(questions).await.ok()?;
-        // -1: it has none. -2: it is gone by now.
+        let commands = ours.iter().map(|name| command(&["PTTL", name])).collect();
+        let ends = server.send_all(commands).await.ok()?;
+        // -1 means no expiry, -2 that the key is gone by now.
         let endless = ours.iter().zip(&ends).filter(|(_, end)| **end == StoreReply::Number(-1));
         self.endless.extend(endless.map(|(name, _)| (*name).clone()));
         Some(())
     }
 }
 
-/// The prefix, with its separator, of what looks like one of our names.
+/// Returns the prefix, with its separator, of a key that looks like a lock or a counter.
 fn prefix_of(name: &str) -> Option<&str> {
-    // In a cluster: `P:fence:{17}`.
+    // A counter in a cluster is called `P:fence:{17}`.
     let name = name.split_once("fence:{").map_or(name, |(begin, _)| &name[..begin.len() + 5]);
     if let Some(prefix) = name.strip_suffix("fence") {
         return (prefix.is_empty() || prefix.ends_with(':')).then_some(prefix);
@@ -148,13 +156,14 @@ fn prefix_of(name: &str) -> Option<&str> {
     (prefix.is_empty() || prefix.ends_with(':')).then_some(prefix)
 }
 
-fn expiry(census: &Census) -> Finding {
+fn expiry(summary: &KeyspaceSummary) -> Finding {
     const CHECK: &str = "expiry";
-    match &census.endless[..] {
+    match &summary.endless[..] {
         [] => Finding::ok(CHECK, "nothing of ours is kept without an end, but the counter"),
         endless => {
-            let names: Vec<String> = endless.iter().take(NAMED).map(|name| shown(name)).collect();
-            let more = if endless.len() > NAMED { ", …" } else { "" };
+            let names: Vec<String> =
+                endless.iter().take(EXAMPLES).map(|name| shown(name)).collect();
+            let more = if endless.len() > EXAMPLES { ", …" } else { "" };
             Finding::fail(
                 CHECK,
                 format!(
@@ -168,23 +177,27 @@ fn expiry(census: &Census) -> Finding {
     }
 }
 
-async fn use_of(store: &Named, server: &Server<'_>, census: &Census) -> Finding {
-    let channels = format!("{}wake:*", store.names());
-    let processes = match server.answer(&["PUBSUB", "CHANNELS", &channels]).await {
-        // One of them is this.
+async fn usage(
+    store: &StoreConfig,
+    server: &ServerClient<'_>,
+    summary: &KeyspaceSummary,
+) -> Finding {
+    let channels = format!("{}wake:*", store.name_prefix());
+    let processes = match server.send(&["PUBSUB", "CHANNELS", &channels]).await {
+        // One of the channels is that of this process.
         Some(StoreReply::List(channels)) => {
             counted(channels.len().saturating_sub(1), "other process", "es")
         }
         _ => "an unknown number of other processes".to_owned(),
     };
     let (locks, queues) =
-        (counted(census.locks, "lock", "s"), counted(census.queues, "queue", "s"));
+        (counted(summary.locks, "lock", "s"), counted(summary.queues, "queue", "s"));
     let mut text = format!("{locks} held, {queues}, {processes}");
-    if !census.is_whole {
+    if !summary.is_whole {
         text += " (in the part of the database that was looked at)";
     }
-    if !census.others.is_empty() {
-        let others: Vec<String> = census
+    if !summary.others.is_empty() {
+        let others: Vec<String> = summary
             .others
             .iter()
             .map(|other| match other.trim_end_matches(':') {
@@ -198,12 +211,12 @@ async fn use_of(store: &Named, server: &Server<'_>, census: &Census) -> Finding 
     Finding::ok("contents", text)
 }
 
-/// `1 lock`, `2 locks`.
+/// Formats a number: `1 lock`, `2 locks`.
 fn counted(count: usize, what: &str, many: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { many })
 }
 
-/// `P:fence:{17}`, of a slot of a cluster.
+/// Whether the key is the counter of a slot of a cluster, for example `P:fence:{17}`.
 fn is_counter(name: &str, prefix: &str) -> bool {
     let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix("fence:{"));
     rest.is_some_and(|tag| tag.ends_with('}'))

@@ -1,4 +1,4 @@
-//! Whether locks work: one is taken, waited for, handed on and released.
+//! Checks whether locks work, by a hand-over from one process to another.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,29 +6,30 @@ use distlock::{LockError, LockManager, WakeUps};
 use tokio::time::{sleep, timeout};
 
 use super::finding::Finding;
-use crate::failure::describe;
-use crate::locks::reader::{Found, Locks};
-use crate::store::Named;
+use crate::exit::describe;
+use crate::locks::reader::{LockList, LockReader};
+use crate::store::StoreConfig;
 
-/// How long the subscription is waited for.
-const SUBSCRIBED: Duration = Duration::from_secs(3);
+/// The longest wait for the subscription.
+const SUBSCRIPTION_TIMEOUT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
 const TTL: Duration = Duration::from_secs(5);
 
-/// A key that nothing else uses.
+/// Returns a key that nothing else uses.
 pub(super) fn scratch_key() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("distlock doctor {} {}", std::process::id(), now.as_nanos())
 }
 
-/// A manager for the checks.
-pub(super) async fn manager(store: &Named) -> Result<LockManager, LockError> {
+/// Connects a manager for the checks.
+pub(super) async fn manager(store: &StoreConfig) -> Result<LockManager, LockError> {
     store.builder(TTL).connect().await
 }
 
-pub(super) async fn check(store: &Named, manager: &LockManager) -> Finding {
+/// Checks whether a lock can be acquired, waited for and handed over.
+pub(super) async fn check(store: &StoreConfig, manager: &LockManager) -> Finding {
     const CHECK: &str = "locks";
-    match handed_on(store, manager).await {
+    match hand_over(store, manager).await {
         Ok(()) => Finding::ok(CHECK, "one was taken, waited for, handed on and released"),
         Err(why) => {
             Finding::fail(CHECK, why, "mend what other checks say, or see what the server says")
@@ -36,16 +37,16 @@ pub(super) async fn check(store: &Named, manager: &LockManager) -> Finding {
     }
 }
 
-/// One process holds, another waits behind it in the queue.
-async fn handed_on(store: &Named, first: &LockManager) -> Result<(), String> {
-    let said = |error: LockError| describe(&error);
-    let other = manager(store).await.map_err(said)?;
+/// Hands a lock over from one manager to another, which waits in the queue.
+async fn hand_over(store: &StoreConfig, first: &LockManager) -> Result<(), String> {
+    let text = |error: LockError| describe(&error);
+    let other = manager(store).await.map_err(text)?;
     let key = scratch_key();
     let name = "distlock doctor";
-    let held = first.lock(key.clone()).name(name).ttl(TTL).acquire().await.map_err(said)?;
+    let held = first.lock(key.clone()).name(name).ttl(TTL).acquire().await.map_err(text)?;
     let second = other.lock(key.clone()).name(name).ttl(TTL).wait(TTL).acquire();
     let (second, released) = tokio::join!(second, async {
-        // Until the second stands in the queue, which `inspect` shows.
+        // Waits until `inspect` shows that the second is in the queue.
         for _ in 0..50 {
             sleep(LOOK).await;
             let status = first.inspect(key.clone()).await;
@@ -55,31 +56,31 @@ async fn handed_on(store: &Named, first: &LockManager) -> Result<(), String> {
         }
         held.release().await
     });
-    released.map_err(said)?;
-    let second = second.map_err(said)?;
-    second.release().await.map_err(said)
+    released.map_err(text)?;
+    let second = second.map_err(text)?;
+    second.release().await.map_err(text)
 }
 
-/// How many locks there are, in a store of which no server is asked by itself; `None` if it lists none.
-pub(super) async fn contents(store: &Named, manager: &LockManager) -> Option<Finding> {
+/// Counts the locks in a store whose servers take no commands. `None` if the store does not list its locks.
+pub(super) async fn contents(store: &StoreConfig, manager: &LockManager) -> Option<Finding> {
     const MANY: usize = 10_000;
-    let locks = Locks::of(store, manager).ok()?;
-    let Found { held, more, .. } = locks.held(|_| true, MANY).await.ok()?;
+    let reader = LockReader::new(store, manager).ok()?;
+    let LockList { locks, has_more, .. } = reader.list(|_| true, MANY).await.ok()?;
     let others = manager.processes().await.map_or(0, |all| all.len().saturating_sub(1));
-    let more = if more { "more than " } else { "" };
-    let text = format!("{more}{} locks held, {others} other processes", held.len());
+    let more = if has_more { "more than " } else { "" };
+    let text = format!("{more}{} locks held, {others} other processes", locks.len());
     Some(Finding::ok("contents", text))
 }
 
-/// Whether messages of the store reach its clients.
-pub(super) async fn told(manager: &LockManager) -> Finding {
+/// Checks whether notifications of the store reach its clients.
+pub(super) async fn notifications(manager: &LockManager) -> Finding {
     const CHECK: &str = "pub/sub";
     let subscribed = async {
         while manager.status().wake_ups != WakeUps::Notified {
             sleep(LOOK).await;
         }
     };
-    match timeout(SUBSCRIBED, subscribed).await {
+    match timeout(SUBSCRIPTION_TIMEOUT, subscribed).await {
         Ok(()) => Finding::ok(CHECK, "waiters are notified when a lock is theirs"),
         Err(_) => Finding::warn(
             CHECK,

@@ -1,6 +1,6 @@
-//! `distlock doctor`: whether a store is fit for locks.
+//! `distlock doctor`: checks whether a store is fit for locks.
 //!
-//! Some checks are of the store as a whole, and do with any; the others are of each of its servers.
+//! Some checks concern the store as a whole and work with any store. The others examine each of its servers.
 
 mod client;
 mod cluster;
@@ -15,14 +15,13 @@ mod timing;
 use distlock::{LockError, LockManager};
 use serde_json::Value;
 
-use self::client::{Info, Server};
-use self::finding::{Finding, Level, merged};
-use crate::exit;
-use crate::failure::{Failure, describe};
+use self::client::{ServerClient, ServerInfo};
+use self::finding::{Finding, Severity, merged};
+use crate::exit::{self, Failure, describe};
 use crate::messages;
-use crate::store::Named;
+use crate::store::StoreConfig;
 
-/// In this order they are shown.
+/// All checks, in the order of the output.
 const CHECKS: [&str; 16] = [
     "reachable",
     "version",
@@ -42,8 +41,8 @@ const CHECKS: [&str; 16] = [
     "contents",
 ];
 
-/// Prints what was found; the exit code is that of the worst.
-pub(crate) async fn examine(store: &Named, as_json: bool) -> Result<u8, Failure> {
+/// Prints the findings. The worst one determines the exit code.
+pub(crate) async fn examine(store: &StoreConfig, as_json: bool) -> Result<u8, Failure> {
     if !store.is_shared() {
         return Err(Failure::usage("memory:// is no store that could be looked at; name a server"));
     }
@@ -53,64 +52,68 @@ pub(crate) async fn examine(store: &Named, as_json: bool) -> Result<u8, Failure>
     } else {
         messages::print(&findings.iter().map(Finding::lines).collect::<String>())?;
     }
-    Ok(match findings.iter().map(|finding| finding.level).max() {
-        Some(Level::Fail) => exit::BROKEN,
-        Some(Level::Warn) => exit::NOTHING,
+    Ok(match findings.iter().map(|finding| finding.severity).max() {
+        Some(Severity::Fail) => exit::BROKEN,
+        Some(Severity::Warn) => exit::NOTHING,
         _ => exit::OK,
     })
 }
 
-async fn findings(store: &Named) -> Result<Vec<Finding>, Failure> {
+async fn findings(store: &StoreConfig) -> Result<Vec<Finding>, Failure> {
     let manager = match locking::manager(store).await {
         Ok(manager) => manager,
         Err(error) if exit::of(&error) == exit::USAGE => return Err(error.into()),
         Err(error) => {
-            return Ok(vec![Finding::fail("reachable", describe(&error), server::mend(&error))]);
+            return Ok(vec![Finding::fail("reachable", describe(&error), server::hint(&error))]);
         }
     };
     let mut findings =
         vec![Finding::ok("reachable", "it answers, and takes what a lock needs first")];
-    // Before anything that has processes come and go: it counts them, and this one is among them then.
-    findings.push(locking::told(&manager).await);
+    // Before the checks that start other processes: it counts processes, and expects only this one.
+    findings.push(locking::notifications(&manager).await);
     findings.extend(of_servers(store, &manager).await);
     findings.extend(sentinels::check(&manager).await);
     findings.push(timing::latency(&manager).await);
     findings.push(locking::check(store, &manager).await);
-    let place = |finding: &Finding| CHECKS.iter().position(|check| *check == finding.check);
-    findings.sort_by_key(place);
+    let position = |finding: &Finding| CHECKS.iter().position(|check| *check == finding.check);
+    findings.sort_by_key(position);
     Ok(findings)
 }
 
-/// What each of its servers comes to.
-async fn of_servers(store: &Named, manager: &LockManager) -> Vec<Finding> {
-    let servers = Server::all(manager);
+/// Examines each server.
+async fn of_servers(store: &StoreConfig, manager: &LockManager) -> Vec<Finding> {
+    let servers = ServerClient::all(manager);
     if servers.is_empty() {
         return locking::contents(store, manager).await.into_iter().collect();
     }
-    let (mut findings, mut away) = (Vec::new(), Vec::new());
+    let (mut findings, mut failures) = (Vec::new(), Vec::new());
     for server in &servers {
-        match Info::ask(server).await {
+        match ServerInfo::read(server).await {
             Ok(info) => {
                 findings.push((server.node.clone(), of_server(store, server, &info).await));
             }
-            Err(error) => away.push(unreachable(store, server, &error)),
+            Err(error) => failures.push(unreachable(store, server, &error)),
         }
     }
-    away.extend(merged(findings));
-    away
+    failures.extend(merged(findings));
+    failures
 }
 
-fn unreachable(store: &Named, server: &Server<'_>, error: &LockError) -> Finding {
+fn unreachable(store: &StoreConfig, server: &ServerClient<'_>, error: &LockError) -> Finding {
     let node = server.node.as_deref().unwrap_or("the server");
     let text = format!("{node}: {}", describe(error));
-    // Locks on a quorum do without a minority.
+    // A quorum tolerates the loss of a minority.
     match store.is_quorum() {
-        true => Finding::warn("reachable", text, server::mend(error)),
-        false => Finding::fail("reachable", text, server::mend(error)),
+        true => Finding::warn("reachable", text, server::hint(error)),
+        false => Finding::fail("reachable", text, server::hint(error)),
     }
 }
 
-async fn of_server(store: &Named, server: &Server<'_>, info: &Info) -> Vec<Finding> {
+async fn of_server(
+    store: &StoreConfig,
+    server: &ServerClient<'_>,
+    info: &ServerInfo,
+) -> Vec<Finding> {
     let mut findings = vec![server::version(info), timing::clock(server).await];
     findings.extend(rights::check(store, server, info).await);
     findings.push(server::eviction(info));

@@ -1,31 +1,36 @@
-//! Whether this user may do what locks need: each command is tried, on names that are not in use.
+//! Checks whether the user may run the commands that locks need: tries each of them on names that are not in use.
 
-use distlock::__console::{StoreCommand, StoreReply};
-
-use super::client::{Info, Server, command};
+use super::client::{ServerClient, ServerInfo, command};
 use super::finding::Finding;
 use super::locking::scratch_key;
-use crate::failure::describe;
-use crate::store::Named;
+use crate::admin::{StoreCommand, StoreReply};
+use crate::exit::describe;
+use crate::store::StoreConfig;
 
-/// A command as it is tried, and its name in an ACL.
-struct Trial {
+/// A command to try, and its name in an ACL.
+struct CommandTrial {
     right: &'static str,
     command: StoreCommand,
 }
 
-pub(super) async fn check(store: &Named, server: &Server<'_>, info: &Info) -> Vec<Finding> {
+pub(super) async fn check(
+    store: &StoreConfig,
+    server: &ServerClient<'_>,
+    info: &ServerInfo,
+) -> Vec<Finding> {
     let key = scratch_key();
-    let (lock, queue) =
-        (format!("{}lock:{{{key}}}", store.names()), format!("{}queue:{{{key}}}", store.names()));
-    // What is made here ends by itself if it may not be deleted.
+    let (lock, queue) = (
+        format!("{}lock:{{{key}}}", store.name_prefix()),
+        format!("{}queue:{{{key}}}", store.name_prefix()),
+    );
+    // These keys expire if the user may not delete them.
     let first = [
         trial("set", &["SET", &lock, "doctor", "NX", "PX", "2000"]),
         trial("get", &["GET", &lock]),
         trial("pttl", &["PTTL", &lock]),
         trial("pexpire", &["PEXPIRE", &lock, "2000"]),
         trial("exists", &["EXISTS", &lock]),
-        // Not a number: refused for that, where it is allowed.
+        // An allowed INCR fails, because the value is not a number.
         trial("incr", &["INCR", &lock]),
         trial("time", &["TIME"]),
         trial("eval", &["EVAL", "return 1", "0"]),
@@ -38,12 +43,12 @@ pub(super) async fn check(store: &Named, server: &Server<'_>, info: &Info) -> Ve
         trial("zpopmin", &["ZPOPMIN", &queue]),
         trial("del", &["DEL", &lock, &queue]),
     ];
-    let channel = format!("{}wake:{key}", store.names());
+    let channel = format!("{}wake:{key}", store.name_prefix());
     let other = [
         trial("echo", &["ECHO", "doctor"]),
         trial("publish", &["PUBLISH", &channel, ""]),
         trial("pubsub|numsub", &["PUBSUB", "NUMSUB", &channel]),
-        // Of a key that is not there.
+        // The key does not exist.
         trial("pexpireat", &["PEXPIREAT", &queue, "1"]),
         trial("zremrangebyscore", &["ZREMRANGEBYSCORE", &queue, "1", "1"]),
         trial("client|info", &["CLIENT", "INFO"]),
@@ -74,20 +79,20 @@ pub(super) async fn check(store: &Named, server: &Server<'_>, info: &Info) -> Ve
     vec![needed(&missing), useful(&spare)]
 }
 
-fn trial(right: &'static str, words: &[&str]) -> Trial {
-    Trial { right, command: command(words) }
+fn trial(right: &'static str, words: &[&str]) -> CommandTrial {
+    CommandTrial { right, command: command(words) }
 }
 
-/// Those that this user is not allowed, or that the server does not know.
+/// Returns the commands that the user may not run, or that the server does not know.
 async fn denied<const N: usize>(
-    server: &Server<'_>,
-    trials: [Trial; N],
+    server: &ServerClient<'_>,
+    trials: [CommandTrial; N],
 ) -> Result<Vec<&'static str>, Finding> {
     let commands = trials.iter().map(|trial| trial.command.clone()).collect();
-    let answers = server.ask(commands).await.map_err(|error| {
+    let replies = server.send_all(commands).await.map_err(|error| {
         Finding::fail("rights", describe(&error), "run the doctor again when the server answers")
     })?;
-    let is_denied = |answer: &StoreReply| match answer {
+    let is_denied = |reply: &StoreReply| match reply {
         StoreReply::Error(text) => {
             ["NOPERM", "no permissions", "unknown command", "unknown subcommand"]
                 .iter()
@@ -95,10 +100,11 @@ async fn denied<const N: usize>(
         }
         _ => false,
     };
-    let both = trials.iter().zip(&answers);
-    Ok(both.filter(|(_, answer)| is_denied(answer)).map(|(trial, _)| trial.right).collect())
+    let tried = trials.iter().zip(&replies);
+    Ok(tried.filter(|(_, reply)| is_denied(reply)).map(|(trial, _)| trial.right).collect())
 }
 
+/// Reports the commands that locks need.
 fn needed(missing: &[&str]) -> Finding {
     const CHECK: &str = "rights";
     match missing {
@@ -106,12 +112,12 @@ fn needed(missing: &[&str]) -> Finding {
         _ => Finding::fail(
             CHECK,
             format!("this user may not use {} on the names of locks", missing.join(", ")),
-            format!("ACL SETUSER … {}, and ~PREFIX:* for the names", added(missing)),
+            format!("ACL SETUSER … {}, and ~PREFIX:* for the names", acl_rules(missing)),
         ),
     }
 }
 
-/// Those without which locks work, less well.
+/// Reports the commands without which locks work, but not as well.
 fn useful(missing: &[&str]) -> Finding {
     const CHECK: &str = "more rights";
     let loss = |right: &&str| match *right {
@@ -136,12 +142,12 @@ fn useful(missing: &[&str]) -> Finding {
             let mut losses: Vec<&str> = missing.iter().map(loss).collect();
             losses.dedup();
             let text = format!("this user lacks {}", losses.join("; "));
-            Finding::warn(CHECK, text, format!("ACL SETUSER … {}", added(missing)))
+            Finding::warn(CHECK, text, format!("ACL SETUSER … {}", acl_rules(missing)))
         }
     }
 }
 
-fn added(missing: &[&str]) -> String {
+fn acl_rules(missing: &[&str]) -> String {
     let rights: Vec<String> = missing.iter().map(|right| format!("+{right}")).collect();
     rights.join(" ")
 }

@@ -1,16 +1,16 @@
-//! What the server is, and how it is set up.
+//! Checks of the server's version and configuration.
 
-use distlock::__console::StoreReply;
 use distlock::{BackendKind, LockError};
 
-use super::client::{Info, Server, text};
+use super::client::{ServerClient, ServerInfo, text};
 use super::finding::Finding;
+use crate::admin::StoreReply;
 
-/// The oldest version with what scripts and commands need.
-const OLDEST: (u64, u64) = (6, 2);
+/// The oldest version with all commands that the scripts need.
+const OLDEST_VERSION: (u64, u64) = (6, 2);
 
-/// What to do about a store that does not let anybody in.
-pub(super) fn mend(error: &LockError) -> &'static str {
+/// Advises how to reach a store that cannot be used.
+pub(super) fn hint(error: &LockError) -> &'static str {
     let LockError::Backend { kind, .. } = error else { return "see the manual of the library" };
     match kind {
         BackendKind::Unreachable => {
@@ -26,7 +26,7 @@ pub(super) fn mend(error: &LockError) -> &'static str {
     }
 }
 
-pub(super) fn version(info: &Info) -> Finding {
+pub(super) fn version(info: &ServerInfo) -> Finding {
     const CHECK: &str = "version";
     let valkey = info.get("valkey_version");
     let Some(version) = valkey.or_else(|| info.get("redis_version")) else {
@@ -35,7 +35,7 @@ pub(super) fn version(info: &Info) -> Finding {
     let name = if valkey.is_some() { "Valkey" } else { "Redis" };
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    match number >= OLDEST {
+    match number >= OLDEST_VERSION {
         true => Finding::ok(CHECK, format!("{name} {version}")),
         false => Finding::fail(
             CHECK,
@@ -45,12 +45,12 @@ pub(super) fn version(info: &Info) -> Finding {
     }
 }
 
-pub(super) fn eviction(info: &Info) -> Finding {
+pub(super) fn eviction(info: &ServerInfo) -> Finding {
     const CHECK: &str = "eviction";
     let Some(policy) = info.get("maxmemory_policy") else {
         return Finding::unknown(CHECK, "the server does not say whether it throws keys away");
     };
-    let mend = "set maxmemory-policy to noeviction, or give locks a server of their own";
+    let hint = "set maxmemory-policy to noeviction, or give locks a server of their own";
     match (policy, info.number("maxmemory")) {
         ("noeviction", _) => Finding::ok(CHECK, "none: a full server refuses new keys"),
         (_, Some(0)) => Finding::warn(
@@ -58,26 +58,26 @@ pub(super) fn eviction(info: &Info) -> Finding {
             format!(
                 "{policy}: once a maxmemory is set it throws locks away, and two hold what one took"
             ),
-            mend,
+            hint,
         ),
         _ => Finding::fail(
             CHECK,
             format!("{policy}: a full server throws locks away, and two hold what one took"),
-            mend,
+            hint,
         ),
     }
 }
 
-/// How often the append-only file is written to the disk, if the server says.
-pub(super) async fn fsync(server: &Server<'_>) -> Option<String> {
-    match server.answer(&["CONFIG", "GET", "appendfsync"]).await? {
+/// Reads how often the server writes the append-only file to the disk.
+pub(super) async fn fsync(server: &ServerClient<'_>) -> Option<String> {
+    match server.send(&["CONFIG", "GET", "appendfsync"]).await? {
         StoreReply::List(pair) => pair.get(1).and_then(text),
         _ => None,
     }
 }
 
-/// `fsync`: how often the append-only file is written to the disk.
-pub(super) fn persistence(info: &Info, fsync: Option<&str>) -> Finding {
+/// Checks whether locks survive a restart. `fsync` is the value of `appendfsync`.
+pub(super) fn persistence(info: &ServerInfo, fsync: Option<&str>) -> Finding {
     const CHECK: &str = "persistence";
     match info.get("aof_enabled") {
         None => Finding::unknown(CHECK, "the server does not say"),
@@ -119,20 +119,20 @@ pub(super) fn persistence(info: &Info, fsync: Option<&str>) -> Finding {
     }
 }
 
-/// Whether there are replicas, and what a fail-over forgets.
-pub(super) async fn replicas(info: &Info, server: &Server<'_>) -> Option<Finding> {
+/// Checks whether the replicas are in step, because a failover forgets locks otherwise.
+pub(super) async fn replicas(info: &ServerInfo, server: &ServerClient<'_>) -> Option<Finding> {
     const CHECK: &str = "replicas";
     let count = info.number("connected_slaves")?;
     if count == 0 {
         return None;
     }
-    let answer = server.answer(&["WAIT", "1", "200"]).await?;
-    let mend = "see that the replicas are in step; until then a fail-over forgets locks";
-    Some(match answer {
+    let reply = server.send(&["WAIT", "1", "200"]).await?;
+    let hint = "see that the replicas are in step; until then a fail-over forgets locks";
+    Some(match reply {
         StoreReply::Number(0) => Finding::warn(
             CHECK,
             format!("{count}, of which none confirmed a write in 200 ms"),
-            mend,
+            hint,
         ),
         StoreReply::Number(confirmed) => Finding::ok(
             CHECK,
@@ -152,34 +152,34 @@ pub(super) async fn replicas(info: &Info, server: &Server<'_>) -> Option<Finding
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
+    use super::super::finding::Severity;
     use super::*;
 
     #[test]
     fn old_versions_fail() {
-        for (info, level) in [
-            ("redis_version:6.0.16\r\n", Level::Fail),
-            ("redis_version:6.2.14\r\n", Level::Ok),
-            ("redis_version:10.0.0\r\n", Level::Ok),
-            ("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", Level::Ok),
-            ("", Level::Unknown),
+        for (info, severity) in [
+            ("redis_version:6.0.16\r\n", Severity::Fail),
+            ("redis_version:6.2.14\r\n", Severity::Ok),
+            ("redis_version:10.0.0\r\n", Severity::Ok),
+            ("redis_version:7.2.4\r\nvalkey_version:9.1.2\r\n", Severity::Ok),
+            ("", Severity::Unknown),
         ] {
-            assert_eq!(version(&Info(Some(info.to_owned()))).level, level, "{info}");
+            assert_eq!(version(&ServerInfo(Some(info.to_owned()))).severity, severity, "{info}");
         }
     }
 
     #[test]
     fn an_appendonly_file_that_cannot_be_written_fails() {
-        let info = Info(Some("aof_enabled:1\r\naof_last_write_status:err\r\n".to_owned()));
-        assert_eq!(persistence(&info, Some("always")).level, Level::Fail);
-        let info = Info(Some("aof_enabled:1\r\naof_last_write_status:ok\r\n".to_owned()));
-        for (fsync, level) in [
-            (Some("always"), Level::Ok),
-            (Some("everysec"), Level::Ok),
-            (Some("no"), Level::Warn),
-            (None, Level::Ok),
+        let info = ServerInfo(Some("aof_enabled:1\r\naof_last_write_status:err\r\n".to_owned()));
+        assert_eq!(persistence(&info, Some("always")).severity, Severity::Fail);
+        let info = ServerInfo(Some("aof_enabled:1\r\naof_last_write_status:ok\r\n".to_owned()));
+        for (fsync, severity) in [
+            (Some("always"), Severity::Ok),
+            (Some("everysec"), Severity::Ok),
+            (Some("no"), Severity::Warn),
+            (None, Severity::Ok),
         ] {
-            assert_eq!(persistence(&info, fsync).level, level, "{fsync:?}");
+            assert_eq!(persistence(&info, fsync).severity, severity, "{fsync:?}");
         }
     }
 }

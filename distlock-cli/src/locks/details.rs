@@ -1,78 +1,79 @@
-//! One lock, as closely as it can be looked at: what the store has of it, and what its processes say.
+//! The details of one lock: its state in the store, and the reports of its holders and waiters.
 
 use std::time::{Duration, SystemTime};
 
 use distlock::{Holder, LockStatus, Waiter};
 use serde_json::{Value, json};
 
-use super::held::Held;
-use super::process::Process;
-use super::reader::Locks;
-use crate::failure::Failure;
+use super::held::HeldLock;
+use super::process::ClientProcess;
+use super::reader::LockReader;
+use crate::exit::Failure;
 use crate::text::{lease, rounded, shown};
 
 /// A lock that is held, and its waiters.
 #[derive(Debug, Clone)]
-pub(crate) struct One {
-    pub(crate) held: Held,
-    holders: Vec<Told>,
-    /// The next one first.
-    waiting: Vec<Told>,
+pub(crate) struct LockDetails {
+    held: HeldLock,
+    holders: Vec<Participant>,
+    /// The waiters; the first is next.
+    waiting: Vec<Participant>,
 }
 
-/// A process, and what it says of this lock.
+/// A holder or a waiter, with the details that its process reports.
 #[derive(Debug, Clone, Default)]
-struct Told {
-    process: Process,
+struct Participant {
+    process: ClientProcess,
     name: Option<String>,
     template: Option<String>,
     since: Option<Duration>,
     fencing_token: Option<u64>,
-    /// How many calls wait together.
+    /// The number of calls that wait together.
     calls: Option<usize>,
 }
 
-impl One {
-    /// Asks the store, and the processes that it names; `None` if the lock is free.
-    pub(crate) async fn look(locks: &Locks<'_>, key: &str) -> Result<Option<Self>, Failure> {
-        let Some((held, queue)) = locks.one_held(key).await? else { return Ok(None) };
-        let status = locks.manager.inspect(key).await;
+impl LockDetails {
+    /// Asks the store, and the processes that it names. `None` if the lock is free.
+    pub(crate) async fn read(reader: &LockReader<'_>, key: &str) -> Result<Option<Self>, Failure> {
+        let Some((held, queue)) = reader.read(key).await? else { return Ok(None) };
+        let status = reader.manager.inspect(key).await;
         let (mut holders, mut waiting) = match status {
             Ok(LockStatus::Held { holders, waiters, .. }) => (
-                holders.into_iter().map(Told::from).collect::<Vec<_>>(),
-                waiters.into_iter().map(Told::from).collect::<Vec<_>>(),
+                holders.into_iter().map(Participant::from).collect::<Vec<_>>(),
+                waiters.into_iter().map(Participant::from).collect::<Vec<_>>(),
             ),
-            // It was released meanwhile, or no process can be asked: what the store had is enough.
+            // The lock was released meanwhile, or no process can be asked: show the state from the store.
             _ => (Vec::new(), Vec::new()),
         };
-        complete(&mut holders, &held.holders);
-        complete(&mut waiting, &queue);
+        complete_from_store(&mut holders, &held.holders);
+        complete_from_store(&mut waiting, &queue);
         Ok(Some(Self { held, holders, waiting }))
     }
 
-    /// For people, a line each.
+    /// Describes the lock, one detail a line.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for holder in &self.holders {
             lines.push(format!("holder   {}", holder.process));
-            lines.extend(holder.what().map(|what| format!("name     {what}")));
+            lines.extend(holder.label().map(|label| format!("name     {label}")));
             lines.extend(holder.since.map(|since| format!("since    {}", moment(since))));
             lines.extend(holder.fencing_token.map(|token| format!("fencing  {token}")));
             let version = holder.process.version();
             lines.extend(version.map(|version| format!("version  {}", shown(version))));
         }
-        if !self.held.alone {
+        if !self.held.glance.alone {
             lines.push("shared   others may hold it at the same time".to_owned());
         }
-        lines.push(format!("lease    {}", lease(self.held.remaining)));
-        lines.push(format!("waiting  {}", self.processes()));
+        lines.push(format!("lease    {}", lease(self.held.glance.remaining)));
+        lines.push(format!("waiting  {}", self.waiting_processes()));
         let waiting = self.waiting.iter().enumerate();
-        lines.extend(waiting.map(|(at, told)| format!("{:>7}. {}", at + 1, told.in_line())));
+        lines.extend(waiting.map(|(at, waiter)| format!("{:>7}. {}", at + 1, waiter.line())));
         lines
     }
 
-    fn processes(&self) -> String {
-        let mut ids: Vec<&str> = self.waiting.iter().map(|told| told.process.id.as_str()).collect();
+    fn waiting_processes(&self) -> String {
+        let mut ids: Vec<&str> =
+            self.waiting.iter().map(|waiter| waiter.process.id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();
         match ids.len() {
@@ -82,43 +83,47 @@ impl One {
         }
     }
 
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         let mut json = self.held.json();
         json["held"] = true.into();
-        json["holder"] = self.holders.first().map(Told::json).into();
-        json["holders"] = self.holders.iter().map(Told::json).collect();
-        json["waiting"] = self.waiting.iter().map(Told::json).collect();
+        json["holder"] = self.holders.first().map(Participant::json).into();
+        json["holders"] = self.holders.iter().map(Participant::json).collect();
+        json["waiting"] = self.waiting.iter().map(Participant::json).collect();
         json
     }
 }
 
-/// Gives an id to those without one, and the others their records: `stored` are the processes that the store
-/// has for them, in the same order.
-fn complete(told: &mut Vec<Told>, stored: &[Process]) {
-    if told.is_empty() {
-        let unnamed = |process: &Process| Told { process: process.clone(), ..Told::default() };
-        told.extend(stored.iter().map(unnamed));
+/// Gives a process to the participants without one, and a record to the others. `stored` are the processes in the
+/// store, in the same order.
+fn complete_from_store(participants: &mut Vec<Participant>, stored: &[ClientProcess]) {
+    if participants.is_empty() {
+        let unnamed = |process: &ClientProcess| Participant {
+            process: process.clone(),
+            ..Participant::default()
+        };
+        participants.extend(stored.iter().map(unnamed));
         return;
     }
-    let is_told = |process: &&Process| told.iter().any(|told| told.process.id == process.id);
-    let mut unnamed: Vec<Process> =
-        stored.iter().filter(|process| !is_told(process)).cloned().collect();
+    let is_named =
+        |process: &&ClientProcess| participants.iter().any(|one| one.process.id == process.id);
+    let mut unnamed: Vec<ClientProcess> =
+        stored.iter().filter(|process| !is_named(process)).cloned().collect();
     unnamed.reverse();
-    for told in told.iter_mut() {
-        if told.process.id.is_empty() {
-            told.process = unnamed.pop().unwrap_or_default();
-        } else if let Some(stored) = stored.iter().find(|stored| stored.id == told.process.id)
-            && told.process.known.is_none()
+    for participant in participants.iter_mut() {
+        let process = &mut participant.process;
+        if process.id.is_empty() {
+            *process = unnamed.pop().unwrap_or_default();
+        } else if let Some(stored) = stored.iter().find(|stored| stored.id == process.id)
+            && process.record.is_none()
         {
-            told.process.known.clone_from(&stored.known);
+            process.record.clone_from(&stored.record);
         }
     }
 }
 
-impl Told {
-    /// `orders::pay of "order:{id}"`.
-    fn what(&self) -> Option<String> {
+impl Participant {
+    /// Formats name and template: `orders::pay of "order:{id}"`.
+    fn label(&self) -> Option<String> {
         let name = shown(self.name.as_ref()?);
         Some(match &self.template {
             Some(template) => format!("{name} of \"{}\"", shown(template)),
@@ -126,11 +131,11 @@ impl Told {
         })
     }
 
-    /// Its line in the list of waiters.
-    fn in_line(&self) -> String {
+    /// Formats the line in the list of waiters.
+    fn line(&self) -> String {
         let mut text = self.process.to_string();
         for detail in [
-            self.what(),
+            self.label(),
             self.since.map(|since| format!("for {}", rounded(since))),
             self.calls.filter(|calls| *calls > 1).map(|calls| format!("{calls} calls")),
         ] {
@@ -159,23 +164,23 @@ impl Told {
     }
 }
 
-impl From<Holder> for Told {
+impl From<Holder> for Participant {
     fn from(holder: Holder) -> Self {
         let Holder { process, name, template, since, fencing_token, .. } = holder;
-        let process = process.map(Process::from).unwrap_or_default();
+        let process = process.map(ClientProcess::from).unwrap_or_default();
         Self { process, name, template, since, fencing_token, calls: None }
     }
 }
 
-impl From<Waiter> for Told {
+impl From<Waiter> for Participant {
     fn from(waiter: Waiter) -> Self {
         let Waiter { process, name, template, since, calls, .. } = waiter;
-        let process = process.map(Process::from).unwrap_or_default();
+        let process = process.map(ClientProcess::from).unwrap_or_default();
         Self { process, name, template, since, fencing_token: None, calls }
     }
 }
 
-/// When that was, by the clock here.
+/// Formats the time of an event this long ago, by the local clock.
 fn timestamp(since: Duration) -> String {
     let then = SystemTime::now().checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH);
     humantime::format_rfc3339_seconds(then).to_string()

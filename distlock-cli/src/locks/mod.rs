@@ -1,4 +1,4 @@
-//! The locks that are held, their holders and their waiters.
+//! The locks that are held, their holders and their waiters; the commands that show and release them.
 
 pub(crate) mod commands;
 pub(crate) mod details;

@@ -1,11 +1,11 @@
-//! Patterns of keys.
+//! Patterns for keys.
 
-/// Whether a key fits a pattern: `*` stands for any text, `?` for one character, and a character behind a
-/// `\` for itself.
-pub(crate) fn fits(pattern: &str, key: &str) -> bool {
-    /// Of a pattern.
+/// Whether a key matches a pattern: `*` matches any text, `?` one character, and a character after a `\` matches
+/// itself.
+pub(crate) fn matches_pattern(pattern: &str, key: &str) -> bool {
+    /// A part of a pattern.
     #[derive(PartialEq)]
-    enum Part {
+    enum PatternPart {
         Any,
         One,
         Is(char),
@@ -13,34 +13,34 @@ pub(crate) fn fits(pattern: &str, key: &str) -> bool {
     let (mut pattern, mut rest) = (Vec::new(), pattern.chars());
     while let Some(c) = rest.next() {
         pattern.push(match c {
-            '*' => Part::Any,
-            '?' => Part::One,
-            '\\' => Part::Is(rest.next().unwrap_or(c)),
-            c => Part::Is(c),
+            '*' => PatternPart::Any,
+            '?' => PatternPart::One,
+            '\\' => PatternPart::Is(rest.next().unwrap_or(c)),
+            c => PatternPart::Is(c),
         });
     }
     let key: Vec<char> = key.chars().collect();
     let (mut p, mut k) = (0, 0);
-    // Where to go on if what follows the last `*` does not fit.
-    let mut again = None;
+    // The position to retry from, if the part after the last `*` does not match.
+    let mut retry = None;
     while k < key.len() {
         match pattern.get(p) {
-            Some(Part::Any) => {
-                again = Some((p, k));
+            Some(PatternPart::Any) => {
+                retry = Some((p, k));
                 p += 1;
             }
-            Some(Part::One) => (p, k) = (p + 1, k + 1),
-            Some(Part::Is(c)) if *c == key[k] => (p, k) = (p + 1, k + 1),
-            _ => match again {
+            Some(PatternPart::One) => (p, k) = (p + 1, k + 1),
+            Some(PatternPart::Is(c)) if *c == key[k] => (p, k) = (p + 1, k + 1),
+            _ => match retry {
                 Some((star, from)) => {
-                    again = Some((star, from + 1));
+                    retry = Some((star, from + 1));
                     (p, k) = (star + 1, from + 1);
                 }
                 None => return false,
             },
         }
     }
-    pattern[p..].iter().all(|part| *part == Part::Any)
+    pattern[p..].iter().all(|part| *part == PatternPart::Any)
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
             (r"\\*", r"\n", true),
             (r"a\", r"a\", true),
         ] {
-            assert_eq!(fits(pattern, key), is, "{pattern} {key}");
+            assert_eq!(matches_pattern(pattern, key), is, "{pattern} {key}");
         }
     }
 }

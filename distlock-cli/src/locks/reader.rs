@@ -1,126 +1,128 @@
-//! Locks as they stand in the store, and the processes that hold them and wait.
+//! Reads locks from a store, and the records of the processes that hold them or wait.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use distlock::__console::Walked;
 use distlock::LockManager;
 
-use super::held::Held;
-use super::process::Process;
-use crate::failure::Failure;
-use crate::store::Named;
+use super::held::HeldLock;
+use super::process::ClientProcess;
+use crate::admin::Walked;
+use crate::exit::Failure;
+use crate::store::StoreConfig;
 
-/// The locks of a store.
-pub(crate) struct Locks<'a> {
+/// A reader of the locks of one store.
+pub(crate) struct LockReader<'a> {
     pub(crate) manager: &'a LockManager,
-    /// The prefix as it stands in names.
-    names: String,
+    /// The prefix with its separator, with which names in the store begin.
+    name_prefix: String,
 }
 
-/// The locks that were found.
+/// The locks that a scan of the store found.
 #[derive(Default)]
-pub(crate) struct Found {
-    /// Sorted by key.
-    pub(crate) held: Vec<Held>,
-    /// There are more.
-    pub(crate) more: bool,
+pub(crate) struct LockList {
+    /// The locks, sorted by key.
+    pub(crate) locks: Vec<HeldLock>,
+    /// Whether more locks are held than the limit allows.
+    pub(crate) has_more: bool,
     /// Nodes whose locks are missing, and why.
     pub(crate) missed: Vec<(String, String)>,
 }
 
-/// Where a walk begins.
+/// The cursor at the beginning of a scan.
 pub(crate) const START: &str = "";
-/// How many locks are asked after at once.
-const TOGETHER: usize = 1000;
+/// The store is asked for at most this many locks at once.
+const BATCH: usize = 1000;
 
-impl<'a> Locks<'a> {
-    pub(crate) fn of(store: &Named, manager: &'a LockManager) -> Result<Self, Failure> {
+impl<'a> LockReader<'a> {
+    pub(crate) fn new(store: &StoreConfig, manager: &'a LockManager) -> Result<Self, Failure> {
         if !store.is_shared() {
             let text = "memory:// locks are seen by their own process alone; name a server";
             return Err(Failure::usage(text));
         }
-        Ok(Self { manager, names: store.names() })
+        Ok(Self { manager, name_prefix: store.name_prefix() })
     }
 
-    /// Those that are held whose keys fit, at most `limit`.
-    pub(crate) async fn held(
+    /// Lists at most `limit` held locks whose keys are wanted.
+    pub(crate) async fn list(
         &self,
-        fits: impl Fn(&str) -> bool,
+        is_wanted: impl Fn(&str) -> bool,
         limit: usize,
-    ) -> Result<Found, Failure> {
-        let mut held: BTreeMap<String, Held> = BTreeMap::new();
-        let mut found = Found::default();
+    ) -> Result<LockList, Failure> {
+        let mut held: BTreeMap<String, HeldLock> = BTreeMap::new();
+        let mut list = LockList::default();
         let mut cursor = START.to_owned();
         loop {
             let Walked { names, next, missed, .. } = self.manager.walk(&cursor).await?;
-            found.missed.extend(missed);
+            list.missed.extend(missed);
             let wanted = names.into_iter().filter(|name| {
-                self.key_of(name).is_some_and(|key| fits(&key) && !held.contains_key(&key))
+                self.key_of(name).is_some_and(|key| is_wanted(&key) && !held.contains_key(&key))
             });
             let wanted: Vec<String> = wanted.collect();
-            for one in self.look(&wanted).await? {
-                held.insert(one.key.clone(), one);
+            for (_, lock) in self.read_names(&wanted).await? {
+                held.insert(lock.key.clone(), lock);
             }
             match next {
                 Some(next) if held.len() <= limit => cursor = next,
                 _ => break,
             }
         }
-        found.more = held.len() > limit;
-        found.held = held.into_values().take(limit).collect();
-        self.introduce(found.held.iter_mut().flat_map(|held| &mut held.holders)).await;
-        Ok(found)
+        list.has_more = held.len() > limit;
+        list.locks = held.into_values().take(limit).collect();
+        self.identify(list.locks.iter_mut().flat_map(|lock| &mut lock.holders)).await;
+        Ok(list)
     }
 
-    /// The holder of one, and the processes that wait, in order.
-    pub(crate) async fn one_held(
+    /// Reads one lock, and the processes that wait for it, in order. `None` if the lock is free.
+    pub(crate) async fn read(
         &self,
         key: &str,
-    ) -> Result<Option<(Held, Vec<Process>)>, Failure> {
-        let name = self.manager.stored_name(key)?;
+    ) -> Result<Option<(HeldLock, Vec<ClientProcess>)>, Failure> {
         let Some((glance, queue)) = self.manager.look_at(key).await? else { return Ok(None) };
-        let mut held = Held::of(key.to_owned(), &name, glance);
+        let mut held = HeldLock::new(key.to_owned(), glance);
         let mut seen = HashSet::new();
-        let waiting = queue.into_iter().map(|owning| Process::unknown(owning.process));
-        // A process may stand there more than once.
-        let mut waiting: Vec<Process> =
+        let waiting = queue.into_iter().map(|owning| ClientProcess::unknown(owning.process));
+        // A process may have more than one place in the queue.
+        let mut waiting: Vec<ClientProcess> =
             waiting.filter(|process| seen.insert(process.id.clone())).collect();
-        self.introduce(waiting.iter_mut().chain(&mut held.holders)).await;
+        self.identify(waiting.iter_mut().chain(&mut held.holders)).await;
         Ok(Some((held, waiting)))
     }
 
-    /// Those of these names that are held now.
-    pub(crate) async fn look(&self, names: &[String]) -> Result<Vec<Held>, Failure> {
+    /// Reads the locks with these names in the store. Returns those that are held, with their names.
+    pub(crate) async fn read_names(
+        &self,
+        names: &[String],
+    ) -> Result<Vec<(String, HeldLock)>, Failure> {
         let mut held = Vec::new();
-        for names in names.chunks(TOGETHER) {
-            for (name, seen) in names.iter().zip(self.manager.look(names).await?) {
-                let Some((key, seen)) = self.key_of(name).zip(seen) else { continue };
-                held.push(Held::of(key, name, seen));
+        for names in names.chunks(BATCH) {
+            for (name, glance) in names.iter().zip(self.manager.look(names).await?) {
+                let Some((key, glance)) = self.key_of(name).zip(glance) else { continue };
+                held.push((name.clone(), HeldLock::new(key, glance)));
             }
         }
         Ok(held)
     }
 
-    /// Adds what processes say of themselves.
-    pub(crate) async fn introduce(&self, processes: impl Iterator<Item = &mut Process>) {
-        let processes: Vec<&mut Process> = processes.collect();
+    /// Adds the records that processes keep of themselves in the store.
+    pub(crate) async fn identify(&self, processes: impl Iterator<Item = &mut ClientProcess>) {
+        let processes: Vec<&mut ClientProcess> = processes.collect();
         let mut ids: Vec<String> = processes.iter().map(|process| process.id.clone()).collect();
         ids.sort();
         ids.dedup();
         if ids.is_empty() {
             return;
         }
-        // Locks are shown without that, too.
-        let known = self.manager.known(ids).await.unwrap_or_default().into_iter();
-        let known: HashMap<_, _> = known.map(|process| (process.id.clone(), process)).collect();
+        // Ignores errors, because locks are shown without the records as well.
+        let records = self.manager.known(ids).await.unwrap_or_default().into_iter();
+        let records: HashMap<_, _> = records.map(|record| (record.id.clone(), record)).collect();
         for process in processes {
-            process.known = known.get(&process.id).cloned();
+            process.record = records.get(&process.id).cloned();
         }
     }
 
     fn key_of(&self, name: &str) -> Option<String> {
-        let tagged = name.strip_prefix(&self.names)?.strip_prefix("lock:")?;
-        // A key that brings a hash tag of its own stands behind a second colon, without braces.
+        let tagged = name.strip_prefix(&self.name_prefix)?.strip_prefix("lock:")?;
+        // A key with its own hash tag follows a second colon, without braces.
         let key = match tagged.strip_prefix(':') {
             Some(key) => key,
             None => tagged.strip_prefix('{')?.strip_suffix('}')?,

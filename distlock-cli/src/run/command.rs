@@ -1,4 +1,4 @@
-//! The command, as the tool sees it: through its guardian.
+//! The command, which this program controls through a guardian.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Write};
@@ -14,13 +14,15 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 
-use super::guardian::Charge;
-use super::tree::Tree;
-use super::wire::{Order, Report};
+use super::guardian::GuardianArguments;
+use super::platform;
+use super::tree::ProcessTree;
+use super::wire::{GuardianOrder, GuardianReport};
+use crate::store::HIDDEN_URL;
 
 /// A command with its guardian.
-pub(super) struct Guarded {
-    /// Not the runtime's: that writes only once it has seen that there is room.
+pub(super) struct GuardedCommand {
+    /// Not a socket of the runtime, which writes only after it has seen that there is room.
     orders: UnixStream,
     reports: Lines<BufReader<tokio::net::UnixStream>>,
     guardian: Pid,
@@ -28,22 +30,21 @@ pub(super) struct Guarded {
     leader: Option<Pid>,
 }
 
-impl Guarded {
-    /// Starts the guardian, which starts nothing yet.
+impl GuardedCommand {
+    /// Starts the guardian, which waits for the order to start the command.
     pub(super) fn prepare(
-        charge: &Charge,
+        arguments: &GuardianArguments,
         environment: Vec<(&'static str, OsString)>,
     ) -> io::Result<Self> {
-        // If the guardian is killed its children come to this process, where they are found.
-        #[cfg(target_os = "linux")]
-        rustix::process::set_child_subreaper(Some(getpid()))?;
+        // If the guardian is killed, this process adopts its children and can find them.
+        platform::adopt_orphans()?;
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(this_program()?);
-        command.arg0("distlock").args(charge.arguments()).envs(environment);
-        command.env_remove(crate::store::secret::URL);
+        command.arg0("distlock").args(arguments.to_args()).envs(environment);
+        command.env_remove(HIDDEN_URL);
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-        if !charge.foreground {
-            // Out of reach of what is sent to the tool's group.
+        if !arguments.foreground {
+            // Keeps signals to the group of this process from the guardian.
             command.process_group(0);
         }
         let guardian = Pid::from_child(&command.spawn()?);
@@ -51,20 +52,20 @@ impl Guarded {
         ours.set_nonblocking(true)?;
         let orders = ours.try_clone()?;
         let reports = BufReader::new(tokio::net::UnixStream::from_std(ours)?).lines();
-        Ok(Self { orders, reports, guardian, own_group: !charge.foreground, leader: None })
+        Ok(Self { orders, reports, guardian, own_group: !arguments.foreground, leader: None })
     }
 
-    /// Tells the guardian. Not delivered to one that is stopped, or gone, which shows elsewhere.
-    pub(super) fn order(&self, order: &Order) {
+    /// Sends an order to the guardian. Ignores errors: other checks notice a guardian that is stopped or gone.
+    pub(super) fn order(&self, order: &GuardianOrder) {
         let _ = (&self.orders).write(order.line().as_bytes());
     }
 
-    /// The next report; `None` if the guardian is gone. Cancel safe.
-    pub(super) async fn report(&mut self) -> Option<Report> {
+    /// Returns the next report; `None` if the guardian is gone. Cancel safe.
+    pub(super) async fn report(&mut self) -> Option<GuardianReport> {
         loop {
             let line = self.reports.next_line().await.ok().flatten()?;
-            if let Some(report) = Report::parse(&line) {
-                if let Report::Started(leader) = report {
+            if let Some(report) = GuardianReport::parse(&line) {
+                if let GuardianReport::Started(leader) = report {
                     self.leader = Some(leader);
                 }
                 return Some(report);
@@ -76,16 +77,16 @@ impl Guarded {
         self.leader.is_some()
     }
 
-    /// Ends the command without its guardian, and that too. Whether none of them is left.
+    /// Kills the guardian and the command. Returns whether no process is left.
     pub(super) async fn kill_all(&self) -> bool {
         let _ = kill_process(self.guardian, Signal::KILL);
         let leader = self.leader.unwrap_or(self.guardian);
         let own_group = self.own_group && self.leader.is_some();
-        Tree { leader, own_group, root: getpid() }.kill_all(Duration::from_secs(5)).await
+        ProcessTree { leader, own_group, root: getpid() }.kill_all(Duration::from_secs(5)).await
     }
 }
 
-/// This process's standard input, for the command: the guardian's own is the socket.
+/// Sends the standard input of this process for the command, because the guardian's own is the socket.
 fn send_stdin(socket: &UnixStream) -> io::Result<()> {
     let stdin = io::stdin();
     let files = [stdin.as_fd()];
@@ -96,13 +97,13 @@ fn send_stdin(socket: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Also if the file was replaced meanwhile, by an upgrade.
+/// Returns the path of this program, even if an upgrade has replaced the file.
 fn this_program() -> io::Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() {
         return Ok(running.to_owned());
     }
-    // Without a list of processes it is known only as what it was called.
-    let called = || std::env::args_os().next().map(PathBuf::from);
-    std::env::current_exe().or_else(|error| called().ok_or(error))
+    // Without `/proc` there may be nothing but the name that it was started with.
+    let name = || std::env::args_os().next().map(PathBuf::from);
+    std::env::current_exe().or_else(|error| name().ok_or(error))
 }

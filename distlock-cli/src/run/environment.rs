@@ -1,28 +1,27 @@
-//! What a command finds in its environment, and what a run finds there that was started by one.
+//! The environment of the command, from which a nested run learns the locks of the outer one.
 
 use std::ffi::OsString;
 
 use distlock::LockManager;
 
-use crate::exit;
-use crate::failure::Failure;
-use crate::store::Named;
+use crate::exit::{self, Failure};
+use crate::store::StoreConfig;
 
 const KEY: &str = "DISTLOCK_KEY";
 const KEYS: &str = "DISTLOCK_KEYS";
 const FENCING_TOKEN: &str = "DISTLOCK_FENCING_TOKEN";
 const HELD: &str = "DISTLOCK_HELD";
-/// Which store the names of `DISTLOCK_KEYS` are names in.
+/// The store in which the names of `DISTLOCK_KEYS` are locked.
 const STORE: &str = "DISTLOCK_STORE";
 
-/// The names in the store of these keys.
+/// Returns the names of these keys in the store.
 pub(super) fn names(manager: &LockManager, keys: &[String]) -> Result<Vec<String>, Failure> {
     keys.iter().map(|key| Ok(manager.stored_name(key)?)).collect()
 }
 
-/// Fails if a run that this one was started by holds one of them: it would wait for itself.
-pub(super) fn check_nesting(store: &Named, names: &[String]) -> Result<(), Failure> {
-    match held_above(store).iter().find(|held| names.contains(held)) {
+/// Fails if an outer run holds one of the locks, because this run would wait for itself.
+pub(super) fn check_nesting(store: &StoreConfig, names: &[String]) -> Result<(), Failure> {
+    match held_by_outer_runs(store).iter().find(|held| names.contains(held)) {
         None => Ok(()),
         Some(_) => Err(Failure {
             text: "the lock is already held by the distlock run that started this one; it would wait for \
@@ -33,14 +32,14 @@ pub(super) fn check_nesting(store: &Named, names: &[String]) -> Result<(), Failu
     }
 }
 
-/// What the command is given, in addition to the environment of this process.
+/// Returns the variables that the command gets in addition to the environment of this process.
 pub(super) fn of_command(
-    store: &Named,
+    store: &StoreConfig,
     keys: &[String],
     names: &[String],
     fencing_token: u64,
 ) -> Vec<(&'static str, OsString)> {
-    let mut all = held_above(store);
+    let mut all = held_by_outer_runs(store);
     for name in names {
         if !all.contains(name) {
             all.push(name.clone());
@@ -55,16 +54,16 @@ pub(super) fn of_command(
     ]
 }
 
-/// What runs hold that this one was started by, in the same store.
-fn held_above(store: &Named) -> Vec<String> {
+/// Returns the locks that outer runs hold in the same store.
+fn held_by_outer_runs(store: &StoreConfig) -> Vec<String> {
     let same = std::env::var(STORE).is_ok_and(|id| id == store_id(store));
     let held = if same { std::env::var(KEYS).unwrap_or_default() } else { String::new() };
     held.lines().map(str::to_owned).collect()
 }
 
-/// Tells stores apart by where they are, and no more of that than a number.
-fn store_id(store: &Named) -> String {
-    // FNV-1a: the same in every version of this program.
+/// Returns a number that distinguishes stores by their public URLs, without revealing them.
+fn store_id(store: &StoreConfig) -> String {
+    // FNV-1a, because the number must be the same in every version of this program.
     let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", store.place().bytes().fold(0xcbf2_9ce4_8422_2325, add))
+    format!("{:016x}", store.public_url().bytes().fold(0xcbf2_9ce4_8422_2325, add))
 }

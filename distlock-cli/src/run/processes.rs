@@ -1,4 +1,4 @@
-//! Processes as Linux lists them.
+//! The list of processes, as Linux shows it in `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -6,12 +6,14 @@ use std::path::Path;
 
 use rustix::process::{Pid, getpid};
 
-/// One process.
-struct Process {
+use super::platform::LISTS_PROCESSES;
+
+/// The line of one process in the list.
+struct ProcStat {
     pid: i32,
     parent: i32,
     group: i32,
-    /// It has ended, and its parent has not looked.
+    /// Whether it has ended, and its parent has not reaped it.
     ended: bool,
 }
 
@@ -31,7 +33,7 @@ pub(super) fn below(root: Pid, group: Option<Pid>) -> Option<Vec<Pid>> {
 /// or belong to another namespace, in which our number is another process.
 fn is_ours(proc: &Path) -> bool {
     let own = getpid().as_raw_pid().to_string();
-    cfg!(target_os = "linux")
+    LISTS_PROCESSES
         && fs::read_link(proc.join("self")).is_ok_and(|own_link| own_link == Path::new(&own))
 }
 
@@ -62,29 +64,29 @@ fn children(pid: i32) -> Option<Vec<i32>> {
 }
 
 /// Returns all processes of this machine or container.
-fn all() -> Option<Vec<Process>> {
+fn all() -> Option<Vec<ProcStat>> {
     let entries = fs::read_dir("/proc").ok()?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Some(pids.filter_map(process).collect())
 }
 
-fn process(pid: i32) -> Option<Process> {
+fn process(pid: i32) -> Option<ProcStat> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain anything.
+    // The name in parentheses may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    Some(Process { pid, parent, group, ended: matches!(state, "Z" | "X") })
+    Some(ProcStat { pid, parent, group, ended: matches!(state, "Z" | "X") })
 }
 
-/// Those below `root`, and those of a process group.
-fn among(all: &[Process], root: Pid, group: Option<Pid>) -> Vec<Pid> {
+/// Returns the processes below `root` and those of a process group.
+fn among(all: &[ProcStat], root: Pid, group: Option<Pid>) -> Vec<Pid> {
     let root = root.as_raw_pid();
     let parents: HashMap<i32, i32> = all.iter().map(|one| (one.pid, one.parent)).collect();
     let is_below = |pid: i32| {
         let mut above = parents.get(&pid);
-        // No chain is longer than there are processes; the list was not made at one instant.
+        // Limits the length of the chain: the list was not made at one instant, so it may contain a circle.
         for _ in 0..all.len() {
             match above {
                 Some(parent) if *parent == root => return true,
@@ -94,7 +96,7 @@ fn among(all: &[Process], root: Pid, group: Option<Pid>) -> Vec<Pid> {
         }
         false
     };
-    let is_member = |one: &&Process| {
+    let is_member = |one: &&ProcStat| {
         let is_in_group = group.is_some_and(|group| one.group == group.as_raw_pid());
         !one.ended && one.pid != root && (is_in_group || is_below(one.pid))
     };
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn members_are_the_group_and_what_is_below() {
-        let one = |pid, parent, group| Process { pid, parent, group, ended: pid == 15 };
+        let one = |pid, parent, group| ProcStat { pid, parent, group, ended: pid == 15 };
         let all = [
             one(1, 0, 1),
             one(10, 1, 10),
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn a_list_without_this_process_is_none() {
         assert!(!is_ours(&std::env::temp_dir()), "it lists no processes");
-        assert_eq!(is_ours(Path::new("/proc")), cfg!(target_os = "linux"));
+        assert_eq!(is_ours(Path::new("/proc")), LISTS_PROCESSES);
     }
 
     /// Fault: FO6.

@@ -1,4 +1,4 @@
-//! Signals that this process takes for the command.
+//! Signals to this process, which it forwards to the command.
 
 use std::fs;
 use std::future::poll_fn;
@@ -11,21 +11,21 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// What ends a command that does not care.
+/// Signals that end a command without a handler for them.
 const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 const OTHERS: [Signal; 3] = [Signal::USR1, Signal::USR2, Signal::CONT];
 
-/// Signals that are caught from now on.
+/// The signals that this process catches.
 pub(super) struct Signals {
     caught: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    /// All that are passed on. Those that were ignored when this program was started, by nohup or by
-    /// a shell that runs it in the background, stay ignored, here and by the command.
+    /// Catches all signals that are forwarded. Signals that were ignored at the start of this program, by nohup or by a
+    /// shell that runs it in the background, stay ignored, here and by the command.
     ///
-    /// In the `foreground` of a terminal TSTP is not taken: with Ctrl-Z the terminal stops all
-    /// processes of the group, and a shell waits for this one to stop.
+    /// In the `foreground` of a terminal it does not catch TSTP: with Ctrl-Z the terminal stops all processes of the
+    /// group, and the shell waits for this one to stop.
     pub(super) fn catch(foreground: bool) -> io::Result<Self> {
         let ignored = ignored();
         let wanted = ENDING.into_iter().chain(OTHERS);
@@ -36,7 +36,7 @@ impl Signals {
         Self::catch_these(wanted)
     }
 
-    /// These.
+    /// Catches these signals.
     pub(super) fn catch_these(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let stream = |signal: Signal| {
             unix::signal(SignalKind::from_raw(signal.as_raw())).map(|stream| (signal, stream))
@@ -44,7 +44,7 @@ impl Signals {
         Ok(Self { caught: signals.into_iter().map(stream).collect::<io::Result<_>>()? })
     }
 
-    /// The next one. Cancel safe.
+    /// Returns the next signal. Cancel safe.
     pub(super) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.caught {
@@ -57,22 +57,22 @@ impl Signals {
         .await
     }
 
-    /// One that has come already.
+    /// Returns a signal that has arrived already.
     pub(super) async fn pending(&mut self) -> Option<Signal> {
-        // The runtime sees what the handler wrote only when it looks at its sockets, which it does
-        // before a task that has yielded goes on. On a busy machine a time-out alone is over before that.
+        // The runtime notices the signal when it polls its sockets, which it does before it resumes a task that has
+        // yielded. On a busy machine a timeout alone would end before that.
         yield_now().await;
         yield_now().await;
         timeout(Duration::from_millis(1), self.next()).await.ok()
     }
 }
 
-/// Whether a process that has no handler for it ends, and with it what this tool was to do.
+/// Whether the signal ends a process without a handler for it.
 pub(super) fn ends(signal: Signal) -> bool {
     ENDING.contains(&signal) || [Signal::USR1, Signal::USR2].contains(&signal)
 }
 
-/// Whether it asks to end, rather than to do something.
+/// Whether the signal asks a process to end, rather than to do something.
 pub(super) fn asks_to_end(signal: Signal) -> bool {
     ENDING.contains(&signal)
 }
@@ -81,7 +81,7 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
-/// The signals that this process ignores, a bit for each, as far as the system says so.
+/// Returns the signals that this process ignores, one bit each; none if the system does not show them.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

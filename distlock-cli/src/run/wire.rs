@@ -1,23 +1,20 @@
-//! What the tool and its guardian say to each other: lines over a socket.
+//! The messages between the tool and its guardian: lines over a socket.
 
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::clock_gettime;
 
-/// An instant that both processes read from one clock, in ns. It counts while the machine is
-/// suspended, as leases do.
+use super::platform::CLOCK;
+
+/// A time on a clock that both processes read, in ns. The clock runs while the machine is suspended, as leases do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Instant(u64);
+pub(super) struct BootInstant(u64);
 
-impl Instant {
+impl BootInstant {
     pub(super) const NEVER: Self = Self(u64::MAX);
 
     pub(super) fn now() -> Self {
-        #[cfg(target_os = "linux")]
-        const CLOCK: ClockId = ClockId::Boottime;
-        #[cfg(not(target_os = "linux"))]
-        const CLOCK: ClockId = ClockId::Monotonic;
         let time = clock_gettime(CLOCK);
         let (secs, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
         Self(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
@@ -34,7 +31,7 @@ impl Instant {
         }
     }
 
-    /// From now on; zero if it is past.
+    /// Returns the time from now on; zero if it is past.
     pub(super) fn left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(Self::now().0))
     }
@@ -44,24 +41,24 @@ impl Instant {
     }
 }
 
-/// From the tool to its guardian.
+/// A message from the tool to its guardian.
 #[derive(Debug, PartialEq)]
-pub(super) enum Order {
-    /// Start the command; the lease ends then.
-    Start(Instant),
-    /// The lease ends then, and no longer when was said before.
-    Until(Instant),
-    /// Pass this signal on.
+pub(super) enum GuardianOrder {
+    /// Start the command. The lease ends at this time.
+    Start(BootInstant),
+    /// The lease now ends at this time.
+    Until(BootInstant),
+    /// Forward this signal.
     Signal(Signal),
     /// The lock is lost: end the command.
     End,
 }
 
-impl Order {
+impl GuardianOrder {
     pub(super) fn line(&self) -> String {
         match self {
-            Self::Start(Instant(at)) => format!("start {at}\n"),
-            Self::Until(Instant(at)) => format!("until {at}\n"),
+            Self::Start(BootInstant(at)) => format!("start {at}\n"),
+            Self::Until(BootInstant(at)) => format!("until {at}\n"),
             Self::Signal(signal) => format!("signal {}\n", signal.as_raw()),
             Self::End => "end\n".to_owned(),
         }
@@ -70,8 +67,8 @@ impl Order {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (word, number) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "start" => Some(Self::Start(Instant(number.parse().ok()?))),
-            "until" => Some(Self::Until(Instant(number.parse().ok()?))),
+            "start" => Some(Self::Start(BootInstant(number.parse().ok()?))),
+            "until" => Some(Self::Until(BootInstant(number.parse().ok()?))),
             "signal" => Signal::from_named_raw(number.parse().ok()?).map(Self::Signal),
             "end" => Some(Self::End),
             _ => None,
@@ -79,34 +76,36 @@ impl Order {
     }
 }
 
-/// How a command ended.
+/// The way in which a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum CommandExit {
     Code(u8),
     Signal(i32),
 }
 
-/// From the guardian to the tool.
+/// A message from the guardian to the tool.
 #[derive(Debug, PartialEq)]
-pub(super) enum Report {
+pub(super) enum GuardianReport {
     /// The command runs as this process.
     Started(Pid),
-    /// It could not be started: the exit code that says so, and why.
+    /// The command could not be started: the exit code, and the reason.
     NotStarted(u8, String),
     /// The command, or one of its processes, runs as another user and cannot be signalled.
     Denied,
-    /// It has ended; whether the guardian ended it because of the lease.
-    Ended(Ending, bool),
+    /// The command has ended, and whether the guardian ended it because of the lease.
+    Ended(CommandExit, bool),
 }
 
-impl Report {
+impl GuardianReport {
     pub(super) fn line(&self) -> String {
         match self {
             Self::Started(pid) => format!("started {}\n", pid.as_raw_pid()),
             Self::NotStarted(code, why) => format!("not-started {code} {why}\n"),
             Self::Denied => "denied\n".to_owned(),
-            Self::Ended(Ending::Code(code), lost) => format!("ended {lost} code {code}\n"),
-            Self::Ended(Ending::Signal(signal), lost) => format!("ended {lost} signal {signal}\n"),
+            Self::Ended(CommandExit::Code(code), lost) => format!("ended {lost} code {code}\n"),
+            Self::Ended(CommandExit::Signal(signal), lost) => {
+                format!("ended {lost} signal {signal}\n")
+            }
         }
     }
 
@@ -123,8 +122,8 @@ impl Report {
                 let mut words = rest.split(' ');
                 let lost = words.next()?.parse().ok()?;
                 let ending = match (words.next()?, words.next()?) {
-                    ("code", code) => Ending::Code(code.parse().ok()?),
-                    (_, signal) => Ending::Signal(signal.parse().ok()?),
+                    ("code", code) => CommandExit::Code(code.parse().ok()?),
+                    (_, signal) => CommandExit::Signal(signal.parse().ok()?),
                 };
                 Some(Self::Ended(ending, lost))
             }
@@ -138,23 +137,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn messages_are_parsed_as_written() {
         for order in [
-            Order::Start(Instant(5)),
-            Order::Until(Instant::NEVER),
-            Order::Signal(Signal::TERM),
-            Order::End,
+            GuardianOrder::Start(BootInstant(5)),
+            GuardianOrder::Until(BootInstant::NEVER),
+            GuardianOrder::Signal(Signal::TERM),
+            GuardianOrder::End,
         ] {
-            assert_eq!(Order::parse(order.line().trim_end()), Some(order));
+            assert_eq!(GuardianOrder::parse(order.line().trim_end()), Some(order));
         }
         for report in [
-            Report::Started(Pid::INIT),
-            Report::Denied,
-            Report::NotStarted(127, "no such thing".to_owned()),
-            Report::Ended(Ending::Code(7), false),
-            Report::Ended(Ending::Signal(9), true),
+            GuardianReport::Started(Pid::INIT),
+            GuardianReport::Denied,
+            GuardianReport::NotStarted(127, "no such thing".to_owned()),
+            GuardianReport::Ended(CommandExit::Code(7), false),
+            GuardianReport::Ended(CommandExit::Signal(9), true),
         ] {
-            assert_eq!(Report::parse(report.line().trim_end()), Some(report));
+            assert_eq!(GuardianReport::parse(report.line().trim_end()), Some(report));
         }
     }
 }

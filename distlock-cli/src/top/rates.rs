@@ -1,79 +1,80 @@
-//! How often the locks of a name are taken, and how long calls wait for them, by what processes say.
+//! LockRates of acquired locks by name, and the waiting times of calls, from the counts that processes report.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use distlock::__console::{Calls, Counted};
+use crate::admin::{Calls, Counted};
 
-/// How long a rate is counted over.
-const WHILE: Duration = Duration::from_secs(10);
-/// What was said longer ago is not shown.
-const OLD: Duration = Duration::from_secs(15);
+/// A rate is an average over this time.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Older reports are not shown.
+const MAX_AGE: Duration = Duration::from_secs(15);
 
-/// The calls of one name, in all processes.
+/// The rate of one lock name, over all processes.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rate {
+pub(super) struct LockRate {
     pub(super) name: String,
-    /// Locks taken.
+    /// Acquired locks per second.
     pub(super) a_second: f64,
-    /// 99 of 100 calls that got their lock waited no longer; `None` if that is more than a minute, or there were
-    /// none.
+    /// The time in which 99 of 100 successful calls got their lock; `None` if it is more than a minute, or without such
+    /// calls.
     pub(super) p99: Option<Duration>,
 }
 
-/// What was said last.
+/// The rates of all lock names, from recent reports.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
-    /// By process; the latest one last.
-    said: BTreeMap<String, VecDeque<Said>>,
-    /// What locks are called and since when they are held, by their names in the store.
+pub(super) struct LockRates {
+    /// The reports of each process; the latest one is last.
+    reports: BTreeMap<String, VecDeque<CountReport>>,
+    /// The lock names of held locks and the start of their leases, by their names in the store.
     held: HashMap<String, (String, Instant)>,
 }
 
+/// A report of one process.
 #[derive(Debug)]
-struct Said {
+struct CountReport {
     at: Instant,
     counted: Duration,
     calls: BTreeMap<String, Calls>,
 }
 
-impl Rates {
-    pub(super) fn take_in(&mut self, told: Vec<Counted>, now: Instant) {
+impl LockRates {
+    pub(super) fn add(&mut self, counts: Vec<Counted>, now: Instant) {
         self.held.clear();
-        for Counted { process, counted, calls, held } in told {
+        for Counted { process, counted, calls, held } in counts {
             let since = |age| now.checked_sub(age).unwrap_or(now);
             let held = held.into_iter();
             self.held.extend(held.map(|(stored, (name, age))| (stored, (name, since(age)))));
-            let said = self.said.entry(process).or_default();
-            if said.back().is_some_and(|last| last.counted >= counted) {
-                // It has begun anew.
-                said.clear();
+            let reports = self.reports.entry(process).or_default();
+            if reports.back().is_some_and(|last| last.counted >= counted) {
+                // The process has restarted its counts.
+                reports.clear();
             }
             let calls = calls.into_iter().map(|calls| (calls.name.clone(), calls)).collect();
-            said.push_back(Said { at: now, counted, calls });
-            while said.len() > 2 && now.duration_since(said[1].at) >= WHILE {
-                said.pop_front();
+            reports.push_back(CountReport { at: now, counted, calls });
+            while reports.len() > 2 && now.duration_since(reports[1].at) >= WINDOW {
+                reports.pop_front();
             }
         }
-        let is_new = |said: &Said| now.duration_since(said.at) < OLD;
-        self.said.retain(|_, said| said.back().is_some_and(is_new));
+        let is_recent = |report: &CountReport| now.duration_since(report.at) < MAX_AGE;
+        self.reports.retain(|_, reports| reports.back().is_some_and(is_recent));
     }
 
-    /// What a lock is called and since when it is held, by its name in the store.
+    /// Returns the lock name and the start of the lease, by the name in the store.
     pub(super) fn held(&self, stored: &str) -> Option<(&str, Instant)> {
         self.held.get(stored).map(|(name, since)| (name.as_str(), *since))
     }
 
-    /// Any process has answered.
-    pub(super) fn is_any(&self) -> bool {
-        !self.said.is_empty()
+    /// Whether any process has reported.
+    pub(super) fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
     }
 
-    /// The busiest first.
-    pub(super) fn all(&self) -> Vec<Rate> {
+    /// Returns all rates; the highest is first.
+    pub(super) fn all(&self) -> Vec<LockRate> {
         let mut all: BTreeMap<&str, (f64, Calls)> = BTreeMap::new();
-        for said in self.said.values() {
-            let (Some(first), Some(last)) = (said.front(), said.back()) else { continue };
+        for reports in self.reports.values() {
+            let (Some(first), Some(last)) = (reports.front(), reports.back()) else { continue };
             let took = last.counted.saturating_sub(first.counted).as_secs_f64();
             for (name, calls) in &last.calls {
                 let Some(new) = calls.since(first.calls.get(name)).filter(|_| took > 0.0) else {
@@ -84,12 +85,12 @@ impl Rates {
                 joined.join(&new);
             }
         }
-        let rate = |(name, (a_second, calls)): (&str, (f64, Calls))| Rate {
+        let rate = |(name, (a_second, calls)): (&str, (f64, Calls))| LockRate {
             name: name.to_owned(),
             a_second,
             p99: calls.waited(0.99),
         };
-        let mut all: Vec<Rate> = all.into_iter().map(rate).collect();
+        let mut all: Vec<LockRate> = all.into_iter().map(rate).collect();
         all.sort_by(|a, b| b.a_second.total_cmp(&a.a_second).then_with(|| a.name.cmp(&b.name)));
         all
     }
@@ -99,7 +100,7 @@ impl Rates {
 mod tests {
     use super::*;
 
-    fn told(process: &str, secs: u64, calls: u64) -> Counted {
+    fn counts(process: &str, secs: u64, calls: u64) -> Counted {
         let mut of_pay = Calls::of("pay");
         (0..calls).for_each(|_| of_pay.add(Duration::from_millis(2)));
         Counted {
@@ -111,25 +112,29 @@ mod tests {
     }
 
     #[test]
-    fn processes_add_up_and_may_begin_anew() {
-        let mut rates = Rates::default();
+    fn processes_add_up_and_may_restart() {
+        let mut rates = LockRates::default();
         let begin = Instant::now();
         let after = |secs| begin + Duration::from_secs(secs);
-        rates.take_in(vec![told("a", 0, 0), told("b", 0, 0)], begin);
+        rates.add(vec![counts("a", 0, 0), counts("b", 0, 0)], begin);
         assert_eq!(rates.all(), Vec::new(), "nothing is known yet");
-        rates.take_in(vec![told("a", 2, 10), told("b", 2, 20)], after(2));
-        let rate = |a_second| Rate {
+        rates.add(vec![counts("a", 2, 10), counts("b", 2, 20)], after(2));
+        let rate = |a_second| LockRate {
             name: "pay".to_owned(),
             a_second,
             p99: Some(Duration::from_micros(2500)),
         };
         assert_eq!(rates.all(), [rate(15.0)]);
         assert_eq!(rates.held("l"), Some(("pay", after(1))));
-        rates.take_in(vec![told("a", 4, 10), told("b", 1, 1)], after(4));
-        assert_eq!(rates.all(), [rate(2.5)], "of what has begun anew nothing is known yet");
-        rates.take_in(vec![told("a", 20, 10)], after(20));
-        assert_eq!(rates.all().len(), 1, "b has said nothing for long");
-        rates.take_in(Vec::new(), after(60));
+        rates.add(vec![counts("a", 4, 10), counts("b", 1, 1)], after(4));
+        assert_eq!(
+            rates.all(),
+            [rate(2.5)],
+            "nothing is known yet of a process that has restarted"
+        );
+        rates.add(vec![counts("a", 20, 10)], after(20));
+        assert_eq!(rates.all().len(), 1, "the last report of b is old");
+        rates.add(Vec::new(), after(60));
         assert_eq!(rates.all(), Vec::new());
     }
 }

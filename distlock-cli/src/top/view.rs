@@ -1,4 +1,4 @@
-//! How it is drawn.
+//! Draws the screen.
 
 use std::time::{Duration, Instant};
 
@@ -8,41 +8,41 @@ use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 
-use super::rates::{Rate, Rates};
-use super::screen::{Focus, Order, State};
-use super::watch::{Seen, Watch};
-use crate::locks::details::One;
-use crate::locks::held::Held;
+use super::rates::{LockRate, LockRates};
+use super::screen::{Focus, Screen, SortColumn};
+use super::watch::{LockWatch, WatchedLock};
+use crate::locks::details::LockDetails;
+use crate::locks::held::HeldLock;
 use crate::text::{quoted, shown};
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
-    place: &str,
-    watch: &Watch,
-    rates: &Rates,
-    state: &mut State,
+    title: &str,
+    watch: &LockWatch,
+    rates: &LockRates,
+    screen: &mut Screen,
 ) {
     let parts = [Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
     let [head, body, foot] = Layout::vertical(parts).areas(frame.area());
-    let rows = state.rows(watch);
-    frame.render_widget(header(place, watch, rows.len()), head);
+    let rows = screen.rows(watch);
+    frame.render_widget(header(title, watch, rows.len()), head);
     let all = rates.all();
-    match state.focus {
+    match screen.focus {
         Focus::Names(first) => names(frame, body, (rates, &all), first),
-        _ if rows.is_empty() => frame.render_widget(nothing(watch, state), body),
-        _ => table(frame, body, &rows, (rates, &all), state),
+        _ if rows.is_empty() => frame.render_widget(no_locks(watch, screen), body),
+        _ => table(frame, body, &rows, (rates, &all), screen),
     }
-    frame.render_widget(footer(state), foot);
-    if let Focus::One(key, held) = &state.focus {
-        one(frame, body, key, held.as_deref());
+    frame.render_widget(footer(screen), foot);
+    if let Focus::Details(key, held) = &screen.focus {
+        details(frame, body, key, held.as_deref());
     }
 }
 
-fn header(place: &str, watch: &Watch, shown: usize) -> Line<'static> {
-    let waiting: u64 = watch.locks().map(|seen| seen.held.waiting).sum();
+fn header(title: &str, watch: &LockWatch, shown: usize) -> Line<'static> {
+    let waiting: u64 = watch.locks().map(|lock| lock.held.glance.waiting).sum();
     let all = watch.locks().count();
-    let mut text = format!("distlock top  {place}  {all} held, {waiting} waiting");
+    let mut text = format!("distlock top  {title}  {all} held, {waiting} waiting");
     if shown != all {
         text += &format!(", {shown} shown");
     }
@@ -51,14 +51,14 @@ fn header(place: &str, watch: &Watch, shown: usize) -> Line<'static> {
     }
     match &watch.trouble {
         Some(trouble) => {
-            Line::styled(format!("distlock top  {place}  {trouble}"), Style::new().red())
+            Line::styled(format!("distlock top  {title}  {trouble}"), Style::new().red())
         }
         None => Line::styled(text, Style::new().add_modifier(Modifier::BOLD)),
     }
 }
 
-fn nothing(watch: &Watch, state: &State) -> Paragraph<'static> {
-    let text = match (&watch.trouble, state.filter.is_empty()) {
+fn no_locks(watch: &LockWatch, screen: &Screen) -> Paragraph<'static> {
+    let text = match (&watch.trouble, screen.filter.is_empty()) {
         (Some(_), _) => "",
         (None, true) => "no lock is held",
         (None, false) => "no lock that is held fits the filter",
@@ -66,30 +66,30 @@ fn nothing(watch: &Watch, state: &State) -> Paragraph<'static> {
     Paragraph::new(format!("\n  {text}"))
 }
 
-/// So wide a terminal has room for names beside keys.
+/// In a terminal of this width, there is room for names beside keys.
 const WIDE: u16 = 110;
-/// So narrow a one has room for the holders alone.
+/// In a narrower terminal, there is room for keys, holders and the mode only.
 const NARROW: u16 = 64;
 
 fn table(
     frame: &mut Frame<'_>,
     area: Rect,
-    rows: &[&Seen],
-    (rates, all): (&Rates, &[Rate]),
-    state: &State,
+    rows: &[&WatchedLock],
+    (rates, all): (&LockRates, &[LockRate]),
+    screen: &Screen,
 ) {
     let now = Instant::now();
     let is_wide = area.width >= WIDE;
     let mut columns = vec![
-        (Some(Order::Key), "KEY", Constraint::Fill(3)),
-        (Some(Order::Holder), "HOLDER", Constraint::Fill(2)),
-        (Some(Order::Held), "HELD", Constraint::Length(8)),
-        (Some(Order::Lease), "LEASE", Constraint::Length(7)),
-        (Some(Order::Waiting), "WAITING", Constraint::Length(7)),
+        (Some(SortColumn::Key), "KEY", Constraint::Fill(3)),
+        (Some(SortColumn::Holder), "HOLDER", Constraint::Fill(2)),
+        (Some(SortColumn::Held), "HELD", Constraint::Length(8)),
+        (Some(SortColumn::Lease), "LEASE", Constraint::Length(7)),
+        (Some(SortColumn::Waiting), "WAITING", Constraint::Length(7)),
         (None, "TAKEN/S", Constraint::Length(7)),
         (None, "P99", Constraint::Length(6)),
     ];
-    let is_any_shared = rows.iter().any(|seen| !seen.held.mode().is_empty());
+    let is_any_shared = rows.iter().any(|lock| !lock.mode().is_empty());
     if is_any_shared {
         columns.insert(2, (None, "MODE", Constraint::Length(5)));
     }
@@ -100,23 +100,23 @@ fn table(
         columns.push((None, "CHANGES/MIN", Constraint::Length(11)));
         columns.push((None, "NAME", Constraint::Fill(2)));
     }
-    let heads = columns.iter().map(|(order, name, _)| {
-        let is_order = *order == Some(state.order);
-        let style = if is_order { Style::new().reversed() } else { Style::new().bold() };
+    let heads = columns.iter().map(|(column, name, _)| {
+        let is_sorted = *column == Some(screen.sort);
+        let style = if is_sorted { Style::new().reversed() } else { Style::new().bold() };
         Cell::new(*name).style(style)
     });
-    // No more than fit are made: there may be thousands.
+    // Makes no more rows than fit, because there may be thousands.
     let height = usize::from(area.height.saturating_sub(1));
-    let first = (state.chosen + 1).saturating_sub(height.max(1));
+    let first = (screen.chosen + 1).saturating_sub(height.max(1));
     let widths: Vec<Constraint> = columns.iter().map(|(_, _, width)| *width).collect();
-    // The same widths as in the table, with one space between two columns.
+    // Computes the widths like the table, with one space between two columns.
     let holder = Layout::horizontal(widths.clone()).spacing(1).split(area)[1].width;
-    let lines = rows.iter().skip(first).take(height).map(|seen| {
-        let told = rates.held(&seen.held.stored);
-        let rate = told.and_then(|(name, _)| all.iter().find(|rate| rate.name == name));
-        let mut cells = row(seen, now, told, rate, usize::from(holder)).to_vec();
+    let lines = rows.iter().skip(first).take(height).map(|lock| {
+        let reported = rates.held(&lock.stored);
+        let rate = reported.and_then(|(name, _)| all.iter().find(|rate| rate.name == name));
+        let mut cells = row(lock, now, reported, rate, usize::from(holder)).to_vec();
         if is_any_shared {
-            cells.insert(2, seen.held.mode());
+            cells.insert(2, lock.mode());
         }
         cells.truncate(columns.len());
         Row::new(cells)
@@ -124,57 +124,59 @@ fn table(
     let table = Table::new(lines, widths)
         .header(Row::new(heads))
         .row_highlight_style(Style::new().reversed());
-    let mut chosen = TableState::new().with_selected(Some(state.chosen - first));
+    let mut chosen = TableState::new().with_selected(Some(screen.chosen - first));
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-/// `told` is the name and the start time that the holder reports; `holder` is the width of the holders' column.
+/// Makes a row. `reported` is the name and the start time that the holder reports; `holder` is the width of the holders'
+/// column.
 fn row(
-    seen: &Seen,
+    lock: &WatchedLock,
     now: Instant,
-    told: Option<(&str, Instant)>,
-    rate: Option<&Rate>,
+    reported: Option<(&str, Instant)>,
+    rate: Option<&LockRate>,
     holder: usize,
 ) -> [String; 9] {
-    let changes = seen.changes_a_minute(now);
+    let changes = lock.changes_a_minute(now);
     [
-        shown(&seen.held.key),
-        seen.held.holder_within(holder),
-        told.map_or_else(|| held_for(seen, now), |(_, since)| short(now.duration_since(since))),
-        lease(&seen.held),
-        seen.held.waiting.to_string(),
+        shown(&lock.held.key),
+        lock.held.holder_within(holder),
+        reported.map_or_else(|| held_for(lock, now), |(_, since)| short(now.duration_since(since))),
+        lease(&lock.held),
+        lock.held.glance.waiting.to_string(),
         rate.map(|rate| frequency(rate.a_second)).unwrap_or_default(),
         rate.map(waited).unwrap_or_default(),
         if changes > 0.0 { format!("{changes:.0}") } else { String::new() },
-        told.map(|(name, _)| shown(name)).unwrap_or_default(),
+        reported.map(|(name, _)| shown(name)).unwrap_or_default(),
     ]
 }
 
-fn lease(held: &Held) -> String {
-    match held.remaining {
+fn lease(held: &HeldLock) -> String {
+    match held.glance.remaining {
         Some(rest) => short(rest),
-        None if held.amiss.is_some() => String::new(),
+        None if held.glance.amiss.is_some() => String::new(),
         None => "no end".to_owned(),
     }
 }
 
-/// What locks are called, and how often those are taken.
-fn names(frame: &mut Frame<'_>, area: Rect, (rates, all): (&Rates, &[Rate]), first: usize) {
+/// Draws the lock names and their rates.
+fn names(frame: &mut Frame<'_>, area: Rect, (rates, all): (&LockRates, &[LockRate]), first: usize) {
     if all.is_empty() {
-        let text = match rates.is_any() {
+        let text = match rates.has_reports() {
             true => "\n  no lock was taken since this looks",
             false => "\n  no process says how often it takes locks",
         };
         return frame.render_widget(Paragraph::new(text), area);
     }
-    let line = |rate: &Rate| Row::new([shown(&rate.name), frequency(rate.a_second), waited(rate)]);
+    let line =
+        |rate: &LockRate| Row::new([shown(&rate.name), frequency(rate.a_second), waited(rate)]);
     let widths = [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(9)];
     let heads = ["NAME", "TAKEN/S", "P99 WAIT"].map(|head| Cell::new(head).bold());
     let lines = all.iter().skip(first).take(usize::from(area.height)).map(line);
     frame.render_widget(Table::new(lines, widths).header(Row::new(heads)), area);
 }
 
-/// In at most six characters.
+/// Formats a rate in at most six characters.
 fn frequency(a_second: f64) -> String {
     match a_second {
         0.0 => "0".to_owned(),
@@ -184,8 +186,8 @@ fn frequency(a_second: f64) -> String {
     }
 }
 
-/// Most calls waited no longer than this.
-fn waited(rate: &Rate) -> String {
+/// Formats the waiting time.
+fn waited(rate: &LockRate) -> String {
     match rate.p99 {
         Some(wait) if wait < Duration::from_secs(1) => {
             format!("{}ms", wait.as_secs_f64() * 1000.0)
@@ -196,13 +198,13 @@ fn waited(rate: &Rate) -> String {
     }
 }
 
-/// At least so long, where it was held before it was looked at.
-fn held_for(seen: &Seen, now: Instant) -> String {
-    let time = short(now.duration_since(seen.since));
-    if seen.is_since_then { time } else { format!(">{time}") }
+/// Formats the age of a lease, with a `>` if the lease is older than this process knows.
+fn held_for(lock: &WatchedLock, now: Instant) -> String {
+    let time = short(now.duration_since(lock.since));
+    if lock.is_since_exact { time } else { format!(">{time}") }
 }
 
-/// A duration in at most six characters.
+/// Formats a duration in at most six characters.
 fn short(time: Duration) -> String {
     let secs = time.as_secs();
     match secs {
@@ -214,36 +216,36 @@ fn short(time: Duration) -> String {
     }
 }
 
-fn footer(state: &State) -> Line<'static> {
-    match &state.focus {
+fn footer(screen: &Screen) -> Line<'static> {
+    match &screen.focus {
         Focus::Filter => {
-            Line::raw(format!("filter: {}_   Enter keeps it, Esc ends it", state.filter))
+            Line::raw(format!("filter: {}_   Enter keeps it, Esc ends it", screen.filter))
         }
         Focus::Confirm(key) => Line::styled(
             format!("y takes it away from its holder, any other key does not: {}", quoted(key)),
             Style::new().red().bold(),
         ),
-        Focus::One(..) => Line::raw("any key goes back"),
+        Focus::Details(..) => Line::raw("any key goes back"),
         Focus::Names(_) => Line::raw("locks taken in a second, and how long 99 of 100 calls waited at most   any key goes back").dim(),
-        Focus::Table => match (&state.said, state.filter.is_empty()) {
-            (Some(said), _) => Line::raw(said.clone()),
+        Focus::Table => match (&screen.message, screen.filter.is_empty()) {
+            (Some(message), _) => Line::raw(message.clone()),
             (None, true) => {
                 Line::raw("s sort   / filter   n names   Enter inspect   K release   q quit").dim()
             }
             (None, false) => Line::raw(format!(
                 "filter: {}   Esc ends it   Enter inspect   K release   q quit",
-                state.filter
+                screen.filter
             ))
             .dim(),
         },
     }
 }
 
-/// One lock, in front of the others.
-fn one(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&One>) {
+/// Draws the details of one lock over the table.
+fn details(frame: &mut Frame<'_>, area: Rect, key: &str, found: Option<&LockDetails>) {
     let lines = match found {
         None => vec![Line::raw("it is free")],
-        Some(one) => one.lines().into_iter().map(Line::raw).collect(),
+        Some(details) => details.lines().into_iter().map(Line::raw).collect(),
     };
     let width = area.width.min(72);
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
@@ -263,17 +265,17 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use crate::locks::process::Process;
+    use crate::locks::process::ClientProcess;
 
     use super::*;
 
-    fn drawn(width: u16, height: u16, locks: usize, state: &mut State) -> Vec<String> {
+    fn drawn(width: u16, height: u16, locks: usize, screen: &mut Screen) -> Vec<String> {
         let held =
-            (0..locks).map(|n| Held::example(&format!("order:{n:03}"), "abc.1.1s", n as u64));
-        let watch = Watch::of(held.collect());
+            (0..locks).map(|n| HeldLock::example(&format!("order:{n:03}"), "abc.1.1s", n as u64));
+        let watch = LockWatch::of(held.collect());
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
         terminal
-            .draw(|frame| draw(frame, "redis://host", &watch, &Rates::default(), state))
+            .draw(|frame| draw(frame, "redis://host", &watch, &LockRates::default(), screen))
             .expect("drawn");
         let buffer = terminal.backend().buffer();
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
@@ -284,7 +286,7 @@ mod tests {
     fn none_few_and_many_in_small_and_wide_terminals() {
         for (width, height) in [(80, 24), (200, 50), (20, 3), (1, 1)] {
             for locks in [0, 5, 500] {
-                let screen = drawn(width, height, locks, &mut State::new());
+                let screen = drawn(width, height, locks, &mut Screen::new());
                 if width < 80 {
                     continue;
                 }
@@ -298,9 +300,9 @@ mod tests {
 
     #[test]
     fn the_chosen_one_is_seen_however_far_down() {
-        let mut state = State::new();
-        state.chosen = 400;
-        let screen = drawn(80, 24, 500, &mut state);
+        let mut screen = Screen::new();
+        screen.chosen = 400;
+        let screen = drawn(80, 24, 500, &mut screen);
         // Sorted by waiters, of which order:N has N.
         assert!(screen.iter().any(|line| line.starts_with("order:099")), "{screen:?}");
     }
@@ -308,15 +310,18 @@ mod tests {
     /// Fault: FO8.
     #[test]
     fn modes_and_the_number_of_holders_are_seen_in_a_usual_terminal() {
-        let mut readers = Held::example("report", "abcdefghijkl.1.1000sr", 0);
-        (readers.alone, readers.holders) = (false, vec![Process::unknown("abcdefghijkl"); 124]);
-        let mut permits = Held::example("pool", "abcdefghijkl.1.1000s5", 0);
-        (permits.alone, permits.holders) = (false, vec![Process::unknown("abcdefghijkl"); 3]);
-        let watch = Watch::of(vec![readers, permits, Held::example("order:1", "abc.1.1s", 2)]);
+        let mut readers = HeldLock::example("report", "abcdefghijkl.1.1000sr", 0);
+        (readers.glance.alone, readers.holders) =
+            (false, vec![ClientProcess::unknown("abcdefghijkl"); 124]);
+        let mut permits = HeldLock::example("pool", "abcdefghijkl.1.1000s5", 0);
+        (permits.glance.alone, permits.holders) =
+            (false, vec![ClientProcess::unknown("abcdefghijkl"); 3]);
+        let watch =
+            LockWatch::of(vec![readers, permits, HeldLock::example("order:1", "abc.1.1s", 2)]);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a terminal");
-        let (rates, mut state) = (Rates::default(), State::new());
+        let (rates, mut screen) = (LockRates::default(), Screen::new());
         terminal
-            .draw(|frame| draw(frame, "redis://host", &watch, &rates, &mut state))
+            .draw(|frame| draw(frame, "redis://host", &watch, &rates, &mut screen))
             .expect("drawn");
         let screen = terminal.backend().to_string();
         let line = |key: &str| {
