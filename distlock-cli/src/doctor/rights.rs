@@ -19,31 +19,9 @@ pub(super) async fn check(
     info: &ServerInfo,
 ) -> Vec<Finding> {
     let key = scratch_key();
-    let (lock, queue) = (
-        format!("{}lock:{{{key}}}", store.name_prefix()),
-        format!("{}queue:{{{key}}}", store.name_prefix()),
-    );
-    // These keys expire if the user may not delete them.
-    let first = [
-        trial("set", &["SET", &lock, "doctor", "NX", "PX", "2000"]),
-        trial("get", &["GET", &lock]),
-        trial("pttl", &["PTTL", &lock]),
-        trial("pexpire", &["PEXPIRE", &lock, "2000"]),
-        trial("exists", &["EXISTS", &lock]),
-        // An allowed INCR fails, because the value is not a number.
-        trial("incr", &["INCR", &lock]),
-        trial("time", &["TIME"]),
-        trial("eval", &["EVAL", "return 1", "0"]),
-        trial("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
-        trial("zrange", &["ZRANGE", &queue, "0", "-1"]),
-        trial("zrank", &["ZRANK", &queue, "m"]),
-        trial("zcard", &["ZCARD", &queue]),
-        trial("zscore", &["ZSCORE", &queue, "m"]),
-        trial("zrem", &["ZREM", &queue, "m"]),
-        trial("zpopmin", &["ZPOPMIN", &queue]),
-        trial("del", &["DEL", &lock, &queue]),
-    ];
-    let channel = format!("{}wake:{key}", store.name_prefix());
+    let prefix = store.name_prefix();
+    let (lock, queue) = (format!("{prefix}lock:{{{key}}}"), format!("{prefix}queue:{{{key}}}"));
+    let channel = format!("{prefix}wake:{key}");
     let other = [
         trial("echo", &["ECHO", "doctor"]),
         trial("publish", &["PUBLISH", &channel, ""]),
@@ -56,7 +34,7 @@ pub(super) async fn check(
         trial("info", &["INFO", "memory"]),
         trial("scan", &["SCAN", "0", "COUNT", "1"]),
     ];
-    let mut missing = match denied(server, first).await {
+    let mut missing = match denied(server, needed_trials(&lock, &queue)).await {
         Ok(missing) => missing,
         Err(finding) => return vec![finding],
     };
@@ -77,6 +55,30 @@ pub(super) async fn check(
         spare.extend(denied(server, of_cluster).await.unwrap_or_default());
     }
     vec![needed(&missing), useful(&spare)]
+}
+
+/// Returns the commands that locks need, except those that depend on others.
+fn needed_trials(lock: &str, queue: &str) -> [CommandTrial; 16] {
+    // These keys expire if the user may not delete them.
+    [
+        trial("set", &["SET", lock, "doctor", "NX", "PX", "2000"]),
+        trial("get", &["GET", lock]),
+        trial("pttl", &["PTTL", lock]),
+        trial("pexpire", &["PEXPIRE", lock, "2000"]),
+        trial("exists", &["EXISTS", lock]),
+        // An allowed INCR fails, because the value is not a number.
+        trial("incr", &["INCR", lock]),
+        trial("time", &["TIME"]),
+        trial("eval", &["EVAL", "return 1", "0"]),
+        trial("evalsha", &["EVALSHA", "0000000000000000000000000000000000000000", "0"]),
+        trial("zrange", &["ZRANGE", queue, "0", "-1"]),
+        trial("zrank", &["ZRANK", queue, "m"]),
+        trial("zcard", &["ZCARD", queue]),
+        trial("zscore", &["ZSCORE", queue, "m"]),
+        trial("zrem", &["ZREM", queue, "m"]),
+        trial("zpopmin", &["ZPOPMIN", queue]),
+        trial("del", &["DEL", lock, queue]),
+    ]
 }
 
 fn trial(right: &'static str, words: &[&str]) -> CommandTrial {
