@@ -1,17 +1,17 @@
-//! The lock that code relies on, asserted where it does.
+//! The macro that asserts that a lock is held.
 
-/// Panics unless the code that calls this runs under the lock of this key: in the body of a locked
-/// function or of [`LockRequest::run`](crate::LockRequest::run), however deep, in the same task.
+/// Panics unless the calling code runs under the lock of this key: in the body of a locked function or of
+/// [`LockRequest::run`](crate::LockRequest::run), at any depth, in the same task.
 ///
-/// Takes what [`key!`](crate::key) takes. Only with `debug_assertions`, or with the feature
-/// `test-util`; otherwise nothing is evaluated.
+/// Takes the same arguments as [`key!`](crate::key). Checks only with `debug_assertions` or with the feature
+/// `test-util`; otherwise it evaluates nothing.
 ///
-/// Guards taken by hand are not seen, and neither are tasks that the body has spawned.
+/// It does not see guards that were acquired by hand, and fails in tasks that the body has spawned.
 ///
 /// ```
 /// use distlock::{LockError, LockManager, assert_held, redis_lock, with_manager};
 ///
-/// /// To be called under the order's lock.
+/// /// Call this under the order's lock.
 /// fn write_receipt(order_id: u64) {
 ///     assert_held!("order:{order_id}");
 /// }

@@ -1,7 +1,7 @@
-//! What most files want, for `use distlock::prelude::*`.
+//! The names that most files need, for `use distlock::prelude::*`.
 //!
-//! Import this and not `distlock::*`: that would also bring the modules `axum` and `actix`, which have the
-//! names of crates, so that `axum::Router` would no longer be found.
+//! Import this and not `distlock::*`, which also imports the modules `axum` and `actix`. They have the names of crates,
+//! so `axum::Router` would no longer be found.
 //!
 //! ```
 //! use distlock::prelude::*;
@@ -27,13 +27,10 @@ pub use crate::{
 };
 
 #[cfg(feature = "axum")]
-#[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub use crate::LockLayer;
 
 #[cfg(feature = "actix")]
-#[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
 pub use crate::LockMiddleware;
 
 #[cfg(any(feature = "axum", feature = "actix"))]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "axum", feature = "actix"))))]
 pub use crate::{Locked, route_key};
