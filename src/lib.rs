@@ -60,6 +60,6 @@ pub use distlock_runtime::testing;
 
 // Hidden interfaces, for generated code and for the program `distlock`.
 #[doc(hidden)]
-pub use distlock_runtime::admin as __console;
+pub use distlock_runtime::admin as __admin;
 #[doc(hidden)]
 pub use distlock_runtime::macro_support as __private;

@@ -17,7 +17,7 @@ mod top;
 use std::process::ExitCode;
 
 // The runtime's hidden interface for operators.
-use distlock::__console as admin;
+use distlock::__admin as admin;
 
 use args::{Action, Invocation};
 use exit::Failure;

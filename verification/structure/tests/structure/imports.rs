@@ -371,7 +371,7 @@ fn shortest_round(edges: &Edges, part: &str) -> Option<Vec<String>> {
     let mut at = 0;
     while let Some(way) = ways.get(at).cloned() {
         for target in edges.get(way.last()?).into_iter().flat_map(BTreeMap::keys) {
-            let longer = [&way[..], &[target.clone()]].concat();
+            let longer = [&way[..], std::slice::from_ref(target)].concat();
             if target == part {
                 return Some(longer);
             }

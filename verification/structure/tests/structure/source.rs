@@ -171,7 +171,7 @@ fn skip_item(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>) -> Option<S
         ["fn", "mod", "impl", "struct", "enum", "trait", "use", "const", "static", "let", "type"];
     let mut words = Vec::new();
     let is_item = |words: &[String]| words.iter().any(|word| ITEMS.contains(&word.as_str()));
-    while let Some(token) = tokens.next() {
+    for token in tokens.by_ref() {
         match &token {
             TokenTree::Punct(punct) => match punct.as_char() {
                 ';' => break,
