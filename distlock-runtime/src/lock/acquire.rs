@@ -16,10 +16,10 @@ use std::task::Poll;
 
 use super::core::{Arrival, Denied, Request};
 use super::guard::LockGuard;
-use super::lead::{Alone, Lead, Settled, Try};
 use super::lease::Lease;
 use super::locks::Locks;
 use super::told::Told;
+use super::try_acquire::{Alone, Lead, Settled, Try};
 use super::waiter::Waiting;
 use crate::error::{BackendKind, IntoLockError, LockError};
 use crate::name::LockName;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::core::{
     Answer, Arrival, AttemptOutcome, Denied, Finished, Freeing, Loss, OwnAttempt, Request,
 };
+use super::effects::{Live, renewal};
 use super::lease::Lease;
 use super::table::LockTable;
-use super::turn::{Live, renewal};
 use crate::clock::Moment;
 use crate::name::LockName;
 use crate::store::owner::Owner;

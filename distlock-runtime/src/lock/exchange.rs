@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Downgrade;
+use super::effects::Live;
 use super::lease::Lease;
 use super::table::LockTable;
-use super::turn::Live;
 use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
 use crate::error::{IntoLockError, LockError};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::core::{Finished, Freeing};
+use super::effects::Live;
 use super::guard::LockGuard;
 use super::lease::Lease;
 use super::release::{Releasing, not_ours};
 use super::table::LockTable;
-use super::turn::Live;
 use crate::error::{IntoLockError, LockError};
 use crate::home::RefuseFork;
 use crate::one_or_many::OneOrMany;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::agenda::Planned;
 use super::core::Line;
+use super::effects::{Live, Turn};
+use super::schedule::Planned;
 use super::table::LockTable;
-use super::turn::{Live, Turn};
 use super::waits::Waits;
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::shrink::shrink;

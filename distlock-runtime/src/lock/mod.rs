@@ -5,14 +5,14 @@
 //! | step | file |
 //! |---|---|
 //! | a call asks for a lock, or for several | `call`, `acquire`; `outage` where the store has been gone for long |
-//! | it comes to the lock's line, and leaves it | `calls`; `lead` for the call's own try, `waiter` for its wait |
+//! | it comes to the lock's line, and leaves it | `calls`; `try_acquire` for the call's own try, `waiter` for its wait |
 //! | **what becomes of it is decided** | **`core`**: which callers wait and hold, what is sent, what is lost |
-//! | a line is found, changed and planned | `table`, among its `lines`; `turn` carries out what a change brings about; `agenda`, `serve` when it is due, `waits` when a wait ends |
-//! | its batches enter the store's queue | `queue` |
+//! | a line is found, changed and planned | `table`, among its `lines`; `effects` carries out what a change brings about; `schedule`, `serve` when it is due, `waits` when a wait ends |
+//! | its batches enter the store's queue | `commands` |
 //! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
 //! | a writer goes on as a reader | `downgrade` |
-//! | the lease is renewed, or said to be taken away | `renew`, `force_released` |
-//! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_repeat`; `strays` for tokens that only the store still knows |
+//! | the lease is renewed, or said to be taken away | `renew`, `revoked` |
+//! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_recheck`; `orphans` for tokens that only the store still knows |
 //!
 //! `locks` is what a manager and its guards share.
 //!
@@ -23,7 +23,7 @@
 //!
 //! | `Drop` of | when | what it guarantees |
 //! |---|---|---|
-//! | [`lead::Lead`], [`lead::Alone`] | during the try | the token is released, behind the try; a line without others is gone |
+//! | [`try_acquire::Lead`], [`try_acquire::Alone`] | during the try | the token is released, behind the try; a line without others is gone |
 //! | [`waiter::Waiting`] | while waiting | the call leaves the line; a lease granted in that moment goes to the next waiter |
 //! | [`guard::LockGuard`] | while holding, or between several locks | each lease is handed over, or its release is sent |
 //! | [`release::Releasing`] | while the release is under way | it is sent if it was not, and the engine sees to the answer |
@@ -36,33 +36,33 @@
 //! forked none of them does anything: the locks are its parent's.
 
 mod acquire;
-mod agenda;
 mod assemble;
 pub(crate) mod call;
 mod calls;
-mod census;
+mod commands;
 mod downgrade;
+mod effects;
 mod exchange;
 mod finish;
-mod force_released;
 pub(crate) mod guard;
 pub(crate) mod hold;
-mod lead;
 pub(crate) mod lease;
 mod lines;
 pub(crate) mod locks;
 pub(crate) mod nested;
+mod orphans;
 pub(crate) mod outage;
-mod queue;
 pub(crate) mod release;
-mod release_repeat;
+mod release_recheck;
 pub(crate) mod release_retry;
 mod renew;
+mod revoked;
+mod schedule;
 pub(crate) mod serve;
-mod strays;
+mod snapshot;
 pub(crate) mod table;
 pub(crate) mod told;
-mod turn;
+mod try_acquire;
 pub(crate) mod waiter;
 mod waits;
 mod witness;

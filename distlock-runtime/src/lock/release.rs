@@ -14,10 +14,10 @@
 //!   repeated after 250 ms, 1 s and 4 s ([`release_retry`](super::release_retry)).
 //! - *Confirmed, and the lock was reserved for another process*: that one may have died. The release is
 //!   sent once more when the reservation is over; if the lock was not taken, it frees it for the next
-//!   (R7; [`release_repeat`](super::release_repeat)).
+//!   (R7; [`release_recheck`](super::release_recheck)).
 //! - *Kept for its `min_hold`, with others in the queue*: the release is sent once more when it is due,
 //!   as the lock's expiry alone would not reserve it for the next one
-//!   ([`release_repeat`](super::release_repeat)).
+//!   ([`release_recheck`](super::release_recheck)).
 //!
 //! # `min_hold`
 //!
@@ -34,9 +34,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::core::{FollowUp, Freeing, NextOwner, follow_up};
+use super::effects::Live;
 use super::release_retry::Unconfirmed;
 use super::table::LockTable;
-use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::error::{IntoLockError, LockError};
 use crate::observe::{LostReason, Verb};

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::core::{Line, Owned, Renew};
+use super::effects::{Live, renewal};
 use super::lease::Lease;
 use super::table::LockTable;
-use super::turn::{Live, renewal};
 use crate::name::LockName;
 use crate::observe::Verb;
 use crate::shield::shielded;

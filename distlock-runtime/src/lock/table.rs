@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::agenda::Agenda;
 #[cfg(feature = "test-util")]
 use super::core::Loss;
 use super::core::{Closing, Limit, Line, Renew, Reservation};
-use super::force_released::ForceReleased;
+use super::effects::{Live, Turn};
 use super::lease::Lease;
 use super::lines::{Lines, Name, Next};
-use super::release_repeat::Repeats;
+use super::orphans::Strays;
+use super::release_recheck::Repeats;
 use super::release_retry::Retries;
 use super::renew::Turns;
+use super::revoked::ForceReleased;
+use super::schedule::Agenda;
 use super::serve::Due;
-use super::strays::Strays;
-use super::turn::{Live, Turn};
 use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
 use crate::engine::timers::Timers;

@@ -181,7 +181,7 @@ pub(crate) struct Granted<'a> {
     limit: Moment,
     /// Its waker was left in the seat.
     waits: bool,
-    /// When it looks by itself if nothing happens: nowhere but where no engine does (`agenda`).
+    /// When it looks by itself if nothing happens: nowhere but where no engine does (`schedule`).
     alarm: Option<Alarm<'a>>,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! One bound for all callers of a line: nearly every wait ends with the lock, and a timer for each would
 //! cost it more than the lock's own mutex does. The line is looked at when the first of them may be over
-//! (`agenda`), and those whose time has come are woken to see for themselves.
+//! (`schedule`), and those whose time has come are woken to see for themselves.
 
 use std::time::Duration;
 
 use super::core::{Line, Request};
-use super::turn::{Live, Turn};
+use super::effects::{Live, Turn};
 use crate::clock::Moment;
 
 /// The ends of the waits in one line.

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::core::{Enter, Entered, Line};
+use super::effects::Live;
 use super::table::LockTable;
-use super::turn::Live;
 use crate::name::LockName;
 use crate::observe::Verb;
 use crate::store::owner::Owner;

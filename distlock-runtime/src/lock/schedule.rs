@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Line;
+use super::effects::{Live, Turn};
 use super::lines::Entry;
 use super::serve::Due;
-use super::turn::{Live, Turn};
 use crate::clock::{Clock, Moment};
 use crate::engine::timers::{Slot, Timers};
 use crate::name::LockName;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::core::{Batch, Line, Stage};
+use super::effects::Live;
 use super::lease::Lease;
 use super::table::{LockTable, SHARDS};
-use super::turn::Live;
 use crate::clock::{Clock, Moment};
 use crate::itself::Itself;
 use crate::name::StoredName;

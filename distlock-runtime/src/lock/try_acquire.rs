@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use super::core::{Answer, AttemptOutcome, Denied, OwnAttempt};
+use super::effects::Live;
 use super::lease::Lease;
 use super::table::LockTable;
-use super::turn::Live;
 use super::waiter::Waiting;
 use crate::clock::Moment;
 use crate::observe::Verb;
